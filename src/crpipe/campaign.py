@@ -1,0 +1,54 @@
+"""The campaign's memory of its configuration: what was made under other keys is refused, never mixed in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from crpipe.config import refuse_changes
+from crpipe.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from crpipe.config import Config
+
+
+def check_data(config: Config) -> None:
+    """Raise ConfigError when the results directory was filled under other data keys."""
+    _check(config.paths().campaign(), config.data_keys(), _data_advice(config))
+
+
+def check_train(config: Config) -> None:
+    """Raise ConfigError when the run was started under other training keys."""
+    _check(config.paths().run_config(), config.train_keys(), _train_advice(config))
+
+
+def claim_data(config: Config) -> None:
+    """Record the data keys if the results directory is new; refuse other ones."""
+    _claim(config.paths().campaign(), config.data_keys(), _data_advice(config))
+
+
+def claim_train(config: Config) -> None:
+    """Record the training keys if the run is new; refuse other ones."""
+    _claim(config.paths().run_config(), config.train_keys(), _train_advice(config))
+
+
+def _data_advice(config: Config) -> str:
+    return f"restore the old values, or set `results` to a new directory (now {config.results})"
+
+
+def _train_advice(config: Config) -> str:
+    return f"restore the old values, or give the changed campaign a new name with `run` (now {config.run})"
+
+
+def _check(path: Path, keys: Mapping[str, Any], advice: str) -> None:
+    if path.exists():
+        refuse_changes(read_json(path), keys, str(path.parent), advice)
+
+
+def _claim(path: Path, keys: Mapping[str, Any], advice: str) -> None:
+    if path.exists():
+        _check(path, keys, advice)
+    else:
+        write_json(path, keys)

@@ -1,0 +1,250 @@
+"""The command line: parse, call one function, print; the only module that prints."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crpipe import __version__, campaign
+from crpipe.config import Config, load_config
+from crpipe.errors import CrpipeError
+from crpipe.journal import Journal
+from crpipe.ranges import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
+# ruff: noqa: PLC0415
+
+DEFAULT_CONFIG = Path("config/config.yaml")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="From range directories of simulated muon bundles to a trained generator of such bundles.",
+)
+
+
+class Terminal:
+    """Progress on a terminal: one line that is rewritten, with the time left; plain lines elsewhere."""
+
+    def __init__(self) -> None:
+        self._tty = sys.stderr.isatty()
+        self._started: dict[str, float] = {}
+        self._told = 0.0
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+        self._clear()
+        print(text, file=sys.stderr, flush=True)
+
+    def advance(self, label: str, done: float, total: float, note: str = "") -> None:
+        """Print how far the work is, at most five times a second on a terminal, every 10 s elsewhere."""
+        now = time.monotonic()
+        started = self._started.setdefault(label, now)
+        if now - self._told < (0.2 if self._tty else 10.0) and done < total:
+            return
+        self._told = now
+        share = done / total if total else 1.0
+        left = (now - started) * (1 - share) / share if share else 0.0
+        text = f"{label} {share:4.0%}  {left:.0f} s left  {note}".rstrip()
+        if self._tty:
+            print(f"\r\x1b[K{text}", end="\n" if done >= total else "", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def _clear(self) -> None:
+        if self._tty:
+            print("\r\x1b[K", end="", file=sys.stderr)
+
+
+class _Settings:
+    """Options before the verb, kept until a handler asks for the configuration."""
+
+    files: tuple[Path, ...] = ()
+    overrides: tuple[str, ...] = ()
+
+    @classmethod
+    def config(cls) -> Config:
+        files = cls.files or ((DEFAULT_CONFIG,) if DEFAULT_CONFIG.exists() else ())
+        return load_config(files, cls.overrides)
+
+
+@app.callback()
+def _options(
+    config: Annotated[
+        list[Path] | None, typer.Option("--config", "-c", help="YAML file; later ones override earlier ones")
+    ] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", "-s", help="key.sub=value")] = None,
+) -> None:
+    _Settings.files = tuple(config or ())
+    _Settings.overrides = tuple(overrides or ())
+
+
+RangeArgument = Annotated[str, typer.Argument(metavar="RANGE", help="for example 0042000-0042999")]
+
+
+@contextlib.contextmanager
+def _data_step(verb: str, name: str) -> Iterator[Config]:
+    config = _Settings.config()
+    campaign.claim_data(config)
+    with Journal(config.paths().data_journal()).attempt(verb, name):
+        yield config
+
+
+@app.command("list")
+def list_(name: RangeArgument) -> None:
+    """List one range of the source into its manifest."""
+    from crpipe.source.listing import list_range
+
+    with _data_step("list", name) as config:
+        list_range(config, Range.parse(name), Terminal())
+
+
+@app.command()
+def stage(name: RangeArgument) -> None:
+    """Copy one range next to the results, each file verified before its name appears."""
+    from crpipe.source.stage import stage_range
+
+    with _data_step("stage", name) as config:
+        stage_range(config, Range.parse(name), Terminal())
+
+
+@app.command()
+def threshold() -> None:
+    """Choose the outlier threshold as a quantile of the reference ranges."""
+    from crpipe.data.threshold import choose_threshold
+
+    with _data_step("threshold", "") as config:
+        choose_threshold(config, Terminal())
+
+
+@app.command()
+def split(name: RangeArgument) -> None:
+    """Turn one staged range into shards, outliers and a balanced ledger."""
+    from crpipe.data.split import split_range
+
+    with _data_step("split", name) as config:
+        split_range(config, Range.parse(name), Terminal())
+
+
+@app.command()
+def consolidate() -> None:
+    """Merge the outliers of all ranges into shards of a chosen size."""
+    from crpipe.data.outliers import consolidate_outliers
+
+    with _data_step("consolidate", "") as config:
+        consolidate_outliers(config, Terminal())
+
+
+@app.command()
+def train(name: RangeArgument) -> None:
+    """Train on one range (or on `outliers`), from where its parent or its last snapshot left off."""
+    from crpipe.train.run import train_range
+
+    train_range(_Settings.config(), name, Terminal())
+
+
+@app.command()
+def evaluate(name: RangeArgument) -> None:
+    """Compare generated with held-out events for the checkpoint of one range (or of `outliers`)."""
+    from crpipe.train.evaluate import evaluate_checkpoint
+
+    evaluate_checkpoint(_Settings.config(), name, Terminal())
+
+
+@app.command()
+def generate(
+    checkpoint: Annotated[Path, typer.Option(help="checkpoint file, or a receipt that points to it")],
+    primaries: Annotated[
+        Path, typer.Option(help="Parquet file with the primaries, in the input schema or flat")
+    ],
+    out: Annotated[Path, typer.Option(help="Parquet file to write, in the input schema")],
+    multiplicity: Annotated[str, typer.Option(help="predicted, column, or a number")] = "predicted",
+    cap: Annotated[int, typer.Option(help="most muons in one event")] = 10_000_000,
+    seed: Annotated[int, typer.Option(help="seed of the generation")] = 1,
+) -> None:
+    """Generate bundles for given primaries with a trained checkpoint."""
+    from crpipe.train.generate import generate_file
+
+    generate_file(
+        checkpoint, primaries, out, multiplicity=multiplicity, cap=cap, seed=seed, progress=Terminal()
+    )
+
+
+@app.command()
+def simulate(
+    name: RangeArgument,
+    out: Annotated[Path, typer.Option(help="directory for the files")],
+) -> None:
+    """Write the files of one synthetic range, in the schema of the real ones."""
+    from crpipe.source.synthetic import simulate_range
+
+    simulate_range(_Settings.config(), Range.parse(name), out, Terminal())
+
+
+@app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(help="raw file, shard or HDF5 file")],
+    rows: Annotated[int, typer.Option(help="events to show")] = 5,
+) -> None:
+    """Show what a file holds: schema, rows, multiplicities, first events."""
+    from crpipe.data.inspect import inspect_file
+
+    print(inspect_file(file, rows=rows))
+
+
+@app.command()
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+) -> None:
+    """Show every range's state from files alone; works while nothing runs."""
+    from crpipe.report.status import render_status, status_json
+
+    config = _Settings.config()
+    print(status_json(config) if as_json else render_status(config, width=_width()))
+
+
+@app.command()
+def plan() -> None:
+    """Show ranges, files, bytes, peak disk against free disk, and jobs, before anything runs."""
+    from crpipe.report.plan import render_plan
+
+    print(render_plan(_Settings.config()))
+
+
+@app.command()
+def summary() -> None:
+    """Show the campaign's sums, their check, and how good the final checkpoint is."""
+    from crpipe.report.summary import render_summary
+
+    print(render_summary(_Settings.config()))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+def _width() -> int:
+    with contextlib.suppress(OSError):
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    return 120
+
+
+def main() -> None:
+    """Run the command line; a CrpipeError becomes its message and its exit code."""
+    try:
+        app()
+    except CrpipeError as error:
+        print(f"crpipe: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,436 @@
+"""The configuration: one tree of keys, each with meaning, unit and legal values.
+
+YAML files come in, later ones win key by key; a frozen Config comes out. Unknown keys and impossible values
+are a ConfigError that names the file, the key and the nearest legal name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import pydantic
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from crpipe.errors import ConfigError
+from crpipe.files import digest
+from crpipe.paths import Paths
+from crpipe.ranges import Range, expand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+Scope = Literal["data", "train", "site"]
+Tree = dict[str, Any]
+
+PRODUCTION_SOURCE = "pelican://osg-htc.org/icecube/wipac/data/sim/IceCube/2025/testing/{range}/*.parquet"
+
+
+def key(default: Any, meaning: str, scope: Scope = "site", **bounds: Any) -> Any:
+    """Declare a configuration key.
+
+    ``scope`` says what a change of the key changes: the shards (data), the checkpoints (train), or neither
+    (site). Keys of scope data and train make up the fingerprint.
+    """
+    return Field(default, description=meaning, json_schema_extra={"scope": scope}, **bounds)
+
+
+class Section(BaseModel):
+    """Base of every section: frozen, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Source(Section):
+    """Where the raw files are and how they are copied."""
+
+    uri: str = key(
+        PRODUCTION_SOURCE,
+        "where the raw files are: pelican://, osdf://, file:// or a plain path, each with {range} and a file "
+        "pattern; or synthetic:// for the built-in simulator",
+        "data",
+    )
+    files: str = key(
+        "", "text file with one URI or path per line, used in place of a listing; needs {range}", "data"
+    )
+    reader: str = key(
+        "bundles",
+        "named reader of the raw files: bundles (Parquet, primary of 4 values), bundles5 (time appended), "
+        "bundles6 (ids in front), bundles_hdf5 (primaries, muons, counts); or module:name",
+        "data",
+    )
+    min_files: int = key(1, "fewest files that a range must list", ge=1)
+    concurrency: int = key(16, "files copied at once", ge=1, le=256)
+    attempts: int = key(6, "tries for each file before it counts as bad", ge=1)
+    deadline_minutes: float = key(
+        120.0, "longest time that the copies of one range may take, in minutes", gt=0
+    )
+    read_timeout_s: float = key(
+        60.0, "a connection that sends nothing for this long is a stall, in seconds", gt=0
+    )
+    on_bad_file: Literal["fail", "quarantine"] = key(
+        "fail",
+        "a missing, short, damaged or foreign file fails its range, or is set aside and stands in the ledger",
+        "data",
+    )
+    max_quarantined: int = key(10, "most files of one range that may be set aside", "data", ge=0)
+    require_checksum: bool = key(False, "a file whose checksum cannot be verified is bad")
+    token_file: str = key(
+        "", "file with the bearer token; empty: BEARER_TOKEN, BEARER_TOKEN_FILE, then WLCG's places"
+    )
+    look_ahead: int = key(2, "ranges that may be staged ahead of training", ge=1)
+    disk_budget_gib: float = key(500.0, "most space that raw copies may take at once, in GiB", gt=0)
+
+
+class Synthetic(Section):
+    """The built-in simulator (source.uri: synthetic://)."""
+
+    files_per_range: int = key(8, "files in each range", "data", ge=1)
+    showers_per_file: int = key(40, "primaries in each file", "data", ge=1)
+    depths: int = key(100, "depths at which each primary is recorded; one row each", "data", ge=1)
+    depth_min_m: float = key(1000.0, "smallest vertical depth, in m", "data", gt=0)
+    depth_max_m: float = key(2800.0, "largest vertical depth, in m", "data", gt=0)
+    energy_min_gev: float = key(1e3, "smallest primary energy, in GeV", "data", gt=0)
+    energy_max_gev: float = key(1e9, "largest primary energy, in GeV", "data", gt=0)
+    spectral_index: float = key(2.0, "primary spectrum E^-index", "data", ge=0)
+    zenith_max_deg: float = key(80.0, "largest zenith angle, in degrees", "data", gt=0, le=89)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Synthetic:
+        if self.depth_max_m < self.depth_min_m:
+            raise ValueError("depth_max_m must be at least depth_min_m")
+        if self.energy_max_gev <= self.energy_min_gev:
+            raise ValueError("energy_max_gev must be above energy_min_gev")
+        return self
+
+
+class Ranges(Section):
+    """Which ranges make up the campaign."""
+
+    first: int = key(0, "first file number", ge=0)
+    last: int = key(99_999, "last file number, included", ge=0)
+    step: int = key(1000, "file numbers in one range", ge=1)
+    skip: tuple[str, ...] = key(
+        (), "ranges to leave out, e.g. [0042000-0042999]; the explicit way past a bad one"
+    )
+
+
+class Split(Section):
+    """Bulk and outliers, training and validation."""
+
+    threshold: int = key(50_000, "multiplicity above which an event is an outlier", "data", ge=1)
+    quantile: float | None = key(
+        None,
+        "take the threshold as this quantile of the reference ranges' multiplicities instead",
+        "data",
+        gt=0,
+        lt=1,
+    )
+    reference_ranges: tuple[str, ...] = key((), "ranges scanned for the quantile; empty: the first", "data")
+    validation_fraction: float = key(0.05, "share of the primaries kept for validation", "data", ge=0, lt=1)
+    shard_muons: int = key(16_000_000, "muons in one bulk shard, about", "data", ge=1000)
+    memory_mib: int = key(512, "memory for the split's buffers, in MiB", ge=64)
+    on_bad_event: Literal["fail", "reject"] = key(
+        "fail",
+        "an event with an impossible value fails its range, or is rejected and stands in the ledger",
+        "data",
+    )
+
+
+class Outliers(Section):
+    """Consolidated outlier shards."""
+
+    shard_mib: int = key(256, "size of one consolidated shard, in MiB, about", ge=1)
+
+
+class Load(Section):
+    """Batches."""
+
+    batch_events: int = key(4096, "events in one batch", "train", ge=1)
+    budget_muons: int = key(
+        2_000_000, "most muons held in one micro-batch; larger batches are accumulated", "train", ge=1
+    )
+    prefetch: int = key(2, "batches prepared ahead in the background", ge=0)
+
+
+class Train(Section):
+    """The training loop; what the model itself is stands under ``model``."""
+
+    workload: str = key("crpipe.workloads.muon_gan:MuonGan", "what is trained, as module:class", "train")
+    epochs: int = key(1, "passes over each range", "train", ge=1)
+    fresh_batches: bool = key(
+        True, "each repeat of a phase draws its own batch; false: repeats share one", "train"
+    )
+    clip_norm: float = key(10.0, "gradients of a phase are clipped to this norm; 0: never", "train", ge=0)
+    warmup_steps: int = key(100, "steps over which the learning rate rises from zero", "train", ge=0)
+    decay_from: float = key(
+        0.6,
+        "share of the campaign after which the learning rate falls linearly to decay_to",
+        "train",
+        ge=0,
+        le=1,
+    )
+    decay_to: float = key(
+        0.05, "learning rate at the campaign's end, as a share of its full value", "train", ge=0, le=1
+    )
+    horizon_ranges: int = key(
+        0, "ranges that make up the learning rate's campaign; 0: all of this one", "train", ge=0
+    )
+    ema: float = key(
+        0.998,
+        "decay of the averaged weights that evaluation and generation use; 0: none",
+        "train",
+        ge=0,
+        lt=1,
+    )
+    outlier_epochs: int = key(1, "passes of train_outliers over the consolidated outliers", "train", ge=1)
+    precision: Literal["float32", "bfloat16"] = key("float32", "arithmetic of the forward passes", "train")
+    compile: bool = key(False, "compile the model's modules where that works, eager otherwise", "train")
+    device: Literal["auto", "cpu", "cuda"] = key("auto", "where to train; auto: a GPU when there is one")
+    threads: int = key(0, "CPU threads; 0: what the job was given", ge=0)
+    snapshot_steps: int = key(500, "steps between snapshots", ge=1)
+    snapshot_seconds: float = key(600.0, "a snapshot is also taken after this long, in seconds", gt=0)
+    log_steps: int = key(20, "steps between metrics", ge=1)
+    histogram_steps: int = key(0, "steps between histograms in TensorBoard; 0: none", ge=0)
+    warn_loss: float = key(300.0, "a loss beyond ± this is warned about", gt=0)
+    stop_loss: float = key(
+        1000.0, "a loss beyond ± this stops the training after the last good snapshot", gt=0
+    )
+    max_skipped: int = key(20, "non-finite steps in a row that stop the training", ge=1)
+    lease_wait_s: float = key(120.0, "how long to wait for another job on the same range, in seconds", ge=0)
+    init_from: str = key("", "checkpoint whose weights the first range starts from", "train")
+    on_optimizer_change: Literal["refuse", "reset"] = key(
+        "refuse",
+        "when the optimizer differs from the parent checkpoint's: refuse, or start its state anew",
+        "train",
+    )
+
+
+class Evaluate(Section):
+    """Held-out evaluation."""
+
+    events: int = key(40_000, "validation events compared with generated ones, at most", ge=100)
+    batch_events: int = key(2000, "events generated at once", ge=1)
+
+
+class JobResources(Section):
+    """What one job of a rule asks for; memory and time grow with the attempt."""
+
+    cpus: int = key(2, "CPU cores", ge=1)
+    mem_mb: int = key(4000, "memory, in MB", ge=100)
+    runtime_minutes: int = key(240, "longest run time, in minutes", ge=1)
+
+
+class Resources(Section):
+    """What the workflow asks the cluster for, per rule."""
+
+    stage: JobResources = key(JobResources(), "copying one range")
+    split: JobResources = key(JobResources(), "splitting one range")
+    train: JobResources = key(JobResources(cpus=8, mem_mb=32_000, runtime_minutes=1440), "training one range")
+    evaluate: JobResources = key(JobResources(mem_mb=16_000), "evaluating a checkpoint")
+
+
+class Config(Section):
+    """Everything a campaign is configured by."""
+
+    run: str = key(
+        "default", "name of the training run; outputs go to runs/<run>", pattern=r"[A-Za-z0-9][A-Za-z0-9._-]*"
+    )
+    seed: int = key(1, "seed of everything random", "data", ge=0)
+    results: str = key("results", "directory of the data products")
+    runs: str = key("runs", "directory of the training runs")
+    source: Source = key(Source(), "the raw files")
+    synthetic: Synthetic = key(Synthetic(), "the built-in simulator; read only with source.uri synthetic://")
+    ranges: Ranges = key(Ranges(), "the campaign's ranges")
+    split: Split = key(Split(), "bulk and outliers")
+    outliers: Outliers = key(Outliers(), "consolidated outliers")
+    load: Load = key(Load(), "batches")
+    train: Train = key(Train(), "the training loop")
+    model: Annotated[Tree, "options of train.workload, validated by its own Config"] = key(
+        {}, "options of the workload", "train"
+    )
+    evaluate: Evaluate = key(Evaluate(), "held-out evaluation")
+    resources: Resources = key(Resources(), "what the cluster is asked for")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Config:
+        expand(self.ranges.first, self.ranges.last, self.ranges.step, self._skip())
+        return self
+
+    def _skip(self) -> frozenset[Range]:
+        return frozenset(Range.parse(text) for text in self.ranges.skip)
+
+    def all_ranges(self) -> tuple[Range, ...]:
+        """The campaign's ranges in order, without the skipped ones."""
+        return expand(self.ranges.first, self.ranges.last, self.ranges.step, self._skip())
+
+    def paths(self) -> Paths:
+        """Where this campaign's files stand."""
+        return Paths(Path(self.results), Path(self.runs), self.run)
+
+    def options(self) -> BaseModel:
+        """The workload's own options, validated."""
+        return workload_config(self.train.workload).model_validate(self.model)
+
+    def data_keys(self) -> Tree:
+        """Every key that shapes the shards, flattened to dotted names."""
+        return _scoped(self, {"data"})
+
+    def train_keys(self) -> Tree:
+        """Every key that shapes a checkpoint: those of the data, of the training, and of the workload."""
+        keys = _scoped(self, {"data", "train"})
+        keys = {name: value for name, value in keys.items() if not name.startswith("model.")}
+        keys["train.horizon_ranges"] = self.horizon()
+        return keys | {
+            f"model.{name}": value for name, value in flatten(self.options().model_dump(mode="json"))
+        }
+
+    def horizon(self) -> int:
+        """Ranges over which the learning rate runs its course."""
+        return self.train.horizon_ranges or len(self.all_ranges())
+
+    def fingerprint(self) -> str:
+        """Hash of every key that changes a checkpoint."""
+        return digest(self.train_keys())
+
+
+def workload_config(name: str) -> type[BaseModel]:
+    """Find the options' model of a workload named ``module:Class``: ``ClassConfig`` in the same module."""
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module), f"{attribute}Config")
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"train.workload: {name!r} cannot be used ({error}); expected module:Class"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, BaseModel)):
+        raise ConfigError(f"train.workload: {name}Config is not a pydantic model")
+    return found
+
+
+def load_config(files: Iterable[Path], overrides: Iterable[str] = ()) -> Config:
+    """Merge YAML files and ``key.sub=value`` overrides, later ones first in rank, into a validated Config."""
+    tree: Tree = {}
+    origin: dict[str, str] = {}
+    for path in files:
+        _merge(tree, _read_yaml(path), str(path), origin)
+    for text in overrides:
+        _merge(tree, parse_override(text), f"--set {text}", origin)
+    return validate(tree, origin)
+
+
+def parse_override(text: str) -> Tree:
+    """Read ``key.sub=value`` (value in YAML) into a nested mapping."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"--set {text}: expected key.sub=value")
+    try:
+        node: Any = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {text}: {value!r} is not YAML") from error
+    for part in reversed(name.split(".")):
+        node = {part: node}
+    return dict(node)
+
+
+def validate(tree: Tree, origin: Mapping[str, str] | None = None) -> Config:
+    """Check a merged mapping; raise ConfigError with one line per wrong key or value."""
+    origin = origin or {}
+    try:
+        config = Config.model_validate(tree)
+    except pydantic.ValidationError as error:
+        raise ConfigError(_explain(error, Config, "", origin)) from error
+    options = workload_config(config.train.workload)
+    try:
+        options.model_validate(config.model)
+    except pydantic.ValidationError as error:
+        raise ConfigError(_explain(error, options, "model.", origin)) from error
+    return config
+
+
+def refuse_changes(recorded: Mapping[str, Any], current: Mapping[str, Any], what: str, advice: str) -> None:
+    """Raise ConfigError listing the keys that differ between a campaign's record and the configuration."""
+    changed = [name for name in sorted({*recorded, *current}) if recorded.get(name) != current.get(name)]
+    if changed:
+        lines = [f"  {name}: {what} {recorded.get(name)!r}, config {current.get(name)!r}" for name in changed]
+        raise ConfigError("\n".join([f"the configuration changed under {what}:", *lines, advice]))
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a nested mapping with dotted names."""
+    for name, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _scoped(section: BaseModel, scopes: set[str], prefix: str = "") -> Tree:
+    found: Tree = {}
+    for name, info in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            found |= _scoped(value, scopes, f"{prefix}{name}.")
+        elif isinstance(info.json_schema_extra, dict) and info.json_schema_extra["scope"] in scopes:
+            found[f"{prefix}{name}"] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _read_yaml(path: Path) -> Tree:
+    try:
+        tree = yaml.safe_load(path.read_text()) or {}
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}); name an existing file with --config"
+        ) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path}: expected keys with values, found {type(tree).__name__}")
+    return tree
+
+
+def _merge(into: Tree, tree: Tree, source: str, origin: dict[str, str], prefix: str = "") -> None:
+    for name, value in tree.items():
+        dotted = f"{prefix}{name}"
+        origin[dotted] = source
+        if isinstance(value, dict) and isinstance(into.get(name), dict):
+            _merge(into[name], value, source, origin, f"{dotted}.")
+        else:
+            into[name] = value
+            if isinstance(value, dict):
+                origin |= {f"{dotted}.{leaf}": source for leaf, _ in flatten(value)}
+
+
+def _explain(
+    error: pydantic.ValidationError, model: type[BaseModel], prefix: str, origin: Mapping[str, str]
+) -> str:
+    lines = []
+    for item in error.errors():
+        parts = [str(part) for part in item["loc"]]
+        dotted = prefix + ".".join(parts)
+        where = next((origin[name] for name in _ancestors(dotted) if name in origin), "")
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            message = "unknown key" + _nearest(parts, model, prefix)
+        elif not isinstance(item["input"], dict | BaseModel):
+            message = f"{item['input']!r}: {message[:1].lower()}{message[1:]}"
+        lines.append(": ".join(part for part in (where, dotted, message) if part))
+    return "\n".join(lines)
+
+
+def _ancestors(dotted: str) -> Iterator[str]:
+    while dotted:
+        yield dotted
+        dotted = dotted.rpartition(".")[0]
+
+
+def _nearest(parts: list[str], model: type[BaseModel], prefix: str) -> str:
+    parent: Any = model
+    for part in parts[:-1]:
+        parent = parent.model_fields[part].annotation
+    near = difflib.get_close_matches(parts[-1], list(parent.model_fields), n=1, cutoff=0.4)
+    return f"; did you mean {prefix}{'.'.join([*parts[:-1], near[0]])}?" if near else ""

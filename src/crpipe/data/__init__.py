@@ -1,0 +1,1 @@
+"""Data: raw rows become shards, outliers and a ledger; shards become batches."""

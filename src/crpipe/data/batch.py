@@ -1,0 +1,75 @@
+"""Events in memory: columns with one value per event, and the items (muons) of all events end to end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """A ragged block of N events and M items.
+
+    columns: one array [N] per event column of the layout.
+    multiplicity: [N] uint32, items of each event; sums to M.
+    items: [M, K] float32, C-contiguous, K item columns of the layout, event after event.
+    """
+
+    columns: dict[str, NDArray[Any]]
+    multiplicity: NDArray[np.uint32]
+    items: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        """Count the events."""
+        return len(self.multiplicity)
+
+    def offsets(self) -> NDArray[np.int64]:
+        """Start of each event in ``items``, and the end: [N + 1]."""
+        return offsets(self.multiplicity)
+
+    def take(self, index: NDArray[np.integer[Any]]) -> Events:
+        """Gather events in the order of ``index``, each with its own items."""
+        view = item_view(self.offsets(), self.items)
+        gathered = view.take(pa.array(index))
+        return Events(
+            {name: column[index] for name, column in self.columns.items()},
+            self.multiplicity[index],
+            items_of(gathered, self.items.shape[1]),
+        )
+
+
+class Cursor(NamedTuple):
+    """Position in the data stream: the epoch and the number of batches of it already delivered."""
+
+    epoch: int
+    batch: int
+
+
+def offsets(multiplicity: NDArray[Any]) -> NDArray[np.int64]:
+    """Turn N multiplicities into N + 1 offsets."""
+    ends = np.zeros(len(multiplicity) + 1, np.int64)
+    np.cumsum(multiplicity, out=ends[1:])
+    return ends
+
+
+def item_view(starts: NDArray[np.int64], items: NDArray[np.float32]) -> pa.Array:
+    """View items as one binary value per event, without a copy: Arrow gathers these at memcpy speed."""
+    width = items.shape[1] * items.itemsize
+    large = int(starts[-1]) * width >= 2**31
+    kind, dtype = (pa.large_binary(), np.int64) if large else (pa.binary(), np.int32)
+    ends = (starts * width).astype(dtype)
+    return pa.Array.from_buffers(kind, len(starts) - 1, [None, pa.py_buffer(ends), pa.py_buffer(items)])
+
+
+def items_of(view: pa.Array, columns: int) -> NDArray[np.float32]:
+    """Undo ``item_view`` on the contiguous result of a gather: [M, columns] float32."""
+    buffer = view.buffers()[2]
+    if buffer is None or buffer.size == 0:
+        return np.zeros((0, columns), np.float32)
+    return np.frombuffer(buffer, np.float32).reshape(-1, columns)

@@ -1,0 +1,96 @@
+"""Everything that crpipe raises on purpose; each message says what is wrong, where, and what to do.
+
+CrpipeError                     exit 1
+├── ConfigError                 exit 2    a key or a value in the configuration
+├── SourceError                 exit 66   the source does not hold what it should
+│   ├── ListingError                      a range cannot be listed
+│   ├── TransferError                     a file cannot be copied whole
+│   └── FormatError                       a file is not in the schema
+├── DataError                   exit 65   files that crpipe wrote do not fit
+│   ├── LedgerError                       events or muons do not add up
+│   └── ShardError                        a shard is damaged, missing or of another campaign
+├── TrainError                  exit 1
+│   ├── CheckpointError         exit 65   a checkpoint or snapshot is refused
+│   └── DivergenceError         exit 76   losses out of their band; a retry would diverge again
+├── DiskError                   exit 74   no space, no permission
+├── LeaseError                  exit 75   another live job holds the range; try again later
+└── Interrupted                 exit 75   stopped by a signal after a snapshot; the same command resumes
+"""
+
+
+class CrpipeError(Exception):
+    """Base of all errors that a user can act on."""
+
+    exit_code = 1
+
+
+class ConfigError(CrpipeError):
+    """A key or a value in the configuration is wrong."""
+
+    exit_code = 2
+
+
+class SourceError(CrpipeError):
+    """The source does not hold what it should."""
+
+    exit_code = 66
+
+
+class ListingError(SourceError):
+    """A range cannot be listed, or its listing cannot be trusted."""
+
+
+class TransferError(SourceError):
+    """A file cannot be copied whole."""
+
+
+class FormatError(SourceError):
+    """A file is not in the schema that its reader expects."""
+
+
+class DataError(CrpipeError):
+    """Files that crpipe wrote are damaged or do not fit together."""
+
+    exit_code = 65
+
+
+class LedgerError(DataError):
+    """Events or muons of a range do not add up."""
+
+
+class ShardError(DataError):
+    """A shard is damaged, missing, or belongs to another configuration."""
+
+
+class TrainError(CrpipeError):
+    """Training cannot start or go on."""
+
+
+class CheckpointError(TrainError):
+    """A checkpoint or snapshot is damaged or does not fit this run."""
+
+    exit_code = 65
+
+
+class DivergenceError(TrainError):
+    """Losses left their band or stayed non-finite; a retry would end the same way."""
+
+    exit_code = 76
+
+
+class DiskError(CrpipeError):
+    """A file cannot be written: no space or no permission."""
+
+    exit_code = 74
+
+
+class LeaseError(CrpipeError):
+    """Another live job holds the range."""
+
+    exit_code = 75
+
+
+class Interrupted(CrpipeError):  # noqa: N818 - an interruption is not an error of anyone's
+    """A signal stopped the job after a snapshot; the same command resumes."""
+
+    exit_code = 75

@@ -1,0 +1,67 @@
+"""Append-only journal of attempts: one JSON object per line, readable while jobs run and after they died."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import time
+from typing import TYPE_CHECKING, Any
+
+from crpipe.errors import CrpipeError
+from crpipe.files import writing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Journal:
+    """Appends rows ``{"time", "what", …}``; a row is one write, so rows of two processes never mix."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, what: str, **fields: Any) -> None:
+        """Append one row with the time, the host and the process."""
+        job = os.environ.get("SLURM_JOB_ID")
+        row = {
+            "time": round(time.time(), 3),
+            "what": what,
+            "host": platform.node(),
+            "pid": os.getpid(),
+            **fields,
+        }
+        if job:
+            row["slurm_job"] = job
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                os.write(handle, (json.dumps(row) + "\n").encode())
+            finally:
+                os.close(handle)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Read all whole rows; a last line cut by a crash is left out."""
+        rows = []
+        if self.path.exists():
+            for line in self.path.read_text().splitlines():
+                with contextlib.suppress(ValueError):
+                    rows.append(json.loads(line))
+        return rows
+
+    @contextlib.contextmanager
+    def attempt(self, verb: str, name: str) -> Iterator[None]:
+        """Record start and end of one execution of ``verb`` on range ``name``, whatever ends it."""
+        self.add("start", verb=verb, range=name)
+        try:
+            yield
+        except BaseException as error:
+            text = str(error) if isinstance(error, CrpipeError) else f"{type(error).__name__}: {error}"
+            # The disk that stopped the job may refuse the journal's row too: the job's own error matters more.
+            with contextlib.suppress(CrpipeError, OSError):
+                self.add("failed", verb=verb, range=name, error=text)
+            raise
+        self.add("finished", verb=verb, range=name)

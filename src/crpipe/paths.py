@@ -1,0 +1,93 @@
+"""Where every file of a campaign stands; the workflow and the commands share this one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+CONSOLIDATED = "consolidated"
+OUTLIERS = "outliers"  # also the name of the last link of the training chain
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Files of one campaign (under ``results``) and one run (under ``runs``).
+
+    ``name`` arguments are the text form of a range, or a workflow wildcard such as ``{range}``.
+    """
+
+    results: Path
+    runs: Path
+    run: str
+
+    def manifest(self, name: str) -> Path:
+        """List's output: what should exist in the source."""
+        return self.results / "manifests" / f"{name}.parquet"
+
+    def staged(self, name: str) -> Path:
+        """Stage's output: the manifest with checksums, how each was verified, and what was quarantined."""
+        return self.results / "staged" / f"{name}.parquet"
+
+    def raw(self, name: str) -> Path:
+        """Directory of the byte-identical copies; undeclared, so that a failed job resumes; gone once split."""
+        return self.results / "staged" / name
+
+    def shards(self, name: str) -> Path:
+        """Directory of training and validation shards; valid once its ``manifest.json`` stands."""
+        return self.results / "shards" / name
+
+    def outliers(self, name: str) -> Path:
+        """Directory of the events above the threshold; ``consolidated`` for those of all ranges."""
+        return self.results / OUTLIERS / name
+
+    def shard_manifest(self, name: str) -> Path:
+        """Split's output: files, sizes and hashes of the bulk shards."""
+        return self.shards(name) / "manifest.json"
+
+    def outlier_manifest(self, name: str) -> Path:
+        """Split's (or consolidate's) output: files, sizes and hashes of the outlier shards."""
+        return self.outliers(name) / "manifest.json"
+
+    def multiplicity(self, name: str) -> Path:
+        """Split's output: source file, row, ids, multiplicity and destination of each event."""
+        return self.results / "multiplicity" / f"{name}.parquet"
+
+    def ledger(self, name: str) -> Path:
+        """Split's output: where every event and muon of the range went."""
+        return self.results / "ledgers" / f"{name}.json"
+
+    def campaign(self) -> Path:
+        """The configuration keys that shaped the data, written by the first split."""
+        return self.results / "campaign.json"
+
+    def data_journal(self) -> Path:
+        """Attempts of list, stage, split and consolidate."""
+        return self.results / "journal.jsonl"
+
+    def run_dir(self) -> Path:
+        """Everything of this run."""
+        return self.runs / self.run
+
+    def run_config(self) -> Path:
+        """The configuration keys that shape the training, written by the first training job."""
+        return self.run_dir() / "campaign.json"
+
+    def receipt(self, name: str) -> Path:
+        """Train's output: a small deterministic file that points to the checkpoint."""
+        return self.run_dir() / "ranges" / f"{name}.json"
+
+    def store(self, name: str) -> Path:
+        """Checkpoints, snapshots and metrics of one range; undeclared, so that nothing deletes them."""
+        return self.run_dir() / "store" / name
+
+    def train_journal(self) -> Path:
+        """Attempts of train, evaluate and what they reported."""
+        return self.run_dir() / "journal.jsonl"
+
+    def tensorboard(self) -> Path:
+        """Event files, one per range; steps are global over the chain."""
+        return self.run_dir() / "tensorboard"
+
+    def evaluation(self, name: str) -> Path:
+        """Directory of metrics and figures of one checkpoint."""
+        return self.run_dir() / "evaluation" / name

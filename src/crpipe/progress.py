@@ -1,0 +1,25 @@
+"""How long work tells a person what it does; the command line decides how that looks."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Where messages and progress of a job go."""
+
+    def say(self, text: str) -> None:
+        """Tell one thing that happened, in one line."""
+
+    def advance(self, label: str, done: float, total: float, note: str = "") -> None:
+        """Tell that ``done`` of ``total`` (bytes, files, steps) are behind us; called as often as one likes."""
+
+
+class Silent:
+    """Swallow everything: for tests and for callers who look at the files instead."""
+
+    def say(self, text: str) -> None:
+        """Do nothing."""
+
+    def advance(self, label: str, done: float, total: float, note: str = "") -> None:
+        """Do nothing."""

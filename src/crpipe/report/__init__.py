@@ -1,0 +1,1 @@
+"""Report: metrics, figures, status and pages, from files only."""

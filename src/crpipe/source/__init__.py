@@ -1,0 +1,1 @@
+"""Source: list and copy one range, verified; make synthetic ranges."""

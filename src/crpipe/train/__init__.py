@@ -1,0 +1,1 @@
+"""Train: the workload protocol and the only training loop."""

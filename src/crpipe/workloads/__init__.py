@@ -1,0 +1,1 @@
+"""Workloads: what is trained; each is a package that train.workload names."""

@@ -1,0 +1,44 @@
+"""Options of the muon_gan workload (section ``model`` of the configuration)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+def option(default: Any, meaning: str, **bounds: Any) -> Any:
+    """Declare an option; every option of a workload is part of the fingerprint."""
+    return Field(default, description=meaning, json_schema_extra={"scope": "train"}, **bounds)
+
+
+class MuonGanConfig(BaseModel):
+    """What the generator, the critic and the multiplicity model are, and how they are trained."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    features: Literal["radial", "cartesian"] = option(
+        "radial",
+        "muon features: log10 E and log10 radius with uniform azimuth, or log10 E, x, y (earlier system)",
+    )
+    hidden: int = option(64, "width of generator and critic", ge=4)
+    critic_steps: int = option(3, "critic steps for each generator step", ge=1)
+    penalty: Literal["pair_slope", "gradient", "none"] = option(
+        "pair_slope",
+        "what keeps the critic Lipschitz: slope over real/fake pairs (no double backward), the classic "
+        "gradient penalty, or nothing",
+    )
+    penalty_sides: Literal["one", "two"] = option(
+        "one", "punish slopes above 1 only, or all that differ from 1"
+    )
+    penalty_weight: float = option(10.0, "weight of the penalty", ge=0)
+    gp_every: int = option(1, "critic steps between gradient penalties; the weight is kept on average", ge=1)
+    gp_max_pairs: int = option(0, "most events in a gradient penalty; 0: all", ge=0)
+    gp_sample_fraction: float = option(1.0, "share of the events in a gradient penalty", gt=0, le=1)
+    optimizer: Literal["adam", "sgd"] = option("adam", "optimizer of generator and critic")
+    generator_learning_rate: float = option(3e-4, "learning rate of the generator", gt=0)
+    critic_learning_rate: float = option(6e-4, "learning rate of the critic", gt=0)
+    multiplicity_learning_rate: float = option(2e-3, "learning rate of the multiplicity model", gt=0)
+    max_muons: int = option(
+        32, "muons of one event that enter a training step, a random window of larger ones; 0: all", ge=0
+    )
