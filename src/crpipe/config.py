@@ -83,6 +83,9 @@ class Source(Section):
     )
     look_ahead: int = key(2, "ranges that may be staged ahead of training", ge=1)
     disk_budget_gib: float = key(500.0, "most space that raw copies may take at once, in GiB", gt=0)
+    lease_wait_s: float = key(
+        120.0, "how long to wait for another job that stages the same range, in seconds", ge=0
+    )
 
 
 class Synthetic(Section):
@@ -91,12 +94,27 @@ class Synthetic(Section):
     files_per_range: int = key(8, "files in each range", "data", ge=1)
     showers_per_file: int = key(40, "primaries in each file", "data", ge=1)
     depths: int = key(100, "depths at which each primary is recorded; one row each", "data", ge=1)
-    depth_min_m: float = key(1000.0, "smallest vertical depth, in m", "data", gt=0)
-    depth_max_m: float = key(2800.0, "largest vertical depth, in m", "data", gt=0)
+    depth_min_m: float = key(1000.0, "smallest vertical depth, in m", "data", ge=1000)
+    depth_max_m: float = key(2800.0, "largest vertical depth, in m", "data", le=20_000)
+    spectrum: Literal["power_law", "gaisser_h3a", "gaisser_h4a"] = key(
+        "power_law",
+        "energies and masses of the primaries: a power law with fixed shares, or a model of the measured flux",
+        "data",
+    )
     energy_min_gev: float = key(1e3, "smallest primary energy, in GeV", "data", gt=0)
-    energy_max_gev: float = key(1e9, "largest primary energy, in GeV", "data", gt=0)
-    spectral_index: float = key(2.0, "primary spectrum E^-index", "data", ge=0)
+    energy_max_gev: float = key(1e11, "largest primary energy, in GeV", "data", gt=0, le=1e12)
+    spectral_index: float = key(1.25, "primary spectrum E^-index; power_law only", "data", ge=0, le=10)
+    composition: tuple[float, float, float, float, float] = key(
+        (5.0, 2.25, 1.1, 1.2, 1.0),
+        "relative shares of protons, helium, nitrogen, aluminium and iron; power_law only",
+        "data",
+    )
     zenith_max_deg: float = key(80.0, "largest zenith angle, in degrees", "data", gt=0, le=89)
+    zenith_law: Literal["isotropic", "plane"] = key(
+        "isotropic",
+        "zenith angles flat in the cosine, or as an isotropic flux crosses a horizontal plane",
+        "data",
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Synthetic:
@@ -104,6 +122,11 @@ class Synthetic(Section):
             raise ValueError("depth_max_m must be at least depth_min_m")
         if self.energy_max_gev <= self.energy_min_gev:
             raise ValueError("energy_max_gev must be above energy_min_gev")
+        if min(self.composition) < 0 or not sum(self.composition):
+            raise ValueError("composition needs shares of at least 0, not all of them 0")
+        ignored = self.model_fields_set & {"spectral_index", "composition"}
+        if self.spectrum != "power_law" and ignored:
+            raise ValueError(f"{min(ignored)} does not apply to spectrum {self.spectrum}: remove it")
         return self
 
 

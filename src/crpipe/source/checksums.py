@@ -1,0 +1,92 @@
+"""Checksums that data servers speak: crc32c, adler32 and md5, always compared as lower-case hexadecimal."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import zlib
+from typing import TYPE_CHECKING, Protocol
+
+import google_crc32c
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OWN = "crc32c"  # what is computed when the source names nothing: the cheapest, 12 GB/s on one core
+CHUNK = 1 << 20
+_DIGITS = {"crc32c": 8, "adler32": 8, "md5": 32}
+
+
+class Digest(Protocol):
+    """A running checksum."""
+
+    def update(self, data: bytes) -> None:
+        """Take in more bytes."""
+
+    def hexdigest(self) -> str:
+        """The checksum so far, in lower-case hexadecimal."""
+
+
+class _Crc32c:
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, data: bytes) -> None:
+        self._value = google_crc32c.extend(self._value, data)
+
+    def hexdigest(self) -> str:
+        return f"{self._value:08x}"
+
+
+class _Adler32:
+    def __init__(self) -> None:
+        self._value = 1
+
+    def update(self, data: bytes) -> None:
+        self._value = zlib.adler32(data, self._value)
+
+    def hexdigest(self) -> str:
+        return f"{self._value:08x}"
+
+
+def new(algorithm: str) -> Digest:
+    """Start a checksum; ``algorithm`` is crc32c, adler32 or md5."""
+    if algorithm == "md5":
+        return hashlib.md5(usedforsecurity=False)
+    return _Crc32c() if algorithm == "crc32c" else _Adler32()
+
+
+def of_file(path: Path, algorithm: str) -> str:
+    """Read a file and return its checksum in hexadecimal."""
+    digest = new(algorithm)
+    with path.open("rb") as handle:
+        while chunk := handle.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def parse(header: str) -> tuple[str, str] | None:
+    """Read a ``Digest`` header into (algorithm, hexadecimal); None when it holds none that we know.
+
+    Servers disagree on the spelling: XRootD 5.5 sends crc32c in base64, newer ones in hexadecimal; adler32
+    comes in hexadecimal, sometimes without leading zeros; md5 in base64 (RFC 3230).
+    """
+    found = dict(part.strip().partition("=")[::2] for part in header.split(","))
+    for algorithm, digits in _DIGITS.items():
+        value = next((text for name, text in found.items() if name.strip().lower() == algorithm), "")
+        plain = _hexadecimal(value.strip(), digits)
+        if plain:
+            return algorithm, plain
+    return None
+
+
+def _hexadecimal(value: str, digits: int) -> str:
+    if value.endswith("=") or len(value) > digits or not re.fullmatch(r"[0-9a-fA-F]+", value):
+        try:
+            raw = base64.b64decode(value, validate=True)
+        except binascii.Error:
+            return ""
+        return raw.hex() if len(raw) * 2 == digits else ""
+    return value.lower().rjust(digits, "0")

@@ -1,0 +1,78 @@
+"""Memory of verified copies, one line per file beside them: a killed job loses only what was in flight."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from crpipe.files import writing
+from crpipe.source import checksums
+from crpipe.source.manifest import Entry, Proof
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+PART = ".part"
+_THREADS = 4
+
+
+class Proofs:
+    """Proofs of the copies in one range's directory; appended after a copy got its name."""
+
+    def __init__(self, folder: Path, *, require_checksum: bool) -> None:
+        self._folder = folder
+        self._path = folder / ".proofs.jsonl"
+        self._require_checksum = require_checksum
+
+    def file(self, path: str) -> Path:
+        """Where the copy of a listed file stands."""
+        return self._folder / path
+
+    def add(self, entry: Entry, proof: Proof) -> None:
+        """Remember one verified copy; one write, so that rows of many threads never mix."""
+        row = json.dumps({"path": entry.path, "uri": entry.uri, **asdict(proof)}) + "\n"
+        with writing(self._path):
+            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                os.write(handle, row.encode())
+            finally:
+                os.close(handle)
+
+    def keep(self, entries: Iterable[Entry]) -> dict[str, Proof]:
+        """Find the copies that are still what was verified, by reading each again; the others are not kept.
+
+        Reading again costs a fraction of copying again, and a machine that lost power cannot fool it.
+        """
+        rows = self._rows()
+        known = [entry for entry in entries if entry.path in rows and rows[entry.path][0] == entry.uri]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            sound = list(pool.map(lambda entry: self._is_sound(entry, rows[entry.path][1]), known))
+        return {entry.path: rows[entry.path][1] for entry, good in zip(known, sound, strict=True) if good}
+
+    def _is_sound(self, entry: Entry, proof: Proof) -> bool:
+        file = self.file(entry.path)
+        if entry.size not in {None, proof.size} or (self._require_checksum and not proof.is_checked()):
+            return False
+        try:
+            return file.stat().st_size == proof.size and (
+                checksums.of_file(file, proof.algorithm) == proof.checksum
+            )
+        except OSError:
+            return False
+
+    def _rows(self) -> dict[str, tuple[str, Proof]]:
+        if not self._path.exists():
+            return {}
+        rows = {}
+        for line in self._path.read_text().splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue  # cut by a crash: its copy is simply made again
+            path, uri = row.pop("path"), row.pop("uri")
+            rows[path] = (uri, Proof(**row))
+        return rows

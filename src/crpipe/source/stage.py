@@ -1,0 +1,178 @@
+"""Copy one range next to the results: each file verified before its name appears, resumed after any crash."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from crpipe.errors import DiskError, SourceError, TransferError
+from crpipe.files import GIB, free_bytes, publish, tree_bytes, writing
+from crpipe.lease import lease
+from crpipe.source.backend import host_and_path, open_source, scheme_of
+from crpipe.source.manifest import Entry, Proof, StagedFile, read_manifest, write_staged
+from crpipe.source.proofs import PART, Proofs
+from crpipe.source.retries import Deadline, each, persist
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from crpipe.config import Config
+    from crpipe.progress import Progress
+    from crpipe.ranges import Range
+    from crpipe.source.backend import Source
+
+RESERVE = 1 << 28  # bytes of the disk that copies never take: journals and manifests must still be written
+
+
+def stage_range(config: Config, name: Range, progress: Progress) -> None:
+    """Make a verified copy of every file in the range's manifest, then write the staged table.
+
+    Copies that an earlier attempt verified are kept. Raise DiskError before the first byte when they cannot
+    fit, LeaseError when another job stages the range, TransferError naming the file that cannot be copied
+    (or, under ``source.on_bad_file: quarantine``, when too many cannot).
+    """
+    paths = config.paths()
+    entries = read_manifest(paths.manifest(str(name)))
+    folder = paths.raw(str(name))
+    with lease(folder, wait_s=config.source.lease_wait_s, say=progress.say):
+        proofs = Proofs(folder, require_checksum=config.source.require_checksum)
+        kept = proofs.keep(entries)
+        wanted = [entry for entry in entries if entry.path not in kept]
+        if kept:
+            progress.say(f"{name}: {len(kept)} of {len(entries)} files are here already, verified again")
+        _check_disk(config, name, sum(entry.size or 0 for entry in wanted))
+        job = _Stage(config, name, progress, proofs, kept, wanted)
+        asyncio.run(job.run())
+        write_staged(paths.staged(str(name)), job.files(entries))
+    progress.say(job.summary())
+
+
+def _check_disk(config: Config, name: Range, needed: int) -> None:
+    """Raise DiskError when ``needed`` bytes do not fit on the disk or into the budget of raw copies."""
+    staged = config.paths().raw(str(name)).parent
+    free = free_bytes(staged) - RESERVE
+    if needed > max(free, 0):
+        raise DiskError(
+            f"range {name}: {needed / GIB:.2f} GiB needed below {staged}, {max(free, 0) / GIB:.2f} GiB free; "
+            "free some space, or set `results` to a larger disk"
+        )
+    taken = sum(_claimed(config, folder) for folder in sorted(staged.iterdir()) if folder.is_dir())
+    own = tree_bytes(config.paths().raw(str(name)))
+    others = taken - _claimed(config, config.paths().raw(str(name)))
+    if needed and others + own + needed > config.source.disk_budget_gib * GIB:
+        raise DiskError(
+            f"range {name}: {needed / GIB:.2f} GiB needed, raw copies already take "
+            f"{(others + own) / GIB:.2f} of {config.source.disk_budget_gib:g} GiB (source.disk_budget_gib); "
+            "split the staged ranges first, lower source.look_ahead, or raise the budget"
+        )
+
+
+def _claimed(config: Config, folder: Path) -> int:
+    """Bytes that a range's raw copies take, or will take once a job that is still copying is done."""
+    manifest = config.paths().manifest(folder.name)
+    promised = sum(entry.size or 0 for entry in read_manifest(manifest)) if manifest.exists() else 0
+    return max(promised, tree_bytes(folder))
+
+
+class _Stage:
+    """One attempt at one range."""
+
+    def __init__(
+        self,
+        config: Config,
+        name: Range,
+        progress: Progress,
+        proofs: Proofs,
+        kept: dict[str, Proof],
+        wanted: Sequence[Entry],
+    ) -> None:
+        self._config = config.source
+        self._campaign = config
+        self._name = name
+        self._progress = progress
+        self._proofs = proofs
+        self._done = dict(kept)
+        self._wanted = wanted
+        self._bad: dict[str, str] = {}
+        self._bytes = 0
+        self._copied = 0
+        self._begin = time.monotonic()
+        self._deadline = Deadline(self._config.deadline_minutes * 60, f"staging of range {name}")
+
+    async def run(self) -> None:
+        """Copy what is wanted."""
+        if not self._wanted:
+            return
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(self._config.concurrency))
+        first = self._wanted[0].uri
+        opening = open_source(self._campaign, scheme_of(first), host_and_path(first)[0], self._deadline)
+        async with opening as source:
+            await each(self._wanted, lambda entry: self._one(source, entry), self._config.concurrency)
+
+    async def _one(self, source: Source, entry: Entry) -> None:
+        final = self._proofs.file(entry.path)
+        part = final.with_name(final.name + PART)
+        with writing(final):
+            final.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            proof = await persist(
+                entry.uri,
+                lambda: source.fetch(entry, part),
+                attempts=self._config.attempts,
+                deadline=self._deadline,
+            )
+            self._check_proof(entry, proof)
+        except TransferError as error:
+            part.unlink(missing_ok=True)
+            self._set_aside(entry, error)
+            return
+        await asyncio.to_thread(self._publish, entry, part, final, proof)
+        self._count(entry, proof)
+
+    def _check_proof(self, entry: Entry, proof: Proof) -> None:
+        if self._config.require_checksum and not proof.is_checked():
+            raise TransferError(
+                f"{entry.uri}: the source names no checksum, and source.require_checksum is on; turn it off "
+                "to accept files by their size"
+            )
+
+    def _publish(self, entry: Entry, part: Path, final: Path, proof: Proof) -> None:
+        with writing(final):
+            publish(part, final)
+        self._proofs.add(entry, proof)
+
+    def _set_aside(self, entry: Entry, error: TransferError) -> None:
+        if self._config.on_bad_file == "fail":
+            raise error
+        self._bad[entry.path] = str(error)
+        self._progress.say(f"{self._name}: set aside: {error}")
+        if len(self._bad) > self._config.max_quarantined:
+            raise SourceError(
+                f"range {self._name}: {len(self._bad)} bad files, at most {self._config.max_quarantined} may "
+                f"be set aside (source.max_quarantined); the last: {error}"
+            )
+
+    def _count(self, entry: Entry, proof: Proof) -> None:
+        self._done[entry.path] = proof
+        self._copied += 1
+        self._bytes += proof.size
+        rate = self._bytes / 1e6 / max(time.monotonic() - self._begin, 1e-3)
+        self._progress.advance(
+            f"stage {self._name}", self._copied, len(self._wanted), f"{self._copied} files, {rate:.1f} MB/s"
+        )
+
+    def files(self, entries: Sequence[Entry]) -> list[StagedFile]:
+        """Rows of the staged table."""
+        return [
+            StagedFile(entry, self._done.get(entry.path), self._bad.get(entry.path, "")) for entry in entries
+        ]
+
+    def summary(self) -> str:
+        """One line that says what stands now and how it was verified."""
+        ways = [proof.verified for proof in self._done.values()]
+        counts = ", ".join(f"{ways.count(way)} by {way}" for way in sorted(set(ways)))
+        aside = f"; {len(self._bad)} set aside" if self._bad else ""
+        return f"{self._name}: {len(self._done)} files staged, verified: {counts or 'none'}{aside}"

@@ -1,0 +1,114 @@
+import os
+
+import pytest
+
+from crpipe.errors import ConfigError, ListingError
+from crpipe.progress import Silent
+from crpipe.source.listing import list_range
+from crpipe.source.manifest import read_manifest
+
+
+def listed(config, name):
+    list_range(config, name, Silent())
+    return read_manifest(config.paths().manifest(str(name)))
+
+
+def test_a_manifest_holds_every_matching_file_sorted_with_its_size(configure, name, tree):
+    entries = listed(configure(), name)
+    assert [entry.path for entry in entries] == [f"part-{index:04d}.parquet" for index in range(12)]
+    assert [entry.size for entry in entries] == [1000 * index + 1 for index in range(12)]
+    assert entries[3].uri == str(tree / str(name) / "part-0003.parquet")
+    assert entries[3].mtime.timestamp() == pytest.approx(
+        (tree / str(name) / "part-0003.parquet").stat().st_mtime, abs=1e-3
+    )
+
+
+def test_a_file_uri_lists_the_same_as_a_path(configure, name, tree):
+    by_uri = configure(uri=f"file://{tree}/{{range}}/*.parquet")
+    assert [entry.path for entry in listed(by_uri, name)][:1] == ["part-0000.parquet"]
+
+
+@pytest.mark.parametrize("pattern", ["*.h5", "part-9*.parquet"])
+def test_no_match_is_an_error_that_names_the_range(configure, name, tree, pattern):
+    with pytest.raises(ListingError, match=f"range {name}: 0 files match"):
+        listed(configure(uri=f"{tree}/{{range}}/{pattern}"), name)
+
+
+def test_too_few_files_is_an_error(configure, name):
+    with pytest.raises(ListingError, match=r"12 files match .* at least 13 needed"):
+        listed(configure(min_files=13), name)
+
+
+def test_a_missing_directory_is_an_error_that_names_it(configure, name, tmp_path):
+    with pytest.raises(ListingError, match=rf"range {name}: .*/absent/{name} cannot be listed"):
+        listed(configure(uri=f"{tmp_path}/absent/{{range}}/*.parquet"), name)
+
+
+def test_listing_again_is_silent_while_nothing_changed(configure, name):
+    config = configure()
+    assert listed(config, name) == listed(config, name)
+
+
+def test_a_changed_source_is_reported_not_taken(configure, name, tree):
+    config = configure()
+    before = listed(config, name)
+    folder = tree / str(name)
+    (folder / "part-0001.parquet").unlink()
+    (folder / "part-0002.parquet").write_bytes(b"longer than it was" * 1000)
+    (folder / "part-0099.parquet").write_bytes(b"new")
+    os.utime(folder / "part-0004.parquet", (1, 1))
+    with pytest.raises(ListingError) as caught:
+        listed(config, name)
+    text = str(caught.value)
+    assert "part-0001.parquet: gone" in text
+    assert "part-0002.parquet: 2001 bytes before, 18000 now" in text
+    assert "part-0004.parquet: last written" in text
+    assert "part-0099.parquet: new" in text
+    manifest = config.paths().manifest(str(name))
+    assert read_manifest(manifest) == before
+    manifest.unlink()
+    assert len(listed(config, name)) == 12
+
+
+def test_explicit_files_replace_a_listing(configure, name, tree, tmp_path):
+    chosen = [tree / str(name) / f"part-{index:04d}.parquet" for index in (7, 2)]
+    (tmp_path / f"{name}.txt").write_text("# chosen by hand\n\n" + "\n".join(map(str, chosen)) + "\n")
+    entries = listed(configure(files=f"{tmp_path}/{{range}}.txt"), name)
+    assert [(entry.path, entry.size) for entry in entries] == [
+        ("part-0002.parquet", 2001),
+        ("part-0007.parquet", 7001),
+    ]
+
+
+def test_explicit_files_of_one_name_keep_their_directories(configure, name, tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "same.parquet").write_bytes(folder.encode())
+    (tmp_path / f"{name}.txt").write_text("a/same.parquet\nb/same.parquet\n")
+    entries = listed(configure(files=f"{tmp_path}/{{range}}.txt"), name)
+    assert [entry.path for entry in entries] == ["a/same.parquet", "b/same.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("absent.parquet\n", "absent.parquet"), ("x\nx\n", "twice"), ("/a\npelican://h/b\n", "mixes sources")],
+)
+def test_a_wrong_list_of_files_is_an_error(configure, name, tmp_path, text, message):
+    (tmp_path / f"{name}.txt").write_text(text)
+    with pytest.raises((ListingError, ConfigError), match=message):
+        listed(configure(files=f"{tmp_path}/{{range}}.txt"), name)
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("/data/all/*.parquet", "names no {range}"),
+        ("/data/*/{range}/*.parquet", "wildcard outside the file name"),
+        ("/data/{range}/", "ends in a directory"),
+        ("s3://bucket/{range}/*.parquet", "s3:// is not known"),
+        ("pelican:///{range}/*.parquet", "names no host"),
+    ],
+)
+def test_an_impossible_uri_is_an_error(configure, name, uri, message):
+    with pytest.raises(ConfigError, match=message):
+        listed(configure(uri=uri), name)

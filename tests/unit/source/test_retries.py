@@ -1,0 +1,76 @@
+import asyncio
+
+import pytest
+
+from crpipe.errors import SourceError, TransferError
+from crpipe.source.retries import Deadline, Transient, each, persist
+
+
+def persisted(outcomes, attempts=3, deadline_s=10.0):
+    """Run an attempt whose outcomes are given: an exception to raise, or a result; count the calls."""
+    calls = []
+
+    async def attempt():
+        calls.append(1)
+        outcome = outcomes[len(calls) - 1]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    work = persist("file", attempt, attempts=attempts, deadline=Deadline(deadline_s, "job"), pause_s=0.001)
+    try:
+        return asyncio.run(work), len(calls)
+    except (TransferError, SourceError) as error:
+        return error, len(calls)
+
+
+def test_what_passes_is_tried_again():
+    assert persisted([Transient("busy"), Transient("busy"), "done"]) == ("done", 3)
+
+
+def test_the_last_reason_and_the_number_of_attempts_are_told():
+    error, calls = persisted([Transient("busy"), Transient("gone")], attempts=2)
+    assert isinstance(error, TransferError)
+    assert str(error).startswith("file: gone (2 attempts)")
+    assert calls == 2
+
+
+def test_a_permanent_error_is_not_tried_again():
+    error, calls = persisted([TransferError("404"), "never"])
+    assert str(error) == "404"
+    assert calls == 1
+
+
+def test_nothing_is_tried_after_the_deadline():
+    error, calls = persisted([Transient("busy"), "never"], deadline_s=0.0)
+    assert "deadline_minutes" in str(error)
+    assert calls == 1
+
+
+def test_each_does_every_item_within_its_width():
+    busy, most, done = [0], [0], []
+
+    async def work(item):
+        busy[0] += 1
+        most[0] = max(most[0], busy[0])
+        await asyncio.sleep(0)
+        busy[0] -= 1
+        done.append(item)
+
+    asyncio.run(each(range(50), work, 4))
+    assert sorted(done) == list(range(50))
+    assert most[0] == 4
+
+
+def test_the_first_error_of_each_stops_the_rest():
+    done = []
+
+    async def work(item):
+        await asyncio.sleep(0)
+        if item == 5:
+            raise TransferError("five")
+        done.append(item)
+
+    with pytest.raises(TransferError, match="five"):
+        asyncio.run(each(range(1000), work, 4))
+    assert len(done) < 20

@@ -1,0 +1,165 @@
+import multiprocessing
+import os
+import signal
+import time
+
+import pyarrow.parquet as pq
+import pytest
+
+from crpipe.errors import DataError, DiskError, LeaseError, SourceError, TransferError
+from crpipe.lease import lease
+from crpipe.progress import Silent
+from crpipe.source.listing import list_range
+from crpipe.source.stage import stage_range
+
+
+class Told(Silent):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+
+def staged(config, name, progress=None):
+    if not config.paths().manifest(str(name)).exists():
+        list_range(config, name, Silent())
+    stage_range(config, name, progress or Silent())
+    return pq.read_table(config.paths().staged(str(name))).to_pylist()
+
+
+def assert_identical(config, name, tree):
+    raw = config.paths().raw(str(name))
+    for file in (tree / str(name)).glob("*.parquet"):
+        assert (raw / file.name).read_bytes() == file.read_bytes()
+
+
+def test_every_file_is_copied_and_its_checksum_compared(configure, name, tree):
+    config = configure()
+    rows = staged(config, name)
+    assert_identical(config, name, tree)
+    assert [row["path"] for row in rows] == sorted(row["path"] for row in rows)
+    assert {(row["state"], row["reason"], row["algorithm"], row["verified"]) for row in rows} == {
+        ("staged", "", "crc32c", "copy-compare")
+    }
+    assert rows[0]["checksum"] == "527d5351"  # crc32c of one zero byte
+    assert not list(config.paths().raw(str(name)).glob("*.part"))
+
+
+def test_staging_without_a_manifest_says_what_to_run(configure, name):
+    with pytest.raises(DataError, match=f"crpipe list {name}"):
+        stage_range(configure(), name, Silent())
+
+
+def test_verified_copies_are_not_made_again(configure, name):
+    config = configure()
+    first = staged(config, name)
+    raw = config.paths().raw(str(name))
+    before = {file.name: file.stat().st_ino for file in raw.glob("*.parquet")}
+    told = Told()
+    assert staged(config, name, told) == first
+    assert {file.name: file.stat().st_ino for file in raw.glob("*.parquet")} == before
+    assert told.lines[0] == f"{name}: 12 of 12 files are here already, verified again"
+
+
+def test_a_copy_that_was_damaged_meanwhile_is_made_again(configure, name, tree):
+    config = configure()
+    staged(config, name)
+    raw = config.paths().raw(str(name))
+    damaged = bytearray((raw / "part-0005.parquet").read_bytes())
+    damaged[100] ^= 1
+    (raw / "part-0005.parquet").write_bytes(damaged)
+    (raw / "part-0006.parquet").write_bytes(b"short")
+    (raw / "part-0007.parquet").unlink()
+    told = Told()
+    staged(config, name, told)
+    assert told.lines[0].startswith(f"{name}: 9 of 12")
+    assert_identical(config, name, tree)
+
+
+def test_a_source_that_changed_since_its_manifest_fails_with_the_file(configure, name, tree):
+    config = configure()
+    list_range(config, name, Silent())
+    (tree / str(name) / "part-0003.parquet").write_bytes(b"short")
+    with pytest.raises(TransferError, match=r"part-0003\.parquet: has 5 bytes, its manifest says 3001"):
+        stage_range(config, name, Silent())
+    assert not config.paths().staged(str(name)).exists()
+
+
+def test_a_bad_file_can_be_set_aside_with_its_reason(configure, name, tree):
+    config = configure(on_bad_file="quarantine", max_quarantined=1)
+    list_range(config, name, Silent())
+    (tree / str(name) / "part-0003.parquet").unlink()
+    rows = staged(config, name)
+    bad = rows.pop(3)
+    assert (bad["path"], bad["state"], bad["checksum"], bad["size"]) == (
+        "part-0003.parquet",
+        "quarantined",
+        "",
+        3001,
+    )
+    assert "No such file" in bad["reason"]
+    assert {row["state"] for row in rows} == {"staged"}
+    assert not (config.paths().raw(str(name)) / "part-0003.parquet").exists()
+
+
+def test_too_many_bad_files_fail_the_range(configure, name, tree):
+    config = configure(on_bad_file="quarantine", max_quarantined=1)
+    list_range(config, name, Silent())
+    for index in (3, 4):
+        (tree / str(name) / f"part-{index:04d}.parquet").unlink()
+    with pytest.raises(SourceError, match=rf"range {name}: 2 bad files, at most 1"):
+        stage_range(config, name, Silent())
+
+
+def test_a_budget_that_is_too_small_is_told_before_the_first_byte(configure, name):
+    config = configure(disk_budget_gib=1e-5)
+    with pytest.raises(
+        DiskError, match=r"range .* needed, raw copies already take .*source\.disk_budget_gib"
+    ):
+        staged(config, name)
+    assert not list(config.paths().raw(str(name)).glob("*.parquet*"))
+
+
+def test_other_ranges_count_towards_the_budget(configure, name):
+    config = configure(disk_budget_gib=1e-4)  # 107 kB: the range of 66 kB fits alone
+    other = config.paths().raw("0001000-0001999")
+    other.mkdir(parents=True)
+    (other / "big").write_bytes(b"x" * 50_000)
+    with pytest.raises(DiskError, match="raise the budget"):
+        staged(config, name)
+    (other / "big").unlink()
+    assert len(staged(config, name)) == 12
+
+
+def test_two_jobs_never_stage_one_range_at_once(configure, name):
+    config = configure()
+    list_range(config, name, Silent())
+    with (
+        lease(config.paths().raw(str(name)), wait_s=0, say=str),
+        pytest.raises(LeaseError, match=f"process {os.getpid()}"),
+    ):
+        stage_range(config, name, Silent())
+
+
+def test_a_killed_job_resumes_and_loses_at_most_what_was_in_flight(configure, name, tree):
+    folder = tree / str(name)
+    for index in range(100, 400):
+        (folder / f"part-{index:04d}.parquet").write_bytes(os.urandom(20_000))
+    config = configure(concurrency=2)
+    list_range(config, name, Silent())
+    job = multiprocessing.get_context("fork").Process(target=stage_range, args=(config, name, Silent()))
+    job.start()
+    raw = config.paths().raw(str(name))
+    while len(list(raw.glob("*.parquet"))) < 20:
+        time.sleep(0.001)
+    os.kill(job.pid, signal.SIGKILL)
+    job.join()
+    copied = len(list(raw.glob("*.parquet")))
+    told = Told()
+    rows = staged(config, name, told)
+    kept = int(told.lines[0].split()[1])
+    assert copied - 2 <= kept <= copied < 312
+    assert len(rows) == 312
+    assert_identical(config, name, tree)
+    assert not list(raw.glob("*.part"))
