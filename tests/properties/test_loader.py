@@ -1,0 +1,118 @@
+"""What every stream of batches keeps, whatever the shards, the ranks and the batches' size."""
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from crpipe.data.loader import START, Loader, micro_batches
+
+EXAMPLES = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+multiplicities = st.lists(st.one_of(st.integers(0, 3), st.integers(0, 60)), min_size=1, max_size=25)
+shard_sets = st.lists(st.lists(multiplicities, min_size=1, max_size=4), min_size=1, max_size=4)
+options = st.fixed_dictionaries(
+    {
+        "batch_events": st.integers(1, 40),
+        "seed": st.lists(st.integers(0, 9), min_size=1, max_size=3).map(tuple),
+        "max_items": st.one_of(st.none(), st.integers(1, 100)),
+        "ranks": st.sampled_from([1, 2, 3, 7]),
+    }
+)
+cuts = st.sampled_from([0, 1, 7, 50])
+
+
+@pytest.fixture(scope="module")
+def opened(write_shards):
+    """Write shards into a fresh folder and open it for each rank: opened(shards, cut, options, epochs)."""
+    with contextlib.ExitStack() as stack:
+
+        def open_all(shards, cut, options, epochs):
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            write_shards(Path(folder), shards, items_per_group=cut)
+            return [
+                Loader(Path(folder), "train", epochs=epochs, rank=rank, prefetch=0, **options)
+                for rank in range(options["ranks"])
+            ]
+
+        yield open_all
+
+
+def read(loader, start=START):
+    return [(events, cursor) for events, cursor in loader.batches(start)]
+
+
+def ids(stream):
+    return [event for events, _ in stream for event in events.columns["primary_minor_id"].tolist()]
+
+
+def equal(one, two):
+    return (
+        np.array_equal(one.items, two.items)
+        and np.array_equal(one.multiplicity, two.multiplicity)
+        and all(np.array_equal(one.columns[name], two.columns[name]) for name in one.columns)
+    )
+
+
+@EXAMPLES
+@given(shards=shard_sets, cut=cuts, options=options)
+def test_each_event_comes_once_an_epoch_with_its_items(opened, shards, cut, options):
+    loaders = opened(shards, cut, options, 1)
+    streams = [read(loader) for loader in loaders]
+    total = loaders[0].events
+    assert {len(stream) for stream in streams} == {loaders[0].batches_per_epoch}
+    assert sorted(event for stream in streams for event in ids(stream)) == list(range(total))
+    of_event = [m for shard in shards for group in shard for m in group]
+    empty = 0
+    for events, _ in (batch for stream in streams for batch in stream):
+        numbers = events.columns["primary_minor_id"].astype(int)
+        assert events.multiplicity.tolist() == [of_event[number] for number in numbers]
+        owner = np.repeat(numbers, events.multiplicity)
+        inside = [place for m in events.multiplicity for place in range(m)]
+        assert np.array_equal(events.items, np.stack([owner, inside, -owner], axis=1))
+        assert np.array_equal(events.columns["energy_gev"], (numbers + 1).astype(np.float32))
+        assert len(events) <= options["batch_events"]
+        assert events.multiplicity[:-1].sum() <= (options["max_items"] or np.inf)
+        empty += len(events) == 0
+    assert empty == max(0, sum(map(len, streams)) - total)
+
+
+@EXAMPLES
+@given(shards=shard_sets, cut=cuts, options=options, data=st.data())
+def test_a_resumed_stream_is_the_rest_of_the_uninterrupted_one(opened, shards, cut, options, data):
+    loader = data.draw(st.sampled_from(opened(shards, cut, options, 2)))
+    whole = read(loader)
+    assert len(whole) == 2 * loader.batches_per_epoch
+    done = data.draw(st.integers(0, len(whole)))
+    rest = read(loader, whole[done - 1][1] if done else START)
+    assert [cursor for _, cursor in rest] == [cursor for _, cursor in whole[done:]]
+    assert all(equal(one, two) for (one, _), (two, _) in zip(rest, whole[done:], strict=True))
+
+
+@EXAMPLES
+@given(options=options, cut=cuts)
+def test_the_order_follows_from_seed_and_epoch(opened, options, cut):
+    shards = [[[1] * 20, [0, 2] * 10], [[3] * 25]]
+    (loader, *_), (again, *_) = (opened(shards, cut, options | {"ranks": 1}, 2) for _ in range(2))
+    (other, *_) = opened(shards, cut, options | {"ranks": 1, "seed": (*options["seed"], 0)}, 2)
+    first, second = ids(read(loader))[:65], ids(read(loader))[65:]
+    assert ids(read(again)) == first + second
+    assert first != second
+    assert ids(read(other))[:65] != first
+
+
+@EXAMPLES
+@given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 80))
+def test_micro_batches_hold_every_event_once_within_the_budget(sizes, budget):
+    size = np.array(sizes, np.uint32)
+    groups = micro_batches(size, budget)
+    assert sorted(np.concatenate(groups).tolist()) == list(range(len(sizes)))
+    tight = -(-sum(sizes) // budget)
+    assert len(groups) >= (max(1, tight) if max(sizes, default=0) <= budget else 1)
+    assert all(len(group) == 1 or size[group].sum() <= budget for group in groups)
+    assert all(np.all(np.diff(group) > 0) for group in groups)
+    assert [group.tolist() for group in micro_batches(size, budget)] == [g.tolist() for g in groups]
