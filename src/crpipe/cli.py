@@ -16,6 +16,7 @@ from crpipe.config import Config, load_config
 from crpipe.errors import CrpipeError
 from crpipe.journal import Journal
 from crpipe.ranges import Range
+from crpipe.signals import follow_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,17 +147,20 @@ def consolidate() -> None:
 
 
 @app.command()
-def train(name: RangeArgument) -> None:
+def train(
+    name: RangeArgument,
+    max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
+) -> None:
     """Train on one range (or on `outliers`), from where its parent or its last snapshot left off."""
     from crpipe.train.run import train_range
 
-    train_range(_Settings.config(), name, Terminal())
+    train_range(_Settings.config(), name, Terminal(), max_minutes)
 
 
 @app.command()
 def evaluate(name: RangeArgument) -> None:
     """Compare generated with held-out events for the checkpoint of one range (or of `outliers`)."""
-    from crpipe.train.evaluate import evaluate_checkpoint
+    from crpipe.workloads.evaluate import evaluate_checkpoint
 
     evaluate_checkpoint(_Settings.config(), name, Terminal())
 
@@ -173,7 +177,7 @@ def generate(
     seed: Annotated[int, typer.Option(help="seed of the generation")] = 1,
 ) -> None:
     """Generate bundles for given primaries with a trained checkpoint."""
-    from crpipe.train.generate import generate_file
+    from crpipe.workloads.generate import generate_file
 
     generate_file(
         checkpoint, primaries, out, multiplicity=multiplicity, cap=cap, seed=seed, progress=Terminal()
@@ -229,6 +233,34 @@ def summary() -> None:
     print(render_summary(_Settings.config()))
 
 
+settings = typer.Typer(no_args_is_help=True, help="Write what the configuration can hold.")
+app.add_typer(settings, name="config")
+
+
+@settings.command()
+def default() -> None:
+    """Print the default configuration, every key commented."""
+    from crpipe.config_docs import default_yaml
+
+    print(default_yaml(), end="")
+
+
+@settings.command()
+def schema() -> None:
+    """Print the configuration's JSON schema."""
+    from crpipe.config_docs import schema_json
+
+    print(schema_json(), end="")
+
+
+@settings.command()
+def table() -> None:
+    """Print the table of keys in Markdown."""
+    from crpipe.config_docs import key_table
+
+    print(key_table(), end="")
+
+
 @app.command()
 def version() -> None:
     """Print the version."""
@@ -243,6 +275,8 @@ def _width() -> int:
 
 def main() -> None:
     """Run the command line; a CrpipeError becomes its message and its exit code."""
+    if os.environ.get("CRPIPE_WORKFLOW"):
+        follow_parent()
     try:
         app()
     except CrpipeError as error:

@@ -53,12 +53,17 @@ def replacing(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield part
-            sync(part)
-            part.replace(path)
+            publish(part, path)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-        sync(path.parent)
+
+
+def publish(part: Path, path: Path) -> None:
+    """Make a finished temporary file visible as ``path``, on the disk before its name is."""
+    sync(part)
+    part.replace(path)
+    sync(path.parent)
 
 
 def sync(path: Path) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 
@@ -32,6 +34,15 @@ class Events:
     def offsets(self) -> NDArray[np.int64]:
         """Start of each event in ``items``, and the end: [N + 1]."""
         return offsets(self.multiplicity)
+
+    def part(self, start: int, end: int) -> Events:
+        """Cut out the events from ``start`` to ``end``, without a copy."""
+        ends = self.offsets()
+        return Events(
+            {name: column[start:end] for name, column in self.columns.items()},
+            self.multiplicity[start:end],
+            self.items[ends[start] : ends[end]],
+        )
 
     def take(self, index: NDArray[np.integer[Any]]) -> Events:
         """Gather events in the order of ``index``, each with its own items."""
@@ -73,3 +84,12 @@ def items_of(view: pa.Array, columns: int) -> NDArray[np.float32]:
     if buffer is None or buffer.size == 0:
         return np.zeros((0, columns), np.float32)
     return np.frombuffer(buffer, np.float32).reshape(-1, columns)
+
+
+def concatenate(parts: Sequence[Events]) -> Events:
+    """Join blocks of one layout end to end; needs at least one."""
+    return Events(
+        {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns},
+        np.concatenate([part.multiplicity for part in parts]),
+        np.concatenate([part.items for part in parts]),
+    )

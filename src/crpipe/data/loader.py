@@ -17,7 +17,7 @@ from crpipe.data.micro import micro_batches
 from crpipe.data.order import EpochOrder, Order, item_costs
 from crpipe.data.pairs import Shards, touched
 from crpipe.errors import ShardError
-from crpipe.fields import BUNDLES
+from crpipe.fields import BUNDLES, SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -203,6 +203,7 @@ def _join(parts: list[Events], layout: Layout) -> Events:
 
 def _empty(layout: Layout) -> Events:
     columns = {field.name: np.empty(0, field.dtype) for field in layout.events}
+    columns |= {name: np.empty(0, np.uint32) for name in (SOURCE_FILE, SOURCE_ROW)}
     return Events(columns, np.empty(0, np.uint32), np.empty((0, len(layout.items)), np.float32))
 
 

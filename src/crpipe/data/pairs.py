@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from crpipe.data.batch import offsets
 from crpipe.errors import DataError, ShardError
-from crpipe.fields import MULTIPLICITY
+from crpipe.fields import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.files import read_json
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Shards:
 
     def __init__(self, folder: Path, role: str, layout: Layout) -> None:
         self.pairs = list(_open_all(folder, role, layout))
-        self._columns = [field.name for field in layout.events]
+        self._columns = [*(field.name for field in layout.events), SOURCE_FILE, SOURCE_ROW]
         self._items = [field.name for field in layout.items]
         self._group: tuple[tuple[int, int], Group] | None = None
         self._block: tuple[tuple[int, int], dict[str, NDArray[Any]]] | None = None
@@ -164,7 +164,7 @@ def _open_all(folder: Path, role: str, layout: Layout) -> Iterator[Pair]:
 def _open(folder: Path, entry: Mapping[str, Any], layout: Layout) -> Pair:
     """Open one shard of the manifest; raise ShardError when sizes, columns or rows are not as it says."""
     sizes = {part: file["size"] for part, file in entry["files"].items()}
-    columns = [*(field.name for field in layout.events), MULTIPLICITY]
+    columns = [*(field.name for field in layout.events), MULTIPLICITY, SOURCE_FILE, SOURCE_ROW]
     events = _table(folder / f"{entry['name']}.events.parquet", sizes["events"], columns)
     names = [field.name for field in layout.items]
     items = _table(folder / f"{entry['name']}.{layout.item}.parquet", sizes[layout.item], names)

@@ -46,6 +46,7 @@ class Phase:
         same kind. Every random number comes from ``generator``.
     repeat: optimizer steps of this phase within one training step, one batch each (train.fresh_batches).
     average: whether this phase's parameters enter the averaged (EMA) weights.
+    smoothed: metrics that are also logged as a moving average over 500 steps.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Phase:
     optimizer: OptimizerSpec
     repeat: int = 1
     average: bool = False
+    smoothed: tuple[str, ...] = ()
 
 
 class Workload(Protocol):

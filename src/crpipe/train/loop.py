@@ -1,0 +1,234 @@
+"""The only training loop: batches in, a trained state out; it knows nothing of what is trained."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from crpipe.errors import DivergenceError, Interrupted
+from crpipe.fields import SOURCE_FILE, SOURCE_ROW
+from crpipe.train.meter import Clock, Meter, Smooth
+from crpipe.train.schedule import Schedule
+from crpipe.train.step import Stepper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+
+    from crpipe.config import Config
+    from crpipe.data.batch import Cursor, Events
+    from crpipe.data.loader import Loader
+    from crpipe.progress import Progress
+    from crpipe.signals import StopRequest
+    from crpipe.train.log import EventFile, MetricsFile
+    from crpipe.train.parallel import World
+    from crpipe.train.state import TrainState
+    from crpipe.train.workload import Workload
+
+Group = list[tuple["Events", "Cursor"]]
+MOVING_AVERAGE_STEPS = 500
+NAMED_EVENTS = 20
+
+
+class Link(NamedTuple):
+    """Where a range stands in the campaign: its name, the seed of its data order, its share of the whole."""
+
+    name: str
+    seed: tuple[int, ...]
+    epochs: int
+    progress_from: float
+    progress_to: float
+
+
+class Fit:
+    """Trains one range to its end or to a stop request; a snapshot then resumes exactly."""
+
+    def __init__(
+        self,
+        config: Config,
+        workload: Workload,
+        state: TrainState,
+        loader: Loader,
+        link: Link,
+        *,
+        world: World,
+        stop: StopRequest,
+        snapshot: Callable[[dict[str, Any]], None],
+        outputs: tuple[MetricsFile, EventFile] | None,
+        journal: Callable[..., None],
+        progress: Progress,
+    ) -> None:
+        self.config, self.state, self.loader, self.link = config, state, loader, link
+        self.world, self.stop, self.snapshot, self.outputs = world, stop, snapshot, outputs
+        self.journal, self.progress = journal, progress
+        self.meter = Meter(world.device)
+        self.stepper = Stepper(config, workload, state, world, self.meter)
+        self.schedule = Schedule.of(config.train)
+        fresh = config.train.fresh_batches
+        self.per_step = max(phase.repeat for phase in state.phases) if fresh else 1
+        self.range_steps = -(-loader.batches_per_epoch * link.epochs // self.per_step)
+        self.pending: list[_Pending] = []
+        self.smooth = Smooth(state.phases, MOVING_AVERAGE_STEPS // config.train.log_steps)
+        self.clock = Clock()
+
+    def restore(self, extra: dict[str, Any]) -> None:
+        """Take up the metrics of a log interval that a snapshot cut in two."""
+        self.meter.restore(extra["meter"])
+        self.smooth.restore(extra["smooth"])
+
+    def run(self) -> dict[str, float]:
+        """Train to the range's end; return its last metrics.
+
+        Raise Interrupted after a snapshot when asked to stop, DivergenceError when losses leave their band or
+        too many steps in a row are not finite; the last good snapshot then stands.
+        """
+        counters = self.state.counters
+        saved_at = time.monotonic()
+        last: dict[str, float] = {}
+        with closing(self.loader.batches(counters.cursor)) as stream:
+            for group in self._groups(stream):
+                self._step(group)
+                if counters.range_step % self.config.train.log_steps == 0:
+                    last = self._log()
+                if self._may_pause():
+                    self._stop_if_asked()
+                    if self._snapshot_due(saved_at):
+                        self._save()
+                        saved_at = time.monotonic()
+        self._settle()
+        return self._log() or last
+
+    def _groups(self, stream: Iterator[tuple[Events, Cursor]]) -> Iterator[Group]:
+        while True:
+            waiting = time.perf_counter()
+            group = list(itertools.islice(stream, self.per_step))
+            self.clock.waited += time.perf_counter() - waiting
+            if not group:
+                return
+            yield group
+
+    def _step(self, group: Group) -> None:
+        counters = self.state.counters
+        done = counters.range_step / self.range_steps
+        span = self.link.progress_to - self.link.progress_from
+        rate = self.schedule.factor(counters.step, self.link.progress_from + done * span)
+        bad = self.stepper.step(group, self.link.seed, rate)
+        counters.step += 1
+        counters.range_step += 1
+        counters.cursor = group[-1][1]
+        self.pending.append(_Pending(counters.step, bad, group))
+        self.clock.rate = rate
+        if len(self.pending) >= self.config.train.log_steps:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Count the steps since the last call over all ranks, and name the skipped ones: one transfer."""
+        if not self.pending:
+            return
+        counters = self.state.counters
+        flags = torch.stack([item.bad for item in self.pending]).cpu().tolist()
+        sizes = [[len(events), len(events.items)] for item in self.pending for events, _ in item.group]
+        events, muons = self.world.sum(torch.tensor(sizes, device=self.world.device).sum(0)).tolist()
+        counters.events += events
+        counters.muons += muons
+        self.clock.count(events, muons, len(self.pending))
+        for item, flag in zip(self.pending, flags, strict=True):
+            counters.skipped += int(flag)
+            counters.skipped_in_row = counters.skipped_in_row + 1 if flag else 0
+            if flag:
+                self._tell_skipped(item)
+        self.pending.clear()
+        if counters.skipped_in_row >= self.config.train.max_skipped:
+            raise DivergenceError(
+                f"range {self.link.name}: {counters.skipped_in_row} steps in a row were not finite "
+                "(train.max_skipped); the last good snapshot is kept; lower the learning rates in a new run"
+            )
+
+    def _tell_skipped(self, item: _Pending) -> None:
+        named = [name for names in self.world.gather(_name_events(item.group)) for name in names]
+        self.journal("skipped", step=item.step, events=named)
+        self.progress.say(f"step {item.step}: not finite, skipped; among its events: {', '.join(named[:3])}")
+
+    def _log(self) -> dict[str, float]:
+        self._settle()
+        values = self.meter.read(self.world)
+        if not values:
+            return {}
+        self._check_band(values)
+        counters, clock = self.state.counters, self.clock
+        values |= self.smooth.add(values)
+        speed = clock.read(self.world)
+        if self.outputs is not None:
+            now = time.time()
+            row = {"step": counters.step, "range": self.link.name, "range_step": counters.range_step}
+            row |= {"range_steps": self.range_steps, "epoch": counters.cursor.epoch, "time": round(now, 3)}
+            totals = {"events": counters.events, "muons": counters.muons, "skipped": counters.skipped}
+            self.outputs[0].add({**row, **totals, **values, **speed})
+            shown = {**values, **speed, **{f"total/{name}": float(value) for name, value in totals.items()}}
+            self.outputs[1].scalars(counters.step, now, shown)
+            note = f"step {counters.step}  {speed['speed/events_per_s']:.0f} events/s"
+            self.progress.advance(f"train {self.link.name}", counters.range_step, self.range_steps, note)
+        return values
+
+    def _check_band(self, values: dict[str, float]) -> None:
+        losses = {name: value for name, value in values.items() if name.endswith("/loss")}
+        for name, value in losses.items():
+            told = f"step {self.state.counters.step}: {name} = {value:.4g} is beyond"
+            if abs(value) > self.config.train.stop_loss:
+                raise DivergenceError(
+                    f"range {self.link.name}, {told} ± {self.config.train.stop_loss:g} (train.stop_loss); "
+                    "the last good snapshot is kept; lower the learning rates in a new run from a checkpoint"
+                )
+            if abs(value) > self.config.train.warn_loss:
+                self.progress.say(f"warning: {told} ± {self.config.train.warn_loss:g} (train.warn_loss)")
+
+    def _may_pause(self) -> bool:
+        """Tell whether this is a step at which to look up; several ranks agree at log intervals only."""
+        step = self.state.counters.range_step
+        return step < self.range_steps and (self.world.size == 1 or step % self.config.train.log_steps == 0)
+
+    def _stop_if_asked(self) -> None:
+        reason = self.stop.reason()
+        if not self.world.any(bool(reason)):
+            return
+        self._save()
+        raise Interrupted(
+            f"range {self.link.name}: stopped by {reason or 'another rank'} at step "
+            f"{self.state.counters.range_step} of {self.range_steps}; a snapshot is saved, "
+            "the same command resumes"
+        )
+
+    def _snapshot_due(self, saved_at: float) -> bool:
+        train = self.config.train
+        due = self.state.counters.range_step % train.snapshot_steps == 0
+        return self.world.any(due or time.monotonic() - saved_at >= train.snapshot_seconds)
+
+    def _save(self) -> None:
+        self._settle()
+        self._check_band(self.meter.means(self.world))
+        if self.world.leads:
+            self.snapshot({"meter": self.meter.state(), "smooth": self.smooth.state()})
+
+
+class _Pending(NamedTuple):
+    """A step whose skip flag still lies on the device."""
+
+    step: int
+    bad: Tensor
+    group: Group
+
+
+def _name_events(group: Group) -> list[str]:
+    named = []
+    for events, _ in group:
+        columns = events.columns
+        for file, row in zip(
+            columns[SOURCE_FILE][:NAMED_EVENTS], columns[SOURCE_ROW][:NAMED_EVENTS], strict=True
+        ):
+            named.append(f"file {file} row {row}")
+    return named

@@ -1,0 +1,134 @@
+"""Metrics kept on the device as sums and counts, read back once per log interval."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from crpipe.train.parallel import World
+    from crpipe.train.workload import Phase
+
+QUANTILES = {"p50": 0.5, "p95": 0.95, "max": 1.0}
+
+
+class Meter:
+    """Weighted means of named scalars, and quantiles of per-step series, since the last reading."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._sums: dict[str, Tensor] = {}
+        self._series: dict[str, list[Tensor]] = {}
+
+    def add(self, name: str, value: Tensor, weight: float) -> None:
+        """Add a 0-dimensional value; one that is not finite counts for nothing: its step is skipped."""
+        finite = torch.isfinite(value)
+        pair = torch.stack([torch.where(finite, value, 0.0).double(), finite.double()]) * weight
+        self._sums[name] = self._sums[name] + pair if name in self._sums else pair
+
+    def record(self, name: str, value: Tensor) -> None:
+        """Append a 0-dimensional value to a series that is the same on all ranks."""
+        self._series.setdefault(name, []).append(value.detach().double())
+
+    def means(self, world: World) -> dict[str, float]:
+        """Read the means over all ranks without resetting: one transfer from the device."""
+        if not self._sums:
+            return {}
+        names = sorted(self._sums)
+        table = world.sum(torch.stack([self._sums[name] for name in names])).cpu()
+        return {
+            name: float(total / count) for name, (total, count) in zip(names, table, strict=True) if count > 0
+        }
+
+    def read(self, world: World) -> dict[str, float]:
+        """Read means and quantiles over all ranks, and start anew."""
+        values = self.means(world)
+        for name, series in self._series.items():
+            steps = torch.stack(series).cpu()
+            finite = steps[torch.isfinite(steps)]
+            if len(finite):
+                values |= {f"{name}_{tag}": float(finite.quantile(q)) for tag, q in QUANTILES.items()}
+        self._sums, self._series = {}, {}
+        return values
+
+    def state(self) -> dict[str, Any]:
+        """Give what a snapshot needs."""
+        return {
+            "sums": {name: pair.cpu() for name, pair in self._sums.items()},
+            "series": {name: torch.stack(series).cpu() for name, series in self._series.items()},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what a snapshot held."""
+        self._sums = {name: pair.to(self._device) for name, pair in state["sums"].items()}
+        self._series = {name: list(series.to(self._device)) for name, series in state["series"].items()}
+
+
+class Smooth:
+    """Moving averages of the metrics that the phases name."""
+
+    def __init__(self, phases: Sequence[Phase], length: int) -> None:
+        names = [f"{phase.name}/{metric}" for phase in phases for metric in phase.smoothed]
+        self._past: dict[str, deque[float]] = {name: deque(maxlen=max(1, length)) for name in names}
+
+    def add(self, values: dict[str, float]) -> dict[str, float]:
+        """Take the values of one log interval; give the averages."""
+        for name, past in self._past.items():
+            if name in values:
+                past.append(values[name])
+        return {f"{name}_average": sum(past) / len(past) for name, past in self._past.items() if past}
+
+    def state(self) -> dict[str, list[float]]:
+        """Give what a snapshot needs."""
+        return {name: list(past) for name, past in self._past.items()}
+
+    def restore(self, state: dict[str, list[float]]) -> None:
+        """Take up what a snapshot held."""
+        for name, past in self._past.items():
+            past.extend(state[name])
+
+
+class Clock:
+    """Rates and waiting times since the last reading."""
+
+    def __init__(self) -> None:
+        self.rate = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.started = time.perf_counter()
+        self.waited = 0.0
+        self.events = self.muons = self.steps = 0
+
+    def count(self, events: int, muons: int, steps: int) -> None:
+        """Add finished steps, summed over all ranks."""
+        self.events += events
+        self.muons += muons
+        self.steps += steps
+
+    def read(self, world: World) -> dict[str, float]:
+        """Give rates, waiting share, memory and learning rate, and start anew."""
+        elapsed = max(time.perf_counter() - self.started, 1e-9)
+        values = {
+            "speed/events_per_s": self.events / elapsed,
+            "speed/muons_per_s": self.muons / elapsed,
+            "speed/step_s": elapsed / max(self.steps, 1),
+            "speed/wait_fraction": min(1.0, self.waited / elapsed),
+            "memory/host_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "learning_rate": self.rate,
+        }
+        if world.device.type == "cuda":
+            stats = torch.cuda.memory_stats(world.device)
+            for kind in ("allocated", "active", "reserved"):
+                values[f"memory/gpu_{kind}_mib"] = stats[f"{kind}_bytes.all.current"] / 2**20
+            values["memory/gpu_peak_mib"] = stats["allocated_bytes.all.peak"] / 2**20
+        self._reset()
+        return values

@@ -1,0 +1,104 @@
+"""Data parallelism without a wrapper: one flat all-reduce per optimizer step.
+
+Ranks come from torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK); without it there is one rank and
+nothing is communicated. The reduction works through the double backward of a gradient penalty, since it only
+ever sees finished gradients.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Which rank this process is, of how many, and on which device it computes."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        """Tell whether this rank writes files and messages."""
+        return self.rank == 0
+
+    def reduce_gradients(self, params: Sequence[nn.Parameter], weight: Tensor, bad: Tensor) -> Tensor:
+        """Turn the ranks' gradients into their mean weighted by ``weight``; tell how many ranks are ``bad``.
+
+        weight: scalar, the events behind this rank's gradients. bad: scalar, 1 when they are not finite.
+        A bad rank contributes zeros, so that its numbers cannot spread; all ranks then skip the step alike.
+        """
+        if self.size == 1:
+            return bad
+        gradients = [_gradient(parameter) for parameter in params]
+        scale = torch.where(bad > 0, 0.0, weight)
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        buffer = torch.cat([torch.nan_to_num(flat, 0.0, 0.0, 0.0) * scale, torch.stack([weight, bad])])
+        dist.all_reduce(buffer)
+        total = buffer[-2].clamp_min(1.0)
+        start = 0
+        for gradient in gradients:
+            count = gradient.numel()
+            gradient.copy_(buffer[start : start + count].view_as(gradient) / total)
+            start += count
+        return buffer[-1]
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Add up a tensor over all ranks."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def any(self, flag: bool) -> bool:
+        """Tell whether any rank says so: ranks must agree on when to stop."""
+        if self.size == 1:
+            return flag
+        return bool(self.sum(torch.tensor([float(flag)], device=self.device)).item())
+
+    def gather(self, value: Any) -> list[Any]:
+        """Collect one small picklable value from every rank, in rank order."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+
+@contextlib.contextmanager
+def joined(device: str) -> Iterator[World]:
+    """Join the other ranks, if torchrun started any, for the length of the block."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    chosen = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    if size == 1:
+        yield World(0, 1, chosen)
+        return
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    try:
+        yield World(rank, size, chosen)
+    finally:
+        dist.destroy_process_group()
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
+
+
+def _device(choice: str, local_rank: int) -> torch.device:
+    if choice == "auto":
+        choice = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(choice, local_rank) if choice == "cuda" else torch.device(choice)

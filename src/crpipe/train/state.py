@@ -1,0 +1,196 @@
+"""Everything that training changes: weights, optimizers, averaged weights, counters.
+
+Random numbers are no state: every step seeds its own from (seed, step, rank).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from crpipe.data.batch import Cursor
+from crpipe.errors import CheckpointError
+from crpipe.train.store import FORMAT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+    from crpipe.train.workload import OptimizerSpec, Phase
+
+_MAX_NAMES = 8
+
+
+@dataclass
+class Counters:
+    """Where training stands. Totals run over the whole chain; ``range_step`` and ``cursor`` start anew."""
+
+    step: int = 0
+    range_step: int = 0
+    cursor: Cursor = field(default_factory=lambda: Cursor(0, 0))
+    events: int = 0
+    muons: int = 0
+    skipped: int = 0
+    skipped_in_row: int = 0
+
+    def state(self) -> dict[str, Any]:
+        """Give plain values for a snapshot."""
+        return {**vars(self), "cursor": list(self.cursor)}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> Counters:
+        """Take up what ``state`` gave."""
+        return cls(**{**state, "cursor": Cursor(*state["cursor"])})
+
+
+class TrainState:
+    """Model, optimizers, averaged weights and counters of one training process."""
+
+    def __init__(self, model: nn.Module, phases: Sequence[Phase], seed: int, device: torch.device) -> None:
+        self.model = model.to(device)
+        self.device = device
+        self.phases = phases
+        self.params = {phase.name: list(phase.params(model)) for phase in phases}
+        self.optimizers = {
+            phase.name: _optimizer(self.params[phase.name], phase.optimizer) for phase in phases
+        }
+        self.seed = seed
+        self.generator = torch.Generator(device)
+        self.averaged = self._averaged_names()
+        self.average = {name: value.detach().clone() for name, value in self._averaged().items()}
+        self.counters = Counters()
+
+    def _averaged_names(self) -> list[str]:
+        chosen = {id(p) for phase in self.phases if phase.average for p in self.params[phase.name]}
+        return [name for name, parameter in self.model.named_parameters() if id(parameter) in chosen]
+
+    def _averaged(self) -> dict[str, Tensor]:
+        named = dict(self.model.named_parameters())
+        return {name: named[name] for name in self.averaged}
+
+    def seed_step(self, rank: int) -> None:
+        """Seed this step's random numbers, those of ``generator`` and of torch's own (dropout) alike."""
+        sequence = np.random.SeedSequence([self.seed, self.counters.step, rank])
+        seed = int(sequence.generate_state(1, np.uint64)[0] >> 1)
+        self.generator.manual_seed(seed)
+        torch.manual_seed(seed)
+
+    def update_average(self, decay: float, keep: Tensor) -> None:
+        """Move the averaged weights towards the current ones, unless ``keep`` (scalar, 0 or 1) is 1.
+
+        The decay rises over the first steps, so that the average forgets the initial weights.
+        """
+        if not self.average:
+            return
+        step = self.counters.step
+        weight = (1.0 - min(decay, (1.0 + step) / (10.0 + step))) * (1.0 - keep)
+        with torch.no_grad():
+            for name, value in self._averaged().items():
+                self.average[name].lerp_(value, weight.to(value.dtype))
+
+    def state(self, keys: Mapping[str, Any]) -> dict[str, Any]:
+        """Give everything that a resume or a successor needs."""
+        return {
+            "format": FORMAT,
+            "keys": dict(keys),
+            "model": self.model.state_dict(),
+            "average": self.average,
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "counters": self.counters.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a snapshot or a parent's checkpoint of the same configuration."""
+        self.load_weights(state)
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        self.counters = Counters.restored(state["counters"])
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Load model and averaged weights; raise CheckpointError when they do not fit exactly."""
+        try:
+            self.model.load_state_dict(state["model"])
+        except RuntimeError as error:
+            raise CheckpointError(f"the checkpoint's weights do not fit the model: {error}") from error
+        for name in self.averaged:
+            self.average[name].copy_(state["average"][name])
+
+    def init_from(self, state: Mapping[str, Any]) -> str:
+        """Take the weights that fit from a foreign checkpoint, and say what was loaded and what was not.
+
+        Raise CheckpointError when not one fits. The averaged weights start from the averaged ones.
+        """
+        own = self.model.state_dict()
+        foreign = state["model"]
+        fits = {name for name, value in foreign.items() if name in own and own[name].shape == value.shape}
+        if not fits:
+            raise CheckpointError(
+                "train.init_from: no weight of the checkpoint fits the model; nothing was loaded"
+            )
+        self.model.load_state_dict({name: foreign[name] for name in fits}, strict=False)
+        for name in self.averaged:
+            if name in fits:
+                self.average[name].copy_(state["average"].get(name, foreign[name]))
+        return (
+            f"train.init_from: loaded {len(fits)} of {len(own)} weights; "
+            f"missing: {_names(own.keys() - fits)}; unexpected: {_names(foreign.keys() - fits)}"
+        )
+
+    def load_optimizers(self, state: Mapping[str, Any], policy: str) -> str:
+        """Take the optimizers' state from a foreign checkpoint where kind and shapes agree.
+
+        Where they do not: raise CheckpointError (policy refuse) or start that optimizer anew (policy reset).
+        """
+        anew = []
+        for name, optimizer in self.optimizers.items():
+            saved = state["optimizers"].get(name)
+            if saved is not None and _same_optimizer(optimizer, saved):
+                rates = [group["lr"] for group in optimizer.param_groups]
+                optimizer.load_state_dict(saved)
+                for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                    group["lr"] = rate
+            else:
+                anew.append(name)
+        if anew and policy == "refuse":
+            raise CheckpointError(
+                f"train.init_from: the optimizer of {_names(anew)} differs from the checkpoint's; "
+                "set train.on_optimizer_change: reset to start its state anew"
+            )
+        return f"optimizer state started anew for: {_names(anew)}"
+
+
+def _optimizer(params: list[nn.Parameter], spec: OptimizerSpec) -> torch.optim.Optimizer:
+    # Fused kernels take a `found_inf` flag: a bad step is skipped on the device, without asking the host.
+    if spec.kind == "adam":
+        return torch.optim.AdamW(
+            params, spec.learning_rate, betas=spec.betas, weight_decay=spec.weight_decay, fused=True
+        )
+    return torch.optim.SGD(
+        params, spec.learning_rate, momentum=spec.momentum, weight_decay=spec.weight_decay, fused=True
+    )
+
+
+def _same_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> bool:
+    groups, old = optimizer.param_groups, saved["param_groups"]
+    if [len(group["params"]) for group in groups] != [len(group["params"]) for group in old]:
+        return False
+    if any(group.keys() != before.keys() for group, before in zip(groups, old, strict=True)):
+        return False
+    params = [parameter for group in groups for parameter in group["params"]]
+    return all(
+        value.shape in {params[index].shape, torch.Size([])}
+        for index, slots in saved["state"].items()
+        for value in slots.values()
+        if isinstance(value, torch.Tensor)
+    )
+
+
+def _names(names: Any) -> str:
+    listed = sorted(names)
+    more = f" and {len(listed) - _MAX_NAMES} more" if len(listed) > _MAX_NAMES else ""
+    return (", ".join(listed[:_MAX_NAMES]) or "none") + more

@@ -1,0 +1,115 @@
+"""One training step: phases in order, micro-batches accumulated, a bad step skipped on all ranks alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from crpipe.data.loader import micro_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor, nn
+
+    from crpipe.config import Config
+    from crpipe.data.batch import Cursor, Events
+    from crpipe.train.meter import Meter
+    from crpipe.train.parallel import World
+    from crpipe.train.state import TrainState
+    from crpipe.train.workload import Batch, Phase, Workload
+
+
+class Stepper:
+    """Applies training steps to a TrainState; owns nothing that a snapshot would need."""
+
+    def __init__(
+        self, config: Config, workload: Workload, state: TrainState, world: World, meter: Meter
+    ) -> None:
+        self.config = config
+        self.workload = workload
+        self.state = state
+        self.world = world
+        self.meter = meter
+        self.autocast = torch.autocast(
+            world.device.type, torch.bfloat16, enabled=config.train.precision == "bfloat16"
+        )
+
+    def step(self, group: Sequence[tuple[Events, Cursor]], seed: tuple[int, ...], rate: float) -> Tensor:
+        """Run all phases on a group of batches at ``rate`` times their learning rates.
+
+        Repeat r of a phase trains on batch r, counted from the group's end; a shorter last group means fewer
+        repeats. Return a scalar on the device: 1 when the step was skipped from some phase on, else 0.
+        """
+        bad = torch.zeros((), device=self.world.device)
+        self.state.seed_step(self.world.rank)
+        for phase in self.state.phases:
+            self._train_only(phase)
+            for events, cursor in self._batches_of(phase, group):
+                bad = self._optimize(phase, events, (*seed, *cursor), rate, bad)
+        self.state.update_average(self.config.train.ema, bad)
+        return bad
+
+    def _batches_of(
+        self, phase: Phase, group: Sequence[tuple[Events, Cursor]]
+    ) -> Sequence[tuple[Events, Cursor]]:
+        if self.config.train.fresh_batches:
+            return group[-phase.repeat :]
+        return [group[-1]] * phase.repeat
+
+    def _train_only(self, phase: Phase) -> None:
+        own = {id(parameter) for parameter in self.state.params[phase.name]}
+        for parameter in self.state.model.parameters():
+            parameter.requires_grad_(id(parameter) in own)
+
+    def _optimize(
+        self, phase: Phase, events: Events, seed: tuple[int, ...], rate: float, bad: Tensor
+    ) -> Tensor:
+        optimizer, params = self.state.optimizers[phase.name], self.state.params[phase.name]
+        optimizer.zero_grad(set_to_none=True)
+        for batch, share in self._micro(events, seed):
+            with self.autocast:
+                loss, metrics = phase.loss(self.state.model, batch, self.state.generator)
+            (loss * share).backward()  # type: ignore[no-untyped-call]
+            bad = torch.maximum(bad, (~torch.isfinite(loss.detach())).to(bad.dtype))
+            self._meter(phase, {"loss": loss.detach(), **metrics}, share * len(events))
+        norm = _norm(params)
+        bad = torch.maximum(bad, (~torch.isfinite(norm)).to(bad.dtype))
+        if self.world.size > 1:
+            weight = torch.tensor(float(len(events)), device=self.world.device)
+            bad = (self.world.reduce_gradients(params, weight, bad) > 0).to(bad.dtype)
+            norm = _norm(params)
+        self._clip(phase, params, norm)
+        for group in optimizer.param_groups:
+            group["lr"] = phase.optimizer.learning_rate * rate
+        optimizer.found_inf = bad  # type: ignore[attr-defined]
+        optimizer.step()
+        return bad
+
+    def _micro(self, events: Events, seed: tuple[int, ...]) -> Iterator[tuple[Batch, float]]:
+        if not len(events):
+            return
+        for index in micro_batches(self.workload.size(events), self.config.load.budget_muons):
+            batch = self.workload.collate(events, index, seed)
+            device = {name: tensor.to(self.world.device, non_blocking=True) for name, tensor in batch.items()}
+            yield device, len(index) / len(events)
+
+    def _clip(self, phase: Phase, params: Sequence[nn.Parameter], norm: Tensor) -> None:
+        limit = self.config.train.clip_norm
+        self.meter.record(f"{phase.name}/grad_norm", norm)
+        if limit:
+            self._meter(phase, {"clipped": (norm > limit).double()}, 1.0)
+            scale = (limit / norm.clamp_min(1e-12)).clamp_max(1.0)
+            for parameter in params:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(scale.to(parameter.grad.dtype))
+
+    def _meter(self, phase: Phase, values: dict[str, Any], weight: float) -> None:
+        for name, value in values.items():
+            self.meter.add(f"{phase.name}/{name}", value.detach(), weight)
+
+
+def _norm(params: Sequence[nn.Parameter]) -> Tensor:
+    gradients = [parameter.grad for parameter in params if parameter.grad is not None]
+    return torch.nn.utils.get_total_norm(gradients)

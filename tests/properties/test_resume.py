@@ -1,0 +1,89 @@
+"""Kill training at any moment, run it again: the end is bit for bit that of a run nobody touched."""
+
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from crpipe.errors import Interrupted
+from crpipe.files import sha256
+from crpipe.progress import Silent
+from crpipe.train.log import read_metrics
+from crpipe.train.run import train_range
+from toy import RANGES, Toy, toy_config
+
+LOSSES = ("critic/loss", "critic/gap", "critic/gap_average", "critic/grad_norm_p50", "generator/loss")
+
+
+class Crash(Exception):  # noqa: N818 - it stands for a signal
+    """Stands for a process that dies without a word."""
+
+
+def run_chain(config, strikes=()):
+    """Train all ranges, strike at the given counts of collated batches, and go on until the end."""
+    pending = sorted(strikes)
+    seen = 0
+
+    def strike():
+        nonlocal seen
+        seen += 1
+        if pending and seen >= pending[0][0]:
+            _, gentle = pending.pop(0)
+            if not gentle:
+                raise Crash
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    Toy.on_collate = staticmethod(strike)
+    try:
+        for name in RANGES:
+            while not config.paths().receipt(name).exists():
+                try:
+                    train_range(config, name, Silent())
+                except (Crash, Interrupted):
+                    continue
+    finally:
+        Toy.on_collate = staticmethod(lambda: None)
+
+
+def outcome(config):
+    paths = config.paths()
+    files = sorted(path for name in RANGES for path in paths.store(name).glob("checkpoint-*.pt"))
+    metrics = [
+        [row["step"], *(row.get(name) for name in LOSSES)]
+        for name in RANGES
+        for row in read_metrics(paths.store(name) / "metrics.jsonl")
+    ]
+    return [sha256(path) for path in files], metrics, [paths.receipt(name).read_text() for name in RANGES]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    config = toy_config(tmp_path_factory.mktemp("undisturbed"))
+    run_chain(config)
+    return outcome(config)
+
+
+@settings(max_examples=12, deadline=None)
+@given(strikes=st.lists(st.tuples(st.integers(1, 80), st.booleans()), min_size=1, max_size=5))
+def test_a_killed_chain_ends_bit_identical(undisturbed, strikes):
+    with tempfile.TemporaryDirectory() as folder:
+        config = toy_config(Path(folder))
+        run_chain(config, strikes)
+        assert outcome(config) == undisturbed
+        events = EventAccumulator(str(config.paths().tensorboard()))
+        events.Reload()
+        steps = [item.step for item in events.Scalars("critic/loss")]
+        assert steps == sorted(set(steps))
+
+
+def test_runs_are_reproducible_and_seeds_matter(tmp_path, undisturbed):
+    again, other = toy_config(tmp_path / "again"), toy_config(tmp_path / "other", seed=2)
+    run_chain(again)
+    run_chain(other)
+    assert outcome(again) == undisturbed
+    assert outcome(other)[0] != undisturbed[0]
