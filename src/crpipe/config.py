@@ -43,6 +43,16 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _empty(cls, tree: Any) -> Any:
+        """Read a section whose keys are all commented out (null in YAML) as an empty one."""
+        if not isinstance(tree, dict):
+            return tree
+        return {
+            name: {} if value is None and name in _sections(cls) else value for name, value in tree.items()
+        }
+
 
 class Source(Section):
     """Where the raw files are and how they are copied."""
@@ -83,6 +93,9 @@ class Source(Section):
     )
     look_ahead: int = key(2, "ranges that may be staged ahead of training", ge=1)
     disk_budget_gib: float = key(500.0, "most space that raw copies may take at once, in GiB", gt=0)
+    range_gib: float = key(
+        10.0, "size of one range for `crpipe plan` as long as none is listed, in GiB", gt=0
+    )
     lease_wait_s: float = key(
         120.0, "how long to wait for another job that stages the same range, in seconds", ge=0
     )
@@ -98,7 +111,7 @@ class Synthetic(Section):
     depth_max_m: float = key(2800.0, "largest vertical depth, in m", "data", le=20_000)
     spectrum: Literal["power_law", "gaisser_h3a", "gaisser_h4a"] = key(
         "power_law",
-        "energies and masses of the primaries: a power law with fixed shares, or a model of the measured flux",
+        "energies and masses of the primaries: a power law with fixed shares, or a model of measured fluxes",
         "data",
     )
     energy_min_gev: float = key(1e3, "smallest primary energy, in GeV", "data", gt=0)
@@ -124,9 +137,12 @@ class Synthetic(Section):
             raise ValueError("energy_max_gev must be above energy_min_gev")
         if min(self.composition) < 0 or not sum(self.composition):
             raise ValueError("composition needs shares of at least 0, not all of them 0")
-        ignored = self.model_fields_set & {"spectral_index", "composition"}
+        fields = type(self).model_fields
+        ignored = [
+            name for name in ("composition", "spectral_index") if getattr(self, name) != fields[name].default
+        ]
         if self.spectrum != "power_law" and ignored:
-            raise ValueError(f"{min(ignored)} does not apply to spectrum {self.spectrum}: remove it")
+            raise ValueError(f"{ignored[0]} does not apply to spectrum {self.spectrum}: remove it")
         return self
 
 
@@ -318,6 +334,12 @@ class Config(Section):
     def fingerprint(self) -> str:
         """Hash of every key that changes a checkpoint."""
         return digest(self.train_keys())
+
+
+def _sections(model: type[BaseModel]) -> frozenset[str]:
+    return frozenset(
+        name for name, info in model.model_fields.items() if isinstance(info.default, BaseModel | dict)
+    )
 
 
 def workload_config(name: str) -> type[BaseModel]:
