@@ -62,6 +62,6 @@ class Journal:
             text = str(error) if isinstance(error, CrpipeError) else f"{type(error).__name__}: {error}"
             # The disk that stopped the job may refuse the journal's row too: the job's own error matters more.
             with contextlib.suppress(CrpipeError, OSError):
-                self.add("failed", verb=verb, range=name, error=text)
+                self.add("failed", verb=verb, range=name, kind=type(error).__name__, error=text)
             raise
         self.add("finished", verb=verb, range=name)

@@ -1,0 +1,159 @@
+"""What is known of a campaign: states of ranges, sums of ledgers, disk; plain data, computed by `collect`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from crpipe.paths import OUTLIERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class State(StrEnum):
+    """How far a range is."""
+
+    WAITING = "waiting"
+    LISTED = "listed"
+    STAGING = "staging"
+    STAGED = "staged"
+    SPLITTING = "splitting"
+    SPLIT = "split"
+    CONSOLIDATED = "consolidated"  # the outliers of all ranges, merged; not a state of a single range
+    TRAINING = "training"
+    INTERRUPTED = "interrupted"  # nobody works on it; what was done so far is kept and will be resumed
+    TRAINED = "trained"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    STALE = "stale"  # made under another configuration
+
+
+DESTINATIONS = ("train", "validation", "outliers", "rejected")
+AT_WORK = frozenset({State.STAGING, State.SPLITTING, State.TRAINING})
+
+
+@dataclass(frozen=True, slots=True)
+class RangeStatus:
+    """One line of the table; ``None`` stands for what no file tells yet.
+
+    files: raw copies that stand, or stood when the range was split.
+    outliers: events above the threshold.
+    step: within the range while it is in training; of the whole chain once it is trained.
+    quiet_s: seconds since the running job last wrote anything.
+    """
+
+    name: str
+    state: State
+    files: int | None = None
+    quarantined: int = 0
+    shards: int | None = None
+    outliers: int | None = None
+    step: int | None = None
+    steps: int | None = None
+    eta_s: float | None = None
+    quiet_s: float | None = None
+    attempt: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Events or muons by destination."""
+
+    listed: int = 0
+    train: int = 0
+    validation: int = 0
+    outliers: int = 0
+    rejected: int = 0
+
+    def balanced(self) -> bool:
+        """Tell whether everything listed went somewhere, once."""
+        return self.listed == self.train + self.validation + self.outliers + self.rejected
+
+
+@dataclass(frozen=True, slots=True)
+class Ledgers:
+    """All ledgers taken together; ``unbalanced`` names the ranges whose sums do not add up."""
+
+    count: int = 0
+    events: Sums = field(default_factory=Sums)
+    muons: Sums = field(default_factory=Sums)
+    quarantined: int = 0
+    unbalanced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Raw copies against their budget, and what is free where the results stand; in bytes."""
+
+    raw: int
+    budget: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """Totals of the chain so far."""
+
+    step: int = 0
+    events: int = 0
+    muons: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignStatus:
+    """Everything that ``crpipe status`` shows.
+
+    pace_s: wall time that one range of the chain takes; eta_s: until the last range is trained.
+    changed: keys whose value differs from the one that results or run were made with.
+    """
+
+    run: str
+    fingerprint: str
+    data: str
+    time: float
+    ranges: tuple[RangeStatus, ...]
+    ledgers: Ledgers
+    trained: Trained
+    disk: Disk
+    pace_s: float | None
+    eta_s: float | None
+    changed: tuple[str, ...]
+
+    def chain(self) -> tuple[RangeStatus, ...]:
+        """The ranges that are trained on, in order: without skipped ones and the outliers' own line."""
+        return tuple(
+            item for item in self.ranges if item.name != OUTLIERS and item.state is not State.SKIPPED
+        )
+
+    def states(self) -> Counter[State]:
+        """Count the ranges in each state, without the outliers' own line."""
+        return Counter(item.state for item in self.ranges if item.name != OUTLIERS)
+
+
+def add_ledgers(ledgers: Iterable[Mapping[str, Any]]) -> Ledgers:
+    """Sum the ledgers of all ranges and check each one anew, whatever it says of itself."""
+    rows = list(ledgers)
+    unbalanced = [
+        row["range"]
+        for row in rows
+        if not (row["balanced"] and Sums(**row["events"]).balanced() and Sums(**row["muons"]).balanced())
+    ]
+    return Ledgers(
+        count=len(rows),
+        events=_total(row["events"] for row in rows),
+        muons=_total(row["muons"] for row in rows),
+        quarantined=sum(row["quarantined"] for row in rows),
+        unbalanced=tuple(unbalanced),
+    )
+
+
+def _total(parts: Iterable[Mapping[str, int]]) -> Sums:
+    counted: Counter[str] = Counter()
+    for part in parts:
+        counted.update(part)
+    return Sums(**counted)

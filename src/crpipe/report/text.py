@@ -1,0 +1,126 @@
+"""Numbers, sizes, durations and tables as a person reads them; plain text, no libraries."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GAP = "  "
+_COMPACT_FROM = 100_000
+_THOUSAND = 1000.0
+_KIBI = 1024.0
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table: its title, its cells, and when it goes if the terminal is too narrow.
+
+    drop: columns with a smaller number go first; 0 never goes.
+    least: width to which the last column may be cut before a column is dropped.
+    """
+
+    title: str
+    cells: Sequence[str]
+    drop: int = 0
+    right: bool = False
+    least: int = 0
+
+    def width(self) -> int:
+        """Width of the widest cell."""
+        return max(map(len, (self.title, *self.cells)))
+
+    def padded(self, text: str, width: int) -> str:
+        """Cut and pad one cell."""
+        text = shorten(text, width)
+        return text.rjust(width) if self.right else text.ljust(width)
+
+
+def table(columns: Sequence[Column], width: int) -> list[str]:
+    """Lay out the columns in ``width`` characters: title line first, columns dropped where they do not fit.
+
+    Columns without any text are left out. The last column is cut before another one is dropped.
+    """
+    kept = [column for column in columns if column.drop == 0 or any(column.cells)]
+    while _least_width(kept) > width and any(column.drop for column in kept):
+        first = min(column.drop for column in kept if column.drop)
+        kept = [column for column in kept if column.drop != first]
+    widths = [column.width() for column in kept]
+    rest = width - sum(widths[:-1]) - len(GAP) * (len(kept) - 1)
+    widths[-1] = max(min(widths[-1], rest), 1)
+    lines = [[column.title for column in kept], *zip(*(column.cells for column in kept), strict=True)]
+    return [
+        GAP.join(column.padded(cell, w) for column, cell, w in zip(kept, line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def _least_width(columns: Sequence[Column]) -> int:
+    fixed = sum(column.width() for column in columns[:-1]) + len(GAP) * (len(columns) - 1)
+    last = columns[-1]
+    return fixed + (min(last.least, last.width()) if last.least else last.width())
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut a text to one line of ``width`` characters, with an ellipsis where something is missing."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: max(width - 1, 0)] + "…"
+
+
+def number(value: float) -> str:
+    """Write a whole number with thousands separators."""
+    return f"{value:,.0f}"
+
+
+def compact(value: float) -> str:
+    """Write a number in at most seven characters: 12,345 or 1.23 M."""
+    if abs(value) < _COMPACT_FROM:
+        return f"{value:,.0f}"
+    for unit in ("k", "M", "G"):
+        value /= _THOUSAND
+        if abs(value) < _THOUSAND:
+            return f"{value:.3g} {unit}"
+    return f"{value / _THOUSAND:.3g} T"
+
+
+def size(count: float) -> str:
+    """Write a number of bytes in binary units, with three digits or all before the point."""
+    unit = "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(count) < _KIBI:
+            break
+        count, unit = count / _KIBI, larger
+    digits = 0 if unit == "B" else max(0, 2 - len(f"{abs(count):.0f}") + 1)
+    return f"{count:,.{digits}f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """Write a duration in its two largest units."""
+    whole = round(seconds)
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min"
+    if whole < _DAY:
+        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02d} min"
+    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
+
+
+def moment(timestamp: float) -> str:
+    """Write a time of day with its date, in local time."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(timestamp))
+
+
+def bar(share: float, width: int) -> str:
+    """Draw a bar of ``width`` characters of which ``share`` (0 to 1) is filled."""
+    full = round(share * width)
+    return "█" * full + "░" * (width - full)
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a count with its noun in the right number."""
+    return f"{number(count)} {noun}" + ("" if count == 1 else "s")
