@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 def option(default: Any, meaning: str, **bounds: Any) -> Any:
@@ -36,9 +36,22 @@ class MuonGanConfig(BaseModel):
     gp_max_pairs: int = option(0, "most events in a gradient penalty; 0: all", ge=0)
     gp_sample_fraction: float = option(1.0, "share of the events in a gradient penalty", gt=0, le=1)
     optimizer: Literal["adam", "sgd"] = option("adam", "optimizer of generator and critic")
+    momentum: float = option(0.0, "momentum of sgd", ge=0, lt=1)
     generator_learning_rate: float = option(3e-4, "learning rate of the generator", gt=0)
     critic_learning_rate: float = option(6e-4, "learning rate of the critic", gt=0)
     multiplicity_learning_rate: float = option(2e-3, "learning rate of the multiplicity model", gt=0)
     max_muons: int = option(
         32, "muons of one event that enter a training step, a random window of larger ones; 0: all", ge=0
     )
+
+    @model_validator(mode="after")
+    def _every_option_applies(self) -> MuonGanConfig:
+        given = self.model_fields_set
+        gradient_only = sorted(given & {"gp_every", "gp_max_pairs", "gp_sample_fraction"})
+        if gradient_only and self.penalty != "gradient":
+            raise ValueError(f"{', '.join(gradient_only)} need penalty: gradient (it is {self.penalty})")
+        if self.penalty == "none" and given & {"penalty_weight", "penalty_sides"}:
+            raise ValueError("penalty_weight and penalty_sides need a penalty (it is none)")
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(f"momentum needs optimizer: sgd (it is {self.optimizer})")
+        return self

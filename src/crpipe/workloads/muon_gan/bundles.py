@@ -1,0 +1,126 @@
+"""From events to batches and back: random windows of large bundles, and generation in bounded memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from crpipe.data.batch import Events, offsets
+from crpipe.workloads.muon_gan import features
+from crpipe.workloads.muon_gan.multiplicity import sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from crpipe.train.workload import Batch
+    from crpipe.workloads.muon_gan.multiplicity import Multiplicity
+
+    # From the context [B, CONTEXT] of some events to a function from the event of each muon [M] to its
+    # (energy_gev, x_m, y_m) [M, 3]; that function is called in turn for the pieces of the bundles.
+    MakeMuons = Callable[[Tensor], Callable[[Tensor], Tensor]]
+
+CONTEXT = features.CONDITIONS + 1
+
+_EVENTS_AT_ONCE = 4096
+_MUONS_AT_ONCE = 1 << 18
+
+
+def window_size(multiplicity: NDArray[Any], most: int) -> NDArray[np.int64]:
+    """Count the muons of each event that enter a training step; ``most`` 0: all."""
+    wide = multiplicity.astype(np.int64)
+    return np.minimum(wide, most) if most else wide
+
+
+def collate(
+    events: Events, index: NDArray[np.integer[Any]], *, most: int, kind: features.Kind, seed: tuple[int, ...]
+) -> Batch:
+    """Turn the events at ``index`` into a batch; events without muons go last.
+
+    conditions: [B, 4], multiplicity: [B] int64, the true one; B events, of which the first B' have muons.
+    muons: [M, D] features, at most ``most`` of each event; event: [M] in 0..B'-1; kept: [B'] float32.
+    Muons are exchangeable given the event, so a random window of a bundle with its full multiplicity as a
+    condition has the same target as the whole bundle, in bounded memory. Events stand in random order: the
+    first few are a fair sample.
+    """
+    rng = np.random.default_rng(seed)
+    index = rng.permutation(index)
+    index = index[np.argsort(events.multiplicity[index] == 0, kind="stable")]
+    multiplicity = events.multiplicity[index].astype(np.int64)
+    filled = np.count_nonzero(multiplicity)
+    kept = window_size(multiplicity[:filled], most)
+    late = rng.random(filled) * (multiplicity[:filled] - kept + 1)
+    first = events.offsets()[index[:filled]] + late.astype(np.int64)
+    event = np.repeat(np.arange(filled), kept)
+    rows = np.arange(len(event)) + np.repeat(first - offsets(kept)[:-1], kept)
+    columns = {name: column[index] for name, column in events.columns.items()}
+    return {
+        "conditions": torch.from_numpy(features.conditions(columns)),
+        "multiplicity": torch.from_numpy(multiplicity),
+        "muons": torch.from_numpy(features.encode(events.items[rows], kind)),
+        "event": torch.from_numpy(event),
+        "kept": torch.from_numpy(kept.astype(np.float32)),
+    }
+
+
+def context_of(conditions: Tensor, multiplicity: Tensor) -> Tensor:
+    """Join conditions and log multiplicity of events that have muons: [B, CONTEXT]."""
+    return torch.cat([conditions, features.log_multiplicity(multiplicity)], dim=1)
+
+
+def filled_context(batch: Batch) -> Tensor:
+    """Give the context of the batch's events that have muons: [B', CONTEXT]."""
+    filled = len(batch["kept"])
+    return context_of(batch["conditions"][:filled], batch["multiplicity"][:filled])
+
+
+@torch.no_grad()
+def generate(
+    network: Multiplicity,
+    events: Events,
+    multiplicity: NDArray[np.int64] | None,
+    make: MakeMuons,
+    generator: torch.Generator,
+) -> Events:
+    """Give each event its multiplicity (sampled when None) and muons in physical units.
+
+    Memory is bounded but for the result: a bundle of any size is made in pieces.
+    """
+    if multiplicity is None:
+        multiplicity = _sampled(network, events, generator)
+    elif len(multiplicity) != len(events):
+        raise ValueError(f"multiplicity holds {len(multiplicity)} values for {len(events)} events")
+    ends = offsets(multiplicity)
+    items = np.empty((int(ends[-1]), 3), np.float32)
+    filled = np.flatnonzero(multiplicity)
+    for start in range(0, len(filled), _EVENTS_AT_ONCE):
+        block = filled[start : start + _EVENTS_AT_ONCE]
+        columns = {name: column[block] for name, column in events.columns.items()}
+        conditions = torch.from_numpy(features.conditions(columns))
+        context = context_of(conditions, torch.from_numpy(multiplicity[block])).to(generator.device)
+        first, last = ends[block[0]], ends[block[-1] + 1]
+        _fill(items[first:last], offsets(multiplicity[block]), make(context), generator.device)
+    return Events(events.columns, multiplicity.astype(np.uint32), items)
+
+
+def _fill(
+    items: NDArray[np.float32],
+    ends: NDArray[np.int64],
+    muons: Callable[[Tensor], Tensor],
+    device: torch.device,
+) -> None:
+    for low in range(0, len(items), _MUONS_AT_ONCE):
+        rows = np.arange(low, min(low + _MUONS_AT_ONCE, len(items)))
+        event = np.searchsorted(ends, rows, side="right") - 1
+        items[rows[0] : rows[-1] + 1] = muons(torch.from_numpy(event).to(device)).cpu().numpy()
+
+
+def _sampled(network: Multiplicity, events: Events, generator: torch.Generator) -> NDArray[np.int64]:
+    device = generator.device
+    seed = int(torch.randint(2**62, (), generator=generator, device=device))
+    conditions = torch.from_numpy(features.conditions(events.columns)).to(device)
+    return sample(network(conditions), np.random.default_rng(seed))

@@ -1,0 +1,193 @@
+"""Networks over ragged bundles: muons [M, D], the event of each muon [M], and one context row per event.
+
+Events of a bundle tensor all hold at least one muon; ``kept`` [B] is how many of them are present.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.functional import leaky_relu, softplus
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SLOPE = 0.2
+_GLOBAL = 16  # width of the event's running summary in the critic
+_GENTLE = 0.3  # initial scale of the modulation: the event steers, but does not saturate, the muons
+
+
+def mean_of(values: Tensor, event: Tensor, kept: Tensor) -> Tensor:
+    """Average the muons of each event, in float32: [B, H]."""
+    values = values.float()
+    sums = values.new_zeros(len(kept), values.shape[1]).index_add(0, event, values)
+    return sums / kept[:, None]
+
+
+def largest_of(values: Tensor, event: Tensor, kept: Tensor) -> Tensor:
+    """Take the largest value of each event, feature by feature: [B, H]."""
+    largest: Tensor = _Largest.apply(values, event, len(kept))  # type: ignore[no-untyped-call]
+    return largest
+
+
+class _Largest(torch.autograd.Function):
+    """Maximum whose gradient goes to the muons that reach it.
+
+    torch's own backward also counts ties, which costs more than the forward pass; here muons that tie
+    (identical ones) each get the gradient.
+    """
+
+    @staticmethod
+    def forward(values: Tensor, event: Tensor, events: int) -> Tensor:
+        """Reduce [M, H] to [events, H]."""
+        index = event[:, None].expand_as(values)
+        lowest = values.new_full((events, values.shape[1]), -torch.inf)
+        return lowest.scatter_reduce(0, index, values, "amax")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+        """Keep what the backward pass compares."""
+        ctx.save_for_backward(inputs[0], inputs[1], output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """Spread the gradient, by operations that can themselves be differentiated."""
+        values, event, largest = ctx.saved_tensors
+        reached = values == largest.index_select(0, event)
+        return gradient.index_select(0, event) * reached, None, None
+
+
+class Modulation(NamedTuple):
+    """What an event tells its muons: scale and shift of each layer, and a direct path for the latent."""
+
+    layers: tuple[Tensor, ...]  # depth times [B, 2 H]
+    skip: Tensor  # [B, 2 D]
+
+
+class Generator(nn.Module):
+    """Muons that are independent of each other given conditions, multiplicity and a latent of their event.
+
+    Exactly exchangeable, without a limit on the multiplicity, and linear in the muons: a bundle of 10⁶ can
+    be made piece by piece.
+    """
+
+    def __init__(self, context: int, features: int, hidden: int, depth: int = 3) -> None:
+        super().__init__()
+        self.muon_latent, self.event_latent = 4, 8
+        self.event_net = nn.Sequential(
+            nn.Linear(context + self.event_latent, 2 * hidden),
+            nn.SiLU(),
+            nn.Linear(2 * hidden, 2 * hidden),
+            nn.SiLU(),
+        )
+        modulation = [nn.Linear(2 * hidden, 2 * hidden) for _ in range(depth)]
+        self.skip = nn.Linear(2 * hidden, 2 * features)
+        self.lift = nn.Linear(self.muon_latent, hidden)
+        self.mix = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(depth - 1))
+        self.out = nn.Linear(hidden, features)
+        with torch.no_grad():
+            for layer in modulation:
+                layer.weight.mul_(_GENTLE)
+                layer.bias.zero_()
+        self.modulation = nn.ModuleList(modulation)
+
+    def forward(self, context: Tensor, event: Tensor, event_noise: Tensor, noise: Tensor) -> Tensor:
+        """Make features [M, D] from context [B, C] and normal noise [B, event_latent], [M, muon_latent]."""
+        return self.muons(self.modulate(context, event_noise), event, noise)
+
+    def modulate(self, context: Tensor, event_noise: Tensor) -> Modulation:
+        """Work out what each event tells its muons."""
+        hidden = self.event_net(torch.cat([context, event_noise], dim=1))
+        return Modulation(tuple(layer(hidden) for layer in self.modulation), self.skip(hidden))
+
+    def muons(self, modulation: Modulation, event: Tensor, noise: Tensor) -> Tensor:
+        """Make the muons whose events are ``event``: [M, D]."""
+        x = self.lift(noise)
+        for depth, layer in enumerate(modulation.layers):
+            scale, shift = layer.index_select(0, event).chunk(2, dim=1)
+            x = leaky_relu(x * (1 + scale) + shift, _SLOPE)
+            if depth < len(self.mix):
+                x = x + self.mix[depth](x)
+        centre, spread = modulation.skip.index_select(0, event).chunk(2, dim=1)
+        direct = noise[:, : centre.shape[1]]
+        made: Tensor = self.out(x) + centre + 0.5 * softplus(spread) * direct
+        return made
+
+
+class Critic(nn.Module):
+    """A point network, pooled by mean and maximum, with one round in which muons see their event's summary.
+
+    The score is unbounded: no normalising, no clamp, so that its slope is what the penalty says.
+    """
+
+    def __init__(self, context: int, features: int, hidden: int) -> None:
+        super().__init__()
+        self.point = nn.Linear(features, hidden)
+        self.point_context = nn.Linear(context, hidden, bias=False)
+        self.point_mix = nn.Linear(hidden, hidden)
+        self.summary = nn.Linear(2 * hidden + context, _GLOBAL)
+        self.exchange = GlobalLocal(context, hidden)
+        self.decide = nn.Sequential(
+            nn.Linear(2 * hidden + _GLOBAL + context, 2 * hidden),
+            nn.LeakyReLU(_SLOPE),
+            nn.Linear(2 * hidden, hidden),
+            nn.LeakyReLU(_SLOPE),
+            nn.Linear(hidden, 1),
+        )
+
+    def forward(self, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
+        """Score each event: [B]."""
+        x = leaky_relu(self.point(muons) + self.point_context(context).index_select(0, event), _SLOPE)
+        x = leaky_relu(x + self.point_mix(x), _SLOPE)
+        summary = leaky_relu(self.summary(torch.cat([pooled(x, event, kept), context], dim=1)), _SLOPE)
+        summary, x = self.exchange(summary, x, context, event, kept)
+        score: Tensor = self.decide(torch.cat([pooled(x, event, kept), summary, context], dim=1))
+        return score[:, 0]
+
+
+class GlobalLocal(nn.Module):
+    """One round of exchange between an event's summary and its muons (EPiC layer: Buhmann et al. 2023)."""
+
+    def __init__(self, context: int, hidden: int) -> None:
+        super().__init__()
+        self.collect = nn.Linear(2 * hidden + _GLOBAL + context, hidden)
+        self.condense = nn.Linear(hidden, _GLOBAL)
+        self.local = nn.Linear(hidden, hidden)
+        self.spread = nn.Linear(_GLOBAL, hidden, bias=False)
+        self.local_mix = nn.Linear(hidden, hidden)
+
+    def forward(
+        self, summary: Tensor, x: Tensor, context: Tensor, event: Tensor, kept: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Update the summaries [B, G] and the muons [M, H]."""
+        collected = self.collect(torch.cat([pooled(x, event, kept), summary, context], dim=1))
+        summary = leaky_relu(summary + self.condense(leaky_relu(collected, _SLOPE)), _SLOPE)
+        told = leaky_relu(self.local(x) + self.spread(summary).index_select(0, event), _SLOPE)
+        return summary, leaky_relu(x + self.local_mix(told), _SLOPE)
+
+
+def pooled(x: Tensor, event: Tensor, kept: Tensor) -> Tensor:
+    """Pool muons by mean and maximum: [B, 2 H]."""
+    return torch.cat([mean_of(x, event, kept), largest_of(x, event, kept).float()], dim=1)
+
+
+class Turn(nn.Module):
+    """Counts the critic's losses.
+
+    On the host, so that no device is asked; in the state dict, so that a resumed run penalises the same
+    steps as an uninterrupted one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def get_extra_state(self) -> Tensor:
+        """Give the count to a checkpoint."""
+        return torch.tensor(self.count)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the count from a checkpoint."""
+        self.count = int(state)

@@ -1,0 +1,59 @@
+import pytest
+import torch
+
+from crpipe.workloads.muon_gan.model import Critic, Generator, Turn, largest_of, mean_of
+
+EVENT = torch.tensor([0, 0, 0, 1, 2, 2])
+KEPT = torch.tensor([3.0, 1.0, 2.0])
+
+
+def test_pooling_is_that_of_each_event_alone():
+    values = torch.randn(6, 5)
+    alone = [values[number == EVENT] for number in range(3)]
+    torch.testing.assert_close(mean_of(values, EVENT, KEPT), torch.stack([one.mean(0) for one in alone]))
+    torch.testing.assert_close(largest_of(values, EVENT, KEPT), torch.stack([one.amax(0) for one in alone]))
+
+
+def test_pooling_gradients_are_numerical_ones_twice():
+    values = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
+
+    def pooled(x):
+        return largest_of(x, EVENT, KEPT) ** 2
+
+    assert torch.autograd.gradcheck(pooled, (values,))
+    assert torch.autograd.gradgradcheck(pooled, (values,))
+
+
+def test_critic_ignores_the_order_of_muons():
+    critic, muons, context = Critic(5, 2, 8), torch.randn(6, 2), torch.randn(3, 5)
+    order = torch.tensor([4, 2, 3, 0, 5, 1])
+    there = critic(muons, context, EVENT, KEPT)
+    back = critic(muons[order], context, EVENT[order], KEPT)
+    torch.testing.assert_close(there, back)
+
+
+def test_a_muon_depends_on_its_own_event_and_noise_alone():
+    network, context = Generator(5, 2, 8), torch.randn(3, 5)
+    event_noise, noise = torch.randn(3, network.event_latent), torch.randn(6, network.muon_latent)
+    whole = network(context, EVENT, event_noise, noise)
+    for number in range(3):
+        chosen = number == EVENT
+        alone = network(context[[number]], EVENT[chosen] * 0, event_noise[[number]], noise[chosen])
+        torch.testing.assert_close(whole[chosen], alone)
+
+
+def test_the_turn_survives_a_checkpoint():
+    turn, other = Turn(), Turn()
+    turn.count = 41
+    other.load_state_dict(turn.state_dict())
+    assert other.count == 41
+
+
+@pytest.mark.parametrize("network", [Critic(5, 2, 8), Generator(5, 2, 8)])
+def test_networks_take_batches_without_muons(network):
+    empty = torch.zeros(0, dtype=torch.int64)
+    if isinstance(network, Critic):
+        assert network(torch.zeros(0, 2), torch.zeros(0, 5), empty, torch.zeros(0)).shape == (0,)
+    else:
+        made = network(torch.zeros(0, 5), empty, torch.zeros(0, 8), torch.zeros(0, 4))
+        assert made.shape == (0, 2)

@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+import torch
+from scipy.special import logsumexp
+from scipy.stats import nbinom
+
+from crpipe.workloads.muon_gan.multiplicity import Mixture, Multiplicity, log_likelihood, sample
+
+WEIGHT, MEAN, SHAPE, EMPTY = (
+    np.array([0.5, 0.3, 0.2]),
+    np.array([0.3, 8.0, 900.0]),
+    np.array([0.8, 3.0, 40.0]),
+    0.15,
+)
+
+
+def mixture(events: int) -> Mixture:
+    def rows(values: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.log(values)).expand(events, 3)
+
+    logit = torch.full((events,), float(np.log(EMPTY / (1 - EMPTY))), dtype=torch.float64)
+    return Mixture(rows(WEIGHT), rows(MEAN), rows(SHAPE), logit)
+
+
+def test_likelihood_is_scipys():
+    counts = np.array([0, 1, 2, 7, 40, 900, 1500, 300_000])
+    parts = [nbinom.logpmf(counts, k, k / (k + m)) for k, m in zip(SHAPE, MEAN, strict=True)]
+    expected = np.log(1 - EMPTY) + logsumexp(np.log(WEIGHT)[:, None] + parts, axis=0)
+    expected[0] = np.logaddexp(np.log(EMPTY), expected[0])
+    found = log_likelihood(mixture(len(counts)), torch.from_numpy(counts))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9)
+
+
+def test_likelihood_sums_to_one():
+    counts = torch.arange(5000)
+    assert float(log_likelihood(mixture(5000), counts).exp().sum()) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_samples_follow_the_likelihood():
+    drawn = sample(mixture(100_000), np.random.default_rng(3))
+    for low, high in [(0, 1), (1, 2), (2, 20), (20, 700), (700, 5000)]:
+        expected = float(log_likelihood(mixture(high - low), torch.arange(low, high)).exp().sum())
+        assert np.mean((drawn >= low) & (drawn < high)) == pytest.approx(expected, abs=0.006)
+
+
+def test_extreme_networks_give_finite_likelihoods_and_samples():
+    network = Multiplicity(4)
+    with torch.no_grad():
+        network.head.weight.mul_(1e4)
+    conditions = torch.randn(200, 4)
+    counts = torch.randint(0, 1_000_000, (200,))
+    assert torch.isfinite(log_likelihood(network(conditions), counts)).all()
+    with torch.no_grad():
+        drawn = sample(network(conditions), np.random.default_rng(1))
+    assert drawn.min() >= 0
