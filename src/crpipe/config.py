@@ -256,11 +256,15 @@ class Evaluate(Section):
 
 
 class JobResources(Section):
-    """What one job of a rule asks for; memory and time grow with the attempt."""
+    """What one job of a rule asks for."""
 
     cpus: int = key(2, "CPU cores", ge=1)
-    mem_mb: int = key(4000, "memory, in MB", ge=100)
-    runtime_minutes: int = key(240, "longest run time, in minutes", ge=1)
+    mem_mb: int = key(4000, "memory of the first attempt, in MB; each retry asks for as much more", ge=100)
+    runtime_minutes: int = key(
+        240,
+        "longest run time, in minutes; each retry of a job that cannot resume asks for as much more",
+        ge=1,
+    )
 
 
 class Resources(Section):
@@ -358,13 +362,18 @@ def workload_config(name: str) -> type[BaseModel]:
 
 def load_config(files: Iterable[Path], overrides: Iterable[str] = ()) -> Config:
     """Merge YAML files and ``key.sub=value`` overrides, later ones first in rank, into a validated Config."""
+    return validate(*read_tree(files, overrides))
+
+
+def read_tree(files: Iterable[Path], overrides: Iterable[str] = ()) -> tuple[Tree, dict[str, str]]:
+    """Merge files and overrides without judging them; tell for each dotted key where its value came from."""
     tree: Tree = {}
     origin: dict[str, str] = {}
     for path in files:
         _merge(tree, _read_yaml(path), str(path), origin)
     for text in overrides:
         _merge(tree, parse_override(text), f"--set {text}", origin)
-    return validate(tree, origin)
+    return tree, origin
 
 
 def parse_override(text: str) -> Tree:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CONSOLIDATED = "consolidated"
 OUTLIERS = "outliers"  # also the name of the last link of the training chain
@@ -29,7 +32,7 @@ class Paths:
         return self.results / "staged" / f"{name}.parquet"
 
     def raw(self, name: str) -> Path:
-        """Directory of the byte-identical copies; undeclared, so that a failed job resumes; gone once split."""
+        """Directory of the raw copies; undeclared, so that a failed job resumes; gone once split."""
         return self.results / "staged" / name
 
     def shards(self, name: str) -> Path:
@@ -51,6 +54,10 @@ class Paths:
     def multiplicity(self, name: str) -> Path:
         """Split's output: source file, row, ids, multiplicity and destination of each event."""
         return self.results / "multiplicity" / f"{name}.parquet"
+
+    def threshold(self) -> Path:
+        """Threshold's output: the quantile of the reference ranges; only with ``split.quantile``."""
+        return self.results / "threshold.json"
 
     def ledger(self, name: str) -> Path:
         """Split's output: where every event and muon of the range went."""

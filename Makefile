@@ -1,0 +1,43 @@
+# make demo    the whole pipeline on simulated data, a few minutes
+# make test    the tests
+# make check   everything that CI runs
+#
+# PYTHON   the interpreter the environment is made from (3.11 or later)
+# TORCH    where pip finds torch. The default is PyPI's; on Linux that build runs on CPU and on NVIDIA GPUs.
+#          For one CUDA version, for example:  make install TORCH="--index-url https://download.pytorch.org/whl/cu126"
+PYTHON ?= python3
+TORCH ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+DEMO := --configfile config/demo.yaml
+
+.PHONY: demo test check install clean
+
+demo: $(READY)
+	$(BIN)/snakemake $(DEMO)
+	$(BIN)/snakemake $(DEMO) --report report.html --quiet all
+	$(BIN)/crpipe --config config/config.yaml --config config/demo.yaml summary
+
+test: $(READY)
+	$(BIN)/python -m pytest -q -n 2 tests/unit tests/properties
+	$(BIN)/python -m pytest -q tests/integration
+
+check: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check workflow
+	$(MAKE) test
+
+install: $(READY)
+
+$(READY): constraints.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(if $(TORCH),$(BIN)/pip install -q -c constraints.txt torch $(TORCH))
+	$(BIN)/pip install -q -c constraints.txt -e '.[test,check]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) results runs logs report.html .snakemake

@@ -1,0 +1,305 @@
+"""Functions of the workflow: what is configured, who waits for whom, who is in charge, what failed."""
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+from snakemake.io import IOFile
+
+from crpipe import campaign
+from crpipe.config import flatten, load_config, read_tree
+from crpipe.errors import CrpipeError, LeaseError
+from crpipe.journal import Journal
+from crpipe.lease import lease
+
+CAMPAIGN = Path("config/config.yaml")
+OF_TRAINING = {"all", "train", "train_all", "train_outliers", "evaluate", "evaluation"}
+LOOKING = {
+    "--lint",
+    "--report",
+    "--summary",
+    "-S",
+    "--detailed-summary",
+    "-D",
+    "--list-rules",
+    "--list",
+    "-l",
+}
+LOOKING |= {
+    "--list-target-rules",
+    "--lt",
+    "--dag",
+    "--rulegraph",
+    "--filegraph",
+    "--d3dag",
+    "--unlock",
+}
+LOOKING |= {
+    "--list-changes",
+    "--lc",
+    "--list-input-changes",
+    "--list-untracked",
+    "--lu",
+    "--print-compilation",
+}
+
+
+# --- configuration ---------------------------------------------------------------------------------------
+
+
+def config_files():
+    """List the configuration files, weakest first: the campaign's, then those of --configfile."""
+    files = dict.fromkeys(
+        [CAMPAIGN.absolute(), *(Path(name).absolute() for name in workflow.configfiles)]
+    )
+    here = Path.cwd()
+    return [
+        path.relative_to(here) if path.is_relative_to(here) else path
+        for path in files
+        if path.exists()
+    ]
+
+
+def overrides(files):
+    """Turn what --config changed into overrides that crpipe understands."""
+    given = dict(flatten(read_tree(files)[0]))
+    changed = {
+        name: value
+        for name, value in flatten(config)
+        if name not in given or given[name] != value
+    }
+    return [f"{name}={one_line(value)}" for name, value in changed.items()]
+
+
+def one_line(value):
+    """Write a value as YAML on one line."""
+    return (
+        yaml.safe_dump(value, default_flow_style=True, width=10_000)
+        .removesuffix("\n")
+        .removesuffix("\n...")
+    )
+
+
+@contextlib.contextmanager
+def refusing():
+    """End with an error's own message and exit code: a wrong key needs no traceback."""
+    try:
+        yield
+    except CrpipeError as error:
+        print(f"crpipe: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def checked_settings():
+    """Validate the configuration, and compare it with what this campaign was begun under, before any job."""
+    with refusing():
+        files = config_files()
+        settings = load_config(files, overrides(files))
+        campaign.check_data(settings)
+        campaign.check_train(settings)
+    return settings
+
+
+def command():
+    """Spell the call of crpipe that every job shares, so that it can be pasted into a shell."""
+    files = config_files()
+    options = [part for path in files for part in ("--config", str(path))]
+    options += [part for text in overrides(files) for part in ("--set", text)]
+    return shlex.join(["crpipe", *options])
+
+
+def prepare_environment():
+    """Let jobs find crpipe beside this Python, and follow the workflow's process when it dies."""
+    places = dict.fromkeys([str(Path(sys.executable).parent), *os.get_exec_path()])
+    os.environ.update(PATH=os.pathsep.join(places), CRPIPE_WORKFLOW="1")
+
+
+# --- who is in charge ------------------------------------------------------------------------------------
+
+
+class Head:
+    """The one workflow process of this directory; the kernel takes its claim back however it dies."""
+
+    def __init__(self):
+        self.started = time.time()
+        self._claim = contextlib.ExitStack()
+
+    def take_charge(self):
+        """Claim the directory, and clear up after a head that was killed."""
+        executes = not (
+            workflow.output_settings.dryrun or LOOKING.intersection(sys.argv)
+        )
+        try:
+            with refusing() if executes else contextlib.nullcontext():
+                self._claim.enter_context(
+                    lease(
+                        Path(".snakemake/head"), wait_s=10 * executes, say=logger.info
+                    )
+                )
+        except LeaseError:
+            return
+        remove_stale_locks()
+        if executes:
+            cancel_orphans()
+        else:
+            self._claim.close()
+
+
+def remove_stale_locks():
+    """Remove Snakemake's locks: whoever left them is dead, or it would hold the head's lease."""
+    stale = list(Path(".snakemake/locks").glob("*"))
+    for path in stale:
+        path.unlink()
+    if stale:
+        logger.warning(
+            "A workflow in this directory was killed: its locks are removed, its jobs resume."
+        )
+
+
+def cancel_orphans():
+    """Cancel Slurm jobs that a killed head left in this directory; they snapshot, and their range resumes."""
+    orphans = slurm_jobs()
+    if not orphans:
+        return
+    logger.warning(
+        f"A workflow in this directory was killed: cancelling its Slurm jobs {' '.join(orphans)}."
+    )
+    subprocess.run(["scancel", *orphans], check=False)
+    while slurm_jobs():
+        time.sleep(2)
+
+
+def slurm_jobs():
+    """List the ids of this user's live Slurm jobs that belong to this directory."""
+    if shutil.which("squeue") is None:
+        return []
+    asked = subprocess.run(
+        ["squeue", "-h", "--me", "-o", "%i|%j|%Z"], capture_output=True, text=True
+    )
+    rows = [line.split("|", 2) for line in asked.stdout.splitlines()]
+    here = os.path.realpath(".")
+    return [
+        job
+        for job, name, folder in rows
+        if name.startswith("crpipe") and os.path.realpath(folder) == here
+    ]
+
+
+# --- who waits for whom ----------------------------------------------------------------------------------
+
+
+def trains():
+    """Tell whether training is among the targets of this call."""
+    asked = workflow.dag_settings.until or workflow.dag_settings.targets or {"all"}
+    return any(
+        name in OF_TRAINING or Path(name).is_relative_to(PATHS.runs) for name in asked
+    )
+
+
+def asked_for(target):
+    """Tell whether ``target`` is what this call was asked for."""
+    return target in (workflow.dag_settings.targets or {"all"})
+
+
+def before(name, steps):
+    """Name the range that stands ``steps`` before ``name``, if there is one."""
+    index = RANGES.index(name) - steps
+    return RANGES[index] if index >= 0 else None
+
+
+def reference_ranges():
+    """List the ranges that the quantile threshold is taken from."""
+    return list(SETTINGS.split.reference_ranges) or RANGES[:1]
+
+
+def staging_turn(wildcards):
+    """Hold a range back until the range look_ahead before it is trained on, or split if nothing trains.
+
+    The edge differs between targets. It stands only while the range still has to be staged, and Snakemake's
+    memory of it is dropped, or else a change of target would copy every range again.
+    """
+    name, earlier = wildcards.range, before(wildcards.range, SETTINGS.source.look_ahead)
+    if not workflow.is_main_process or earlier is None:
+        return []
+    workflow.persistence.cleanup_metadata(IOFile(str(PATHS.staged(name))))
+    # The threshold needs its reference ranges before anything is split: they cannot wait for a split one.
+    begun = PATHS.staged(name).exists() or PATHS.ledger(name).exists()
+    if begun or (SETTINGS.split.quantile is not None and name in reference_ranges()):
+        return []
+    return str(PATHS.receipt(earlier) if trains() else PATHS.ledger(earlier))
+
+
+def chosen_threshold(wildcards):
+    """Name the file with the quantile threshold, if one is asked for."""
+    return [] if SETTINGS.split.quantile is None else str(PATHS.threshold())
+
+
+def parent_receipt(wildcards):
+    """Name the receipt of the range before, on whose checkpoint this one goes on."""
+    parent = before(wildcards.range, 1)
+    return [] if parent is None else str(PATHS.receipt(parent))
+
+
+# --- resources -------------------------------------------------------------------------------------------
+
+
+def memory_mb(verb):
+    """Ask for a verb's configured memory, and for as much more with every retry."""
+
+    def asked(wildcards, attempt):
+        return attempt * getattr(SETTINGS.resources, verb).mem_mb
+
+    return asked
+
+
+def growing_minutes(verb):
+    """Ask for a verb's configured run time, and for as much more with every retry: it starts over."""
+
+    def asked(wildcards, attempt):
+        return attempt * getattr(SETTINGS.resources, verb).runtime_minutes
+
+    return asked
+
+
+# --- what failed -----------------------------------------------------------------------------------------
+
+
+def what_failed(since):
+    """Say in a few lines which jobs failed and why, what waits for them, and how to go on."""
+    rows = [
+        row
+        for path in (PATHS.data_journal(), PATHS.train_journal())
+        for row in Journal(path).rows()
+        if row["time"] >= since
+    ]
+    last = {
+        (row["verb"], row["range"]): row
+        for row in rows
+        if row["what"] in ("start", "finished", "failed")
+    }
+    lines = ["", "crpipe: the workflow did not finish."]
+    for (verb, name), row in last.items():
+        if row["what"] != "finished":
+            code = f" (exit {row['exit_code']})" if "exit_code" in row else ""
+            said = row.get(
+                "error", "ended without a word: killed, or out of memory"
+            ).splitlines()[-1]
+            lines.append(f"  {verb} {name}{code}: {said}")
+    waiting = [name for name in RANGES if not PATHS.receipt(name).exists()]
+    if trains() and waiting:
+        lines.append(
+            f"  waiting: training of {len(waiting)} ranges from {waiting[0]} on"
+        )
+    again = shlex.join(["snakemake", *sys.argv[1:]])
+    return "\n".join(
+        [
+            *lines,
+            f"  Mend the cause, then the same command goes on where it stopped: {again}",
+        ]
+    )

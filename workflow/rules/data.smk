@@ -1,0 +1,118 @@
+"""From the source to shards: list, stage, (threshold,) split, consolidate.
+
+In: the ranges of the source. Out: results/{manifests,shards,outliers,multiplicity,ledgers}.
+"""
+
+
+localrules:
+    list_range,
+
+
+rule list_range:
+    """List one range of the source."""
+    output:
+        PATHS.manifest("{range}"),
+    log:
+        PATHS.results / "logs/list/{range}.log",
+    benchmark:
+        PATHS.results / "benchmarks/list/{range}.tsv"
+    params:
+        crpipe=COMMAND,
+    message:
+        "List range {wildcards.range}"
+    shell:
+        "exec {params.crpipe} list {wildcards.range} > {log} 2>&1"
+
+
+rule stage:
+    """Copy one range next to the results, each file verified; the raw copies themselves are not declared,
+    so that a job that fails keeps what it has."""
+    input:
+        manifest=PATHS.manifest("{range}"),
+        turn=staging_turn,
+    output:
+        temp(PATHS.staged("{range}")),
+    log:
+        PATHS.results / "logs/stage/{range}.log",
+    benchmark:
+        PATHS.results / "benchmarks/stage/{range}.tsv"
+    threads: SETTINGS.resources.stage.cpus
+    resources:
+        mem_mb=memory_mb("stage"),
+        runtime=SETTINGS.resources.stage.runtime_minutes,
+    params:
+        crpipe=COMMAND,
+    message:
+        "Stage range {wildcards.range}"
+    shell:
+        "exec {params.crpipe} stage {wildcards.range} > {log} 2>&1"
+
+
+rule threshold:
+    """Choose the outlier threshold as a quantile of the reference ranges."""
+    input:
+        [PATHS.staged(name) for name in reference_ranges()],
+    output:
+        PATHS.threshold(),
+    log:
+        PATHS.results / "logs/threshold.log",
+    benchmark:
+        PATHS.results / "benchmarks/threshold.tsv"
+    threads: SETTINGS.resources.split.cpus
+    resources:
+        mem_mb=memory_mb("split"),
+        runtime=growing_minutes("split"),
+    params:
+        crpipe=COMMAND,
+    message:
+        "Choose the outlier threshold"
+    shell:
+        "exec {params.crpipe} threshold > {log} 2>&1"
+
+
+rule split:
+    """Turn one staged range into shards, outliers and a balanced ledger, and delete its raw copies."""
+    input:
+        PATHS.staged("{range}"),
+        chosen_threshold,
+    output:
+        shards=PATHS.shard_manifest("{range}"),
+        outliers=PATHS.outlier_manifest("{range}"),
+        multiplicity=PATHS.multiplicity("{range}"),
+        ledger=PATHS.ledger("{range}"),
+    log:
+        PATHS.results / "logs/split/{range}.log",
+    benchmark:
+        PATHS.results / "benchmarks/split/{range}.tsv"
+    threads: SETTINGS.resources.split.cpus
+    resources:
+        mem_mb=memory_mb("split"),
+        runtime=growing_minutes("split"),
+    params:
+        crpipe=COMMAND,
+    message:
+        "Split range {wildcards.range}"
+    shell:
+        "exec {params.crpipe} split {wildcards.range} > {log} 2>&1"
+
+
+rule outliers_consolidated:
+    """Merge the outliers of all ranges into shards of a chosen size."""
+    input:
+        [PATHS.outlier_manifest(name) for name in RANGES],
+    output:
+        PATHS.outlier_manifest("consolidated"),
+    log:
+        PATHS.results / "logs/consolidate.log",
+    benchmark:
+        PATHS.results / "benchmarks/consolidate.tsv"
+    threads: SETTINGS.resources.split.cpus
+    resources:
+        mem_mb=memory_mb("split"),
+        runtime=growing_minutes("split"),
+    params:
+        crpipe=COMMAND,
+    message:
+        "Consolidate the outliers of all ranges"
+    shell:
+        "exec {params.crpipe} consolidate > {log} 2>&1"
