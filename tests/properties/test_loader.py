@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from crpipe.data.loader import START, Loader, micro_batches
 
-EXAMPLES = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 multiplicities = st.lists(st.one_of(st.integers(0, 3), st.integers(0, 60)), min_size=1, max_size=25)
 shard_sets = st.lists(st.lists(multiplicities, min_size=1, max_size=4), min_size=1, max_size=4)

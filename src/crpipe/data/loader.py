@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from crpipe.data.batch import Cursor, Events, item_view, items_of, offsets
+from crpipe.data.batch import Cursor, Events, concatenate, item_view, offsets
 from crpipe.data.micro import micro_batches
 from crpipe.data.order import EpochOrder, Order, item_costs
-from crpipe.data.pairs import Shards, touched
+from crpipe.data.pairs import Shards, event_columns, touched
 from crpipe.errors import ShardError
-from crpipe.fields import BUNDLES, SOURCE_FILE, SOURCE_ROW
+from crpipe.fields import BUNDLES
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -126,12 +126,7 @@ class _Window:
 
     def take(self, low: int, high: int) -> Events:
         """Gather the events at positions [low, high) of the shuffled window."""
-        index = self._permutation[low:high]
-        return Events(
-            {name: column[index] for name, column in self._events.columns.items()},
-            self._events.multiplicity[index],
-            items_of(self._view.take(index), self._events.items.shape[1]),
-        )
+        return self._events.gather(self._view, self._permutation[low:high])
 
 
 class _EpochReader:
@@ -154,7 +149,7 @@ class _EpochReader:
             inside = max(low, start) - start, min(high, stop) - start
             if inside[0] < inside[1]:
                 parts.append(self._read_window(window).take(*inside))
-        return parts[0] if len(parts) == 1 else _join(parts, self._layout)
+        return parts[0] if len(parts) == 1 else concatenate(parts or [_empty(self._layout)])
 
     def _read_window(self, window: int) -> _Window:
         if self._window is None or self._window[0] != window:
@@ -191,19 +186,8 @@ class _EpochReader:
         return self._buffer[:items]
 
 
-def _join(parts: list[Events], layout: Layout) -> Events:
-    """Put events of several windows behind each other; none at all give an empty batch."""
-    parts = [_empty(layout), *parts]
-    return Events(
-        {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns},
-        np.concatenate([part.multiplicity for part in parts]),
-        np.concatenate([part.items for part in parts]),
-    )
-
-
 def _empty(layout: Layout) -> Events:
-    columns = {field.name: np.empty(0, field.dtype) for field in layout.events}
-    columns |= {name: np.empty(0, np.uint32) for name in (SOURCE_FILE, SOURCE_ROW)}
+    columns = {name: np.empty(0, dtype) for name, dtype in event_columns(layout).items()}
     return Events(columns, np.empty(0, np.uint32), np.empty((0, len(layout.items)), np.float32))
 
 

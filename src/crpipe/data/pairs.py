@@ -49,9 +49,10 @@ class Table:
                 self.path, metadata=self.footer, pre_buffer=False, page_checksum_verification=True
             ) as file:
                 table = file.read_row_group(group, columns=columns, use_threads=False)
+            # Not to_numpy: it would import pandas, half a second of every process.
+            return {name: np.from_dlpack(table[name].combine_chunks()) for name in columns}
         except (OSError, pa.ArrowException) as error:
             raise ShardError(f"{self.path}: row group {group} cannot be read ({error}); {MEND}") from error
-        return {name: table[name].combine_chunks().to_numpy() for name in columns}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Shards:
 
     def __init__(self, folder: Path, role: str, layout: Layout) -> None:
         self.pairs = list(_open_all(folder, role, layout))
-        self._columns = [*(field.name for field in layout.events), SOURCE_FILE, SOURCE_ROW]
+        self._columns = list(event_columns(layout))
         self._items = [field.name for field in layout.items]
         self._group: tuple[tuple[int, int], Group] | None = None
         self._block: tuple[tuple[int, int], dict[str, NDArray[Any]]] | None = None
@@ -95,14 +96,7 @@ class Shards:
     def multiplicity(self, shard: int, group: int) -> NDArray[np.uint32]:
         """Multiplicities of one row group of events, [N]: 4 bytes an event."""
         pair = self.pairs[shard]
-        values: NDArray[np.uint32] = pair.events.read(group, [MULTIPLICITY])[MULTIPLICITY]
-        low, high = pair.item_rows[pair.item_groups[group : group + 2]]
-        if int(values.sum(dtype=np.int64)) != high - low:
-            raise ShardError(
-                f"{pair.events.path}: row group {group} counts {values.sum(dtype=np.int64)} items, "
-                f"{pair.items.path.name} holds {high - low}; {MEND}"
-            )
-        return values
+        return _consistent(pair, group, pair.events.read(group, [MULTIPLICITY])[MULTIPLICITY])
 
     def multiplicities(self) -> NDArray[np.uint32]:
         """Multiplicities of all events, in the order of shards and row groups: [N]."""
@@ -116,9 +110,9 @@ class Shards:
         if self._group is None or self._group[0] != (shard, group):
             self._group = None
             pair = self.pairs[shard]
-            multiplicity = self.multiplicity(shard, group)
+            columns = pair.events.read(group, [*self._columns, MULTIPLICITY])
+            multiplicity = _consistent(pair, group, columns.pop(MULTIPLICITY))
             first = pair.item_rows[pair.item_groups[group]]
-            columns = pair.events.read(group, self._columns)
             self._group = (shard, group), Group(columns, multiplicity, offsets(multiplicity) + first)
         return self._group[1]
 
@@ -137,6 +131,24 @@ class Shards:
             self._block = None
             self._block = (shard, block), self.pairs[shard].items.read(block, self._items)
         return self._block[1]
+
+
+def _consistent(pair: Pair, group: int, multiplicity: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Hand back a row group's multiplicities if they add up to the rows of its items."""
+    low, high = pair.item_rows[pair.item_groups[group : group + 2]]
+    counted = int(multiplicity.sum(dtype=np.int64))
+    if counted != high - low:
+        raise ShardError(
+            f"{pair.events.path}: row group {group} counts {counted} items, "
+            f"{pair.items.path.name} holds {high - low}; {MEND}"
+        )
+    return multiplicity
+
+
+def event_columns(layout: Layout) -> dict[str, str]:
+    """Names and dtypes of the columns that each event of a batch carries: its own, and where it came from."""
+    own = {field.name: field.dtype for field in layout.events}
+    return own | dict.fromkeys((SOURCE_FILE, SOURCE_ROW), "uint32")
 
 
 def touched(borders: NDArray[np.int64], low: int, high: int) -> tuple[int, int]:
@@ -164,9 +176,9 @@ def _open_all(folder: Path, role: str, layout: Layout) -> Iterator[Pair]:
 def _open(folder: Path, entry: Mapping[str, Any], layout: Layout) -> Pair:
     """Open one shard of the manifest; raise ShardError when sizes, columns or rows are not as it says."""
     sizes = {part: file["size"] for part, file in entry["files"].items()}
-    columns = [*(field.name for field in layout.events), MULTIPLICITY, SOURCE_FILE, SOURCE_ROW]
+    columns = event_columns(layout) | {MULTIPLICITY: "uint32"}
     events = _table(folder / f"{entry['name']}.events.parquet", sizes["events"], columns)
-    names = [field.name for field in layout.items]
+    names = {field.name: field.dtype for field in layout.items}
     items = _table(folder / f"{entry['name']}.{layout.item}.parquet", sizes[layout.item], names)
     for table, rows in ((events, entry["events"]), (items, entry["items"])):
         if table.footer.num_rows != rows:
@@ -174,7 +186,7 @@ def _open(folder: Path, entry: Mapping[str, Any], layout: Layout) -> Pair:
     return Pair(events, items, _item_groups(events, items), items.rows())
 
 
-def _table(path: Path, size: int, columns: list[str]) -> Table:
+def _table(path: Path, size: int, columns: Mapping[str, str]) -> Table:
     try:
         found = path.stat().st_size
         if found != size:
@@ -184,9 +196,10 @@ def _table(path: Path, size: int, columns: list[str]) -> Table:
         raise ShardError(f"{path}: missing, though the manifest names it; {MEND}") from error
     except (OSError, pa.ArrowException) as error:
         raise ShardError(f"{path}: the footer cannot be read ({error}); {MEND}") from error
-    missing = sorted({*columns} - {*footer.schema.names})
-    if missing:
-        raise ShardError(f"{path}: no column {', '.join(missing)}; {MEND}")
+    found_columns = {field.name: field.type for field in footer.schema.to_arrow_schema()}
+    for name, dtype in columns.items():
+        if found_columns.get(name) != pa.from_numpy_dtype(dtype):
+            raise ShardError(f"{path}: no column {name} of {dtype}; {MEND}")
     return Table(path, footer)
 
 
