@@ -150,11 +150,12 @@ def consolidate() -> None:
 def train(
     name: RangeArgument,
     max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
+    profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
 ) -> None:
     """Train on one range (or on `outliers`), from where its parent or its last snapshot left off."""
     from crpipe.train.run import train_range
 
-    train_range(_Settings.config(), name, Terminal(), max_minutes)
+    train_range(_Settings.config(), name, Terminal(), max_minutes=max_minutes, profile_steps=profile)
 
 
 @app.command()
@@ -209,12 +210,22 @@ def inspect(
 @app.command()
 def status(
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+    unfold: Annotated[bool, typer.Option("--all", help="a line for every range")] = False,
+    html: Annotated[Path | None, typer.Option(help="write a self-contained page instead")] = None,
 ) -> None:
     """Show every range's state from files alone; works while nothing runs."""
     from crpipe.report.status import render_status, status_json
 
     config = _Settings.config()
-    print(status_json(config) if as_json else render_status(config, width=_width()))
+    if html is not None:
+        from crpipe.report.page import write_page
+
+        write_page(config, html)
+    elif as_json:
+        print(status_json(config))
+    else:
+        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        print(render_status(config, _width(), unfold=unfold, colour=colour))
 
 
 @app.command()
@@ -231,6 +242,25 @@ def summary() -> None:
     from crpipe.report.summary import render_summary
 
     print(render_summary(_Settings.config()))
+
+
+@app.command()
+def figures() -> None:
+    """Draw multiplicities, losses and throughput of the campaign so far, as SVG files."""
+    from crpipe.report.curves import draw_figures
+
+    for path in draw_figures(_Settings.config()):
+        print(path)
+
+
+@app.command()
+def notify(
+    event: Annotated[str, typer.Argument(help="success, failure or stall")],
+) -> None:
+    """Tell a person through the configured command (section `notify`); the message goes to its stdin."""
+    from crpipe.report.notify import send
+
+    print(send(_Settings.config(), event), file=sys.stderr)
 
 
 settings = typer.Typer(no_args_is_help=True, help="Write what the configuration can hold.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from contextlib import closing
@@ -11,9 +12,11 @@ import torch
 
 from crpipe.errors import DivergenceError, Interrupted
 from crpipe.fields import SOURCE_FILE, SOURCE_ROW
+from crpipe.train.compiling import compile_modules
 from crpipe.train.meter import Clock, Meter, Smooth
 from crpipe.train.schedule import Schedule
 from crpipe.train.step import Stepper
+from crpipe.train.workload import Histograms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from crpipe.signals import StopRequest
     from crpipe.train.log import EventFile, MetricsFile
     from crpipe.train.parallel import World
+    from crpipe.train.profiling import Profiler
     from crpipe.train.state import TrainState
     from crpipe.train.workload import Workload
 
@@ -61,11 +65,14 @@ class Fit:
         snapshot: Callable[[dict[str, Any]], None],
         outputs: tuple[MetricsFile, EventFile] | None,
         journal: Callable[..., None],
+        profiler: Profiler,
         progress: Progress,
     ) -> None:
         self.config, self.state, self.loader, self.link = config, state, loader, link
         self.world, self.stop, self.snapshot, self.outputs = world, stop, snapshot, outputs
-        self.journal, self.progress = journal, progress
+        self.journal, self.profiler, self.progress = journal, profiler, progress
+        self.workload = workload
+        self.compiled = False
         self.meter = Meter(world.device)
         self.stepper = Stepper(config, workload, state, world, self.meter)
         self.schedule = Schedule.of(config.train)
@@ -92,9 +99,13 @@ class Fit:
         last: dict[str, float] = {}
         with closing(self.loader.batches(counters.cursor)) as stream:
             for group in self._groups(stream):
+                if self.config.train.compile and not self.compiled:
+                    self._compile(group)
                 self._step(group)
+                self.profiler.step()
                 if counters.range_step % self.config.train.log_steps == 0:
                     last = self._log()
+                self._draw_histograms(group)
                 if self._may_pause():
                     self._stop_if_asked()
                     if self._snapshot_due(saved_at):
@@ -102,6 +113,22 @@ class Fit:
                         saved_at = time.monotonic()
         self._settle()
         return self._log() or last
+
+    def _compile(self, group: Group) -> None:
+        events, cursor = group[0]
+        probe = functools.partial(self.stepper.probe, events, (*self.link.seed, *cursor))
+        compile_modules(self.state.model, probe, self.progress.say)
+        self.compiled = True
+
+    def _draw_histograms(self, group: Group) -> None:
+        every = self.config.train.histogram_steps
+        if not every or self.outputs is None or self.state.counters.step % every:
+            return
+        if isinstance(self.workload, Histograms):
+            with torch.no_grad():
+                found = self.workload.histograms(self.state.model, group[-1][0], self.state.generator)
+            for tag, values in found.items():
+                self.outputs[1].histogram(self.state.counters.step, time.time(), tag, values)
 
     def _groups(self, stream: Iterator[tuple[Events, Cursor]]) -> Iterator[Group]:
         while True:

@@ -25,6 +25,7 @@ from crpipe.signals import StopRequest
 from crpipe.train.log import EventFile, MetricsFile
 from crpipe.train.loop import Fit, Link
 from crpipe.train.parallel import joined
+from crpipe.train.profiling import Profiler
 from crpipe.train.state import Counters, TrainState
 from crpipe.train.store import (
     Saved,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One link of the chain on disk: its data, what came before it, and its store."""
+    """One link of the chain: its data, what comes before it, and its share of the campaign."""
 
     name: str
     parent: str
@@ -58,7 +59,9 @@ class Place:
     progress: tuple[float, float]
 
 
-def train_range(config: Config, name: str, progress: Progress, max_minutes: float = 0.0) -> None:
+def train_range(
+    config: Config, name: str, progress: Progress, *, max_minutes: float = 0.0, profile_steps: int = 0
+) -> None:
     """Train on range ``name`` (or on ``outliers``, after the last range) and write its receipt.
 
     Idempotent: a finished checkpoint of the same key is adopted, a snapshot is resumed. Raise LeaseError when
@@ -70,16 +73,17 @@ def train_range(config: Config, name: str, progress: Progress, max_minutes: floa
     stop.listen()
     _use_threads(config)
     paths = config.paths()
-    journal = Journal(paths.train_journal())
+    place = find_place(config, name)
     with joined(config.train.device) as world, ExitStack() as stack:
         if world.leads:
             campaign.claim_train(config)
-            stack.enter_context(journal.attempt("train", name))
+            stack.enter_context(Journal(paths.train_journal()).attempt("train", name))
             wait = config.train.lease_wait_s
             stack.enter_context(
                 lease(paths.store(name), wait_s=wait, say=progress.say, stopped=lambda: bool(stop.reason()))
             )
-        _train(config, name, world, stop, journal, progress if world.leads else Silent())
+        world.any(False)  # nobody looks at the store before the leading rank holds its lease
+        _Job(config, place, world, stop, progress if world.leads else Silent()).run(profile_steps)
 
 
 def build_workload(name: str, options: BaseModel) -> Workload:
@@ -98,125 +102,178 @@ def find_place(config: Config, name: str) -> Place:
         return Place(name, names[-1], folder, OUTLIERS, config.train.outlier_epochs, (1.0, 1.0))
     if name not in names:
         raise ConfigError(
-            f"range {Range.parse(name)}: not a range of this campaign (ranges.first … ranges.last, skip)"
+            f"range {Range.parse(name)}: not a range of this campaign (see ranges in the config)"
         )
     index = names.index(name)
-    progress = (index / config.horizon(), (index + 1) / config.horizon())
+    share = (index / config.horizon(), (index + 1) / config.horizon())
     parent = names[index - 1] if index else ""
-    return Place(name, parent, paths.shards(name), "train", config.train.epochs, progress)
+    return Place(name, parent, paths.shards(name), "train", config.train.epochs, share)
 
 
-def _train(
-    config: Config, name: str, world: World, stop: StopRequest, journal: Journal, progress: Progress
-) -> None:
-    world.any(False)  # nobody looks at the store before the leading rank holds its lease
-    place, paths = find_place(config, name), config.paths()
-    parent = read_receipt(paths.receipt(place.parent)) if place.parent else None
-    store = Store(paths.store(name), key_of(name, config.fingerprint(), parent["sha256"] if parent else ""))
-    finished = store.checkpoint(progress.say)
-    if finished is None:
-        _refuse_diverged(store)
-        finished = _fit(
-            config, place, parent, store, world=world, stop=stop, journal=journal, progress=progress
+class _Job:
+    """One execution on one rank, inside the lease."""
+
+    def __init__(
+        self, config: Config, place: Place, world: World, stop: StopRequest, progress: Progress
+    ) -> None:
+        self.config, self.place, self.world, self.stop, self.progress = config, place, world, stop, progress
+        self.paths = config.paths()
+        self.keys = config.train_keys()
+        self.parent = read_receipt(self.paths.receipt(place.parent)) if place.parent else None
+        self.parent_sha256 = self.parent["sha256"] if self.parent else ""
+        key = key_of(place.name, config.fingerprint(), self.parent_sha256)
+        self.store = Store(self.paths.store(place.name), key)
+        self.journal = Journal(self.paths.train_journal()) if world.leads else None
+
+    def run(self, profile_steps: int) -> None:
+        finished = self.store.checkpoint(self.progress.say)
+        if finished is None:
+            self._refuse_diverged()
+            finished = self._train(profile_steps)
+        else:
+            self.progress.say(f"range {self.place.name}: already trained, its checkpoint is adopted")
+        if self.world.leads:
+            write_receipt(self.paths.receipt(self.place.name), self._receipt(finished))
+
+    def _train(self, profile_steps: int) -> Saved:
+        workload = build_workload(self.config.train.workload, self.config.options())
+        loader = self._loader()
+        torch.manual_seed(self.config.seed)
+        state = TrainState(workload.model(), workload.phases(), self.config.seed, self.world.device)
+        extra = self._start(state)
+
+        def snapshot(metrics: dict[str, Any]) -> None:
+            saved = self.store.save_snapshot(
+                {**state.state(self.keys), "extra": metrics}, state.counters.range_step
+            )
+            self._note("snapshot", range=self.place.name, step=state.counters.step, file=saved.path.name)
+
+        with ExitStack() as stack:
+            outputs = self._outputs(state)
+            if outputs is not None:
+                stack.enter_context(closing(outputs[1]))
+            fit = Fit(
+                self.config,
+                workload,
+                state,
+                loader,
+                Link(self.place.name, self._seed(), self.place.epochs, *self.place.progress),
+                world=self.world,
+                stop=self.stop,
+                snapshot=snapshot,
+                outputs=outputs,
+                journal=self._note,
+                profiler=Profiler(profile_steps, self.paths.run_dir() / "profile.json", self.progress.say),
+                progress=self.progress,
+            )
+            if extra is not None:
+                fit.restore(extra)
+            metrics = self._fit(fit)
+        return self._finish({**state.state(self.keys), "metrics": metrics, "range": self.place.name})
+
+    def _fit(self, fit: Fit) -> dict[str, float]:
+        """Run to the end; leave a mark when that is divergence, so that a retry does not repeat it."""
+        try:
+            return fit.run()
+        except DivergenceError as error:
+            if self.world.leads:
+                write_json(self._diverged(), {"error": str(error)})
+            raise
+
+    def _finish(self, state: dict[str, Any]) -> Saved:
+        if not self.world.leads:
+            return Saved(self.store.folder, "")
+        finished = self.store.save_checkpoint(state)
+        self.store.drop_snapshots()
+        return finished
+
+    def _start(self, state: TrainState) -> dict[str, Any] | None:
+        """Put ``state`` where training goes on; return what a snapshot held beside it.
+
+        The order: newest whole snapshot of this key, the parent's checkpoint, train.init_from, fresh weights.
+        """
+        name, say = self.place.name, self.progress.say
+        snapshot = self.store.newest_snapshot(say)
+        if snapshot is not None:
+            state.restore(snapshot)
+            say(f"range {name}: resumes at step {state.counters.range_step}")
+            extra: dict[str, Any] = snapshot["extra"]
+            return extra
+        if self.parent is not None:
+            path = self.paths.store(self.place.parent) / self.parent["checkpoint"]
+            checkpoint = load(verified(path).path)
+            refuse_other_keys(checkpoint, self.keys, path)
+            state.restore(checkpoint)
+            state.counters = _anew(state.counters)
+            say(f"range {name}: starts from the checkpoint of {self.place.parent}")
+        elif self.config.train.init_from:
+            foreign = load(Path(self.config.train.init_from))
+            say(state.init_from(foreign))
+            say(state.load_optimizers(foreign, self.config.train.on_optimizer_change))
+        else:
+            say(f"range {name}: starts from fresh weights")
+        return None
+
+    def _seed(self) -> tuple[int, int]:
+        return (self.config.seed, zlib.crc32(self.place.name.encode()))
+
+    def _loader(self) -> Loader:
+        place, load_options = self.place, self.config.load
+        manifest = read_json(place.folder / "manifest.json")
+        if manifest["data"] != digest(self.config.data_keys()):
+            raise ShardError(
+                f"{place.folder}: made under another configuration; delete it and run the same command again "
+                "to make it anew, or restore the configuration"
+            )
+        return Loader(
+            place.folder,
+            place.role,
+            batch_events=load_options.batch_events,
+            seed=self._seed(),
+            epochs=place.epochs,
+            rank=self.world.rank,
+            ranks=self.world.size,
+            prefetch=load_options.prefetch,
+            # Thousands of outliers in one batch would not fit into memory; bulk batches keep their size.
+            max_items=load_options.budget_muons if place.role == OUTLIERS else None,
         )
-    else:
-        progress.say(f"range {name}: already trained, its checkpoint is adopted")
-    if world.leads:
-        write_receipt(paths.receipt(name), _receipt(config, place, parent, store, finished))
 
+    def _outputs(self, state: TrainState) -> tuple[MetricsFile, EventFile] | None:
+        if not self.world.leads:
+            return None
+        name, step = self.place.name, state.counters.step
+        names = [*(str(item) for item in self.config.all_ranges()), OUTLIERS]
+        # TensorBoard reads the files of a folder in the order of their names: that of the chain.
+        events = EventFile(self.paths.tensorboard(), f"{names.index(name):06d}.{name}", step)
+        return MetricsFile(self.paths.store(name) / "metrics.jsonl", step), events
 
-def _fit(
-    config: Config,
-    place: Place,
-    parent: dict[str, Any] | None,
-    store: Store,
-    *,
-    world: World,
-    stop: StopRequest,
-    journal: Journal,
-    progress: Progress,
-) -> Saved:
-    workload = build_workload(config.train.workload, config.options())
-    loader = _loader(config, place, world)
-    torch.manual_seed(config.seed)
-    state = TrainState(workload.model(), workload.phases(), config.seed, world.device)
-    extra = _start(config, place, parent, store, state, progress)
-    keys = config.train_keys()
+    def _receipt(self, saved: Saved) -> dict[str, Any]:
+        checkpoint = load(saved.path)
+        counters = checkpoint["counters"]
+        return {
+            "range": self.place.name,
+            "key": self.store.key,
+            "checkpoint": saved.path.name,
+            "sha256": saved.sha256,
+            "parent": self.parent_sha256,
+            "fingerprint": self.config.fingerprint(),
+            **{name: counters[name] for name in ("step", "events", "muons", "skipped")},
+            "metrics": checkpoint["metrics"],
+        }
 
-    def snapshot(metrics: dict[str, Any]) -> None:
-        saved = store.save_snapshot({**state.state(keys), "extra": metrics}, state.counters.range_step)
-        journal.add("snapshot", range=place.name, step=state.counters.step, file=saved.path.name)
+    def _diverged(self) -> Path:
+        return self.store.folder / f"diverged-{self.store.key}.json"
 
-    seed = (config.seed, zlib.crc32(place.name.encode()))
-    with ExitStack() as stack:
-        outputs = _outputs(config, place, state) if world.leads else None
-        if outputs is not None:
-            stack.enter_context(closing(outputs[1]))
-        fit = Fit(
-            config,
-            workload,
-            state,
-            loader,
-            Link(place.name, seed, place.epochs, *place.progress),
-            world=world,
-            stop=stop,
-            snapshot=snapshot,
-            outputs=outputs,
-            journal=journal.add if world.leads else _say_nothing,
-            progress=progress,
-        )
-        if extra is not None:
-            fit.restore(extra)
-        metrics = _run(fit, store, world)
-    if not world.leads:
-        return Saved(store.folder, "")
-    finished = store.save_checkpoint({**state.state(keys), "metrics": metrics, "range": place.name})
-    store.drop_snapshots()
-    return finished
+    def _refuse_diverged(self) -> None:
+        """Refuse to repeat what ended in divergence: the workflow retries crashes, and this is none."""
+        path = self._diverged()
+        if path.exists():
+            told = read_json(path)["error"]
+            raise DivergenceError(f"{told} (recorded in {path}; delete it to try all the same)")
 
-
-def _run(fit: Fit, store: Store, world: World) -> dict[str, float]:
-    """Run to the end; leave a mark when that is divergence, so that a retry does not repeat it."""
-    try:
-        return fit.run()
-    except DivergenceError as error:
-        if world.leads:
-            write_json(_diverged(store), {"error": str(error)})
-        raise
-
-
-def _start(
-    config: Config,
-    place: Place,
-    parent: dict[str, Any] | None,
-    store: Store,
-    state: TrainState,
-    progress: Progress,
-) -> dict[str, Any] | None:
-    """Put ``state`` where training goes on; return what a snapshot held beside it.
-
-    The order: newest whole snapshot of this key, the parent's checkpoint, train.init_from, fresh weights.
-    """
-    snapshot = store.newest_snapshot(progress.say)
-    if snapshot is not None:
-        state.restore(snapshot)
-        progress.say(f"range {place.name}: resumes at step {state.counters.range_step}")
-        extra: dict[str, Any] = snapshot["extra"]
-        return extra
-    if parent is not None:
-        path = config.paths().store(place.parent) / parent["checkpoint"]
-        checkpoint = load(verified(path).path)
-        refuse_other_keys(checkpoint, config.train_keys(), path)
-        state.restore(checkpoint)
-        state.counters = _anew(state.counters)
-        progress.say(f"range {place.name}: starts from the checkpoint of {place.parent}")
-    elif config.train.init_from:
-        foreign = load(Path(config.train.init_from))
-        progress.say(state.init_from(foreign))
-        progress.say(state.load_optimizers(foreign, config.train.on_optimizer_change))
-    else:
-        progress.say(f"range {place.name}: starts from fresh weights")
-    return None
+    def _note(self, what: str, **fields: Any) -> None:
+        if self.journal is not None:
+            self.journal.add(what, **fields)
 
 
 def _anew(counters: Counters) -> Counters:
@@ -225,68 +282,6 @@ def _anew(counters: Counters) -> Counters:
     return Counters(**{name: getattr(counters, name) for name in kept})
 
 
-def _loader(config: Config, place: Place, world: World) -> Loader:
-    manifest = read_json(place.folder / "manifest.json")
-    if manifest["data"] != digest(config.data_keys()):
-        raise ShardError(
-            f"{place.folder}: made under another configuration; delete it and run the same command again to "
-            "make it anew, or restore the configuration"
-        )
-    return Loader(
-        place.folder,
-        place.role,
-        batch_events=config.load.batch_events,
-        seed=(config.seed, zlib.crc32(place.name.encode())),
-        epochs=place.epochs,
-        rank=world.rank,
-        ranks=world.size,
-        prefetch=config.load.prefetch,
-    )
-
-
-def _outputs(config: Config, place: Place, state: TrainState) -> tuple[MetricsFile, EventFile]:
-    paths, step = config.paths(), state.counters.step
-    names = [*(str(item) for item in config.all_ranges()), OUTLIERS]
-    # TensorBoard reads the files of a folder in the order of their names: that of the chain.
-    name = f"{names.index(place.name):06d}.{place.name}"
-    metrics = MetricsFile(paths.store(place.name) / "metrics.jsonl", step)
-    return metrics, EventFile(paths.tensorboard(), name, step)
-
-
-def _receipt(
-    config: Config, place: Place, parent: dict[str, Any] | None, store: Store, saved: Saved
-) -> dict[str, Any]:
-    checkpoint = load(saved.path)
-    counters = checkpoint["counters"]
-    return {
-        "range": place.name,
-        "key": store.key,
-        "checkpoint": saved.path.name,
-        "sha256": saved.sha256,
-        "parent": parent["sha256"] if parent else "",
-        "fingerprint": config.fingerprint(),
-        **{name: counters[name] for name in ("step", "events", "muons", "skipped")},
-        "metrics": checkpoint["metrics"],
-    }
-
-
-def _diverged(store: Store) -> Path:
-    return store.folder / f"diverged-{store.key}.json"
-
-
-def _refuse_diverged(store: Store) -> None:
-    """Refuse to repeat what ended in divergence: the workflow retries crashes, and this is none."""
-    path = _diverged(store)
-    if path.exists():
-        raise DivergenceError(
-            f"{read_json(path)['error']} (recorded in {path}; delete it to try all the same)"
-        )
-
-
 def _use_threads(config: Config) -> None:
     given = int(os.environ.get("SLURM_CPUS_PER_TASK", "0")) or len(os.sched_getaffinity(0))
     torch.set_num_threads(config.train.threads or given)
-
-
-def _say_nothing(*_: Any, **__: Any) -> None:
-    """Stand in for the journal on ranks that do not lead."""

@@ -51,6 +51,16 @@ class Stepper:
         self.state.update_average(self.config.train.ema, bad)
         return bad
 
+    def probe(self, events: Events, seed: tuple[int, ...]) -> None:
+        """Run every phase's loss and backward on a batch, without an optimizer step."""
+        self.state.seed_step(self.world.rank)
+        for phase in self.state.phases:
+            self._train_only(phase)
+            for batch, share in self._micro(events, seed):
+                with self.autocast:
+                    loss, _ = phase.loss(self.state.model, batch, self.state.generator)
+                (loss * share).backward()  # type: ignore[no-untyped-call]
+
     def _batches_of(
         self, phase: Phase, group: Sequence[tuple[Events, Cursor]]
     ) -> Sequence[tuple[Events, Cursor]]:

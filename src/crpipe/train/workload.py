@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 Batch = dict[str, Tensor]
 Metrics = dict[str, Tensor]
 Loss = Callable[[nn.Module, Batch, torch.Generator], tuple[Tensor, Metrics]]
+
+
+@runtime_checkable
+class Histograms(Protocol):
+    """What a workload may offer beside the protocol: distributions for TensorBoard."""
+
+    def histograms(
+        self, model: nn.Module, events: Events, generator: torch.Generator
+    ) -> dict[str, NDArray[np.floating[Any]]]:
+        """Give named arrays (conditions, multiplicities, real and generated features) of a batch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ class MuonGan:
                 self.critic_loss,
                 self._optimizer(options.critic_learning_rate),
                 repeat=options.critic_steps,
+                smoothed=("wasserstein",),
             ),
             Phase(
                 "generator",

@@ -1,0 +1,90 @@
+"""Several ranks under torchrun: the same events, the same weights, one decision, and a resume."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from crpipe.journal import Journal
+from crpipe.train.store import load
+from toy import RANGES, toy_config
+
+FIRST, SECOND, _ = RANGES
+TESTS = Path(__file__).parents[1]
+
+
+def command(config, root, name, ranks):
+    tree = root / "config.yaml"
+    tree.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    return [*torchrun, "-m", "crpipe", "--config", str(tree), "train", name]
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+
+
+def train(config, root, name=FIRST, ranks=2):
+    done = subprocess.run(
+        command(config, root, name, ranks),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    receipt = json.loads(config.paths().receipt(name).read_text())
+    return receipt, load(config.paths().store(name) / receipt["checkpoint"])
+
+
+def test_two_ranks_train_every_event_once_and_the_number_may_change(tmp_path):
+    config = toy_config(tmp_path)
+    receipt, _ = train(config, tmp_path)
+    assert receipt["events"] == 300
+    receipt, checkpoint = train(config, tmp_path, SECOND, ranks=1)
+    assert receipt["events"] == 600
+    assert all(torch.isfinite(value).all() for value in checkpoint["model"].values())
+
+
+def test_a_bad_batch_on_one_rank_is_skipped_by_both(tmp_path):
+    config = toy_config(tmp_path, model={"poison_row": 7, "repeat": 1})
+    receipt, checkpoint = train(config, tmp_path)
+    assert receipt["skipped"] == 2
+    assert all(torch.isfinite(value).all() for value in checkpoint["model"].values())
+    skipped = [row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "skipped"]
+    assert all(any(name.endswith("row 7") for name in row["events"]) for row in skipped)
+
+
+@pytest.mark.slow
+def test_a_killed_rank_ends_the_job_and_the_next_attempt_resumes(tmp_path):
+    config = toy_config(tmp_path, train={"epochs": 60, "log_steps": 4, "snapshot_steps": 8})
+    whole = toy_config(tmp_path / "whole", train={"epochs": 60, "log_steps": 4, "snapshot_steps": 8})
+    expected, _ = train(whole, tmp_path / "whole")
+    job = subprocess.Popen(
+        command(config, tmp_path, FIRST, 2), env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not list(config.paths().store(FIRST).glob("snapshot-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(_rank(job.pid, 1), signal.SIGKILL)
+    _, said = job.communicate(timeout=60)
+    assert job.returncode != 0
+    assert "SIGKILL" in said
+    receipt, _ = train(config, tmp_path)
+    assert receipt["sha256"] == expected["sha256"]
+
+
+def _rank(parent, rank):
+    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        if f"RANK={rank}".encode() in variables:
+            return int(child)
+    raise AssertionError(f"no process of rank {rank}")
