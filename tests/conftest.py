@@ -10,6 +10,8 @@ import pytest
 from crpipe.fields import BUNDLES
 from crpipe.files import sha256
 
+pytest_plugins = ("services",)
+
 PARQUET = {
     "use_dictionary": False,
     "write_statistics": False,

@@ -8,13 +8,13 @@ import hashlib
 import json
 import os
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crpipe.errors import DataError, DiskError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 GIB = 1 << 30
 _DISK_ERRORS = {
@@ -23,6 +23,7 @@ _DISK_ERRORS = {
     errno.EACCES: "permission denied: make it writable",
     errno.EPERM: "permission denied: make it writable",
     errno.EROFS: "the file system is read-only: choose another directory",
+    errno.EEXIST: "a file stands where a directory is needed: move it away",
     errno.ENOTDIR: "a file stands where a directory is needed: move it away",
 }
 

@@ -60,7 +60,7 @@ class Journal:
             yield
         except BaseException as error:
             text = str(error) if isinstance(error, CrpipeError) else f"{type(error).__name__}: {error}"
-            # The disk that stopped the job may refuse the journal's row too: the job's own error matters more.
+            # A full disk may refuse the journal's row too: the job's own error matters more.
             with contextlib.suppress(CrpipeError, OSError):
                 self.add("failed", verb=verb, range=name, kind=type(error).__name__, error=text)
             raise
