@@ -1,0 +1,163 @@
+"""Events as metrics and figures see them: conditions, multiplicities and muons of one of two samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+LEAST_GEV, LEAST_M = 1e-2, 1e-2  # below what matters; keeps logarithms finite
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One condition cut into bins; ``edges`` are the inner ones, in the unit of ``name``."""
+
+    name: str
+    edges: tuple[float, ...]
+
+    def bins(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """Number the bin of each value: [N] in 0..len(edges)."""
+        return np.asarray(np.digitize(values, self.edges), np.int64)
+
+    def label(self, number: int) -> str:
+        """Name a bin by its edges, for example ``depth_m_below_1900``."""
+        if number == 0:
+            return f"{self.name}_below_{self.edges[0]:g}"
+        if number == len(self.edges):
+            return f"{self.name}_above_{self.edges[-1]:g}"
+        return f"{self.name}_{self.edges[number - 1]:g}_to_{self.edges[number]:g}"
+
+
+AXES = (
+    Axis("energy_gev", tuple(float(f"{10**exponent:.2g}") for exponent in (4.25, 5.0, 5.75, 6.5, 7.25))),
+    Axis("zenith_deg", (53.13,)),
+    Axis("mass_number", (3.0,)),
+    Axis("depth_m", (1900.0,)),
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One side of a comparison: N events and their M muons.
+
+    columns: energy_gev, zenith_rad, mass_number, depth_m, [N] each. multiplicity: [N]; muons: [M, 3]
+    (energy_gev, x_m, y_m), event after event. group: [N] int64, equal for events of one primary: these are
+    resampled, and split between a classifier's halves, together.
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    multiplicity: NDArray[Any]
+    muons: NDArray[np.float32]
+    group: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Count the events."""
+        return len(self.multiplicity)
+
+    @cached_property
+    def event(self) -> NDArray[np.int64]:
+        """The event of each muon: [M]."""
+        return np.repeat(np.arange(len(self)), self.multiplicity)
+
+    @cached_property
+    def log_energy(self) -> Floats:
+        """log10 of each muon's energy in GeV: [M]."""
+        return np.log10(np.maximum(self.muons[:, 0].astype(np.float64), LEAST_GEV))
+
+    @cached_property
+    def radius(self) -> Floats:
+        """Distance of each muon from the shower axis, in m: [M]."""
+        return np.hypot(self.muons[:, 1].astype(np.float64), self.muons[:, 2])
+
+    @cached_property
+    def log_radius(self) -> Floats:
+        """log10 of each muon's radius in m: [M]."""
+        return np.log10(self.radius + LEAST_M)
+
+    @cached_property
+    def azimuth(self) -> Floats:
+        """Angle of each muon around the axis, in rad: [M]."""
+        return np.arctan2(self.muons[:, 2].astype(np.float64), self.muons[:, 1])
+
+    @cached_property
+    def log_multiplicity(self) -> Floats:
+        """log10(N + 1): [N]."""
+        return np.log10(np.asarray(self.multiplicity, np.float64) + 1.0)
+
+    @cached_property
+    def conditions(self) -> Floats:
+        """log10 energy, cosine of zenith, log10 mass number, depth: [N, 4]."""
+        return np.stack(
+            [
+                np.log10(np.asarray(self.columns["energy_gev"], np.float64)),
+                np.cos(np.asarray(self.columns["zenith_rad"], np.float64)),
+                np.log10(np.asarray(self.columns["mass_number"], np.float64)),
+                np.asarray(self.columns["depth_m"], np.float64),
+            ],
+            axis=1,
+        )
+
+    def axis_bins(self, axis: Axis) -> NDArray[np.int64]:
+        """Number each event's bin of one condition: [N]."""
+        if axis.name == "zenith_deg":
+            return axis.bins(np.rad2deg(self.columns["zenith_rad"]))
+        return axis.bins(self.columns[axis.name])
+
+    @cached_property
+    def joint_bins(self) -> NDArray[np.int64]:
+        """Number each event's bin of all conditions together: [N]."""
+        joint = np.zeros(len(self), np.int64)
+        for axis in AXES:
+            joint = joint * (len(axis.edges) + 1) + self.axis_bins(axis)
+        return joint
+
+    @cached_property
+    def summaries(self) -> Floats:
+        """What a bundle looks like, one row per event: [N, 11]; zeros for an event without muons.
+
+        Mean and spread of log energy and log radius, their correlation, extremes, total energy, centre.
+        """
+        energy, radius = self.log_energy, self.log_radius
+        mean_energy, mean_radius = self._mean(energy), self._mean(radius)
+        spread_energy = np.sqrt(np.maximum(self._mean(energy**2) - mean_energy**2, 0.0))
+        spread_radius = np.sqrt(np.maximum(self._mean(radius**2) - mean_radius**2, 0.0))
+        together = self._mean(energy * radius) - mean_energy * mean_radius
+        total = np.bincount(self.event, self.muons[:, 0], minlength=len(self))
+        return np.stack(
+            [
+                mean_energy,
+                mean_radius,
+                spread_energy,
+                spread_radius,
+                together / (spread_energy * spread_radius + 1e-6),
+                self._extreme(np.maximum, energy),
+                self._extreme(np.minimum, energy),
+                self._extreme(np.maximum, radius),
+                np.log10(total + LEAST_GEV),
+                self._mean(self.muons[:, 1]),
+                self._mean(self.muons[:, 2]),
+            ],
+            axis=1,
+        )
+
+    def _mean(self, values: NDArray[Any]) -> Floats:
+        sums = np.bincount(self.event, values, minlength=len(self))
+        return np.asarray(sums / np.maximum(self.multiplicity, 1))
+
+    def _extreme(self, which: np.ufunc, values: Floats) -> Floats:
+        filled = np.flatnonzero(self.multiplicity)
+        extremes = np.zeros(len(self))
+        if len(filled):
+            starts = np.cumsum(self.multiplicity[filled], dtype=np.int64) - self.multiplicity[filled]
+            extremes[filled] = which.reduceat(values, starts.astype(np.int64))
+        return extremes
