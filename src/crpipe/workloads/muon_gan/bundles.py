@@ -91,7 +91,7 @@ def generate(
     Memory is bounded but for the result: a bundle of any size is made in pieces.
     """
     if multiplicity is None:
-        multiplicity = _sampled(network, events, generator)
+        multiplicity = sampled(network, events, generator)
     elif len(multiplicity) != len(events):
         raise ValueError(f"multiplicity holds {len(multiplicity)} values for {len(events)} events")
     ends = offsets(multiplicity)
@@ -119,7 +119,8 @@ def _fill(
         items[rows[0] : rows[-1] + 1] = muons(torch.from_numpy(event).to(device)).cpu().numpy()
 
 
-def _sampled(network: Multiplicity, events: Events, generator: torch.Generator) -> NDArray[np.int64]:
+def sampled(network: Multiplicity, events: Events, generator: torch.Generator) -> NDArray[np.int64]:
+    """Draw a multiplicity for the conditions of each event: [N]."""
     device = generator.device
     seed = int(torch.randint(2**62, (), generator=generator, device=device))
     conditions = torch.from_numpy(features.conditions(events.columns)).to(device)

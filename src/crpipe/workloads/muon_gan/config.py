@@ -46,7 +46,8 @@ class MuonGanConfig(BaseModel):
 
     @model_validator(mode="after")
     def _every_option_applies(self) -> MuonGanConfig:
-        given = self.model_fields_set
+        fields = type(self).model_fields
+        given = {name for name, field in fields.items() if getattr(self, name) != field.default}
         gradient_only = sorted(given & {"gp_every", "gp_max_pairs", "gp_sample_fraction"})
         if gradient_only and self.penalty != "gradient":
             raise ValueError(f"{', '.join(gradient_only)} need penalty: gradient (it is {self.penalty})")

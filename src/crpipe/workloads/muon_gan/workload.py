@@ -124,6 +124,12 @@ class MuonGan:
         scores = networks.critic(fake, context, event, batch["kept"])
         return -scores.sum() / len(batch["multiplicity"]), {}
 
+    def multiplicities(
+        self, model: nn.Module, events: Events, generator: torch.Generator
+    ) -> NDArray[np.int64]:
+        """Draw a multiplicity for the conditions of each event: [N]."""
+        return bundles.sampled(cast("Networks", model).multiplicity, events, generator)
+
     def predict(
         self,
         model: nn.Module,
