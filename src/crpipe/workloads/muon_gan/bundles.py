@@ -119,6 +119,7 @@ def _fill(
         items[rows[0] : rows[-1] + 1] = muons(torch.from_numpy(event).to(device)).cpu().numpy()
 
 
+@torch.no_grad()
 def sampled(network: Multiplicity, events: Events, generator: torch.Generator) -> NDArray[np.int64]:
     """Draw a multiplicity for the conditions of each event: [N]."""
     device = generator.device
