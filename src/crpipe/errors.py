@@ -5,6 +5,7 @@ CrpipeError                     exit 1
 ├── SourceError                 exit 66   the source does not hold what it should
 │   ├── ListingError                      a range cannot be listed
 │   ├── TransferError                     a file cannot be copied whole
+│   ├── AccessError             exit 77   the source refuses us: no token, an expired one, or a narrow one
 │   └── FormatError                       a file is not in the schema
 ├── DataError                   exit 65   files that crpipe wrote do not fit
 │   ├── LedgerError                       events or muons do not add up
@@ -42,6 +43,12 @@ class ListingError(SourceError):
 
 class TransferError(SourceError):
     """A file cannot be copied whole."""
+
+
+class AccessError(SourceError):
+    """The source refuses us: no token, an expired one, or one whose scope is too narrow."""
+
+    exit_code = 77
 
 
 class FormatError(SourceError):

@@ -7,7 +7,7 @@ import random
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from crpipe.errors import SourceError, TransferError
+from crpipe.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -16,8 +16,17 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Transient(Exception):  # noqa: N818 - says that another try may succeed, not that something is wrong for good
-    """Something failed that may pass; the text says what, without secrets."""
+class Transient(Exception):  # noqa: N818 - says that another try may succeed, not that something is wrong
+    """Something failed that may pass; the text says what, without secrets.
+
+    ``outage``: the source itself is out of reach or busy, which says nothing about the file.
+    ``progress``: bytes arrived before it failed, so that the try does not count.
+    """
+
+    def __init__(self, reason: str, *, outage: bool = False, progress: bool = False) -> None:
+        super().__init__(reason)
+        self.outage = outage
+        self.progress = progress
 
 
 class Deadline:
@@ -41,31 +50,28 @@ class Deadline:
 
 
 async def persist(
-    what: str,
     attempt: Callable[[], Awaitable[Result]],
     *,
     attempts: int,
     deadline: Deadline,
     pause_s: float = 0.5,
 ) -> Result:
-    """Call ``attempt`` until it does not raise Transient, at most ``attempts`` times.
+    """Call ``attempt`` until it does not raise Transient; raise the last one after ``attempts`` failures.
 
     Pauses double from ``pause_s`` to 30 s, each drawn between half and all of it, so that many clients of one
-    struggling server do not come back together. Raise TransferError naming ``what`` after the last attempt.
+    struggling server do not come back together. Raise SourceError once the deadline is behind us.
     """
-    for number in range(attempts):
+    failures = 0
+    while True:
         try:
             return await attempt()
         except Transient as error:
-            reason = str(error)
+            failures += not error.progress
+            if failures >= attempts:
+                raise Transient(f"{error} ({failures} attempts)", outage=error.outage) from error
         deadline.check()
-        if number + 1 < attempts:
-            full = min(30.0, pause_s * 2**number)
-            await asyncio.sleep(min(deadline.left(), random.uniform(full / 2, full)))  # noqa: S311 - not a secret
-    raise TransferError(
-        f"{what}: {reason} ({attempts} attempts); run the same command again later, or set it aside with "
-        "source.on_bad_file: quarantine"
-    )
+        full = min(30.0, pause_s * 2 ** max(failures - 1, 0))
+        await asyncio.sleep(min(deadline.left(), random.uniform(full / 2, full)))  # noqa: S311 - not a secret
 
 
 async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], width: int) -> None:

@@ -13,7 +13,7 @@ from crpipe.lease import lease
 from crpipe.source.backend import host_and_path, open_source, scheme_of
 from crpipe.source.manifest import Entry, Proof, StagedFile, read_manifest, write_staged
 from crpipe.source.proofs import PART, Proofs
-from crpipe.source.retries import Deadline, each, persist
+from crpipe.source.retries import Deadline, Transient, each, persist
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,13 +118,7 @@ class _Stage:
         with writing(final):
             final.parent.mkdir(parents=True, exist_ok=True)
         try:
-            proof = await persist(
-                entry.uri,
-                lambda: source.fetch(entry, part),
-                attempts=self._config.attempts,
-                deadline=self._deadline,
-            )
-            self._check_proof(entry, proof)
+            proof = await self._fetch(source, entry, part)
         except TransferError as error:
             part.unlink(missing_ok=True)
             self._set_aside(entry, error)
@@ -132,12 +126,29 @@ class _Stage:
         await asyncio.to_thread(self._publish, entry, part, final, proof)
         self._count(entry, proof)
 
-    def _check_proof(self, entry: Entry, proof: Proof) -> None:
+    async def _fetch(self, source: Source, entry: Entry, part: Path) -> Proof:
+        try:
+            proof = await persist(
+                lambda: source.fetch(entry, part),
+                attempts=self._config.attempts,
+                deadline=self._deadline,
+            )
+        except Transient as error:
+            # A source that is out of reach says nothing about the file: it is never set aside for that.
+            if error.outage:
+                raise SourceError(
+                    f"{entry.uri}: {error}; what is verified stays: run the same command again later"
+                ) from error
+            raise TransferError(
+                f"{entry.uri}: {error}; run the same command again later, or set such files aside with "
+                "source.on_bad_file: quarantine"
+            ) from error
         if self._config.require_checksum and not proof.is_checked():
             raise TransferError(
                 f"{entry.uri}: the source names no checksum, and source.require_checksum is on; turn it off "
                 "to accept files by their size"
             )
+        return proof
 
     def _publish(self, entry: Entry, part: Path, final: Path, proof: Proof) -> None:
         with writing(final):

@@ -17,10 +17,10 @@ def persisted(outcomes, attempts=3, deadline_s=10.0):
             raise outcome
         return outcome
 
-    work = persist("file", attempt, attempts=attempts, deadline=Deadline(deadline_s, "job"), pause_s=0.001)
+    work = persist(attempt, attempts=attempts, deadline=Deadline(deadline_s, "job"), pause_s=0.001)
     try:
         return asyncio.run(work), len(calls)
-    except (TransferError, SourceError) as error:
+    except (Transient, SourceError) as error:
         return error, len(calls)
 
 
@@ -30,9 +30,19 @@ def test_what_passes_is_tried_again():
 
 def test_the_last_reason_and_the_number_of_attempts_are_told():
     error, calls = persisted([Transient("busy"), Transient("gone")], attempts=2)
-    assert isinstance(error, TransferError)
-    assert str(error).startswith("file: gone (2 attempts)")
+    assert isinstance(error, Transient)
+    assert str(error) == "gone (2 attempts)"
     assert calls == 2
+
+
+def test_a_try_that_made_progress_does_not_count():
+    cut = Transient("cut", progress=True)
+    assert persisted([cut, cut, cut, Transient("busy"), "done"], attempts=2) == ("done", 5)
+
+
+def test_an_outage_stays_one():
+    error, _ = persisted([Transient("gone", outage=True)], attempts=1)
+    assert error.outage
 
 
 def test_a_permanent_error_is_not_tried_again():

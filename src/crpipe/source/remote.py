@@ -1,0 +1,138 @@
+"""Raw files in a Pelican federation (pelican://, osdf://): list a range's directory, look up files, copy one.
+
+pelicanfs finds the servers. Listings and copies go over its HTTP session directly, because pelicanfs answers
+an empty list for a damaged listing, keeps a partial file under its final name, and cannot resume or verify.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import TYPE_CHECKING
+
+import aiohttp
+from yarl import URL
+
+from crpipe.errors import ListingError
+from crpipe.source.backend import host_and_path
+from crpipe.source.manifest import Entry
+from crpipe.source.pelican import BUSY, NOT_FOUND, Federation, cause
+from crpipe.source.retries import Transient, each, persist
+from crpipe.source.tokens import Tokens
+from crpipe.source.transfer import DENIED, Renewed, Transfer, authorization
+from crpipe.source.webdav import parse_listing, when
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from typing import Self
+
+    from crpipe.config import Source as SourceConfig
+    from crpipe.ranges import Range
+    from crpipe.source.backend import Place
+    from crpipe.source.manifest import Proof
+    from crpipe.source.retries import Deadline
+    from crpipe.source.tokens import Token
+    from crpipe.source.webdav import Listed
+
+
+class RemoteSource:
+    """One federation as a source of raw files."""
+
+    def __init__(self, config: SourceConfig, host: str, deadline: Deadline) -> None:
+        self._config = config
+        self._deadline = deadline
+        self._tokens = Tokens(config.token_file)
+        # Every copy in flight holds two connections: one for the bytes, one for their checksum.
+        self._federation = Federation(
+            host, connections=2 * config.concurrency, read_timeout_s=config.read_timeout_s
+        )
+
+    async def __aenter__(self) -> Self:
+        """Open the session."""
+        await self._federation.__aenter__()
+        self._transfer = Transfer(self._federation, self._tokens, self._config.uri)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close the session."""
+        await self._federation.__aexit__(*error)
+
+    async def fetch(self, entry: Entry, part: Path) -> Proof:
+        """Copy one file to ``part``, going on where an earlier try stopped, and verify it."""
+        return await self._transfer.fetch(entry, part)
+
+    async def entries(self, name: Range, place: Place) -> Sequence[Entry]:
+        """List the range's own directory; never walk, because a walk skips what it cannot list."""
+        where = f"range {name}: pelican://{place.host}{place.folder}"
+        try:
+            found = await persist(
+                lambda: self._list(where, place.folder),
+                attempts=self._config.attempts,
+                deadline=self._deadline,
+            )
+        except Transient as error:
+            raise ListingError(
+                f"{where}: {error}; run the same command again later, or skip the range with ranges.skip"
+            ) from error
+        matching = [file for file in found if fnmatch.fnmatchcase(file.name, place.pattern)]
+        unknown = next((file.name for file in matching if file.size is None), None)
+        if unknown:
+            raise ListingError(f"{where}: the listing tells no size for {unknown}; ask the site to mend it")
+        root = f"pelican://{place.host}{place.folder}"
+        return [Entry(file.name, f"{root}/{file.name}", file.size, file.mtime) for file in matching]
+
+    async def _list(self, where: str, folder: str) -> list[Listed]:
+        url, guarded = await self._federation.collection(folder)
+        token = self._tokens.current() if guarded else None
+        headers = {"Depth": "1", **authorization(token)}
+        try:
+            async with self._federation.session.request(
+                "PROPFIND", URL(url, encoded=True), headers=headers, raise_for_status=False
+            ) as answer:
+                body = await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Transient(f"the listing broke off ({cause(error)})") from error
+        self._judge(where, answer.status, token)
+        try:
+            return parse_listing(body, folder)
+        except ValueError as error:
+            raise Transient(str(error)) from error
+
+    def _judge(self, where: str, status: int, token: Token | None) -> None:
+        """Raise what an HTTP status other than success means for a listing."""
+        if status < 300:  # noqa: PLR2004 - 200 OK and 207 Multi-Status
+            return
+        if status in DENIED:
+            if token and self._tokens.renew(token):
+                raise Renewed
+            raise ListingError(f"{where}: listing refused (status {status}); see `crpipe token`")
+        if status in NOT_FOUND:
+            raise ListingError(
+                f"{where}: no such directory (status {status}); check source.uri, or skip the range with "
+                "ranges.skip"
+            )
+        raise Transient(f"the server answers {status}", outage=status in BUSY)
+
+    async def describe(self, uris: Sequence[str], paths: Sequence[str]) -> Sequence[Entry]:
+        """Look up size and time of named files, several at once."""
+        found: dict[str, Entry] = {}
+
+        async def look_up(item: tuple[str, str]) -> None:
+            uri, path = item
+            found[path] = await persist(
+                lambda: self._head(uri, path), attempts=self._config.attempts, deadline=self._deadline
+            )
+
+        try:
+            await each(zip(uris, paths, strict=True), look_up, self._config.concurrency)
+        except Transient as error:
+            raise ListingError(f"source.files: {error}; run the same command again later") from error
+        return [found[path] for path in paths]
+
+    async def _head(self, uri: str, path: str) -> Entry:
+        answer = await self._transfer.look_up(host_and_path(uri)[1])
+        if answer.status in {*NOT_FOUND, *DENIED}:
+            raise ListingError(f"{uri}: cannot be looked up (status {answer.status}); correct source.files")
+        if answer.status >= 300 or answer.content_length is None:  # noqa: PLR2004
+            raise Transient(f"{uri}: the server answers {answer.status} without a size")
+        return Entry(path, uri, answer.content_length, when(answer.headers.get("Last-Modified")))

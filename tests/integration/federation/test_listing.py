@@ -1,0 +1,112 @@
+"""Listings of a real origin: whole, or an error that names the range."""
+
+import re
+
+import pytest
+
+from crpipe.errors import AccessError, ListingError, SourceError
+
+pytestmark = pytest.mark.federation
+FOLDER = "0000000-0000999"
+
+
+def test_a_listing_holds_names_sizes_and_times(campaign):
+    entries = campaign.list()
+    assert [entry.path for entry in entries] == [f"part-{index:04d}.parquet" for index in range(12)]
+    assert [entry.size for entry in entries] == [20_000 + index for index in range(12)]
+    assert entries[0].uri == campaign.source["uri"].replace("{range}/part-*", f"{FOLDER}/part-0000")
+    assert all(entry.mtime for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"), [("part-000[0-4].parquet", 5), ("part-????.parquet", 12), ("*.parquet", 13)]
+)
+def test_patterns_match_as_in_a_shell(campaign, pattern, count):
+    assert len(campaign.list(uri=campaign.source["uri"].replace("part-*.parquet", pattern))) == count
+
+
+def test_a_missing_directory_names_the_range(campaign):
+    with pytest.raises(ListingError, match=rf"range {FOLDER}: .*: no such directory \(status 404\)"):
+        campaign.list(uri=campaign.source["uri"].replace("testing", "absent"), token_file=wide(campaign))
+
+
+def wide(campaign):
+    campaign.give_token("storage.read:/")
+    return str(campaign.token_file)
+
+
+def test_a_path_of_no_namespace_names_the_federation(campaign):
+    with pytest.raises(SourceError, match=r"nobody serves /elsewhere/.* \(status 404\); check source.uri"):
+        campaign.list(uri=campaign.federation.uri("/elsewhere/{range}/*.parquet"))
+
+
+def test_a_refused_token_names_the_range(campaign):
+    campaign.give_token("storage.read:/elsewhere")
+    with pytest.raises(ListingError, match=rf"range {FOLDER}: .*: listing refused \(status 403\)"):
+        campaign.list()
+
+
+def test_an_expired_token_is_told_before_the_server_is_asked(campaign):
+    campaign.give_token(lifetime_s=-5)
+    with pytest.raises(AccessError, match="the token expired on"):
+        campaign.list()
+
+
+def drop_lengths(body):
+    return re.sub(rb"<lp1:getcontentlength>20003</lp1:getcontentlength>", b"", body)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda body: body[: len(body) // 2], "the listing is not whole XML"),
+        (lambda _: b"", "the listing is not whole XML"),
+        (lambda _: b"<html><body>welcome</body></html>", "the answer is not a WebDAV listing"),
+        (lambda _: b"it works", "the listing is not whole XML"),
+        (drop_lengths, r"the listing tells no size for part-0003.parquet"),
+        (lambda body: re.sub(rb"<D:href>[^<]*part-0003[^<]*</D:href>", b"", body), "an entry without a name"),
+        (
+            lambda body: re.sub(rb"(?s)<D:response .*</D:response>", b"", body),
+            "0 files match",
+        ),
+    ],
+    ids=["half", "empty", "html", "text", "no size", "no name", "no entries"],
+)
+def test_a_damaged_listing_names_the_range(campaign, proxy, wire, faults, change, message):
+    wire(origin=proxy.url)
+    proxy.script("PROPFIND", FOLDER, always=faults.body(change))
+    with pytest.raises(ListingError, match=f"range {FOLDER}: .*{message}"):
+        campaign.list(attempts=2)
+
+
+def test_a_listing_that_is_cut_once_is_asked_for_again(campaign, proxy, wire, faults):
+    wire(origin=proxy.url)
+    proxy.script("PROPFIND", FOLDER, faults.cut(0.5), faults.status(503))
+    assert len(campaign.list()) == 12
+
+
+def test_a_listing_that_stalls_names_the_range(campaign, proxy, wire, faults):
+    wire(origin=proxy.url)
+    proxy.script("PROPFIND", FOLDER, always=faults.stall(0.5))
+    with pytest.raises(ListingError, match=rf"range {FOLDER}: .*the listing broke off \(no answer in time\)"):
+        campaign.list(attempts=2, read_timeout_s=0.3)
+
+
+def test_files_can_be_named_one_by_one(campaign, tmp_path):
+    root = campaign.source["uri"].partition("/{range}")[0]
+    (tmp_path / f"{FOLDER}.txt").write_text(
+        f"{root}/{FOLDER}/part-0007.parquet\n{root}/{FOLDER}/part-0001.parquet\n"
+    )
+    entries = campaign.list(files=f"{tmp_path}/{{range}}.txt")
+    assert [(entry.path, entry.size) for entry in entries] == [
+        ("part-0001.parquet", 20_001),
+        ("part-0007.parquet", 20_007),
+    ]
+    campaign.assert_identical(campaign.stage(files=f"{tmp_path}/{{range}}.txt"))
+
+
+def test_a_named_file_that_is_not_there_is_told(campaign, tmp_path):
+    root = campaign.source["uri"].partition("/{range}")[0]
+    (tmp_path / f"{FOLDER}.txt").write_text(f"{root}/{FOLDER}/absent.parquet\n")
+    with pytest.raises(ListingError, match=r"absent.parquet: cannot be looked up \(status 404\)"):
+        campaign.list(files=f"{tmp_path}/{{range}}.txt")

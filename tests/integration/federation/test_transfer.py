@@ -1,0 +1,354 @@
+"""Copies from a real origin through faults: byte-identical, or the right error."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from crpipe.errors import AccessError, DiskError, LeaseError, SourceError, TransferError
+
+pytestmark = pytest.mark.federation
+FILE = "part-0003.parquet"
+
+
+def test_a_range_arrives_whole_and_verified(campaign):
+    rows = campaign.stage()
+    campaign.assert_identical(rows)
+    assert campaign.ways(rows) == {"source-checksum": 12}
+    assert campaign.stage() == rows
+
+
+def test_the_director_is_asked_once(campaign, director_proxy, wire):
+    wire(director=director_proxy.url)
+    campaign.list()
+    director_proxy.seen.clear()
+    campaign.stage()
+    assert director_proxy.count("GET") == 1
+    assert "Authorization" not in director_proxy.seen[0][2]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+@pytest.mark.parametrize("kind", ["cut", "cut_without_length", "cut_between_chunks", "short"])
+def test_a_broken_body_is_fetched_again(campaign, proxy, wire, faults, kind, share):
+    wire(caches=[proxy.url], origin=proxy.url)
+    proxy.script("GET", FILE, getattr(faults, kind)(share))
+    rows = campaign.stage()
+    campaign.assert_identical(rows)
+    assert proxy.count("GET", FILE) == 2
+
+
+def test_a_large_file_goes_on_where_it_was_cut(campaign, proxy, wire, faults):
+    wire(caches=[proxy.url], origin=proxy.url)
+    proxy.script("GET", "large.parquet", *(faults.cut(0.5) for _ in range(3)))
+    rows = campaign.stage(uri=campaign.source["uri"].replace("part-*", "large"), attempts=2)
+    campaign.assert_identical(rows)
+    asked = [sent.get("Range", "") for verb, path, sent in proxy.seen if verb == "GET" and "large" in path]
+    starts = [int(text.removeprefix("bytes=").partition("-")[0] or 0) for text in asked]
+    assert len(starts) == 4
+    assert starts == sorted(set(starts))
+    assert all(text.endswith("-7999999") for text in asked[1:])
+
+
+def test_an_object_that_stays_short_is_never_taken(campaign, proxy, wire, faults):
+    wire(caches=[proxy.url], origin=proxy.url)
+    proxy.script("GET", FILE, always=faults.short(0.5))
+    with pytest.raises(TransferError, match=rf"{FILE}: .*offers 10001 bytes, the manifest says 20003"):
+        campaign.stage(attempts=2)
+    assert not (campaign.raw / FILE).exists()
+
+
+def test_bits_flipped_by_the_first_cache_are_fetched_from_the_next(campaign, proxy, wire, faults, federation):
+    wire(caches=[proxy.url, federation.topology.origin])
+    proxy.script("GET", FILE, always=faults.flip)
+    rows = campaign.stage()
+    campaign.assert_identical(rows)
+    assert campaign.ways(rows) == {"source-checksum": 12}
+
+
+def test_bits_that_stay_flipped_are_never_taken(campaign, proxy, wire, faults):
+    wire(caches=[proxy.url], origin=proxy.url)
+    proxy.script("GET", FILE, always=faults.flip)
+    rows = campaign.stage(attempts=2, on_bad_file="quarantine")
+    bad = rows.pop(3)
+    assert bad["state"] == "quarantined"
+    assert "bytes were changed on the way" in bad["reason"]
+    campaign.assert_identical(rows)
+
+
+@pytest.mark.parametrize("code", [403, 429, 500, 503])
+def test_a_status_that_passes_is_tried_again(campaign, proxy, wire, faults, federation, code):
+    wire(caches=[proxy.url, federation.topology.origin])
+    proxy.script("GET", FILE, faults.status(code), faults.status(code))
+    campaign.assert_identical(campaign.stage())
+
+
+def test_a_file_that_is_gone_fails_at_once(campaign, proxy, wire, faults):
+    wire(caches=[proxy.url], origin=proxy.url)
+    proxy.script("GET", FILE, always=faults.status(404))
+    with pytest.raises(TransferError, match=rf"{FILE}: not there any more \(status 404\)"):
+        campaign.stage()
+    assert proxy.count("GET", FILE) == 1
+
+
+def test_a_file_that_cannot_be_served_is_bad_but_a_busy_server_is_not(campaign, proxy, wire, faults):
+    wire(caches=[proxy.url], origin=proxy.url)
+    quarantine = {"attempts": 2, "on_bad_file": "quarantine"}
+    campaign.list()
+    proxy.script("GET", FILE, always=faults.status(503))
+    with pytest.raises(SourceError, match=r"answers 503 \(2 attempts\); what is verified stays"):
+        campaign.stage(**quarantine)
+    proxy.script("GET", FILE, always=faults.status(500))
+    assert [row["path"] for row in campaign.stage(**quarantine) if row["state"] == "quarantined"] == [FILE]
+
+
+def test_a_stall_ends_with_the_read_timeout_and_the_rest_is_fetched(campaign, proxy, wire, faults):
+    wire(caches=[proxy.url], origin=proxy.url)
+    proxy.script("GET", "large.parquet", faults.stall(0.3))
+    rows = campaign.stage(uri=campaign.source["uri"].replace("part-*", "large"), read_timeout_s=0.5)
+    campaign.assert_identical(rows)
+
+
+def test_a_director_that_fails_three_times_is_asked_again(campaign, director_proxy, wire, faults):
+    wire(director=director_proxy.url)
+    campaign.list()
+    director_proxy.seen.clear()
+    director_proxy.script("GET", "", *(faults.status(500) for _ in range(3)))
+    campaign.assert_identical(campaign.stage())
+    assert director_proxy.count("GET") == 4
+
+
+def test_a_director_that_is_gone_is_an_outage_not_a_bad_file(campaign, wire):
+    campaign.list()
+    wire(director="https://localhost:9")
+    with pytest.raises(SourceError, match="out of reach"):
+        campaign.stage(attempts=2, on_bad_file="quarantine")
+
+
+def test_checksums_are_asked_of_the_origin_when_the_cache_has_none(campaign, proxy, wire, faults, federation):
+    wire(caches=[proxy.url], origin=federation.topology.origin)
+    proxy.script("HEAD", ".parquet", always=faults.without("Digest"))
+    rows = campaign.stage()
+    assert campaign.ways(rows) == {"source-checksum": 12}
+    assert proxy.count("HEAD") < 12  # a silent server is not asked for ever
+
+
+def test_without_any_checksum_the_size_alone_is_told_or_refused(campaign, proxy, wire, faults):
+    wire(caches=[proxy.url], origin=proxy.url)
+    proxy.script("HEAD", ".parquet", always=faults.status(405))
+    with pytest.raises(TransferError, match="names no checksum, and source.require_checksum is on"):
+        campaign.stage(require_checksum=True)
+    rows = campaign.stage()
+    assert campaign.ways(rows) == {"size-only": 12}
+    assert any("verified: 12 by size-only" in line for line in campaign.lines)
+
+
+def test_a_checksum_server_in_trouble_is_not_taken_for_one_without_checksums(campaign, proxy, wire, faults):
+    wire(caches=[proxy.url], origin=proxy.url)
+    proxy.script("HEAD", FILE, *(faults.status(500) for _ in range(2)))
+    assert campaign.ways(campaign.stage()) == {"source-checksum": 12}
+    assert proxy.count("GET", FILE) == 1  # only the checksum is asked for again
+
+
+def test_adler32_and_md5_are_understood(campaign, proxy, wire, faults):
+    wire(caches=[proxy.url], origin=proxy.url)
+
+    def only(algorithm):
+        async def fault(answer):
+            text = campaign_digest(campaign, algorithm, "part-0005.parquet")
+            answer.head["Digest"] = f"{algorithm}={text}"
+            await answer.send()
+            return True
+
+        return fault
+
+    proxy.script("HEAD", "part-0005.parquet", only("md5"))
+    rows = {row["path"]: row for row in campaign.stage()}
+    assert rows["part-0005.parquet"]["algorithm"] == "md5"
+    assert rows["part-0005.parquet"]["verified"] == "source-checksum"
+
+
+def campaign_digest(campaign, algorithm, file):
+    import base64
+    import hashlib
+
+    raw = hashlib.new(algorithm, (campaign.truth / file).read_bytes(), usedforsecurity=False).digest()
+    return base64.b64encode(raw).decode()
+
+
+def test_an_origin_killed_in_mid_transfer_is_waited_for(campaign, federation):
+    started = threading.Event()
+    original = campaign.advance
+
+    def advance(*args, **kwargs):
+        original(*args, **kwargs)
+        started.set()
+
+    campaign.advance = advance
+    campaign.list()
+    result = []
+    job = threading.Thread(target=lambda: result.append(campaign.stage(attempts=8, concurrency=1)))
+    job.start()
+    assert started.wait(10)
+    federation.stop("origin", signal.SIGKILL)
+    time.sleep(0.3)
+    federation.start_origin()
+    federation.await_origin()
+    job.join()
+    campaign.assert_identical(result[0])
+
+
+def test_a_killed_job_goes_on_in_the_middle_of_a_file(campaign, proxy, wire, faults):
+    wire(caches=[proxy.url], origin=proxy.url)
+    source = {"uri": campaign.source["uri"].replace("part-*", "large"), "read_timeout_s": 60.0}
+    campaign.list(**source)
+    proxy.script("GET", "large.parquet", faults.stall(0.5))
+    job = multiprocessing.get_context("spawn").Process(target=campaign.stage, kwargs=source)
+    job.start()
+    part = campaign.raw / "large.parquet.part"
+    while not part.exists() or part.stat().st_size < 2_000_000:
+        time.sleep(0.01)
+    os.kill(job.pid, signal.SIGKILL)
+    job.join()
+    proxy.seen.clear()
+    campaign.assert_identical(campaign.stage(**source))
+    ranges = [sent.get("Range", "") for verb, _, sent in proxy.seen if verb == "GET"]
+    assert len(ranges) == 1
+    assert int(ranges[0].removeprefix("bytes=").partition("-")[0]) >= 2_000_000
+
+
+def test_a_token_that_expired_is_told_before_anything_is_copied(campaign):
+    campaign.list()
+    campaign.give_token(lifetime_s=-5)
+    with pytest.raises(AccessError, match=r"token: the token expired on .*; renew it|the token expired on"):
+        campaign.stage()
+    assert not list(campaign.raw.glob("*.parquet*"))
+
+
+def test_a_token_of_the_wrong_scope_is_told_with_the_scope_needed(campaign):
+    campaign.list()
+    campaign.give_token("storage.read:/elsewhere")
+    with pytest.raises(
+        AccessError,
+        match=r"403\): the token's scope is storage.read:/elsewhere, needed is storage.read:/data/sim/testing;",
+    ):
+        campaign.stage()
+
+
+def test_a_token_replaced_in_mid_range_is_picked_up(campaign, proxy, wire, faults):
+    wire(caches=[proxy.url], origin=proxy.url)
+    campaign.list()
+    fresh = campaign.federation.token("storage.read:/data/sim")
+
+    async def revoke(answer):
+        campaign.token_file.write_text(fresh)
+        return await faults.status(403)(answer)
+
+    proxy.script("GET", FILE, revoke)
+    campaign.assert_identical(campaign.stage(attempts=1))
+    assert any(sent.get("Authorization") == f"Bearer {fresh}" for _, _, sent in proxy.seen)
+
+
+def test_no_token_is_told_with_the_places_to_put_one(campaign):
+    campaign.list()
+    with pytest.raises(AccessError, match=r"no token found; put one into source.token_file, BEARER_TOKEN"):
+        campaign.stage(token_file="")
+
+
+def test_a_token_from_the_environment_works(campaign, monkeypatch):
+    monkeypatch.setenv("BEARER_TOKEN", campaign.token_file.read_text())
+    campaign.assert_identical(campaign.stage(token_file=""))
+
+
+def test_an_open_namespace_needs_no_token(campaign, federation):
+    folder = federation.data / "public" / "0000000-0000999"
+    folder.mkdir(exist_ok=True)
+    (folder / "open.parquet").write_bytes(b"for everyone")
+    campaign.stage(uri=federation.uri("/public/{range}/*.parquet"), token_file="")
+    assert (campaign.raw / "open.parquet").read_bytes() == b"for everyone"
+
+
+def test_no_token_shows_in_any_output_file_error_or_process_list(campaign, proxy, wire, faults, federation):
+    wire(caches=[proxy.url], origin=proxy.url)
+    secret = campaign.token_file.read_text()
+    proxy.script("GET", FILE, always=faults.status(500))
+    with pytest.raises(TransferError) as caught:
+        campaign.stage(attempts=2)
+    shown = [str(caught.value), repr(caught.value.__cause__), *campaign.lines]
+    files = [path for path in (campaign.folder / "results").rglob("*") if path.is_file()]
+    commands = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert files
+    for part in (secret, secret.split(".")[2], "authz="):
+        assert not any(part in text for text in shown)
+        assert not any(part.encode() in path.read_bytes() for path in files)
+        assert part not in commands
+
+
+def test_a_disk_that_fills_up_is_told_and_the_same_command_goes_on(campaign, tmp_path):
+    results = tmp_path / "small"
+    results.mkdir()
+    campaign.list(uri=campaign.source["uri"].replace("part-*", "large"))
+    code = (
+        "import sys; from crpipe.config import load_config; from crpipe.ranges import Range;"
+        "from crpipe.progress import Silent; from crpipe.source import stage; stage.RESERVE = -(1 << 40);"
+        "from pathlib import Path; config = load_config([Path(sys.argv[1])]);"
+        "\ntry: stage.stage_range(config, Range.parse('0000000-0000999'), Silent())"
+        "\nexcept Exception as error: print(type(error).__name__, error)"
+    )
+    config = campaign.config(uri=campaign.source["uri"].replace("part-*", "large"))
+    (tmp_path / "config.yaml").write_text(
+        config.model_copy(update={"results": str(results)}).model_dump_json()
+    )
+    manifest = config.paths().manifest("0000000-0000999")
+    script = (
+        f"mount -t tmpfs -o size=4m tmpfs {results} && mkdir {results}/manifests && "
+        f'cp {manifest} {results}/manifests && exec {sys.executable} -c "$1" {tmp_path}/config.yaml'
+    )
+    mounted = subprocess.run(
+        [
+            "unshare",
+            *([] if os.geteuid() == 0 else ["--map-root-user"]),
+            "--mount",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            code,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"no private mounts here: {mounted.stderr}")
+    assert mounted.stdout.startswith("DiskError")
+    assert "the disk is full: free some space" in mounted.stdout
+    campaign.assert_identical(campaign.stage(uri=campaign.source["uri"].replace("part-*", "large")))
+
+
+def test_a_disk_that_is_too_small_is_told_before_the_first_byte(campaign, proxy, wire):
+    wire(caches=[proxy.url], origin=proxy.url)
+    with pytest.raises(DiskError, match=r"source\.disk_budget_gib"):
+        campaign.stage(disk_budget_gib=1e-4)
+    assert proxy.count("GET") == 0
+
+
+def test_two_jobs_for_one_range_never_work_at_once(campaign, proxy, wire, faults):
+    wire(caches=[proxy.url], origin=proxy.url)
+    proxy.script("GET", FILE, faults.stall(0.5))
+    campaign.list()
+    job = multiprocessing.get_context("spawn").Process(target=campaign.stage)
+    job.start()
+    while proxy.count("GET", FILE) == 0:
+        time.sleep(0.01)
+    with pytest.raises(LeaseError, match=f"process {job.pid}"):
+        campaign.stage()
+    rows = campaign.stage(lease_wait_s=30.0)
+    job.join()
+    assert job.exitcode == 0
+    campaign.assert_identical(rows)
+    assert any("12 of 12 files are here already" in line for line in campaign.lines)
