@@ -14,7 +14,7 @@ from crpipe.config import validate
 from crpipe.data.batch import Events, offsets
 from crpipe.fields import BUNDLES
 from crpipe.files import digest, sha256
-from crpipe.train.workload import OptimizerSpec, Phase
+from crpipe.train.workload import OptimizerSpec, Phase, Weaken
 
 RANGES = ("0000000-0000999", "0001000-0001999", "0002000-0002999")
 
@@ -27,6 +27,7 @@ class ToyConfig(BaseModel):
     optimizer: str = "adam"
     poison_row: int = -1  # a source row whose batch turns the loss into NaN
     rate: float = 1e-3
+    weaken_above: float = 1e9
 
 
 class Toy:
@@ -85,6 +86,7 @@ class Toy:
                 spec,
                 self.options.repeat,
                 smoothed=("gap",),
+                weaken=Weaken("gap", self.options.weaken_above, 0.5, 0.2),
             ),
             Phase(
                 "generator", lambda m: m["generator"].parameters(), self.generator_loss, spec, average=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import sys
 import time
@@ -32,6 +33,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="From range directories of simulated muon bundles to a trained generator of such bundles.",
 )
+
+
+class MergeMode(enum.StrEnum):
+    """How `tb merge` brings an event file."""
+
+    symlink = enum.auto()
+    copy = enum.auto()
 
 
 class Terminal:
@@ -289,6 +297,28 @@ def table() -> None:
     from crpipe.config_docs import key_table
 
     print(key_table(), end="")
+
+
+tb = typer.Typer(no_args_is_help=True, help="Curate TensorBoard runs.")
+app.add_typer(tb, name="tb")
+
+
+@tb.command()
+def merge(
+    dst: Annotated[Path, typer.Option(help="directory to gather the runs in")],
+    src: Annotated[list[Path], typer.Option(help="directory that holds runs, at any depth")],
+    since: Annotated[str, typer.Option(help="only runs that wrote on or after this day, YYYY-MM-DD")] = "",
+    match: Annotated[str, typer.Option(help="only names that this regular expression finds")] = "",
+    glob: Annotated[str, typer.Option(help="only names of this pattern")] = "*",
+    mode: Annotated[MergeMode, typer.Option(help="follow a run that still writes, or outlive it")] = (
+        MergeMode.symlink
+    ),
+) -> None:
+    """Gather the event files of many runs below one directory, for one TensorBoard."""
+    from crpipe.report.tensorboard import merge_runs
+
+    for name in merge_runs(dst, src, since=since, match=match, glob=glob, mode=mode.value):
+        print(name)
 
 
 @app.command()

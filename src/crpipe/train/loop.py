@@ -189,6 +189,8 @@ class Fit:
         self._check_band(values)
         counters, clock = self.state.counters, self.clock
         values |= self.smooth.add(values)
+        for name in self.state.weaken(values):
+            self.progress.say(f"{name}: too strong, its learning rate falls to {self.state.shares[name]:.3g}")
         speed = clock.read(self.world)
         if self.outputs is not None:
             now = time.time()

@@ -63,6 +63,7 @@ class TrainState:
         self.generator = torch.Generator(device)
         self.averaged = self._averaged_names()
         self.average = {name: value.detach().clone() for name, value in self._averaged().items()}
+        self.shares = {phase.name: 1.0 for phase in phases}  # of the learning rate; see Phase.weaken
         self.counters = Counters()
 
     def _averaged_names(self) -> list[str]:
@@ -93,6 +94,16 @@ class TrainState:
             for name, value in self._averaged().items():
                 self.average[name].lerp_(value, weight.to(value.dtype))
 
+    def weaken(self, values: Mapping[str, float]) -> list[str]:
+        """Lower the learning rate of phases that the metrics of a log interval call too strong; name them."""
+        weakened = []
+        for phase in self.phases:
+            rule, share = phase.weaken, self.shares[phase.name]
+            if rule and values.get(f"{phase.name}/{rule.metric}", 0.0) > rule.above and share > rule.least:
+                self.shares[phase.name] = max(share * rule.factor, rule.least)
+                weakened.append(phase.name)
+        return weakened
+
     def state(self, keys: Mapping[str, Any]) -> dict[str, Any]:
         """Give everything that a resume or a successor needs."""
         return {
@@ -101,6 +112,7 @@ class TrainState:
             "model": self.model.state_dict(),
             "average": self.average,
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "shares": self.shares,
             "counters": self.counters.state(),
         }
 
@@ -109,6 +121,7 @@ class TrainState:
         self.load_weights(state)
         for name, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
+        self.shares = dict(state["shares"])
         self.counters = Counters.restored(state["counters"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:

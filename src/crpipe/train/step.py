@@ -92,7 +92,7 @@ class Stepper:
             norm = _norm(params)
         self._clip(phase, params, norm)
         for group in optimizer.param_groups:
-            group["lr"] = phase.optimizer.learning_rate * rate
+            group["lr"] = phase.optimizer.learning_rate * rate * self.state.shares[phase.name]
         optimizer.found_inf = bad  # type: ignore[attr-defined]
         optimizer.step()
         return bad

@@ -48,6 +48,20 @@ class OptimizerSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Weaken:
+    """What lowers the learning rate of a player that grows too strong; nothing ever raises it again.
+
+    Each log interval whose ``metric`` is beyond ``above`` multiplies it by ``factor``, down to the share
+    ``least``.
+    """
+
+    metric: str
+    above: float
+    factor: float
+    least: float
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """One player's optimizer step.
 
@@ -66,6 +80,7 @@ class Phase:
     repeat: int = 1
     average: bool = False
     smoothed: tuple[str, ...] = ()
+    weaken: Weaken | None = None
 
 
 class Workload(Protocol):

@@ -197,3 +197,11 @@ def test_metrics_hold_losses_rates_and_the_moving_average(tmp_path):
     row = read_metrics(config.paths().store(FIRST) / "metrics.jsonl")[-1]
     expected = {"critic/loss", "critic/gap", "critic/gap_average", "generator/loss", "critic/grad_norm_p95"}
     assert expected | {"speed/events_per_s", "speed/wait_fraction", "learning_rate", "events"} <= row.keys()
+
+
+def test_a_critic_too_strong_is_weakened_down_to_a_floor_and_never_strengthened(tmp_path):
+    _, checkpoint, told = train(toy_config(tmp_path, model={"weaken_above": -1e9}, train={"epochs": 2}))
+    assert "critic: too strong, its learning rate falls to 0.5" in told
+    assert checkpoint["shares"] == {"critic": 0.2, "generator": 1.0}
+    _, after, _ = train(toy_config(tmp_path, model={"weaken_above": -1e9}, train={"epochs": 2}), SECOND)
+    assert after["shares"] == checkpoint["shares"]

@@ -44,6 +44,14 @@ class MuonGanConfig(BaseModel):
         32, "muons of one event that enter a training step, a random window of larger ones; 0: all", ge=0
     )
 
+    critic_weaken_above: float = option(
+        0.0,
+        "Wasserstein gap beyond which the critic's learning rate is lowered, never raised; 0: never",
+        ge=0,
+    )
+    critic_weaken_factor: float = option(0.5, "factor of each lowering", gt=0, lt=1)
+    critic_weaken_least: float = option(0.05, "smallest share of the critic's learning rate", gt=0, le=1)
+
     @model_validator(mode="after")
     def _every_option_applies(self) -> MuonGanConfig:
         fields = type(self).model_fields

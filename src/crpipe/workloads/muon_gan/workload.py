@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import nn
 
-from crpipe.train.workload import OptimizerSpec, Phase
+from crpipe.train.workload import OptimizerSpec, Phase, Weaken
 from crpipe.workloads.muon_gan import bundles, features, multiplicity, penalty, scoring
 from crpipe.workloads.muon_gan.model import Critic, Generator, Turn
 
@@ -90,6 +90,7 @@ class MuonGan:
                 self._optimizer(options.critic_learning_rate),
                 repeat=options.critic_steps,
                 smoothed=("wasserstein",),
+                weaken=self._weaken(),
             ),
             Phase(
                 "generator",
@@ -157,6 +158,13 @@ class MuonGan:
     def score(self, truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
         """Compare; see scoring.score."""
         return scoring.score(truth, prediction, folder)
+
+    def _weaken(self) -> Weaken | None:
+        options = self.options
+        if not options.critic_weaken_above:
+            return None
+        limits = (options.critic_weaken_above, options.critic_weaken_factor, options.critic_weaken_least)
+        return Weaken("wasserstein", *limits)
 
     def _optimizer(self, rate: float) -> OptimizerSpec:
         if self.options.optimizer == "sgd":

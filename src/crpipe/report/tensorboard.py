@@ -1,0 +1,86 @@
+"""Curate TensorBoard runs: gather the event files of many campaigns below one folder."""
+
+from __future__ import annotations
+
+import datetime as dt
+import fnmatch
+import os
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+from crpipe.errors import ConfigError, DataError
+from crpipe.files import replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+EVENT_FILE = "*tfevents*"
+
+
+def merge_runs(
+    destination: Path,
+    sources: Sequence[Path],
+    *,
+    since: str = "",
+    match: str = "",
+    glob: str = "*",
+    mode: str,
+) -> list[str]:
+    """Bring runs below ``destination`` and name them; a run is a folder that holds event files.
+
+    A run keeps its path below its source's parent as its name. since: only runs that wrote on or after this
+    day (YYYY-MM-DD); match: only names that this regular expression finds; glob: only names of this pattern.
+    mode ``symlink`` follows a run that still writes, ``copy`` outlives it. What stands already is left as it
+    is; raise DataError when another file stands in its place.
+    """
+    pattern, earliest = _compiled(match), _day(since)
+    merged = []
+    for source in sources:
+        if not source.is_dir():
+            raise ConfigError(f"--src {source}: no such directory")
+        for folder, files in _runs(source):
+            name = str(folder.absolute().relative_to(source.absolute().parent))
+            newest = max(file.stat().st_mtime for file in files)
+            if newest >= earliest and pattern.search(name) and fnmatch.fnmatch(name, glob):
+                for file in files:
+                    _bring(file, destination / name / file.name, mode)
+                merged.append(name)
+    return merged
+
+
+def _runs(source: Path) -> Iterator[tuple[Path, list[Path]]]:
+    folders = {file.parent for file in source.rglob(EVENT_FILE)}
+    for folder in sorted(folders):
+        yield folder, sorted(folder.glob(EVENT_FILE))
+
+
+def _bring(file: Path, target: Path, mode: str) -> None:
+    if mode == "copy":
+        if not (target.exists() and target.stat().st_size == file.stat().st_size):
+            with replacing(target) as part:
+                shutil.copy2(file, part)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_symlink() and target.resolve() == file.resolve():
+        return
+    if os.path.lexists(target):
+        raise DataError(f"{target}: another file stands here; choose an empty --dst, or --mode copy")
+    target.symlink_to(file.resolve())
+
+
+def _compiled(match: str) -> re.Pattern[str]:
+    try:
+        return re.compile(match)
+    except re.error as error:
+        raise ConfigError(f"--match {match}: not a regular expression ({error})") from error
+
+
+def _day(since: str) -> float:
+    if not since:
+        return 0.0
+    try:
+        return dt.datetime.fromisoformat(since).astimezone().timestamp()
+    except ValueError as error:
+        raise ConfigError(f"--since {since}: expected a day such as 2026-11-01") from error
