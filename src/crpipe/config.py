@@ -69,7 +69,8 @@ class Source(Section):
     reader: str = key(
         "bundles",
         "named reader of the raw files: bundles (Parquet, primary of 4 values), bundles5 (time appended), "
-        "bundles6 (ids in front), bundles_hdf5 (primaries, muons, counts); or module:name",
+        "bundles5_depth_last (time before the depth), bundles6 (ids in front), bundles6_muons5 (ids in front of "
+        "primary and muons), bundles_hdf5 (primaries, muons, counts); or module:name",
         "data",
     )
     min_files: int = key(1, "fewest files that a range must list", ge=1)
@@ -106,7 +107,7 @@ class Synthetic(Section):
 
     files_per_range: int = key(8, "files in each range", "data", ge=1)
     showers_per_file: int = key(40, "primaries in each file", "data", ge=1)
-    depths: int = key(100, "depths at which each primary is recorded; one row each", "data", ge=1)
+    depths: int = key(100, "depths at which each primary is recorded; one row each", "data", ge=1, le=10_000)
     depth_min_m: float = key(1000.0, "smallest vertical depth, in m", "data", ge=1000)
     depth_max_m: float = key(2800.0, "largest vertical depth, in m", "data", le=20_000)
     spectrum: Literal["power_law", "gaisser_h3a", "gaisser_h4a"] = key(
@@ -171,7 +172,10 @@ class Split(Section):
     reference_ranges: tuple[str, ...] = key((), "ranges scanned for the quantile; empty: the first", "data")
     validation_fraction: float = key(0.05, "share of the primaries kept for validation", "data", ge=0, lt=1)
     shard_muons: int = key(16_000_000, "muons in one bulk shard, about", "data", ge=1000)
-    memory_mib: int = key(512, "memory for the split's buffers, in MiB", ge=64)
+    memory_mib: int = key(
+        512, "memory for the split's buffers, in MiB; each worker process takes 128 of it", ge=64
+    )
+    workers: int = key(0, "processes that split one range; 0: one for each CPU of the job", ge=0)
     on_bad_event: Literal["fail", "reject"] = key(
         "fail",
         "an event with an impossible value fails its range, or is rejected and stands in the ledger",
@@ -255,6 +259,20 @@ class Evaluate(Section):
     batch_events: int = key(2000, "events generated at once", ge=1)
 
 
+class Notify(Section):
+    """Shell commands that tell a person; the message comes on stdin, CRPIPE_SUBJECT in the environment."""
+
+    success: str = key(
+        "", 'when a workflow is done, e.g. mail -s "$CRPIPE_SUBJECT" me@example.org; empty: none'
+    )
+    failure: str = key("", "when a workflow fails; empty: none")
+    stall: str = key("", "when `crpipe notify stall`, called regularly, finds no sign of life; empty: none")
+    stall_minutes: float = key(
+        60.0, "a campaign that wrote nothing for this long is stalled, in minutes", gt=0
+    )
+    timeout_s: float = key(60.0, "longest time that one of these commands may take, in seconds", gt=0)
+
+
 class JobResources(Section):
     """What one job of a rule asks for."""
 
@@ -280,7 +298,9 @@ class Config(Section):
     """Everything a campaign is configured by."""
 
     run: str = key(
-        "default", "name of the training run; outputs go to runs/<run>", pattern=r"[A-Za-z0-9][A-Za-z0-9._-]*"
+        "default",
+        "name of the training run; outputs go to runs/<run>",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
     )
     seed: int = key(1, "seed of everything random", "data", ge=0)
     results: str = key("results", "directory of the data products")
@@ -297,6 +317,7 @@ class Config(Section):
     )
     evaluate: Evaluate = key(Evaluate(), "held-out evaluation")
     resources: Resources = key(Resources(), "what the cluster is asked for")
+    notify: Notify = key(Notify(), "who is told, and how")
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
@@ -325,7 +346,7 @@ class Config(Section):
     def train_keys(self) -> Tree:
         """Every key that shapes a checkpoint: those of the data, of the training, and of the workload."""
         keys = _scoped(self, {"data", "train"})
-        keys = {name: value for name, value in keys.items() if not name.startswith("model.")}
+        del keys["model"]  # as written; what counts is what it says with its defaults
         keys["train.horizon_ranges"] = self.horizon()
         return keys | {
             f"model.{name}": value for name, value in flatten(self.options().model_dump(mode="json"))
@@ -349,6 +370,8 @@ def _sections(model: type[BaseModel]) -> frozenset[str]:
 def workload_config(name: str) -> type[BaseModel]:
     """Find the options' model of a workload named ``module:Class``: ``ClassConfig`` in the same module."""
     module, _, attribute = name.partition(":")
+    if not attribute:
+        raise ConfigError(f"train.workload: {name!r} cannot be used; expected module:Class")
     try:
         found = getattr(import_module(module), f"{attribute}Config")
     except (ImportError, AttributeError, ValueError) as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 from snakemake.io import IOFile
 
-from crpipe import campaign
+from crpipe import campaign, errors
 from crpipe.config import flatten, load_config, read_tree
 from crpipe.errors import CrpipeError, LeaseError
 from crpipe.journal import Journal
@@ -286,7 +286,7 @@ def what_failed(since):
     lines = ["", "crpipe: the workflow did not finish."]
     for (verb, name), row in last.items():
         if row["what"] != "finished":
-            code = f" (exit {row['exit_code']})" if "exit_code" in row else ""
+            code = f" (exit {getattr(errors, row['kind'], CrpipeError).exit_code})" if "kind" in row else ""
             said = row.get(
                 "error", "ended without a word: killed, or out of memory"
             ).splitlines()[-1]
