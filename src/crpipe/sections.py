@@ -1,0 +1,282 @@
+"""The sections of the configuration: each key with its meaning, unit, legal values, and what it changes."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Scope = Literal["data", "train", "site"]
+
+PRODUCTION_SOURCE = "pelican://osg-htc.org/icecube/wipac/data/sim/IceCube/2025/testing/{range}/*.parquet"
+
+
+def key(default: Any, meaning: str, scope: Scope = "site", **bounds: Any) -> Any:
+    """Declare a configuration key.
+
+    ``scope`` says what a change of the key changes: the shards (data), the checkpoints (train), or neither
+    (site). Keys of scope data and train make up the fingerprint.
+    """
+    return Field(default, description=meaning, json_schema_extra={"scope": scope}, **bounds)
+
+
+class Section(BaseModel):
+    """Base of every section: frozen, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty(cls, tree: Any) -> Any:
+        """Read a section whose keys are all commented out (null in YAML) as an empty one."""
+        if not isinstance(tree, dict):
+            return tree
+        return {
+            name: {} if value is None and name in _sections(cls) else value for name, value in tree.items()
+        }
+
+
+class Source(Section):
+    """Where the raw files are and how they are copied."""
+
+    uri: str = key(
+        PRODUCTION_SOURCE,
+        "where the raw files are: pelican://, osdf://, file:// or a plain path, each with {range} and a file "
+        "pattern; or synthetic:// for the built-in simulator",
+        "data",
+    )
+    files: str = key(
+        "", "text file with one URI or path per line, used in place of a listing; needs {range}", "data"
+    )
+    reader: str = key(
+        "bundles",
+        "named reader of the raw files: bundles (Parquet, primary of 4 values), bundles5 (time appended), "
+        "bundles5_depth_last (time before the depth), bundles6 (ids in front), bundles6_muons5 (ids in front "
+        "of primary and muons), bundles_hdf5 (primaries, muons, counts); or module:name",
+        "data",
+    )
+    min_files: int = key(1, "fewest files that a range must list", ge=1)
+    concurrency: int = key(16, "files copied at once", ge=1, le=256)
+    attempts: int = key(6, "tries for each file before it counts as bad", ge=1)
+    deadline_minutes: float = key(
+        120.0, "longest time that the copies of one range may take, in minutes", gt=0
+    )
+    read_timeout_s: float = key(
+        60.0, "a connection that sends nothing for this long is a stall, in seconds", gt=0
+    )
+    on_bad_file: Literal["fail", "quarantine"] = key(
+        "fail",
+        "a missing, short, damaged or foreign file fails its range, or is set aside and stands in the ledger",
+        "data",
+    )
+    max_quarantined: int = key(10, "most files of one range that may be set aside", "data", ge=0)
+    require_checksum: bool = key(False, "a file whose checksum cannot be verified is bad")
+    token_file: str = key(
+        "", "file with the bearer token; empty: BEARER_TOKEN, BEARER_TOKEN_FILE, then WLCG's places"
+    )
+    look_ahead: int = key(2, "ranges that may be staged ahead of training", ge=1)
+    disk_budget_gib: float = key(500.0, "most space that raw copies may take at once, in GiB", gt=0)
+    range_gib: float = key(
+        10.0, "size of one range for `crpipe plan` as long as none is listed, in GiB", gt=0
+    )
+    lease_wait_s: float = key(
+        120.0, "how long to wait for another job that stages the same range, in seconds", ge=0
+    )
+
+
+class Synthetic(Section):
+    """The built-in simulator (source.uri: synthetic://)."""
+
+    files_per_range: int = key(8, "files in each range", "data", ge=1)
+    showers_per_file: int = key(40, "primaries in each file", "data", ge=1)
+    depths: int = key(100, "depths at which each primary is recorded; one row each", "data", ge=1, le=10_000)
+    depth_min_m: float = key(1000.0, "smallest vertical depth, in m", "data", ge=1000)
+    depth_max_m: float = key(2800.0, "largest vertical depth, in m", "data", le=20_000)
+    spectrum: Literal["power_law", "gaisser_h3a", "gaisser_h4a"] = key(
+        "power_law",
+        "energies and masses of the primaries: a power law with fixed shares, or a model of measured fluxes",
+        "data",
+    )
+    energy_min_gev: float = key(1e3, "smallest primary energy, in GeV", "data", gt=0)
+    energy_max_gev: float = key(1e11, "largest primary energy, in GeV", "data", gt=0, le=1e12)
+    spectral_index: float = key(1.25, "primary spectrum E^-index; power_law only", "data", ge=0, le=10)
+    composition: tuple[float, float, float, float, float] = key(
+        (5.0, 2.25, 1.1, 1.2, 1.0),
+        "relative shares of protons, helium, nitrogen, aluminium and iron; power_law only",
+        "data",
+    )
+    zenith_max_deg: float = key(80.0, "largest zenith angle, in degrees", "data", gt=0, le=89)
+    zenith_law: Literal["isotropic", "plane"] = key(
+        "isotropic",
+        "zenith angles flat in the cosine, or as an isotropic flux crosses a horizontal plane",
+        "data",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Synthetic:
+        if self.depth_max_m < self.depth_min_m:
+            raise ValueError("depth_max_m must be at least depth_min_m")
+        if self.energy_max_gev <= self.energy_min_gev:
+            raise ValueError("energy_max_gev must be above energy_min_gev")
+        if min(self.composition) < 0 or not sum(self.composition):
+            raise ValueError("composition needs shares of at least 0, not all of them 0")
+        fields = type(self).model_fields
+        ignored = [
+            name for name in ("composition", "spectral_index") if getattr(self, name) != fields[name].default
+        ]
+        if self.spectrum != "power_law" and ignored:
+            raise ValueError(f"{ignored[0]} does not apply to spectrum {self.spectrum}: remove it")
+        return self
+
+
+class Ranges(Section):
+    """Which ranges make up the campaign."""
+
+    first: int = key(0, "first file number", ge=0)
+    last: int = key(99_999, "last file number, included", ge=0)
+    step: int = key(1000, "file numbers in one range", ge=1)
+    skip: tuple[str, ...] = key(
+        (), "ranges to leave out, e.g. [0042000-0042999]; the explicit way past a bad one"
+    )
+
+
+class Split(Section):
+    """Bulk and outliers, training and validation."""
+
+    threshold: int = key(50_000, "multiplicity above which an event is an outlier", "data", ge=1)
+    quantile: float | None = key(
+        None,
+        "take the threshold as this quantile of the reference ranges' multiplicities instead",
+        "data",
+        gt=0,
+        lt=1,
+    )
+    reference_ranges: tuple[str, ...] = key((), "ranges scanned for the quantile; empty: the first", "data")
+    validation_fraction: float = key(0.05, "share of the primaries kept for validation", "data", ge=0, lt=1)
+    shard_muons: int = key(16_000_000, "muons in one bulk shard, about", "data", ge=1000)
+    memory_mib: int = key(
+        512, "memory for the split's buffers, in MiB; each worker process takes 128 of it", ge=64
+    )
+    workers: int = key(0, "processes that split one range; 0: one for each CPU of the job", ge=0)
+    on_bad_event: Literal["fail", "reject"] = key(
+        "fail",
+        "an event with an impossible value fails its range, or is rejected and stands in the ledger",
+        "data",
+    )
+
+
+class Outliers(Section):
+    """Consolidated outlier shards."""
+
+    shard_mib: int = key(256, "size of one consolidated shard, in MiB, about", ge=1)
+
+
+class Load(Section):
+    """Batches."""
+
+    batch_events: int = key(4096, "events in one batch", "train", ge=1)
+    budget_muons: int = key(
+        2_000_000, "most muons held in one micro-batch; larger batches are accumulated", "train", ge=1
+    )
+    prefetch: int = key(2, "batches prepared ahead in the background", ge=0)
+
+
+class Train(Section):
+    """The training loop; what the model itself is stands under ``model``."""
+
+    workload: str = key("crpipe.workloads.muon_gan:MuonGan", "what is trained, as module:class", "train")
+    epochs: int = key(1, "passes over each range", "train", ge=1)
+    fresh_batches: bool = key(
+        True, "each repeat of a phase draws its own batch; false: repeats share one", "train"
+    )
+    clip_norm: float = key(10.0, "gradients of a phase are clipped to this norm; 0: never", "train", ge=0)
+    warmup_steps: int = key(100, "steps over which the learning rate rises from zero", "train", ge=0)
+    decay_from: float = key(
+        0.6,
+        "share of the campaign after which the learning rate falls linearly to decay_to",
+        "train",
+        ge=0,
+        le=1,
+    )
+    decay_to: float = key(
+        0.05, "learning rate at the campaign's end, as a share of its full value", "train", ge=0, le=1
+    )
+    horizon_ranges: int = key(
+        0, "ranges that make up the learning rate's campaign; 0: all of this one", "train", ge=0
+    )
+    ema: float = key(
+        0.998,
+        "decay of the averaged weights that evaluation and generation use; 0: none",
+        "train",
+        ge=0,
+        lt=1,
+    )
+    outlier_epochs: int = key(1, "passes of train_outliers over the consolidated outliers", "train", ge=1)
+    precision: Literal["float32", "bfloat16"] = key("float32", "arithmetic of the forward passes", "train")
+    compile: bool = key(False, "compile the model's modules where that works, eager otherwise", "train")
+    device: Literal["auto", "cpu", "cuda"] = key("auto", "where to train; auto: a GPU when there is one")
+    threads: int = key(0, "CPU threads; 0: what the job was given", ge=0)
+    snapshot_steps: int = key(500, "steps between snapshots", ge=1)
+    snapshot_seconds: float = key(600.0, "a snapshot is also taken after this long, in seconds", gt=0)
+    log_steps: int = key(20, "steps between metrics", ge=1)
+    histogram_steps: int = key(0, "steps between histograms in TensorBoard; 0: none", ge=0)
+    warn_loss: float = key(300.0, "a loss beyond ± this is warned about", gt=0)
+    stop_loss: float = key(
+        1000.0, "a loss beyond ± this stops the training after the last good snapshot", gt=0
+    )
+    max_skipped: int = key(20, "non-finite steps in a row that stop the training", ge=1)
+    lease_wait_s: float = key(120.0, "how long to wait for another job on the same range, in seconds", ge=0)
+    init_from: str = key("", "checkpoint whose weights the first range starts from", "train")
+    on_optimizer_change: Literal["refuse", "reset"] = key(
+        "refuse",
+        "when the optimizer differs from the parent checkpoint's: refuse, or start its state anew",
+        "train",
+    )
+
+
+class Evaluate(Section):
+    """Held-out evaluation."""
+
+    events: int = key(40_000, "validation events compared with generated ones, at most", ge=100)
+    batch_events: int = key(2000, "events generated at once", ge=1)
+
+
+class Notify(Section):
+    """Shell commands that tell a person; the message comes on stdin, CRPIPE_SUBJECT in the environment."""
+
+    success: str = key(
+        "", 'when a workflow is done, e.g. mail -s "$CRPIPE_SUBJECT" me@example.org; empty: none'
+    )
+    failure: str = key("", "when a workflow fails; empty: none")
+    stall: str = key("", "when `crpipe notify stall`, called regularly, finds no sign of life; empty: none")
+    stall_minutes: float = key(
+        60.0, "a campaign that wrote nothing for this long is stalled, in minutes", gt=0
+    )
+    timeout_s: float = key(60.0, "longest time that one of these commands may take, in seconds", gt=0)
+
+
+class JobResources(Section):
+    """What one job of a rule asks for."""
+
+    cpus: int = key(2, "CPU cores", ge=1)
+    mem_mb: int = key(4000, "memory of the first attempt, in MB; each retry asks for as much more", ge=100)
+    runtime_minutes: int = key(
+        240,
+        "longest run time, in minutes; each retry of a job that cannot resume asks for as much more",
+        ge=1,
+    )
+
+
+class Resources(Section):
+    """What the workflow asks the cluster for, per rule."""
+
+    stage: JobResources = key(JobResources(), "copying one range")
+    split: JobResources = key(JobResources(), "splitting one range")
+    train: JobResources = key(JobResources(cpus=8, mem_mb=32_000, runtime_minutes=1440), "training one range")
+    evaluate: JobResources = key(JobResources(mem_mb=16_000), "evaluating a checkpoint")
+
+
+def _sections(model: type[BaseModel]) -> frozenset[str]:
+    return frozenset(
+        name for name, info in model.model_fields.items() if isinstance(info.default, BaseModel | dict)
+    )
