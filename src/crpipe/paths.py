@@ -91,6 +91,14 @@ class Paths:
         """Attempts of train, evaluate and what they reported."""
         return self.run_dir() / "journal.jsonl"
 
+    def stall(self) -> Path:
+        """The last sign of life that a stall was told about, so that nobody is told twice."""
+        return self.run_dir() / "stall.json"
+
+    def figures(self) -> Path:
+        """Directory of the figures of the campaign so far: multiplicities, losses, throughput."""
+        return self.run_dir() / "figures"
+
     def tensorboard(self) -> Path:
         """Event files, one per range; steps are global over the chain."""
         return self.run_dir() / "tensorboard"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from crpipe.files import GIB, digest, free_bytes, tree_bytes
 from crpipe.paths import OUTLIERS
 from crpipe.report.evidence import Evidence, Expected, middle, optional, seconds_per_step
-from crpipe.report.rows import JOURNAL_BYTES, History, histories, tail
+from crpipe.report.rows import History, attempts, histories
 from crpipe.report.states import CampaignStatus, Disk, RangeStatus, State, Trained, add_ledgers
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ def collect(config: Config) -> CampaignStatus:
     """
     paths = config.paths()
     expected = Expected(digest(config.data_keys()), config.fingerprint(), time.time())
-    past = histories(
-        [*tail(paths.data_journal(), JOURNAL_BYTES), *tail(paths.train_journal(), JOURNAL_BYTES)]
-    )
+    past = histories([*attempts(paths.data_journal()), *attempts(paths.train_journal())])
     past[OUTLIERS] = _merged(past.pop("", None), past.get(OUTLIERS))
     names = [str(item) for item in config.all_ranges()]
     chain = [Evidence(paths, name, past.get(name, History()), expected) for name in names]

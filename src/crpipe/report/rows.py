@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# A journal of weeks is read from its end only: 2 MiB hold about 13,000 attempts and cost about 30 ms.
-JOURNAL_BYTES = 2 << 20
+# A journal of weeks is read from its end only: 1 MiB holds some 4,000 attempts and costs about 25 ms.
+JOURNAL_BYTES = 1 << 20
 METRICS_BYTES = 64 << 10
 
 
-def tail(path: Path, limit: int) -> list[Row]:
-    """Read the whole rows among the last ``limit`` bytes; nothing when there is no file.
+def tail(path: Path, limit: int, only: bytes = b"") -> list[Row]:
+    """Read the whole rows among the last ``limit`` bytes that hold ``only``; nothing when there is no file.
 
     A line cut by the limit or by a crash is left out.
     """
@@ -35,9 +35,15 @@ def tail(path: Path, limit: int) -> list[Row]:
         return []
     rows = []
     for line in lines[1:] if start else lines:
-        with contextlib.suppress(ValueError):
-            rows.append(json.loads(line))
+        if only in line:
+            with contextlib.suppress(ValueError):
+                rows.append(json.loads(line))
     return rows
+
+
+def attempts(path: Path) -> list[Row]:
+    """Read the newest rows of a journal that begin or end an attempt: those with a verb."""
+    return tail(path, JOURNAL_BYTES, b'"verb"')
 
 
 @dataclass(slots=True)

@@ -1,0 +1,185 @@
+"""Figures of the campaign so far, for the report: multiplicities, losses, throughput and gradient norms."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
+
+from crpipe.files import replacing
+from crpipe.report.series import (
+    WINDOW_STEPS,
+    chain_rows,
+    is_gap,
+    is_loss,
+    multiplicities,
+    pick,
+    smoothed,
+    threshold_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from crpipe.config import Config
+    from crpipe.report.rows import Row
+    from crpipe.report.series import Histogram, Series
+
+MOST_ROWS = 20_000
+_WIDTH, _PANEL = 8.0, 2.6  # inches
+_COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#b83280", "#4a5568")
+_BULK, _OUTLIERS, _ALL = "#2b6cb0", "#c05621", "#4a5568"
+_ZERO = (0.35, 0.7)  # where the events without muons stand on an axis that has no zero
+# The same data give the same bytes: no date, no random ids, text as text.
+_STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "crpipe",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+}
+
+
+def draw_figures(config: Config) -> list[Path]:
+    """Draw every figure for which there is data into the run's figures; return their paths."""
+    folder = config.paths().figures()
+    drawn = [draw_multiplicity(config, folder / "multiplicity.svg")]
+    drawn += draw_training(config, folder)
+    return [path for path in drawn if path is not None]
+
+
+def draw_multiplicity(config: Config, path: Path) -> Path | None:
+    """Draw events by multiplicity before and after the split; ``None`` while no range has been split."""
+    histogram = multiplicities(config)
+    if histogram is None:
+        return None
+    with mpl.rc_context(_STYLE):
+        figure = Figure((_WIDTH, 3.6), layout="constrained")
+        _multiplicity(figure.add_subplot(), histogram, threshold_of(config))
+        return _save(figure, path)
+
+
+def draw_training(config: Config, folder: Path) -> list[Path]:
+    """Draw ``losses.svg``, ``throughput.svg`` and ``gradients.svg`` into ``folder``, those that have data."""
+    rows = chain_rows(config, MOST_ROWS)
+    figures = {
+        "losses": [
+            ("loss", pick(rows, is_loss), False),
+            ("Wasserstein gap", pick(rows, is_gap), False),
+        ],
+        "throughput": [
+            ("events / s", pick(rows, "speed/events_per_s".__eq__), False),
+            ("muons / s", pick(rows, "speed/muons_per_s".__eq__), False),
+        ],
+        "gradients": [("gradient norm", pick(rows, _is_norm), True)],
+    }
+    drawn = []
+    with mpl.rc_context(_STYLE):
+        for name, panels in figures.items():
+            filled = [panel for panel in panels if panel[1]]
+            if filled:
+                drawn.append(_save(_curves(filled, rows), folder / f"{name}.svg"))
+    return drawn
+
+
+def _is_norm(name: str) -> bool:
+    return name.endswith(("/grad_norm_p50", "/grad_norm_max"))
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    with replacing(path) as part:
+        figure.savefig(part, format="svg", metadata={"Date": None})
+    return path
+
+
+def _curves(panels: Sequence[tuple[str, list[Series], bool]], rows: Sequence[Row]) -> Figure:
+    figure = Figure((_WIDTH, 0.6 + _PANEL * len(panels)), layout="constrained")
+    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for axis, (label, lines, logarithmic) in zip(axes, panels, strict=True):
+        for series, colour in zip(lines, _COLOURS * len(lines), strict=False):
+            mean = smoothed(series)
+            axis.plot(series.steps, series.values, color=colour, alpha=0.25, linewidth=0.7)
+            axis.plot(mean.steps, mean.values, color=colour, linewidth=1.5, label=_legend(series.name))
+        axis.set_ylabel(label)
+        if logarithmic:
+            axis.set_yscale("log")
+        else:
+            _focus(axis, lines)
+        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        _mark_ranges(axis, rows)
+        if len(lines) > 1:
+            _legend_above(axis, 4)
+    axes[-1].set_xlabel(f"training step over all ranges (thick: mean over {WINDOW_STEPS} steps)")
+    return figure
+
+
+def _legend(name: str) -> str:
+    return (
+        name.removesuffix("/loss")
+        .replace("/grad_norm_p50", ", median")
+        .replace("/grad_norm_max", ", largest")
+    )
+
+
+def _legend_above(axis: Axes, columns: int) -> None:
+    axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, borderaxespad=0.2)
+
+
+def _focus(axis: Axes, lines: Sequence[Series]) -> None:
+    """Leave single spikes out of view: a loss that once left its band would flatten all the rest."""
+    values = np.concatenate([series.values for series in lines])
+    low, high = np.quantile(values, (0.002, 0.998))
+    margin = 0.1 * (high - low) or 1.0
+    axis.set_ylim(min(low - margin, 0.0), high + margin)
+    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+
+
+def _mark_ranges(axis: Axes, rows: Sequence[Row]) -> None:
+    """Draw a line where a new range begins, unless there are too many to tell apart."""
+    starts = [after["step"] for before, after in pairwise(rows) if before["range"] != after["range"]]
+    if len(starts) <= 30:  # noqa: PLR2004 - about 7 mm apart
+        for step in starts:
+            axis.axvline(step, color="#a0aec0", linewidth=0.6, zorder=0)
+
+
+def _multiplicity(axis: Axes, histogram: Histogram, threshold: int) -> None:
+    edges, events = np.array(histogram.edges), np.array(histogram.events)
+    left, right = edges[:-1].copy(), edges[1:].copy()
+    zero = left == 0
+    left[zero], right[zero] = _ZERO
+    above = edges[:-1] > threshold
+    for chosen, colour, label in (
+        (~above, _BULK, "after: bulk (training and validation)"),
+        (above, _OUTLIERS, "after: outliers"),
+    ):
+        some = chosen & (events > 0)
+        axis.bar(
+            left[some],
+            events[some],
+            (right - left)[some],
+            align="edge",
+            color=colour,
+            alpha=0.55,
+            label=label,
+        )
+    axis.stairs(events[~zero], edges[np.concatenate([~zero, [True]])], color=_ALL, label="before: all events")
+    axis.axvline(threshold, color=_OUTLIERS, linestyle="--", label=f"threshold {threshold:,}")
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlim(_ZERO[0] * 0.8, None)
+    ticks = 10.0 ** np.arange(0, np.ceil(np.log10(edges[-1])) + 1)
+    middle = float(np.sqrt(_ZERO[0] * _ZERO[1]))
+    axis.set_xticks([middle, *ticks], ["0", *(f"$10^{{{n}}}$" for n in range(len(ticks)))])
+    axis.set_xlabel("multiplicity (muons in one event)")
+    axis.set_ylabel("events in the bin")
+    _legend_above(axis, 2)

@@ -1,0 +1,92 @@
+"""The status page in a real browser: what it shows, and that nothing sticks out at desktop or phone width."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from campaign_files import realistic
+from crpipe.report.page import render_page
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="apt-get install -y --no-install-recommends chromium"),
+]
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+# The page stands in a frame of the wanted width: a window of a browser has a least width, a frame has none.
+HARNESS = """<!doctype html><meta charset="utf-8"><pre id="measured"></pre>
+<iframe width="{width}" height="900" srcdoc="{page}"></iframe><script>
+const frame = document.querySelector("iframe");
+frame.addEventListener("load", () => {{
+  const page = frame.contentDocument, root = page.documentElement;
+  const wide = [...page.body.querySelectorAll("*")].filter(
+    (one) => one.getBoundingClientRect().right > root.clientWidth + 0.5);
+  document.getElementById("measured").textContent = JSON.stringify({{
+    width: root.clientWidth, needed: root.scrollWidth, out: wide.map((one) => one.outerHTML.slice(0, 80)),
+    cells: page.querySelectorAll("ol > li").length,
+    trained: page.querySelectorAll("ol > li.trained").length,
+    charts: [...page.querySelectorAll("svg")].map((one) => one.getBoundingClientRect().height),
+    columns: new Set([...page.querySelectorAll(".charts section")].map((one) => one.offsetLeft)).size,
+    text: page.body.innerText,
+  }});
+}});
+</script>"""
+
+
+def dump(tmp_path, document):
+    path = tmp_path / "document.html"
+    path.write_text(document)
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=3000"]
+    done = subprocess.run(
+        [*command, "--window-size=1600,1000", "--dump-dom", path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory):
+    return realistic(tmp_path_factory.mktemp("campaign"), ranges=100)
+
+
+@pytest.fixture(scope="module")
+def page(campaign):
+    return render_page(campaign.config)
+
+
+@pytest.mark.parametrize(("width", "columns"), [(1280, 2), (390, 1)])
+def test_the_page_fits_its_width_and_shows_every_range(tmp_path, page, width, columns):
+    dom = dump(tmp_path, HARNESS.format(width=width, page=html.escape(page)))
+    measured = re.search(r'<pre id="measured">(.*?)</pre>', dom, re.DOTALL)
+    seen = json.loads(html.unescape(measured[1]))
+    assert seen["needed"] <= seen["width"]
+    assert seen["out"] == []
+    assert seen["cells"] == 101
+    assert seen["trained"] == 57
+    assert len(seen["charts"]) == 4
+    assert min(seen["charts"]) > 100
+    assert seen["columns"] == columns
+    assert "57 of 100 ranges trained" in seen["text"]
+    assert "CUDA error: an illegal memory access" in seen["text"]
+
+
+def test_the_page_is_parsed_as_written(tmp_path, page):
+    dom = dump(tmp_path, page)
+    assert dom.count("<section") == page.count("<section") == 7
+    assert '<li class="failed" title="0060000-0060999; failed;' in dom

@@ -1,0 +1,74 @@
+import pytest
+
+from campaign_files import STEPS, CampaignFiles
+from crpipe.report.series import (
+    Series,
+    add_histograms,
+    chain_rows,
+    is_gap,
+    is_loss,
+    multiplicities,
+    pick,
+    smoothed,
+    threshold_of,
+)
+
+
+@pytest.fixture
+def files(tmp_path):
+    made = CampaignFiles(tmp_path, ranges=3)
+    for index in range(2):
+        made.trained(made.split(index))
+    return made
+
+
+def test_rows_come_in_the_order_of_the_chain_and_can_be_thinned(files):
+    rows = chain_rows(files.config)
+    assert [row["step"] for row in rows] == list(range(20, 2 * STEPS + 1, 20))
+    assert len(chain_rows(files.config, most=10)) == 10
+
+
+def test_a_row_cut_by_a_crash_is_left_out(files):
+    path = files.paths.store(files.name(1)) / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert chain_rows(files.config)[-1]["step"] == 2 * STEPS - 20
+
+
+def test_metrics_are_picked_by_name_and_a_missing_value_is_no_point(files):
+    rows = chain_rows(files.config)
+    assert [item.name for item in pick(rows, is_loss)] == [
+        "critic/loss",
+        "generator/loss",
+        "multiplicity/loss",
+    ]
+    assert [item.name for item in pick(rows, is_gap)] == ["critic/wasserstein"]
+    del rows[0]["critic/wasserstein"]
+    assert pick(rows, is_gap)[0].steps[0] == 40
+
+
+def test_the_mean_runs_over_steps_not_over_rows():
+    series = Series("a", (100, 200, 500, 650), (1.0, 3.0, 5.0, 9.0))
+    assert smoothed(series, window=500).values == (1.0, 2.0, 3.0, pytest.approx((3 + 5 + 9) / 3))
+
+
+def test_histograms_add_up_even_when_one_reaches_further():
+    first = {"edges": [0, 1, 10], "events": [5, 7]}
+    second = {"edges": [0, 1, 10, 100], "events": [1, 1, 2]}
+    total = add_histograms([first, second])
+    assert (total.edges, total.events) == ((0, 1, 10, 100), (6, 8, 2))
+    assert add_histograms([]) is None
+
+
+def test_the_campaigns_histogram_holds_the_events_of_all_ranges(files):
+    one = CampaignFiles(files.root / "one", ranges=3)
+    one.split(0)
+    assert sum(multiplicities(files.config).events) == 2 * sum(multiplicities(one.config).events)
+
+
+def test_the_threshold_is_the_one_that_split_used(files):
+    again = CampaignFiles(files.root, ranges=3, overrides=("split.threshold=7",))
+    assert threshold_of(again.config) == 50_000
+    assert (
+        threshold_of(CampaignFiles(files.root / "new", ranges=3, overrides=("split.threshold=7",)).config)
+        == 7
+    )
