@@ -1,0 +1,147 @@
+"""How fast batches come: this loader beside a plain copy, the earlier system's reader, and general loaders.
+
+One command: ``python benchmarks/loader.py`` (``--cr-muons PATH`` for the earlier system's clone; the others
+come with ``pip install -e .[bench]``; MosaicML streaming needs numpy below 2.2 and so an environment of its
+own). All read the same generated events and hand out the same batches: the primaries, the multiplicities and
+the muons of the batch end to end. The readers take turns, and the table shows the median of their CPU time:
+the speed on one core, whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+import os
+import resource
+import statistics
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import peers
+import pyarrow as pa
+import torch
+from events import Counts, generate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from crpipe.data.batch import Events
+
+
+@dataclass
+class Reader:
+    """One row of the table.
+
+    folder: name of its files, which readers may share; few: read only the first events, for slow readers;
+    times: (CPU s, wall s) of each epoch.
+    """
+
+    name: str
+    shuffles: str
+    folder: str
+    prepare: Callable[[Path, Events], None]
+    epoch: Callable[[Path], Iterator[Counts]]
+    needs: str = ""
+    few: bool = True
+    times: list[tuple[float, float]] = field(default_factory=list)
+
+
+def readers(cr_muons: Path | None) -> list[Reader]:
+    """All rows of the table, the yardstick first."""
+    rows = [
+        Reader("memcpy of .npy, in order", "no", "npy", peers.write_npy, peers.copy_arrays, few=False),
+        Reader("crpipe", "yes", "shards", peers.write_shard, peers.read_crpipe, few=False),
+        Reader("HF, tables", "buffer", "lists", peers.write_lists, peers.read_datasets_arrow, "datasets"),
+        Reader("HF, events", "buffer", "lists", peers.write_lists, peers.read_datasets, "datasets"),
+        Reader("litdata", "yes", "litdata", peers.write_litdata, peers.read_litdata, "litdata"),
+        Reader("MosaicML streaming", "yes", "mosaic", peers.write_mosaic, peers.read_mosaic, "streaming"),
+        Reader("StatefulDataLoader", "yes", "mapped", peers.write_npy, peers.read_torchdata, "torchdata"),
+        Reader("webdataset", "buffer", "tar", peers.write_webdataset, peers.read_webdataset, "webdataset"),
+    ]
+    if cr_muons is None:
+        print("cr_muons: skipped; name its clone with --cr-muons PATH")
+        return rows
+    batches, events = peers.read_cr_muons(cr_muons), peers.read_cr_muons(cr_muons, per_event=True)
+    rows.insert(2, Reader("cr_muons, batch reader", "no", "raw", peers.write_raw, batches))
+    rows.insert(3, Reader("cr_muons, HF reader", "no", "raw", peers.write_raw, events, "datasets"))
+    return rows
+
+
+def present(reader: Reader) -> bool:
+    """Tell whether a reader's package is installed, and say how to get it if not."""
+    found = not reader.needs or importlib.util.find_spec(reader.needs) is not None
+    if not found:
+        print(f"{reader.name}: skipped; no module {reader.needs}")
+    return found
+
+
+def prepare(rows: list[Reader], folder: Path, events: Events, few: Events) -> None:
+    """Write each reader's files once."""
+    for reader in rows:
+        target = folder / reader.folder
+        if not target.exists():
+            target.mkdir(parents=True)
+            reader.prepare(target, few if reader.few else events)
+
+
+def measure(reader: Reader, folder: Path, expected: Counts) -> None:
+    """Read one epoch; the reader must hand out every event and every muon."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    counts = list(reader.epoch(folder / reader.folder))
+    reader.times.append((time.process_time() - cpu, time.perf_counter() - wall))
+    found = sum(events for events, _ in counts), sum(muons for _, muons in counts)
+    if found != expected:
+        print(f"{reader.name}: handed out {found} events and muons instead of {expected}")
+
+
+def table(rows: list[Reader], events: int, few: int) -> None:
+    """Print the medians, and how many times faster crpipe is."""
+    rates = {
+        reader.name: (few if reader.few else events) / statistics.median(cpu for cpu, _ in reader.times)
+        for reader in rows
+    }
+    print(f"\n{'reader':28}{'shuffled':>10}{'k events/s of CPU':>20}{'crpipe is':>12}")
+    for reader in rows:
+        ratio = rates["crpipe"] / rates[reader.name]
+        print(f"{reader.name:28}{reader.shuffles:>10}{rates[reader.name] / 1000:20.1f}{ratio:10.2f} x")
+    print(f"largest memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")
+
+
+def main() -> None:
+    """Generate, measure in turns, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--events", type=int, default=1_000_000, help="events for the fast readers")
+    parser.add_argument("--few", type=int, default=100_000, help="events for the slow ones")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each reader")
+    parser.add_argument("--cr-muons", type=Path, help="clone of the earlier system")
+    parser.add_argument("--only", default="", help="measure only readers whose name holds this, and crpipe")
+    options = parser.parse_args()
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    warnings.simplefilter("ignore")  # other people's deprecations
+    pa.set_cpu_count(1)
+    torch.set_num_threads(1)
+    events = generate(options.events)
+    few = events.part(0, options.few)
+    rows = [
+        row
+        for row in readers(options.cr_muons)
+        if (options.only in row.name or row.name == "crpipe") and present(row)
+    ]
+    with tempfile.TemporaryDirectory() as name:
+        prepare(rows, Path(name), events, few)
+        for _, reader in itertools.product(range(options.rounds), rows):
+            source = few if reader.few else events
+            measure(reader, Path(name), (len(source), len(source.items)))
+    print(f"{len(events)} events with {len(events.items)} muons; {len(few)} events for the slow readers")
+    table(rows, len(events), len(few))
+
+
+if __name__ == "__main__":
+    main()
