@@ -1,0 +1,204 @@
+"""How fast a training step is, side by side with the earlier system's own step on the same batch.
+
+One command: ``python benchmarks/training.py --cr-muons PATH`` (a clone of its public repository; without it
+only crpipe is measured). Same events, same batch, same critic steps, same penalty; rounds of both in turn,
+medians. ``--device cuda`` adds the share of time in which the GPU was busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from crpipe.config import validate
+from crpipe.data.batch import Cursor, Events, offsets
+from crpipe.fields import BUNDLES
+from crpipe.train.meter import Meter
+from crpipe.train.parallel import World
+from crpipe.train.run import build_workload
+from crpipe.train.state import TrainState
+from crpipe.train.step import Stepper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to train, in the words of either system."""
+
+    name: str
+    events: int
+    mean_muons: float
+    critic_steps: int
+    optimizer: str
+    gp_every: int  # 0: no penalty
+    gp_max_pairs: int
+
+
+SETTINGS = (
+    Setting("README: SGD, no penalty", 48_000, 0.36, 5, "sgd", 0, 0),
+    Setting("launcher: Adam, penalty every 2", 30_000, 3.0, 5, "adam", 2, 4096),
+)
+
+
+def make_events(setting: Setting, seed: int = 1) -> Events:
+    """Draw a batch of the setting's size with a heavy tail; what stands in it does not change the speed."""
+    rng = np.random.default_rng(seed)
+    count = setting.events
+    mean = setting.mean_muons * rng.lognormal(-0.5, 1.0, count)
+    multiplicity = rng.poisson(mean).astype(np.uint32)
+    spread = {
+        "energy_gev": (1e3, 1e6),
+        "zenith_rad": (0, 1.2),
+        "mass_number": (1, 56),
+        "depth_m": (1e3, 2.8e3),
+    }
+    columns = {field.name: np.arange(count, dtype=np.uint64) for field in BUNDLES.events}
+    columns |= {name: rng.uniform(*ends, count).astype(np.float32) for name, ends in spread.items()}
+    columns |= {"source_file": np.zeros(count, np.uint32), "source_row": np.arange(count, dtype=np.uint32)}
+    muons = rng.lognormal(2, 1, (int(multiplicity.sum()), 3)).astype(np.float32)
+    return Events(columns, multiplicity, muons)
+
+
+def ours(setting: Setting, events: Events, device: torch.device, extra: list[str]) -> Callable[[], None]:
+    """Prepare one step of crpipe: collate, all phases, optimizers, averaged weights."""
+    model: dict[str, Any] = {
+        "critic_steps": setting.critic_steps,
+        "optimizer": setting.optimizer,
+        "max_muons": 0,
+        "penalty": "gradient" if setting.gp_every else "none",
+    }
+    if setting.gp_every:
+        # The earlier system pairs muons, crpipe events: as many muons enter the penalty of either.
+        pairs = int(setting.gp_max_pairs / setting.mean_muons)
+        model |= {"gp_every": setting.gp_every, "gp_max_pairs": pairs}
+    train = {"fresh_batches": False, "compile": "compile" in extra}
+    train["precision"] = "bfloat16" if "bfloat16" in extra else "float32"
+    config = validate({"model": model, "train": train, "load": {"budget_muons": 50_000_000}})
+    workload = build_workload(config.train.workload, config.options())
+    torch.manual_seed(1)
+    state = TrainState(workload.model(), workload.phases(), 1, device)
+    world = World(0, 1, device)
+    meter = Meter(device)
+    stepper = Stepper(config, workload, state, world, meter)
+    if config.train.compile:
+        for child in state.model.children():
+            child.compile(dynamic=True)
+
+    def step() -> None:
+        stepper.step([(events, Cursor(0, 1))], (1,), 1.0)
+        state.counters.step += 1
+        if state.counters.step % 20 == 0:
+            meter.read(world)
+
+    return step
+
+
+def theirs(setting: Setting, events: Events, device: torch.device, clone: Path) -> Callable[[], None]:
+    """Prepare one step of the earlier system, as its trainer calls it."""
+    sys.path.insert(0, str(clone / "training"))
+    from model import (  # type: ignore[import-not-found]  # noqa: PLC0415 - found by the path just added
+        ScalableCritic,
+        ScalableGenerator,
+        train_step_scalable,
+    )
+
+    name = str(device)
+    generator = ScalableGenerator(device=name).to(device)
+    critic = ScalableCritic(device=name).to(device)
+    if setting.optimizer == "adam":
+        optimizers = [
+            torch.optim.Adam(net.parameters(), 5e-5, betas=(0.0, 0.9)) for net in (generator, critic)
+        ]
+    else:
+        optimizers = [torch.optim.SGD(net.parameters(), 2e-5, momentum=0.5) for net in (generator, critic)]
+    energy, zenith, mass, depth = (
+        torch.from_numpy(events.columns[name])
+        for name in ("energy_gev", "zenith_rad", "mass_number", "depth_m")
+    )
+    primaries = torch.stack([torch.log10(energy / 1e6), torch.cos(zenith), torch.log10(mass), depth / 1e3], 1)
+    muons = torch.from_numpy(events.items).clone()
+    owner = torch.from_numpy(np.repeat(np.arange(len(events)), events.multiplicity))
+    counts = torch.from_numpy(events.multiplicity.astype(np.int64))
+
+    def step() -> None:
+        train_step_scalable(
+            generator,
+            critic,
+            *optimizers,
+            muons.to(device),
+            owner.to(device),
+            primaries.to(device),
+            counts.to(device),
+            lambda_gp=10.0 if setting.gp_every else 0.0,
+            critic_steps=setting.critic_steps,
+            gp_max_pairs=setting.gp_max_pairs,
+            gp_every=max(setting.gp_every, 1),
+            grad_accum_steps=1,
+            device=name,
+        )
+
+    return step
+
+
+def measure(
+    steps: dict[str, Callable[[], None]], rounds: int, repeat: int, device: torch.device
+) -> dict[str, float]:
+    """Give the median seconds of one step of each system, rounds of both in turn."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for step in steps.values():
+        step()
+    for _ in range(rounds):
+        for name, step in steps.items():
+            started = time.perf_counter()
+            for _ in range(repeat):
+                step()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            times[name].append((time.perf_counter() - started) / repeat)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def main() -> None:
+    """Measure every setting and print one table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cr-muons", type=Path, help="clone of the earlier system")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=1, help="steps in one round")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the settings' batch sizes")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--extra", nargs="*", default=[], help="compile, bfloat16")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    device = torch.device(options.device)
+    print(f"{'setting':34} {'system':10} {'s/step':>8} {'events/s':>10} {'muons/s':>10} {'ratio':>6}")
+    for base in SETTINGS:
+        setting = Setting(**{**vars(base), "events": int(base.events * options.scale)})
+        events = make_events(setting)
+        steps = {"crpipe": ours(setting, events, device, options.extra)}
+        if options.cr_muons is None:
+            print("cr_muons: skipped; name its clone with --cr-muons PATH")
+        else:
+            steps["cr_muons"] = theirs(setting, events, device, options.cr_muons)
+        seconds = measure(steps, options.rounds, options.repeat, device)
+        muons = int(offsets(events.multiplicity)[-1])
+        for name, value in seconds.items():
+            ratio = seconds.get("cr_muons", value) / value
+            rates = f"{len(events) / value:10.0f} {muons / value:10.0f}"
+            print(f"{setting.name:34} {name:10} {value:8.3f} {rates} {ratio:6.2f}")
+
+
+if __name__ == "__main__":
+    main()
