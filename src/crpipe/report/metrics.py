@@ -161,8 +161,9 @@ def multiplicities(real: Sample, generated: Sample, weights: Floats) -> Numbers:
     if distances:
         numbers |= _with_error("w1_log_multiplicity", np.mean(distances, axis=0))
         numbers["empty_share_difference"] = float(np.mean(empty))
-    if ratios:
+    if real.multiplicity.any():
         numbers["multiplicity_ratio"] = float(generated.multiplicity.sum() / real.multiplicity.sum())
+    if ratios:
         numbers |= {"multiplicity_ratio_lowest": min(ratios), "multiplicity_ratio_highest": max(ratios)}
     return numbers
 

@@ -1,0 +1,52 @@
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from crpipe.report import metrics, plots, style
+
+UNITS = {
+    "lateral": ["distance from the axis [m]", "generated / real"],
+    "energy": ["muon energy [GeV]", "generated / real"],
+    "energy_radius": ["muon energy [GeV]", "distance from the axis [m]", "generated / real"],
+    "multiplicity_energy": ["primary energy [GeV]", "mean multiplicity", "generated / real"],
+    "multiplicity": ["multiplicity", "generated / real"],
+    "empty": ["primary energy [GeV]", "depth [km]"],
+    "classifiers": ["classifier score"],
+    "displays": ["x [m]", "log10(E / GeV)"],
+}
+
+
+@pytest.fixture(scope="module")
+def drawn(toy, tmp_path_factory):
+    real, generated = toy(seed=1), toy(seed=2)
+    folder = tmp_path_factory.mktemp("figures")
+    plots.draw_all(real, generated, metrics.verdicts(real, generated), folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
+    text = "".join(ET.parse(drawn / f"{name}.svg").getroot().itertext())
+    for label in UNITS[name]:
+        assert label in text
+
+
+def test_equal_data_give_equal_files(toy, tmp_path, drawn):
+    with style.style():
+        again = style.save(plots.lateral(toy(seed=1), toy(seed=2)), tmp_path / "lateral.svg")
+    assert again.read_bytes() == (drawn / "lateral.svg").read_bytes()
+
+
+def test_figures_of_a_generator_that_makes_nothing(toy, tmp_path):
+    real = toy(400, seed=1)
+    none = replace(real, multiplicity=np.zeros(len(real), np.uint32), muons=np.zeros((0, 3), np.float32))
+    assert len(plots.draw_all(real, none, {}, tmp_path)) == len(UNITS)
+
+
+def test_each_multiplicity_below_ten_has_its_bin():
+    edges = plots._multiplicity_edges(5000)
+    placed = np.searchsorted(edges, [plots._ZERO, *range(1, 10)], side="right") - 1
+    assert placed.tolist() == list(range(10))
+    assert edges[-1] > 5000
