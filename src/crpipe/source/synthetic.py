@@ -23,7 +23,7 @@ from crpipe.source.primaries import Primaries, sample_primaries
 from crpipe.source.shower import Showers, sample_muons, sample_showers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -46,7 +46,7 @@ _NAME = re.compile(rf"bundles-(\d{{{DIGITS}}})\.parquet")
 # Bounds on memory: a block holds many small showers or one large one, whose rows leave it depth by depth.
 BLOCK_ROWS = 1 << 18
 BLOCK_MUONS = 1 << 22  # muons at the surface times depths: a block's result, were no muon to stop
-GROUP_MUONS = 1 << 20  # a row group is written once it holds this many muons, or BLOCK_ROWS rows
+GROUP_ROWS, GROUP_MUONS = 1 << 17, 1 << 20  # a row group is written once it holds either
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,18 +151,16 @@ def _blocks(multiplicity: NDArray[np.int64], depths: int) -> Iterator[slice]:
 def _simulate_block(
     rng: np.random.Generator, showers: Showers, depths: NDArray[np.float64], first: int
 ) -> Iterator[Rows]:
-    """Yield a block's rows: at once when it holds several showers, depth by depth when it holds one."""
+    """Yield a block's rows: all at once, or depth by depth when it is one large shower."""
     minor = np.arange(first, first + len(showers), dtype=np.uint64)
-    counts, tables = [], []
-    for depth, (count, table) in zip(depths, _descend(rng, showers, depths), strict=True):
-        if len(showers) == 1:
+    levels = _descend(rng, showers, depths)
+    if showers.multiplicity.sum() * len(depths) > BLOCK_MUONS:
+        for depth, (count, table) in zip(depths, levels, strict=True):
             yield Rows(minor, _primary(showers, np.array([depth])), count, table)
-        else:
-            counts.append(count)
-            tables.append(table)
-    if len(showers) > 1:
-        multiplicity, muons = _by_shower(np.stack(counts), tables)
-        yield Rows(np.repeat(minor, len(depths)), _primary(showers, depths), multiplicity, muons)
+        return
+    counts, tables = zip(*levels, strict=True)
+    multiplicity, muons = _by_shower(np.stack(counts), tables)
+    yield Rows(np.repeat(minor, len(depths)), _primary(showers, depths), multiplicity, muons)
 
 
 def _descend(
@@ -179,7 +177,7 @@ def _descend(
 
 
 def _by_shower(
-    counts: NDArray[np.int64], tables: list[NDArray[np.float32]]
+    counts: NDArray[np.int64], tables: Sequence[NDArray[np.float32]]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Turn depth-major results (counts: [depths, showers]) into shower-major ones."""
     starts = np.cumsum(counts).reshape(counts.shape) - counts
@@ -202,11 +200,15 @@ def _primary(showers: Showers, depths: NDArray[np.float64]) -> NDArray[np.float3
 def _row_groups(stream: Iterator[Rows]) -> Iterator[Rows]:
     """Join rows until they fill a row group; the last one may be smaller."""
     held: list[Rows] = []
+    room_rows, room_muons = GROUP_ROWS, GROUP_MUONS
     for rows in stream:
         held.append(rows)
-        if sum(len(r.muons) for r in held) >= GROUP_MUONS or sum(len(r.minor) for r in held) >= BLOCK_ROWS:
+        room_rows -= len(rows.minor)
+        room_muons -= len(rows.muons)
+        if room_rows <= 0 or room_muons <= 0:
             yield _join(held)
             held = []
+            room_rows, room_muons = GROUP_ROWS, GROUP_MUONS
     if held:
         yield _join(held)
 
