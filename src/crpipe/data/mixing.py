@@ -1,0 +1,59 @@
+"""Keyed 64-bit hashes of whole columns: the same number on every machine, in every order of reading.
+
+They decide what only an event's identity may decide: its place in the shuffle, and training or validation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+_INCREMENT = np.uint64(0x9E3779B97F4A7C15)
+
+
+def shuffle_keys(files: NDArray[np.uint32], rows: NDArray[np.uint32], seed: int) -> NDArray[np.uint64]:
+    """Place of each event in the range's shuffle, [N]; distinct for distinct (file, row).
+
+    Sorting by this key shuffles: the order depends on the seed and on where an event came from, never on
+    which process read it or when.
+    """
+    place = files.astype(np.uint64) << np.uint64(32) | rows.astype(np.uint64)
+    return _mix(_mix(place ^ _secret(seed, "shuffle")))
+
+
+def is_chosen(columns: Iterable[NDArray[Any]], fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Choose about ``fraction`` of the groups of events that share the values in ``columns``, [N]."""
+    key: Any = _secret(seed, "validation")
+    for column in columns:
+        key = _mix(key ^ _bits(column))
+    return np.asarray(key < np.uint64(int(fraction * 2**64)))
+
+
+def bucket_of(keys: NDArray[np.uint64], buckets: int) -> NDArray[np.int64]:
+    """Cut the space of keys into equal intervals, in ascending order, and tell each key's."""
+    return ((keys >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(np.int64)
+
+
+def _bits(column: NDArray[Any]) -> NDArray[np.uint64]:
+    if column.dtype.kind == "f":
+        column = (column + 0.0).view(f"u{column.itemsize}")  # -0.0 and 0.0 are one value
+    return column.astype(np.uint64)
+
+
+def _mix(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Scramble one-to-one: the output step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    key = key + _INCREMENT
+    key = (key ^ key >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    key = (key ^ key >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return key ^ key >> np.uint64(31)
+
+
+def _secret(seed: int, purpose: str) -> np.uint64:
+    return np.uint64(int.from_bytes(hashlib.sha256(f"{purpose} {seed}".encode()).digest()[:8], "little"))

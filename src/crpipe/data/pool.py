@@ -1,0 +1,58 @@
+"""Work spread over processes; results come back in order, whatever the number of workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection
+from typing import TYPE_CHECKING, TypeVar
+
+from crpipe.errors import CrpipeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def in_order(function: Callable[[Task], Result], tasks: Sequence[Task], workers: int) -> Iterator[Result]:
+    """Yield ``function(task)`` for each task, in the order of the tasks; the first error ends the work.
+
+    With one worker everything runs in this process, otherwise in spawned ones, which end when this one dies.
+    """
+    workers = min(workers, len(tasks))
+    if workers <= 1:
+        yield from map(function, tasks)
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent)
+    try:
+        yield from pool.map(function, tasks)
+    except BrokenProcessPool as error:
+        raise CrpipeError(
+            "a worker process was killed, most likely for want of memory; give the job more memory or set "
+            "split.workers lower, then run the same command again"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def available() -> int:
+    """Tell how many CPUs this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _die_with_parent() -> None:
+    """End this worker as soon as its parent is gone: an orphan would write beside the next attempt."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_wait_for, args=(parent.sentinel,), daemon=True).start()
+
+
+def _wait_for(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
