@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.config import refuse_changes
 from crpipe.files import read_json, write_json
+from crpipe.lease import lease
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from crpipe.config import Config
+
+_CLAIM_WAIT_S = 60.0
 
 
 def check_data(config: Config) -> None:
@@ -48,7 +51,13 @@ def _check(path: Path, keys: Mapping[str, Any], advice: str) -> None:
 
 
 def _claim(path: Path, keys: Mapping[str, Any], advice: str) -> None:
-    if path.exists():
-        _check(path, keys, advice)
-    else:
-        write_json(path, keys)
+    if not path.exists():
+        # The first jobs of a campaign start together: one of them writes, the others compare.
+        with lease(path.parent / ".claim", wait_s=_CLAIM_WAIT_S, say=_quiet):
+            if not path.exists():
+                write_json(path, keys)
+    _check(path, keys, advice)
+
+
+def _quiet(_: str) -> None:
+    pass

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from crpipe import campaign
@@ -52,3 +55,16 @@ def test_a_claim_is_never_overwritten(configure):
     with pytest.raises(ConfigError):
         campaign.claim_data(configure("seed=2"))
     assert read_json(configure().paths().campaign()) == before
+
+
+def test_the_first_jobs_of_a_campaign_may_start_together(configure):
+    claim = (
+        "import sys; from crpipe.campaign import claim_data; from crpipe.config import load_config\n"
+        "sys.stdin.readline(); claim_data(load_config([], sys.argv[1:]))"
+    )
+    results = f"results={configure().results}"
+    words = [sys.executable, "-c", claim, results]
+    jobs = [subprocess.Popen(words, stdin=subprocess.PIPE) for _ in range(6)]
+    for job in jobs:
+        job.stdin.close()
+    assert [job.wait() for job in jobs] == [0] * 6

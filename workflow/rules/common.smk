@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -270,36 +271,45 @@ def growing_minutes(verb):
 # --- what failed -----------------------------------------------------------------------------------------
 
 
-def what_failed(since):
-    """Say in a few lines which jobs failed and why, what waits for them, and how to go on."""
-    rows = [
-        row
+def what_failed(messages, since):
+    """Say in a few lines which jobs failed and why, what waits for them, and how to go on.
+
+    ``messages`` is the path of Snakemake's own log of this call.
+    """
+    told = {
+        (row["verb"], row["range"]): row
         for path in (PATHS.data_journal(), PATHS.train_journal())
         for row in Journal(path).rows()
-        if row["time"] >= since
-    ]
-    last = {
-        (row["verb"], row["range"]): row
-        for row in rows
-        if row["what"] in ("start", "finished", "failed")
+        if row["what"] == "failed" and row["time"] >= since
     }
     lines = ["", "crpipe: the workflow did not finish."]
-    for (verb, name), row in last.items():
-        if row["what"] != "finished":
-            code = f" (exit {getattr(errors, row['kind'], CrpipeError).exit_code})" if "kind" in row else ""
-            said = row.get(
-                "error", "ended without a word: killed, or out of memory"
-            ).splitlines()[-1]
-            lines.append(f"  {verb} {name}{code}: {said}")
+    for log in dict.fromkeys(
+        re.findall(r"^ +log: (\S+)", Path(messages).read_text(), re.MULTILINE)
+    ):
+        lines.append("  " + one_failure(Path(log), told))
     waiting = [name for name in RANGES if not PATHS.receipt(name).exists()]
     if trains() and waiting:
         lines.append(
-            f"  waiting: training of {len(waiting)} ranges from {waiting[0]} on"
+            f"  Training waits at range {waiting[0]} ({len(waiting)} of {len(RANGES)} still to do)."
         )
     again = shlex.join(["snakemake", *sys.argv[1:]])
     return "\n".join(
         [
             *lines,
-            f"  Mend the cause, then the same command goes on where it stopped: {again}",
+            "  Mend the cause; the same command goes on where this one stopped:",
+            f"    {again}",
         ]
     )
+
+
+def one_failure(log, told):
+    """Describe one failed job by the verb and the range in its log's path, and by what it said last."""
+    verb, name = (
+        (log.parent.name, log.stem) if log.parent.name != "logs" else (log.stem, "")
+    )
+    row = told.get((verb, name))
+    if row is None:
+        said = log.read_text().strip().splitlines()[-1:] if log.exists() else []
+        return f"{verb} {name}: {said[0] if said else 'ended without a word: killed, or out of memory'}"
+    code = getattr(errors, row["kind"], CrpipeError).exit_code
+    return f"{verb} {name} (exit {code}): {row['error']}"

@@ -1,0 +1,166 @@
+"""The house as docs/architecture.md draws it: who may import whom, and what a user can hold on to."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from crpipe.cli import app
+from crpipe.config import Config
+from crpipe.config_docs import entries
+
+REPOSITORY = Path(__file__).parents[2]
+SOURCE = REPOSITORY / "src" / "crpipe"
+MODULES = {
+    ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in SOURCE.rglob("*.py")
+}
+SIBLINGS = ("source", "data", "train", "report")
+BASE = {
+    "errors",
+    "fields",
+    "ranges",
+    "files",
+    "lease",
+    "paths",
+    "journal",
+    "progress",
+    "signals",
+    "converter",
+}
+# What one sibling may take from another, beside the base.
+DOORS = {"train": ("crpipe.data.batch", "crpipe.data.loader", "crpipe.data.shards")}
+ONLY = {
+    "pelicanfs": {"source"},
+    "fsspec": {"source"},
+    "aiohttp": {"source"},
+    "torch": {"train", "workloads"},
+    "typer": {"cli"},
+    "snakemake": set(),
+}
+FROZEN = Path(__file__).with_name("frozen")
+
+
+def imports(path):
+    """Yield every imported module, those inside functions too, but not those for type checkers alone."""
+    tree = ast.parse(path.read_text())
+    for_types = [
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    ]
+    skipped = {child for block in for_types for child in ast.walk(block)}
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in MODULES else node.module for name in whole)
+
+
+def part(module):
+    """Name the room of a module: a package of siblings, or the module itself."""
+    words = module.split(".")
+    return words[1] if len(words) > 1 else "crpipe"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_downwards_only(module):
+    own = part(module)
+    for name in imports(MODULES[module]):
+        other = part(name)
+        if not name.startswith("crpipe") or other in (own, "crpipe"):
+            continue
+        if own in BASE:
+            allowed = other in BASE
+        elif own in ("sections", "config", "campaign"):
+            allowed = other in BASE | {"config", "sections"}
+        elif own in SIBLINGS:
+            allowed = other in BASE | {"config", "campaign"} or name.startswith(DOORS.get(own, "no door"))
+        elif own == "workloads":
+            allowed = other != "cli"
+        else:
+            allowed = own in ("cli", "config_docs", "__main__")
+        assert allowed, f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_heavy_libraries_stay_in_their_rooms(module):
+    for name in imports(MODULES[module]):
+        library = name.split(".")[0]
+        assert part(module) in ONLY.get(library, {part(module)}), f"{module} imports {library}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "crpipe.cli"])
+def test_only_the_command_line_prints(module):
+    calls = [
+        node.func for node in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(node, ast.Call)
+    ]
+    assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "print"]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_functions_and_modules_keep_a_readable_size(module):
+    text = MODULES[module].read_text()
+    assert len(text.splitlines()) <= 350
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno - node.lineno < 70, node.name
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_catches_everything(module):
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.ExceptHandler):
+            caught = ast.unparse(node.type) if node.type else "everything"
+            stops = isinstance(node.body[-1], ast.Raise)
+            assert caught not in ("everything", "Exception")
+            assert stops or caught != "BaseException"
+
+
+def test_every_key_of_the_configuration_is_read_somewhere():
+    declared = {SOURCE / "sections.py", SOURCE / "config.py"}
+    texts = [path.read_text() for path in {*SOURCE.rglob("*.py")} - declared]
+    texts += [
+        path.read_text()
+        for path in (REPOSITORY / "workflow").rglob("*")
+        if path.suffix in ("", ".smk") and path.is_file()
+    ]
+    texts.append(inspect.getsource(Config))
+    read = set(re.findall(r"[.\"]([a-z_][a-z0-9_]*)\b", "\n".join(texts)))
+    unread = [entry.dotted for entry in entries() if entry.name not in read]
+    assert unread == []
+
+
+def verbs(command, prefix=""):
+    """Yield every verb of the command line with its parameters."""
+    for name, inner in command.commands.items():
+        if hasattr(inner, "commands"):
+            yield from verbs(inner, f"{prefix}{name} ")
+        else:
+            words = [word for given in inner.params if given.name != "help" for word in given.opts]
+            yield " ".join([f"{prefix}{name}", *words])
+
+
+@pytest.mark.parametrize(
+    ("name", "now"),
+    [
+        ("config-keys.txt", [entry.dotted for entry in entries() if not entry.section]),
+        ("verbs.txt", list(verbs(get_command(app)))),
+    ],
+)
+def test_a_change_of_what_users_hold_on_to_is_seen_in_review(name, now):
+    frozen = (FROZEN / name).read_text().splitlines()
+    assert sorted(now) == frozen, f"meant? then write tests/unit/frozen/{name} anew, and CHANGELOG.md"
+
+
+def test_ci_installs_what_the_marked_tests_need(pytestconfig):
+    ci = (REPOSITORY / ".ci" / "run").read_text()
+    for line in pytestconfig.getini("markers"):
+        for command in re.findall(r"\(apt-get install ([^)]*)\)", line):
+            for package in command.split():
+                assert package.startswith("-") or package in ci, f"{package} is missing in .ci/run"
