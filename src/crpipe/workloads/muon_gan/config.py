@@ -32,7 +32,9 @@ class MuonGanConfig(BaseModel):
         "one", "punish slopes above 1 only, or all that differ from 1"
     )
     penalty_weight: float = option(10.0, "weight of the penalty", ge=0)
-    gp_every: int = option(1, "critic steps between gradient penalties; the weight is kept on average", ge=1)
+    gp_every: int = option(
+        1, "the gradient penalty is taken at random in one of so many losses, and weighs as much more", ge=1
+    )
     gp_max_pairs: int = option(0, "most events in a gradient penalty; 0: all", ge=0)
     gp_sample_fraction: float = option(1.0, "share of the events in a gradient penalty", gt=0, le=1)
     optimizer: Literal["adam", "sgd"] = option("adam", "optimizer of generator and critic")

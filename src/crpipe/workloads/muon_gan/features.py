@@ -6,6 +6,7 @@ muons at 1 to 3 km of ice and need not be exact: first layers are affine.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -24,7 +25,8 @@ PEV_GEV = 1e6
 KM_M = 1e3
 SCALE_M = 500.0  # cartesian: the earlier system's unit of x and y
 CORE_M = 0.01  # radial: keeps the logarithm of a muon on the axis finite
-LEAST_GEV = 0.01  # far below the muon's mass; keeps the logarithm finite
+LEAST_GEV = 0.01  # keeps the logarithm finite
+MUON_MASS_GEV = 0.10566
 
 # log10(E/PeV), cos zenith, log10 A, depth/km: centre and scale
 _CONDITION_CENTRE = np.array([-1.0, 0.6, 0.6, 1.9], np.float32)
@@ -37,7 +39,7 @@ _MULTIPLICITY_CENTRE = 1.0
 _MULTIPLICITY_SCALE = 0.75
 
 # What leaves decode() lies in the legal range of fields.MUON, whatever a network puts out.
-_LOG_ENERGY = (-2.0, 12.0)
+_LOG_ENERGY = (-3.0, 12.0)
 _LOG_RADIUS = (-2.0, 5.0)
 _MOST_M = 1e5
 
@@ -82,9 +84,11 @@ def decode(features: Tensor, kind: Kind, generator: torch.Generator) -> Tensor:
     """Turn features back into muons [M, 3] (energy_gev, x_m, y_m) float32.
 
     Radial features hold no azimuth: it is drawn uniformly, which makes bundles isotropic by construction.
+    The few muons that a network puts below the muon's mass are reflected at it: a smooth network cannot end
+    as sharply as the spectrum of total energies does.
     """
     if kind == "cartesian":
-        log_energy = features[:, 0] + np.log10(PEV_GEV)
+        log_energy = features[:, 0] + math.log10(PEV_GEV)
         x, y = (features[:, 1:] * SCALE_M).clamp(-_MOST_M, _MOST_M).unbind(1)
     else:
         log_energy = features[:, 0] * _RADIAL_SCALE[0] + _RADIAL_CENTRE[0]
@@ -92,4 +96,6 @@ def decode(features: Tensor, kind: Kind, generator: torch.Generator) -> Tensor:
         radius = (10.0 ** log_radius.clamp(*_LOG_RADIUS) - CORE_M).clamp_min(0.0)
         azimuth = torch.rand(len(features), generator=generator, device=features.device) * (2 * torch.pi)
         x, y = radius * torch.cos(azimuth), radius * torch.sin(azimuth)
-    return torch.stack([10.0 ** log_energy.clamp(*_LOG_ENERGY), x, y], dim=1).float()
+    edge = math.log10(MUON_MASS_GEV)
+    log_energy = edge + (log_energy.clamp(*_LOG_ENERGY) - edge).abs()
+    return torch.stack([10.0**log_energy, x, y], dim=1).float()

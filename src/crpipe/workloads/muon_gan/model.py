@@ -171,23 +171,3 @@ class GlobalLocal(nn.Module):
 def pooled(x: Tensor, event: Tensor, kept: Tensor) -> Tensor:
     """Pool muons by mean and maximum: [B, 2 H]."""
     return torch.cat([mean_of(x, event, kept), largest_of(x, event, kept).float()], dim=1)
-
-
-class Turn(nn.Module):
-    """Counts the critic's losses.
-
-    On the host, so that no device is asked; in the state dict, so that a resumed run penalises the same
-    steps as an uninterrupted one.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def get_extra_state(self) -> Tensor:
-        """Give the count to a checkpoint."""
-        return torch.tensor(self.count)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Take the count from a checkpoint."""
-        self.count = int(state)

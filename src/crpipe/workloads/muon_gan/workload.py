@@ -15,7 +15,7 @@ from torch import nn
 
 from crpipe.train.workload import OptimizerSpec, Phase, Weaken
 from crpipe.workloads.muon_gan import bundles, features, multiplicity, penalty, scoring
-from crpipe.workloads.muon_gan.model import Critic, Generator, Turn
+from crpipe.workloads.muon_gan.model import Critic, Generator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,6 @@ class Networks(nn.Module):
         self.generator = Generator(bundles.CONTEXT, width, options.hidden)
         self.critic = Critic(bundles.CONTEXT, width, options.hidden)
         self.multiplicity = multiplicity.Multiplicity(features.CONDITIONS)
-        self.turn = Turn()
 
 
 class Pair(NamedTuple):
@@ -106,7 +105,6 @@ class MuonGan:
     ) -> tuple[Tensor, Metrics]:
         """Widen the gap between real and generated scores, against a penalty on the critic's slope."""
         networks = cast("Networks", model)
-        networks.turn.count += 1
         pair = self._pair(networks, batch, generator)
         gap = _gap(networks.critic, pair)
         events = len(batch["multiplicity"])
@@ -189,7 +187,7 @@ class MuonGan:
         if options.penalty == "pair_slope":
             slopes = penalty.pair_slopes(gap, pair.real, pair.fake, pair.event, pair.kept)
             return penalty.excess(slopes, options.penalty_sides).sum()
-        if (networks.turn.count - 1) % options.gp_every:
+        if not _one_in(options.gp_every, generator):
             return gap.new_zeros(())
         event = batch["penalised"]
         size = self._sample_size(len(pair.kept))
@@ -204,6 +202,17 @@ class MuonGan:
         """Count the events of a gradient penalty, out of ``events``; the same on the host and in the loss."""
         wanted = math.ceil(self.options.gp_sample_fraction * events)
         return min(wanted, self.options.gp_max_pairs or events)
+
+
+def _one_in(every: int, generator: torch.Generator) -> bool:
+    """Say yes at random, once in ``every`` times on average.
+
+    Drawn on the host: asking a device would wait for it. Torch's own generator stands in for one that is not
+    on the host; the trainer seeds both, so a resumed run draws the same. Nothing counts steps, so nothing
+    needs to be saved, and micro-batches each have their fair chance.
+    """
+    host = generator if generator.device.type == "cpu" else None
+    return every == 1 or float(torch.rand((), generator=host)) * every < 1.0
 
 
 def _gap(critic: Critic, pair: Pair) -> Tensor:

@@ -10,6 +10,7 @@ from crpipe.workloads.muon_gan import features
 @pytest.mark.parametrize("kind", ["radial", "cartesian"])
 def test_decode_undoes_encode(bundles, kind):
     muons = bundles([500]).items
+    muons[:, 0] = np.maximum(muons[:, 0], 0.11)
     encoded = features.encode(muons, kind)
     decoded = features.decode(torch.from_numpy(encoded), kind, torch.Generator()).numpy()
     assert encoded.shape == (500, features.width(kind))
@@ -37,6 +38,7 @@ def test_whatever_a_network_puts_out_is_a_legal_muon(kind, value):
         assert np.isfinite(column).all()
         assert (column >= field.low).all()
         assert (column <= field.high).all()
+    assert (made[:, 0] > 0.99 * features.MUON_MASS_GEV).all()
 
 
 def test_conditions_are_those_of_the_earlier_system_but_for_scale(bundles):

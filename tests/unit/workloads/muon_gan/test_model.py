@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from crpipe.workloads.muon_gan.model import Critic, Generator, Turn, largest_of, mean_of
+from crpipe.workloads.muon_gan.model import Critic, Generator, largest_of, mean_of
 
 EVENT = torch.tensor([0, 0, 0, 1, 2, 2])
 KEPT = torch.tensor([3.0, 1.0, 2.0])
@@ -40,13 +40,6 @@ def test_a_muon_depends_on_its_own_event_and_noise_alone():
         chosen = number == EVENT
         alone = network(context[[number]], EVENT[chosen] * 0, event_noise[[number]], noise[chosen])
         torch.testing.assert_close(whole[chosen], alone)
-
-
-def test_the_turn_survives_a_checkpoint():
-    turn, other = Turn(), Turn()
-    turn.count = 41
-    other.load_state_dict(turn.state_dict())
-    assert other.count == 41
 
 
 @pytest.mark.parametrize("network", [Critic(5, 2, 8), Generator(5, 2, 8)])
