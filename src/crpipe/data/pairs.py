@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from crpipe.fields import Layout
 
 GROUPS_KEY = b"crpipe:groups"  # JSON in the events file: item row groups of each events row group
+# What pyarrow raises for bytes that do not fit; a damaged name is a ValueError: it is not UTF-8.
+DAMAGE = (OSError, ValueError, pa.ArrowException)
 MEND = "delete the shard's directory and run the same command again"
 
 
@@ -51,7 +53,7 @@ class Table:
                 table = file.read_row_group(group, columns=columns, use_threads=False)
             # Not to_numpy: it would import pandas, half a second of every process.
             return {name: np.from_dlpack(table[name].combine_chunks()) for name in columns}
-        except (OSError, pa.ArrowException) as error:
+        except DAMAGE as error:
             raise ShardError(f"{self.path}: row group {group} cannot be read ({error}); {MEND}") from error
 
 
@@ -192,13 +194,13 @@ def _table(path: Path, size: int, columns: Mapping[str, str]) -> Table:
         if found != size:
             raise ShardError(f"{path}: {found} bytes, the manifest says {size}; {MEND}")
         footer = pq.read_metadata(path)
+        types = {field.name: field.type for field in footer.schema.to_arrow_schema()}
     except FileNotFoundError as error:
         raise ShardError(f"{path}: missing, though the manifest names it; {MEND}") from error
-    except (OSError, pa.ArrowException) as error:
+    except DAMAGE as error:
         raise ShardError(f"{path}: the footer cannot be read ({error}); {MEND}") from error
-    found_columns = {field.name: field.type for field in footer.schema.to_arrow_schema()}
     for name, dtype in columns.items():
-        if found_columns.get(name) != pa.from_numpy_dtype(dtype):
+        if types.get(name) != pa.from_numpy_dtype(dtype):
             raise ShardError(f"{path}: no column {name} of {dtype}; {MEND}")
     return Table(path, footer)
 
@@ -207,7 +209,10 @@ def _item_groups(events: Table, items: Table) -> NDArray[np.int64]:
     """Row groups of ``items`` for each row group of ``events``: one each, or as listed."""
     groups = events.footer.num_row_groups
     listed = (events.footer.metadata or {}).get(GROUPS_KEY)
-    counts = json.loads(listed) if listed else [1] * groups
+    try:
+        counts = json.loads(listed) if listed else [1] * groups
+    except ValueError as error:
+        raise ShardError(f"{events.path}: crpipe:groups is not JSON ({error}); {MEND}") from error
     if len(counts) != groups or sum(counts) != items.footer.num_row_groups:
         raise ShardError(
             f"{events.path}: {groups} row groups do not match the {items.footer.num_row_groups} of "
