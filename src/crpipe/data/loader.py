@@ -51,8 +51,8 @@ class Loader:
     when there are fewer events than batches. With ``max_items``, for outliers, a batch ends earlier: all its
     events but the last hold at most ``max_items`` items together, and a larger event ends its batch.
 
-    Each epoch visits every event once on exactly one rank, in an order that follows from ``seed``, the epoch
-    and the shards alone; ranks only choose how many batches the order is cut into.
+    Each epoch visits every event once on exactly one rank, in an order that follows from ``seed``, the epoch,
+    the shards and the number of batches alone.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Loader:
         """Yield batches, each with the cursor behind it, from ``start`` to the end of the last epoch.
 
         A resumed stream equals the rest of an uninterrupted one, bit for bit, and decodes no more than the
-        window that holds its first batch. One thread works ``prefetch`` batches ahead; it has ended when the
+        window (for ``max_items``, two at times) that holds its first batch. Read one stream at a time. One thread works ``prefetch`` batches ahead; it has ended when the
         generator is closed, so close it: ``with contextlib.closing(loader.batches(cursor)) as stream``.
         Raises ShardError for a damaged shard, and for a cursor that lies outside of the epochs.
         """
