@@ -28,6 +28,7 @@ class ToyConfig(BaseModel):
     poison_row: int = -1  # a source row whose batch turns the loss into NaN
     rate: float = 1e-3
     weaken_above: float = 1e9
+    quiet: bool = False  # noise follows from the events instead of the generator; no dropout
 
 
 class Toy:
@@ -49,6 +50,9 @@ class Toy:
         np.add.at(sums, owner, part.items)
         return {
             "mean": torch.tensor(sums / np.maximum(part.multiplicity, 1)[:, None], dtype=torch.float32),
+            "noise": torch.tensor(
+                np.sin(np.outer(part.columns["source_row"] + 1, np.arange(1, 5))), dtype=torch.float32
+            ),
             "poison": torch.tensor(part.columns["source_row"] == self.options.poison_row),
         }
 
@@ -59,11 +63,17 @@ class Toy:
             )
 
         return nn.ModuleDict(
-            {"critic": block(3, 1), "generator": nn.Sequential(block(4, 3), nn.Dropout(0.1))}
+            {
+                "critic": block(3, 1),
+                "generator": nn.Sequential(block(4, 3), nn.Dropout(0.0 if self.options.quiet else 0.1)),
+            }
         )
 
     def fake(self, model, batch, generator):
-        return model["generator"](torch.randn(len(batch["mean"]), 4, generator=generator))
+        noise = batch["noise"]
+        if not self.options.quiet:
+            noise = torch.randn(noise.shape, generator=generator)
+        return model["generator"](noise)
 
     def critic_loss(self, model, batch, generator):
         real, fake = batch["mean"], self.fake(model, batch, generator).detach()

@@ -205,3 +205,13 @@ def test_a_critic_too_strong_is_weakened_down_to_a_floor_and_never_strengthened(
     assert checkpoint["shares"] == {"critic": 0.2, "generator": 1.0}
     _, after, _ = train(toy_config(tmp_path, model={"weaken_above": -1e9}, train={"epochs": 2}), SECOND)
     assert after["shares"] == checkpoint["shares"]
+
+
+def test_micro_batches_add_up_to_the_whole_step_with_a_gradient_penalty(tmp_path):
+    model = {"quiet": True, "optimizer": "sgd", "rate": 0.05}
+    _, whole, _ = train(toy_config(tmp_path / "whole", model=model))
+    # A budget below the largest event: that event stands alone, the others share micro-batches.
+    _, cut, _ = train(toy_config(tmp_path / "cut", model=model, load={"batch_events": 16, "budget_muons": 5}))
+    for name, value in whole["model"].items():
+        torch.testing.assert_close(cut["model"][name], value, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(whole["model"]["critic.0.weight"], cut["model"]["critic.0.weight"])
