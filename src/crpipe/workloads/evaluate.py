@@ -60,7 +60,8 @@ def held_out(config: Config, name: str) -> Events:
         raise DataError(
             f"{config.paths().shards(chain[0])}: no validation events; raise split.validation_fraction"
         )
-    return concatenate(parts).part(0, config.evaluate.events)
+    found = concatenate(parts)
+    return found.part(0, min(len(found), config.evaluate.events))
 
 
 def _first_events(config: Config, name: str, limit: int) -> list[Events]:
