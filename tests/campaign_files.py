@@ -195,8 +195,8 @@ def _rejected(count: int) -> list[dict[str, object]]:
 
 
 def histogram(events: int) -> dict[str, list[float]]:
-    edges = [0.0, *(round(10 ** (index / 8), 6) for index in range(45))]
-    weights = np.array([6.0, *(10 ** (-0.08 * index) for index in range(44))])
+    edges = [0, *sorted({round(10 ** (index / 10)) for index in range(81)})]
+    weights = np.array([6.0, *(10 ** (-0.08 * index) for index in range(len(edges) - 2))])
     counts = np.floor(events * weights / weights.sum()).astype(int)
     return {"edges": edges, "events": [int(count) for count in counts]}
 

@@ -65,7 +65,8 @@ def draw_multiplicity(config: Config, path: Path) -> Path | None:
         return None
     with mpl.rc_context(_STYLE):
         figure = Figure((_WIDTH, 3.6), layout="constrained")
-        _multiplicity(figure.add_subplot(), histogram, threshold_of(config))
+        threshold = threshold_of(config)
+        _multiplicity(figure.add_subplot(), histogram.visible(threshold), threshold)
         return _save(figure, path)
 
 
@@ -163,21 +164,16 @@ def _multiplicity(axis: Axes, histogram: Histogram, threshold: int) -> None:
         (above, _OUTLIERS, "after: outliers"),
     ):
         some = chosen & (events > 0)
-        axis.bar(
-            left[some],
-            events[some],
-            (right - left)[some],
-            align="edge",
-            color=colour,
-            alpha=0.55,
-            label=label,
-        )
+        if some.any():
+            widths = (right - left)[some]
+            axis.bar(left[some], events[some], widths, align="edge", color=colour, alpha=0.55, label=label)
     axis.stairs(events[~zero], edges[np.concatenate([~zero, [True]])], color=_ALL, label="before: all events")
     axis.axvline(threshold, color=_OUTLIERS, linestyle="--", label=f"threshold {threshold:,}")
     axis.set_xscale("log")
     axis.set_yscale("log")
-    axis.set_xlim(_ZERO[0] * 0.8, None)
-    ticks = 10.0 ** np.arange(0, np.ceil(np.log10(edges[-1])) + 1)
+    axis.set_xlim(_ZERO[0] * 0.8, edges[-1])
+    axis.set_ylim(0.5, None)  # a bin of one event is a bar, too
+    ticks = 10.0 ** np.arange(0, np.floor(np.log10(edges[-1])) + 1)
     middle = float(np.sqrt(_ZERO[0] * _ZERO[1]))
     axis.set_xticks([middle, *ticks], ["0", *(f"$10^{{{n}}}$" for n in range(len(ticks)))])
     axis.set_xlabel("multiplicity (muons in one event)")

@@ -119,12 +119,14 @@ class Evidence:
         return state, "train" if "train" in self.history.attempts else verb, {}
 
     def _data_state(self) -> tuple[State, str, Row]:
-        copies = self._copies()
+        raw, shards = self.paths.raw(self.name), self.paths.shards(self.name)
+        copies = _times(raw)
         about = {"files": len(copies)} if copies else {}
-        for state, verb in ((State.SPLITTING, "split"), (State.STAGING, "stage")):
-            if self.history.running(verb):
-                since = max([self.history.open[verb]["time"], *copies])
-                return state, verb, {**about, "quiet_s": max(0.0, self.expected.now - since)}
+        for state, verb, folder in ((State.SPLITTING, "split", shards), (State.STAGING, "stage", raw)):
+            if is_held(folder / LEASE) or self.history.running(verb):
+                begun = [self.history.open[verb]["time"]] if verb in self.history.open else []
+                newest = max([*begun, *_times(folder, every=True)], default=self.expected.now)
+                return state, verb, {**about, "quiet_s": max(0.0, self.expected.now - newest)}
         for verb in ("split", "stage", "list"):
             if self._failed(verb):
                 return State.FAILED, verb, about
@@ -153,16 +155,6 @@ class Evidence:
             about["outliers"] = self.ledger["events"]["outliers"]
         return about
 
-    def _copies(self) -> list[float]:
-        """Give the modification time of every whole raw copy."""
-        times = []
-        for folder, _, names in os.walk(self.paths.raw(self.name)):
-            for name in names:
-                if not (name.startswith(".") or name.endswith(".part") or name == LEASE):
-                    with contextlib.suppress(FileNotFoundError):
-                        times.append(os.lstat(os.path.join(folder, name)).st_mtime)  # noqa: PTH118 - os.walk speaks strings
-        return times
-
     def _age(self, path: Path) -> float | None:
         try:
             return max(0.0, self.expected.now - path.stat().st_mtime)
@@ -176,6 +168,17 @@ def optional(path: Path) -> Row | None:
         return None
     row: Row = read_json(path)
     return row
+
+
+def _times(folder: Path, *, every: bool = False) -> list[float]:
+    """Give the modification time of each finished copy below ``folder``, or of ``every`` file there."""
+    times = []
+    for place, _, names in os.walk(folder):
+        for name in names:
+            if every or not (name.startswith(".") or name.endswith(".part") or name == LEASE):
+                with contextlib.suppress(FileNotFoundError):
+                    times.append(os.lstat(os.path.join(place, name)).st_mtime)  # noqa: PTH118 - os.walk speaks strings
+    return times
 
 
 def training_progress(rows: list[Row]) -> Row:

@@ -142,7 +142,7 @@ def _charts(config: Config) -> Iterator[str]:
     if histogram is not None:
         threshold = threshold_of(config)
         drawn = histogram_chart(
-            histogram, threshold, "multiplicity (muons in one event)", "events in the bin"
+            histogram.visible(threshold), threshold, "multiplicity (muons in one event)", "events in the bin"
         )
         names = ["bulk", f"outliers, above {number(threshold)}"]
         yield f'<section id="multiplicity"><h2>Multiplicity</h2>{drawn}{_key(names)}</section>'

@@ -37,6 +37,13 @@ class Histogram:
     edges: tuple[float, ...]
     events: tuple[int, ...]
 
+    def visible(self, threshold: int) -> Histogram:
+        """Leave out the empty bins at the end, those around the threshold excepted."""
+        ends = [edge for edge, events in zip(self.edges[1:], self.events, strict=True) if events]
+        wanted = max(ends[-1] if ends else 0.0, 2.0 * threshold)
+        count = next((i for i, edge in enumerate(self.edges[1:], 1) if edge >= wanted), len(self.events))
+        return Histogram(self.edges[: count + 1], self.events[:count])
+
 
 def is_loss(name: str) -> bool:
     """Tell whether a metric is a phase's loss."""
@@ -106,8 +113,8 @@ def add_histograms(rows: Iterable[Row]) -> Histogram | None:
     last = 0.0
     for row in rows:
         for edge, events in zip(row["edges"], row["events"], strict=False):
-            counts[edge] = counts.get(edge, 0) + events
-        last = max(last, row["edges"][-1])
+            counts[float(edge)] = counts.get(float(edge), 0) + events
+        last = max(last, float(row["edges"][-1]))
     if not counts:
         return None
     lower = sorted(edge for edge in counts if edge < last)

@@ -9,10 +9,10 @@ from crpipe.paths import CONSOLIDATED, OUTLIERS
 from crpipe.report.collect import collect
 from crpipe.report.evidence import optional
 from crpipe.report.states import DESTINATIONS, State, Sums
-from crpipe.report.text import Column, counted, number, shorten, table
+from crpipe.report.text import Column, counted, number, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from crpipe.config import Config
@@ -22,10 +22,18 @@ WIDTH = 80
 LABEL = 14
 _INNER = WIDTH - 4
 _NAMED = 10  # quarantined files that are shown
-_METRIC = 44  # longest name of a metric
 _GOOD, _BAD = "✓", "✗"
 _TITLES = {"train": "bulk (train)"}
-FLOOR = "floor/"
+FLOOR = "floor/"  # the same numbers for a second simulation of the same primaries
+# What is shown of metrics.json, and how it is called; "_error" beside a key is its standard error.
+METRICS = {
+    "w1_log_energy": "W1 of log10(energy / GeV)",
+    "w1_radius_m": "W1 of radius, in m",
+    "auc_event": "AUC of events (0.5 is perfect)",
+    "auc_multiplicity": "AUC of multiplicities",
+    "auc_full": "AUC of events with own multiplicities",
+    "auc_muon": "AUC of single muons",
+}
 
 
 def render_summary(config: Config) -> str:
@@ -150,11 +158,11 @@ def _quality(config: Config) -> Iterator[str]:
         yield "not evaluated yet"
         return
     values: dict[str, Any] = optional(path) or {}
-    names = [name for name in values if _is_shown(name)]
+    names = [name for name in METRICS if name in values]
     columns = [
-        Column("metric", [shorten(name, _METRIC) for name in names]),
-        Column("generated", _figures(values, names), right=True),
-        Column("simulated again", _figures(values, [FLOOR + name for name in names]), drop=1, right=True),
+        Column("metric", [METRICS[name] for name in names]),
+        Column("generated", [_figure(values, name) for name in names]),
+        Column("simulated again", [_figure(values, FLOOR + name) for name in names], drop=1),
     ]
     yield from table(columns, _INNER)
     yield from _paragraph("figures", f"{path.parent}/")
@@ -169,9 +177,8 @@ def last_evaluation(config: Config) -> Path | None:
     return None
 
 
-def _is_shown(name: str) -> bool:
-    return not name.startswith(FLOOR) and any(word in name.lower() for word in ("w1", "auc"))
-
-
-def _figures(values: dict[str, Any], names: Sequence[str]) -> list[str]:
-    return [f"{values[name]:.4g}" if name in values else "" for name in names]
+def _figure(values: dict[str, Any], name: str) -> str:
+    if name not in values:
+        return ""
+    error = values.get(f"{name}_error")
+    return f"{values[name]:.3f}" + ("" if error is None else f" ± {error:.3f}")

@@ -96,7 +96,8 @@ def _log_grid(x: _Scale, y: _Scale) -> Iterator[str]:
     for decade in decades[:: max(1, len(decades) // _TICKS)]:
         yield from _horizontal(y(decade), compact(10.0**decade))
     yield _under(x(-0.4), "0")
-    for decade in range(math.floor(x.high) + 1):
+    decades = range(math.floor(x.high) + 1)
+    for decade in decades[:: 1 + len(decades) // 7]:
         yield _under(x(decade), compact(10.0**decade))
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from campaign_files import STEPS, CampaignFiles
 from crpipe.report.series import (
+    Histogram,
     Series,
     add_histograms,
     chain_rows,
@@ -56,7 +57,15 @@ def test_histograms_add_up_even_when_one_reaches_further():
     second = {"edges": [0, 1, 10, 100], "events": [1, 1, 2]}
     total = add_histograms([first, second])
     assert (total.edges, total.events) == ((0, 1, 10, 100), (6, 8, 2))
+    assert all(isinstance(edge, float) for edge in total.edges)
     assert add_histograms([]) is None
+
+
+def test_empty_bins_beyond_the_threshold_are_left_out():
+    histogram = Histogram((0.0, 1.0, 10.0, 100.0, 1000.0), (1, 2, 0, 0))
+    assert histogram.visible(5).edges == (0.0, 1.0, 10.0)
+    assert histogram.visible(40).edges == (0.0, 1.0, 10.0, 100.0)
+    assert histogram.visible(5000) == histogram
 
 
 def test_the_campaigns_histogram_holds_the_events_of_all_ranges(files):

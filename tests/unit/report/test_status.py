@@ -57,6 +57,15 @@ def test_copying_is_seen_by_its_journal_and_counts_whole_files_only(files):
     assert (item.state, item.files, item.attempt) == (State.STAGING, 3, 1)
 
 
+@pytest.mark.parametrize(("step", "state"), [("raw", State.STAGING), ("shards", State.SPLITTING)])
+def test_a_held_lease_shows_work_on_the_data_whatever_the_journal_lost(files, step, state):
+    name = files.copied(0, 3)
+    with lease(getattr(files.paths, step)(name), wait_s=0, say=str):
+        item = first(files)
+    assert (item.state, item.files) == (state, 3)
+    assert item.quiet_s < 60
+
+
 def test_a_killed_copy_is_interrupted_and_a_failed_one_says_why(files):
     name = files.copied(0, 3)
     files.journal("stage", name, "start")

@@ -45,14 +45,15 @@ def test_an_unbalanced_sum_and_lost_outliers_are_marked(files):
 def test_the_last_link_gives_checkpoint_and_evaluation(files):
     files.evaluated(files.name(1), {"w1_log_energy": 9.0})
     files.trained(OUTLIERS)
-    values = {"w1_log_energy": 0.0312, "auc_event": 0.53, "events": 100.0, "floor/w1_log_energy": 0.022}
+    values = {"w1_log_energy": 0.0312, "w1_log_energy_error": 0.002, "auc_event": 0.53, "bins": 100.0}
+    values |= {"floor/w1_log_energy": 0.022, "w1_radius_m": 0.4, "w1_radius_m/all": 0.5}
     files.evaluated(OUTLIERS, values)
     text = render_summary(files.config)
     assert is_a_clean_box(text)
     assert "store/outliers" in "".join(line.strip("│ ") for line in text.splitlines())
-    assert "0.0312" in text
-    assert "0.022" in text
-    assert "0.53" in text
+    assert "W1 of log10(energy / GeV) 0.031 ± 0.002 0.022" in " ".join(text.split())
+    assert "0.530" in text
+    assert "0.400" in text
 
 
 def test_huge_sums_and_an_empty_campaign_keep_the_box(files, tmp_path):
