@@ -1,21 +1,26 @@
-"""Conditional WGAN-GP for muon bundles. Importing this package is cheap; ``MuonGan`` itself brings torch."""
+"""Generators of muon bundles: a conditional WGAN and a flow. Importing this package is cheap: no torch."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from crpipe.workloads.muon_gan.config import MuonGanConfig
+from crpipe.workloads.muon_gan.config import MuonFlowConfig, MuonGanConfig
 
 if TYPE_CHECKING:
+    from crpipe.workloads.muon_gan.flow import MuonFlow
     from crpipe.workloads.muon_gan.workload import MuonGan
 
-__all__ = ["MuonGan", "MuonGanConfig"]
+__all__ = ["MuonFlow", "MuonFlowConfig", "MuonGan", "MuonGanConfig"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the workload on first use: reading a configuration must not cost torch's 3 s."""
+    """Import a workload on first use: reading a configuration must not cost torch's 3 s."""
     if name == "MuonGan":
         from crpipe.workloads.muon_gan.workload import MuonGan  # noqa: PLC0415
 
         return MuonGan
+    if name == "MuonFlow":
+        from crpipe.workloads.muon_gan.flow import MuonFlow  # noqa: PLC0415
+
+        return MuonFlow
     raise AttributeError(name)

@@ -12,7 +12,7 @@ from crpipe.workloads.muon_gan import features
 from crpipe.workloads.muon_gan.multiplicity import sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from crpipe.workloads.muon_gan.multiplicity import Multiplicity
 
     # From the context [B, CONTEXT] of some events to a function from the event of each muon [M] to its
-    # (energy_gev, x_m, y_m) [M, 3]; that function is called in turn for the pieces of the bundles.
+    # (energy_gev, x_m, y_m) [M, 3]; that function is called in turn for the pieces of these bundles.
     MakeMuons = Callable[[Tensor], Callable[[Tensor], Tensor]]
 
 CONTEXT = features.CONDITIONS + 1
 
 _EVENTS_AT_ONCE = 4096
-_MUONS_AT_ONCE = 1 << 18
+_MUONS_AT_ONCE = 1 << 17
 
 
 def window_size(multiplicity: NDArray[Any], most: int) -> NDArray[np.int64]:
@@ -85,10 +85,13 @@ def generate(
     multiplicity: NDArray[np.int64] | None,
     make: MakeMuons,
     generator: torch.Generator,
+    *,
+    whole: bool = False,
 ) -> Events:
     """Give each event its multiplicity (sampled when None) and muons in physical units.
 
-    Memory is bounded but for the result: a bundle of any size is made in pieces.
+    Memory is bounded but for the result: a bundle of any size is made in pieces; with ``whole`` (for a
+    model whose muons see each other) it is not, and the largest bundle sets the bound.
     """
     if multiplicity is None:
         multiplicity = sampled(network, events, generator)
@@ -96,27 +99,28 @@ def generate(
         raise ValueError(f"multiplicity holds {len(multiplicity)} values for {len(events)} events")
     ends = offsets(multiplicity)
     items = np.empty((int(ends[-1]), 3), np.float32)
-    filled = np.flatnonzero(multiplicity)
-    for start in range(0, len(filled), _EVENTS_AT_ONCE):
-        block = filled[start : start + _EVENTS_AT_ONCE]
+    for block in _blocks(multiplicity):
         columns = {name: column[block] for name, column in events.columns.items()}
-        conditions = torch.from_numpy(features.conditions(columns))
-        context = context_of(conditions, torch.from_numpy(multiplicity[block])).to(generator.device)
-        first, last = ends[block[0]], ends[block[-1] + 1]
-        _fill(items[first:last], offsets(multiplicity[block]), make(context), generator.device)
+        counts = torch.from_numpy(multiplicity[block])
+        context = context_of(torch.from_numpy(features.conditions(columns)), counts).to(generator.device)
+        muons, event = make(context), np.repeat(np.arange(len(block)), multiplicity[block])
+        first, most = int(ends[block[0]]), len(event) if whole else _MUONS_AT_ONCE
+        for low in range(0, len(event), most):
+            piece = torch.from_numpy(event[low : low + most]).to(generator.device)
+            items[first + low : first + low + len(piece)] = muons(piece).cpu().numpy()
     return Events(events.columns, multiplicity.astype(np.uint32), items)
 
 
-def _fill(
-    items: NDArray[np.float32],
-    ends: NDArray[np.int64],
-    muons: Callable[[Tensor], Tensor],
-    device: torch.device,
-) -> None:
-    for low in range(0, len(items), _MUONS_AT_ONCE):
-        rows = np.arange(low, min(low + _MUONS_AT_ONCE, len(items)))
-        event = np.searchsorted(ends, rows, side="right") - 1
-        items[rows[0] : rows[-1] + 1] = muons(torch.from_numpy(event).to(device)).cpu().numpy()
+def _blocks(multiplicity: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Cut the events that have muons into blocks of bounded size; an event beyond the bound stands alone."""
+    filled = np.flatnonzero(multiplicity)
+    ends = np.cumsum(multiplicity[filled])
+    start, below = 0, 0
+    while start < len(filled):
+        stop = int(np.searchsorted(ends, below + _MUONS_AT_ONCE, side="right"))
+        stop = min(max(stop, start + 1), start + _EVENTS_AT_ONCE)
+        yield filled[start:stop]
+        start, below = stop, int(ends[stop - 1])
 
 
 @torch.no_grad()

@@ -66,3 +66,21 @@ class MuonGanConfig(BaseModel):
         if self.momentum and self.optimizer != "sgd":
             raise ValueError(f"momentum needs optimizer: sgd (it is {self.optimizer})")
         return self
+
+
+class MuonFlowConfig(BaseModel):
+    """What the velocity network and the multiplicity model are, and how they are trained and sampled."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    features: Literal["radial", "cartesian"] = option(
+        "radial", "muon features: log10 E and log10 radius with uniform azimuth, or log10 E, x, y"
+    )
+    hidden: int = option(64, "width of the velocity network", ge=4)
+    layers: int = option(2, "rounds in which muons see their event's summary", ge=1)
+    learning_rate: float = option(1e-3, "learning rate of the velocity network", gt=0)
+    multiplicity_learning_rate: float = option(2e-3, "learning rate of the multiplicity model", gt=0)
+    max_muons: int = option(
+        32, "muons of one event that enter a training step, a random window of larger ones; 0: all", ge=0
+    )
+    sampling_steps: int = option(20, "midpoint steps from noise to muons; two network passes each", ge=1)

@@ -12,10 +12,14 @@ from torch import nn
 from torch.nn.functional import leaky_relu, softplus
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
-_SLOPE = 0.2
-_GLOBAL = 16  # width of the event's running summary in the critic
+    Pool = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+SLOPE = 0.2
+GLOBAL = 16  # width of an event's running summary
 _GENTLE = 0.3  # initial scale of the modulation: the event steers, but does not saturate, the muons
 
 
@@ -107,7 +111,7 @@ class Generator(nn.Module):
         x = self.lift(noise)
         for depth, layer in enumerate(modulation.layers):
             scale, shift = layer.index_select(0, event).chunk(2, dim=1)
-            x = leaky_relu(x * (1 + scale) + shift, _SLOPE)
+            x = leaky_relu(x * (1 + scale) + shift, SLOPE)
             if depth < len(self.mix):
                 x = x + self.mix[depth](x)
         centre, spread = modulation.skip.index_select(0, event).chunk(2, dim=1)
@@ -127,45 +131,49 @@ class Critic(nn.Module):
         self.point = nn.Linear(features, hidden)
         self.point_context = nn.Linear(context, hidden, bias=False)
         self.point_mix = nn.Linear(hidden, hidden)
-        self.summary = nn.Linear(2 * hidden + context, _GLOBAL)
-        self.exchange = GlobalLocal(context, hidden)
+        self.summary = nn.Linear(2 * hidden + context, GLOBAL)
+        self.exchange = GlobalLocal(context, hidden, pooled, 2 * hidden)
         self.decide = nn.Sequential(
-            nn.Linear(2 * hidden + _GLOBAL + context, 2 * hidden),
-            nn.LeakyReLU(_SLOPE),
+            nn.Linear(2 * hidden + GLOBAL + context, 2 * hidden),
+            nn.LeakyReLU(SLOPE),
             nn.Linear(2 * hidden, hidden),
-            nn.LeakyReLU(_SLOPE),
+            nn.LeakyReLU(SLOPE),
             nn.Linear(hidden, 1),
         )
 
     def forward(self, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
         """Score each event: [B]."""
-        x = leaky_relu(self.point(muons) + self.point_context(context).index_select(0, event), _SLOPE)
-        x = leaky_relu(x + self.point_mix(x), _SLOPE)
-        summary = leaky_relu(self.summary(torch.cat([pooled(x, event, kept), context], dim=1)), _SLOPE)
+        x = leaky_relu(self.point(muons) + self.point_context(context).index_select(0, event), SLOPE)
+        x = leaky_relu(x + self.point_mix(x), SLOPE)
+        summary = leaky_relu(self.summary(torch.cat([pooled(x, event, kept), context], dim=1)), SLOPE)
         summary, x = self.exchange(summary, x, context, event, kept)
         score: Tensor = self.decide(torch.cat([pooled(x, event, kept), summary, context], dim=1))
         return score[:, 0]
 
 
 class GlobalLocal(nn.Module):
-    """One round of exchange between an event's summary and its muons (EPiC layer: Buhmann et al. 2023)."""
+    """One round of exchange between an event's summary and its muons (EPiC layer: Buhmann et al. 2023).
 
-    def __init__(self, context: int, hidden: int) -> None:
+    pool: what a summary collects from the muons, [B, pooled].
+    """
+
+    def __init__(self, context: int, hidden: int, pool: Pool, pooled: int) -> None:
         super().__init__()
-        self.collect = nn.Linear(2 * hidden + _GLOBAL + context, hidden)
-        self.condense = nn.Linear(hidden, _GLOBAL)
+        self.pool = pool
+        self.collect = nn.Linear(pooled + GLOBAL + context, hidden)
+        self.condense = nn.Linear(hidden, GLOBAL)
         self.local = nn.Linear(hidden, hidden)
-        self.spread = nn.Linear(_GLOBAL, hidden, bias=False)
+        self.spread = nn.Linear(GLOBAL, hidden, bias=False)
         self.local_mix = nn.Linear(hidden, hidden)
 
     def forward(
         self, summary: Tensor, x: Tensor, context: Tensor, event: Tensor, kept: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Update the summaries [B, G] and the muons [M, H]."""
-        collected = self.collect(torch.cat([pooled(x, event, kept), summary, context], dim=1))
-        summary = leaky_relu(summary + self.condense(leaky_relu(collected, _SLOPE)), _SLOPE)
-        told = leaky_relu(self.local(x) + self.spread(summary).index_select(0, event), _SLOPE)
-        return summary, leaky_relu(x + self.local_mix(told), _SLOPE)
+        collected = self.collect(torch.cat([self.pool(x, event, kept), summary, context], dim=1))
+        summary = leaky_relu(summary + self.condense(leaky_relu(collected, SLOPE)), SLOPE)
+        told = leaky_relu(self.local(x) + self.spread(summary).index_select(0, event), SLOPE)
+        return summary, leaky_relu(x + self.local_mix(told), SLOPE)
 
 
 def pooled(x: Tensor, event: Tensor, kept: Tensor) -> Tensor:
