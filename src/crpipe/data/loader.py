@@ -94,8 +94,9 @@ class Loader:
         """Yield batches, each with the cursor behind it, from ``start`` to the end of the last epoch.
 
         A resumed stream equals the rest of an uninterrupted one, bit for bit, and decodes no more than the
-        window (for ``max_items``, two at times) that holds its first batch. Read one stream at a time. One thread works ``prefetch`` batches ahead; it has ended when the
-        generator is closed, so close it: ``with contextlib.closing(loader.batches(cursor)) as stream``.
+        window (with ``max_items``, two at times) that holds its first batch. One thread works ``prefetch``
+        batches ahead; it has ended when the generator is closed, so close it, and read one stream at a time:
+        ``with contextlib.closing(loader.batches(cursor)) as stream``.
         Raises ShardError for a damaged shard, and for a cursor that lies outside of the epochs.
         """
         if start.batch > self.batches_per_epoch or start.epoch > self._epochs or min(start) < 0:
