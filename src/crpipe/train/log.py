@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
+import time
 from typing import TYPE_CHECKING, Any
 
 from tensorboard.compat.proto.event_pb2 import Event
@@ -74,6 +75,16 @@ class EventFile:
         """Write the distribution of an array at one step."""
         content = summary.histogram(tag, values, bins=64)  # type: ignore[no-untyped-call]
         self._add(step, time_s, content)
+        self._flush()
+
+    def hyper_parameters(self, step: int, keys: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+        """Write the configuration beside the final metrics: TensorBoard's table of runs."""
+        plain = {
+            name: value if isinstance(value, int | float | str) else str(value)
+            for name, value in keys.items()
+        }
+        for content in summary.hparams(plain, dict(metrics)):  # type: ignore[no-untyped-call]
+            self._add(step, time.time(), content)
         self._flush()
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ import torch
 from crpipe.errors import DivergenceError, Interrupted
 from crpipe.fields import SOURCE_FILE, SOURCE_ROW
 from crpipe.train.compiling import compile_modules
+from crpipe.train.gpu import GpuSampler
 from crpipe.train.meter import Clock, Meter, Smooth
 from crpipe.train.schedule import Schedule
 from crpipe.train.step import Stepper
@@ -82,6 +83,7 @@ class Fit:
         self.pending: list[_Pending] = []
         self.smooth = Smooth(state.phases, MOVING_AVERAGE_STEPS // config.train.log_steps)
         self.clock = Clock()
+        self.gpu = GpuSampler(world.device)
 
     def restore(self, extra: dict[str, Any]) -> None:
         """Take up the metrics of a log interval that a snapshot cut in two."""
@@ -97,7 +99,7 @@ class Fit:
         counters = self.state.counters
         saved_at = time.monotonic()
         last: dict[str, float] = {}
-        with closing(self.loader.batches(counters.cursor)) as stream:
+        with closing(self.loader.batches(counters.cursor)) as stream, self.gpu:
             for group in self._groups(stream):
                 if self.config.train.compile and not self.compiled:
                     self._compile(group)
@@ -191,7 +193,7 @@ class Fit:
         values |= self.smooth.add(values)
         for name in self.state.weaken(values):
             self.progress.say(f"{name}: too strong, its learning rate falls to {self.state.shares[name]:.3g}")
-        speed = clock.read(self.world)
+        speed = clock.read(self.world) | self.gpu.read()
         if self.outputs is not None:
             now = time.time()
             row = {"step": counters.step, "range": self.link.name, "range_step": counters.range_step}

@@ -169,6 +169,8 @@ class _Job:
             if extra is not None:
                 fit.restore(extra)
             metrics = self._fit(fit)
+            if outputs is not None:
+                outputs[1].hyper_parameters(state.counters.step, self.keys, metrics)
         return self._finish({**state.state(self.keys), "metrics": metrics, "range": self.place.name})
 
     def _fit(self, fit: Fit) -> dict[str, float]:

@@ -54,3 +54,16 @@ def test_metrics_are_cut_back_to_the_resumed_step(tmp_path):
     MetricsFile(path, 20).add({"step": 30})
     assert [row["step"] for row in read_metrics(path)] == [10, 20, 30]
     assert all(json.loads(line) for line in path.read_text().splitlines())
+
+
+def test_hyper_parameters_stand_beside_the_final_metrics(tmp_path):
+    file = EventFile(tmp_path, "000000.r", 0)
+    file.hyper_parameters(7, {"train.epochs": 2, "split.reference_ranges": []}, {"critic/loss": 0.5})
+    file.close()
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert (
+        "_hparams_/session_start_info"
+        in events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content.decode("latin-1")
+        or events.summary_metadata["_hparams_/session_start_info"].plugin_data.plugin_name == "hparams"
+    )
