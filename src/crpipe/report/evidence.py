@@ -72,14 +72,20 @@ class Evidence:
         state, verb, progress = self._state()
         if self._stale() and state not in AT_WORK:
             state = State.STALE
-        failed = self.history.failed.get(verb)
         return RangeStatus(
             name=self.name,
             state=state,
             attempt=self.history.attempts.get(verb, 0),
-            error=failed["error"] if failed else "",
+            error=self._error(verb),
             **{**self._split_columns(), **progress},
         )
+
+    def _error(self, verb: str) -> str:
+        """Tell how the last attempt of ``verb`` failed, or the evaluation, which has no state of its own."""
+        failed = self.history.failed
+        if verb in failed:
+            return str(failed[verb]["error"])
+        return f"evaluate: {failed['evaluate']['error']}" if "evaluate" in failed else ""
 
     def _stale(self) -> bool:
         data, fingerprint = self.expected.data, self.expected.fingerprint

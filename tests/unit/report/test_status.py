@@ -114,6 +114,15 @@ def test_products_of_another_configuration_are_stale_and_the_key_is_named(files)
     assert "train.epochs: made with 1, now 3" in text
 
 
+def test_a_failed_evaluation_is_seen_beside_the_trained_range(files):
+    name = files.split(0)
+    files.trained(name)
+    files.journal("evaluate", name, "start")
+    files.journal("evaluate", name, "failed", error="no validation events", kind="DataError")
+    item = first(files)
+    assert (item.state, item.error) == (State.TRAINED, "evaluate: no validation events")
+
+
 def test_skipped_ranges_are_shown_but_not_part_of_the_chain(tmp_path):
     files = CampaignFiles(tmp_path, ranges=3, overrides=("ranges.skip=[0001000-0001999]",))
     status = collect(files.config)
