@@ -17,8 +17,8 @@ DEMO := --configfile config/demo.yaml
 
 demo: $(READY)
 	$(BIN)/snakemake $(DEMO)
-	$(BIN)/snakemake $(DEMO) --report report.html --quiet all
-	$(BIN)/crpipe --config config/config.yaml --config config/demo.yaml summary
+	$(BIN)/snakemake $(DEMO) --report runs/demo/report.html --quiet all
+	@$(BIN)/crpipe --config config/config.yaml --config config/demo.yaml summary
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/properties
