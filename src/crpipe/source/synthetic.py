@@ -6,7 +6,7 @@ depth, or a fresh realisation of given primaries.
 
 from __future__ import annotations
 
-import re
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,12 +41,13 @@ SCHEMA = pa.schema(
         (RAW_MUONS, pa.list_(pa.list_(pa.float32()))),
     ]
 )
-_NAME = re.compile(rf"bundles-(\d{{{DIGITS}}})\.parquet")
 
 # Bounds on memory: a block holds many small showers or one large one, whose rows leave it depth by depth.
 BLOCK_ROWS = 1 << 18
 BLOCK_MUONS = 1 << 22  # muons at the surface times depths: a block's result, were no muon to stop
 GROUP_ROWS, GROUP_MUONS = 1 << 17, 1 << 20  # a row group is written once it holds either
+# Staging writes from many threads: side by side, files gain a fifth in time and take many times the memory.
+_ONE_FILE = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +85,14 @@ def write_file(synthetic: Synthetic, seed: int, name: Range, file: str, path: Pa
 
     Raise SourceError when ``file`` is not one of the range's files.
     """
-    if file not in file_names(synthetic, name):
+    files = file_names(synthetic, name)
+    if file not in files:
         raise SourceError(f"{file}: not a file of the synthetic range {name}; list the range again")
-    match = _NAME.fullmatch(file)
-    assert match is not None
-    number = int(match[1])
+    number = name.first + files.index(file)
     major = (seed % 2**32) << 32 | number
     rng = np.random.default_rng([seed, number])
-    with pq.ParquetWriter(
-        path, SCHEMA, compression="zstd", use_dictionary=False, write_statistics=False
-    ) as writer:
+    options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
+    with _ONE_FILE, pq.ParquetWriter(path, SCHEMA, **options) as writer:
         for rows in _row_groups(_simulate(rng, synthetic)):
             writer.write_table(_to_table(major, rows), row_group_size=len(rows.minor))
 

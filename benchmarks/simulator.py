@@ -1,0 +1,67 @@
+"""How fast the simulator writes files, on one core: rows and muons per CPU second, median of several runs.
+
+OMP_NUM_THREADS=1 python benchmarks/simulator.py [RUNS]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from crpipe.config import Synthetic
+from crpipe.ranges import Range
+from crpipe.source.synthetic import file_names, write_file
+
+STEEP = {"spectral_index": 2.6, "energy_min_gev": 600, "energy_max_gev": 1e11}
+SETTINGS = {
+    "steep": Synthetic(**STEEP, showers_per_file=5000),
+    "steep, 10 depths": Synthetic(**STEEP, showers_per_file=50_000, depths=10),
+    "steep, 1 depth": Synthetic(**STEEP, showers_per_file=200_000, depths=1),
+    "H4a": Synthetic(spectrum="gaisser_h4a", energy_min_gev=600, energy_max_gev=1e11, showers_per_file=5000),
+    "H4a above 100 TeV": Synthetic(
+        spectrum="gaisser_h4a", energy_min_gev=1e5, energy_max_gev=1e11, showers_per_file=2000
+    ),
+    "flat": Synthetic(spectral_index=1.0, energy_min_gev=1e3, energy_max_gev=1e8, showers_per_file=1000),
+    "default": Synthetic(showers_per_file=320),
+}
+
+
+def measure(synthetic: Synthetic, path: Path, runs: int) -> tuple[int, int, list[float]]:
+    """Time ``runs`` writes of one file; return its rows, its muons, and the CPU seconds of each run."""
+    name = Range(0, 999)
+    file = file_names(synthetic, name)[0]
+    write_file(synthetic, 1, name, file, path)
+    seconds = []
+    for _ in range(runs):
+        start = time.process_time()
+        write_file(synthetic, 1, name, file, path)
+        seconds.append(time.process_time() - start)
+    table = pq.ParquetFile(path)
+    lengths = (
+        batch["muons"].value_lengths().to_numpy().sum()
+        for batch in table.iter_batches(4096, columns=["muons"])
+    )
+    return table.metadata.num_rows, int(sum(lengths)), seconds
+
+
+def main() -> None:
+    """Print one line per setting."""
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    with tempfile.TemporaryDirectory() as folder:
+        for label, synthetic in SETTINGS.items():
+            rows, muons, seconds = measure(synthetic, Path(folder) / "bundles.parquet", runs)
+            median = statistics.median(seconds)
+            print(
+                f"{label:18} {rows:7} rows {muons:9} muons  median of {runs}: {median:.3f} s "
+                f"(best {min(seconds):.3f})  {rows / median:9.0f} rows/s {muons / median:9.0f} muons/s",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Draw docs/figures/simulator.svg: what the synthetic source makes, beside what is published.
+
+python benchmarks/simulator_figure.py [FILE]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import stats
+
+from crpipe.config import Synthetic
+from crpipe.report.style import new_figure, save, style
+from crpipe.source.primaries import MASS_NUMBERS, flux, power_law
+from crpipe.source.shower import CLUSTERS_PER_NUCLEON
+from crpipe.source.synthetic import resimulate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    Drawn = tuple[NDArray[np.uint32], NDArray[np.float32]]
+
+FILE = Path(__file__).parents[1] / "docs" / "figures" / "simulator.svg"
+NUCLEI = ("proton", "helium", "nitrogen", "aluminium", "iron")
+SHADES = ("#1a365d", "#2b6cb0", "#4fa3a5", "#dd8a3c", "#9b2c2c")
+
+
+def draw(count: int, **given: Any) -> Drawn:
+    """Simulate ``count`` events: vertical protons of 10 PeV at 1.5 km, unless told otherwise."""
+    values = {"energy_gev": 1e7, "zenith_rad": 0.0, "mass_number": 1.0, "depth_m": 1500.0} | given
+    columns = {name: np.broadcast_to(value, count) for name, value in values.items()}
+    return resimulate(Synthetic(), 1, columns)
+
+
+def multiplicity_against_energy(axes: Axes) -> None:
+    """Show the mean by mass, and for the lightest and heaviest the middle 68 % of the events."""
+    energies = np.geomspace(1e4, 1e9, 21)
+    for mass, name, shade in zip(MASS_NUMBERS, NUCLEI, SHADES, strict=True):
+        drawn = [draw(300, energy_gev=energy, mass_number=mass)[0] for energy in energies]
+        axes.plot(energies, np.maximum([each.mean() for each in drawn], 1e-3), color=shade, label=name)
+        if mass in (1, 56):
+            low, high = np.transpose([np.quantile(each, (0.16, 0.84)) for each in drawn])
+            axes.fill_between(
+                energies, np.maximum(low, 1e-3), np.maximum(high, 1e-3), color=shade, alpha=0.15
+            )
+    axes.set(xscale="log", yscale="log", xlabel="primary energy [GeV]", ylabel="mean multiplicity")
+    axes.set(ylim=(0.05, 3e4), title="Vertical, at 1.5 km; bands: 68 % of events")
+    axes.legend()
+
+
+def fluctuation(axes: Axes) -> None:
+    """Compare the events' spread with the negative binomial that it is drawn from."""
+    for mass, shade in ((1, SHADES[0]), (56, SHADES[4])):
+        found = draw(30_000, energy_gev=1e6, mass_number=mass)[0]
+        values = np.arange(found.max() + 1)
+        mean, clusters = found.mean(), CLUSTERS_PER_NUCLEON * mass
+        axes.step(values, np.bincount(found) / len(found), where="mid", color=shade, alpha=0.6)
+        expected = stats.nbinom.pmf(values, clusters, clusters / (clusters + mean))
+        axes.plot(values, expected, color=shade, ls="--", label=f"A = {mass}: k = {clusters:.0f}")
+    axes.set(yscale="log", ylim=(1e-4, 1), xlim=(0, 45), xlabel="multiplicity", ylabel="share of events")
+    axes.set_title("1 PeV at 1.5 km; dashed: negative binomial")
+    axes.legend()
+
+
+def empty_events(axes: Axes) -> None:
+    """Show the share of events without a muon, by depth, energy and mass."""
+    depths = np.linspace(1000, 2800, 13)
+    for energy, shade in ((3e4, SHADES[0]), (3e5, SHADES[3])):
+        for mass, line in ((1.0, "-"), (56.0, "--")):
+            share = [
+                np.mean(draw(3000, energy_gev=energy, mass_number=mass, depth_m=d)[0] == 0) for d in depths
+            ]
+            label = f"{energy / 1e3:.0f} TeV, {'proton' if mass == 1 else 'iron'}"
+            axes.plot(depths, share, line, color=shade, label=label)
+    axes.set(xlabel="depth [m]", ylabel="share without muons", ylim=(0, 1.35), title="Empty events, vertical")
+    axes.legend(loc="upper center", ncols=2)
+
+
+def radius_against_energy(axes: Axes) -> None:
+    """Show the median distance to the axis by muon energy, for three inclinations."""
+    edges = np.geomspace(3, 3e4, 17)
+    centres = np.sqrt(edges[1:] * edges[:-1])
+    for degrees, shade in ((0, SHADES[0]), (45, SHADES[2]), (65, SHADES[4])):
+        muons = draw(3000, zenith_rad=np.deg2rad(degrees))[1]
+        radius = np.hypot(muons[:, 1], muons[:, 2])
+        bins = np.digitize(muons[:, 0], edges) - 1
+        chosen = [radius[bins == b] for b in range(len(centres))]
+        median = [np.median(each) if len(each) > 30 else np.nan for each in chosen]
+        axes.plot(centres, median, ".-", color=shade, label=f"zenith {degrees} deg")
+    axes.set(xscale="log", yscale="log", xlabel="muon energy at depth [GeV]", ylabel="median radius [m]")
+    axes.set_title("10 PeV protons at 1.5 km")
+    axes.legend()
+
+
+def energy_spectra(axes: Axes) -> None:
+    """Show the muons' energies at four depths; losses flatten the spectrum below about 500 GeV."""
+    edges = np.geomspace(1, 3e4, 41)
+    centres = np.sqrt(edges[1:] * edges[:-1])
+    for depth, shade in zip((1000, 1500, 2000, 2800), SHADES[:2] + SHADES[3:], strict=True):
+        muons = draw(3000, depth_m=float(depth))[1]
+        density = np.histogram(muons[:, 0], edges)[0] / np.diff(edges) / 3000
+        axes.plot(centres, np.where(density > 0, density, np.nan), color=shade, label=f"{depth} m")
+    axes.set(xscale="log", yscale="log", xlabel="muon energy at depth [GeV]")
+    axes.set(ylabel="muons per event and GeV", title="10 PeV protons, vertical")
+    axes.legend()
+
+
+def published_bundles(axes: Axes) -> None:
+    """Compare bundles of two muons below the H4a flux with the parameterisation of Becherini et al."""
+    rng, count, index = np.random.default_rng(2), 300_000, 1.7
+    nucleus = rng.integers(0, 5, count)
+    energy = power_law(rng.random(count), 1e3, 1e8, index)
+    weight = flux("gaisser_h4a", energy)[nucleus, np.arange(count)] * energy**index
+    depths = np.linspace(1300, 2700, 6)
+    for degrees, shade in ((0, SHADES[0]), (45, SHADES[3])):
+        zenith = np.deg2rad(degrees)
+        means = []
+        for depth in depths:
+            given = {"energy_gev": energy, "mass_number": MASS_NUMBERS[nucleus]}
+            found, muons = draw(count, zenith_rad=zenith, depth_m=depth, **given)
+            pair = (found == 2)[np.repeat(np.arange(count), found)]
+            each = np.repeat(weight, found)[pair]
+            means.append(np.average(np.hypot(muons[pair, 1], muons[pair, 2]), weights=each))
+        water = 0.2 * 0.832 + (depths / 1e3 - 0.2) * 0.917
+        published = (28.26 - 2 * 1.786) * water**-1.06 / (np.exp((zenith - 1.3) * 10.4) + 1)
+        axes.plot(depths, means, "o", color=shade, label=f"zenith {degrees} deg")
+        axes.plot(depths, published, "--", color=shade)
+    axes.set(xlabel="depth [m]", ylabel="mean radius [m]", ylim=(0, 25))
+    axes.set_title("Pairs of muons; dashed: Becherini et al. 2006")
+    axes.legend()
+
+
+PANELS = (
+    multiplicity_against_energy,
+    fluctuation,
+    empty_events,
+    radius_against_energy,
+    energy_spectra,
+    published_bundles,
+)
+
+
+def main() -> None:
+    """Draw every panel and write the figure."""
+    with style():
+        figure = new_figure(9.5)
+        for panel, axes in zip(PANELS, figure.subplots(3, 2).ravel(), strict=True):
+            panel(axes)
+        save(figure, Path(sys.argv[1]) if len(sys.argv) > 1 else FILE)
+
+
+if __name__ == "__main__":
+    main()
