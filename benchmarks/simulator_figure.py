@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import stats
+from simulator_bundles import published_radius, simulate
 
 from crpipe.config import Synthetic
 from crpipe.report.style import new_figure, save, style
-from crpipe.source.primaries import MASS_NUMBERS, flux, power_law
+from crpipe.source.primaries import MASS_NUMBERS
 from crpipe.source.shower import CLUSTERS_PER_NUCLEON
 from crpipe.source.synthetic import resimulate
 
@@ -111,24 +112,12 @@ def energy_spectra(axes: Axes) -> None:
 
 def published_bundles(axes: Axes) -> None:
     """Compare bundles of two muons below the H4a flux with the parameterisation of Becherini et al."""
-    rng, count, index = np.random.default_rng(2), 300_000, 1.7
-    nucleus = rng.integers(0, 5, count)
-    energy = power_law(rng.random(count), 1e3, 1e8, index)
-    weight = flux("gaisser_h4a", energy)[nucleus, np.arange(count)] * energy**index
     depths = np.linspace(1300, 2700, 6)
     for degrees, shade in ((0, SHADES[0]), (45, SHADES[3])):
-        zenith = np.deg2rad(degrees)
-        means = []
-        for depth in depths:
-            given = {"energy_gev": energy, "mass_number": MASS_NUMBERS[nucleus]}
-            found, muons = draw(count, zenith_rad=zenith, depth_m=depth, **given)
-            pair = (found == 2)[np.repeat(np.arange(count), found)]
-            each = np.repeat(weight, found)[pair]
-            means.append(np.average(np.hypot(muons[pair, 1], muons[pair, 2]), weights=each))
-        water = 0.2 * 0.832 + (depths / 1e3 - 0.2) * 0.917
-        published = (28.26 - 2 * 1.786) * water**-1.06 / (np.exp((zenith - 1.3) * 10.4) + 1)
-        axes.plot(depths, means, "o", color=shade, label=f"zenith {degrees} deg")
-        axes.plot(depths, published, "--", color=shade)
+        zenith = float(np.deg2rad(degrees))
+        found = [simulate(300_000, zenith, depth).radius(2) for depth in depths]
+        axes.plot(depths, found, "o", color=shade, label=f"zenith {degrees} deg")
+        axes.plot(depths, [published_radius(zenith, d, 2) for d in depths], "--", color=shade)
     axes.set(xlabel="depth [m]", ylabel="mean radius [m]", ylim=(0, 25))
     axes.set_title("Pairs of muons; dashed: Becherini et al. 2006")
     axes.legend()
