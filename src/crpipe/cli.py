@@ -8,13 +8,13 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from crpipe import __version__, campaign
 from crpipe.config import Config, load_config
-from crpipe.errors import CrpipeError
+from crpipe.errors import AccessError, CrpipeError
 from crpipe.journal import Journal
 from crpipe.ranges import Range
 from crpipe.signals import follow_parent
@@ -319,6 +319,77 @@ def merge(
 
     for name in merge_runs(dst, src, since=since, match=match, glob=glob, mode=mode.value):
         print(name)
+
+
+shards = typer.Typer(no_args_is_help=True, help="Check shards, or hand them on in the input schema.")
+app.add_typer(shards, name="shards")
+
+
+@shards.command("verify")
+def verify_shards(
+    names: Annotated[list[str] | None, typer.Argument(metavar="RANGE …", help="default: all made")] = None,
+    deep: Annotated[bool, typer.Option(help="hash every file and decode every page too")] = False,
+) -> None:
+    """Check that the shards of ranges (or of `consolidated`) are what their manifests say."""
+    from crpipe.data.shards import verifiable, verify
+
+    for folder in verifiable(_Settings.config(), names or ()):
+        events, muons = verify(folder, deep=deep)
+        print(f"{folder}: {events} events, {muons} muons, good")
+
+
+@shards.command("export")
+def export_range(
+    name: RangeArgument,
+    out: Annotated[Path, typer.Option(help="directory for train, validation and outliers.parquet")],
+) -> None:
+    """Write the shards of one range as Parquet files in the input schema."""
+    from crpipe.data.export import export_shards
+
+    paths, key = _Settings.config().paths(), str(Range.parse(name))
+    events = export_shards([paths.shards(key), paths.outliers(key)], out, Terminal())
+    print(f"{out}: {events} events")
+
+
+outliers = typer.Typer(no_args_is_help=True, help="Look at the outliers.")
+app.add_typer(outliers, name="outliers")
+
+
+@outliers.command()
+def suggest() -> None:
+    """Show what each threshold would set aside, and the memory of a batch below it."""
+    from crpipe.data.suggest import suggest_threshold
+
+    print(suggest_threshold(_Settings.config()))
+
+
+@app.command()
+def token(
+    login: Annotated[bool, typer.Option("--login", help="get a new one from the issuer first")] = False,
+) -> None:
+    """Show the token in use: where from, issuer, scope, end, and whether it covers the campaign."""
+    from crpipe.source.access import check_access
+
+    if login:
+        from crpipe.source.login import log_in
+
+        log_in(_Settings.config(), Terminal())
+    access = check_access(_Settings.config())
+    print(access.text)
+    if access.problem:
+        raise AccessError(access.problem)
+
+
+@app.command()
+def federation(
+    action: Annotated[Literal["up", "down"], typer.Argument(help="start it, or stop it; its files stay")],
+    folder: Annotated[Path, typer.Argument(help="folder of the federation; it serves what is in data/")],
+) -> None:
+    """Run a Pelican federation on this machine, to try things on; say how to use it."""
+    from crpipe.source.federation.loopback import Federation
+
+    loopback = Federation(folder)
+    print("\n".join(loopback.up()) if action == "up" else loopback.down())
 
 
 @app.command()

@@ -74,6 +74,8 @@ class Source(Section):
     token_file: str = key(
         "", "file with the bearer token; empty: BEARER_TOKEN, BEARER_TOKEN_FILE, then WLCG's places"
     )
+    token_issuer: str = key("", "issuer that `crpipe token --login` asks; empty: the one the director names")
+    token_client: str = key("crpipe", "client id registered with the token issuer, for `crpipe token --login`")
     look_ahead: int = key(2, "ranges that may be staged ahead of training", ge=1)
     disk_budget_gib: float = key(500.0, "most space that raw copies may take at once, in GiB", gt=0)
     range_gib: float = key(
@@ -157,7 +159,7 @@ class Split(Section):
     memory_mib: int = key(
         512, "memory for the split's buffers, in MiB; each worker process takes 128 of it", ge=64
     )
-    workers: int = key(0, "processes that split one range; 0: one for each CPU of the job", ge=0)
+    workers: int = key(0, "processes that split one range; 0: one for each CPU of the job (resources.split.cpus)", ge=0)
     on_bad_event: Literal["fail", "reject"] = key(
         "fail",
         "an event with an impossible value fails its range, or is rejected and stands in the ledger",
@@ -215,7 +217,9 @@ class Train(Section):
     precision: Literal["float32", "bfloat16"] = key("float32", "arithmetic of the forward passes", "train")
     compile: bool = key(False, "compile the model's modules where that works, eager otherwise", "train")
     device: Literal["auto", "cpu", "cuda"] = key("auto", "where to train; auto: a GPU when there is one")
-    threads: int = key(0, "CPU threads; 0: what the job was given", ge=0)
+    gpus: int = key(1, "GPUs of a training job on each node, a process each; 0: train on CPUs", ge=0, le=64)
+    nodes: int = key(1, "nodes of a training job; more than one only on a cluster", ge=1)
+    threads: int = key(0, "CPU threads of a process; 0: its share of what the job was given", ge=0)
     snapshot_steps: int = key(500, "steps between snapshots", ge=1)
     snapshot_seconds: float = key(600.0, "a snapshot is also taken after this long, in seconds", gt=0)
     log_steps: int = key(20, "steps between metrics", ge=1)

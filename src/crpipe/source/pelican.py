@@ -40,6 +40,7 @@ class Namespace:
     origin: str
     guarded: bool
     base_path: str
+    issuer: str
     asked: float = field(default_factory=time.monotonic)
     _benched: dict[str, float] = field(default_factory=dict)
 
@@ -158,12 +159,14 @@ def _namespace(headers: Mapping[str, str], path: str) -> Namespace:
     origin = _root(answer.x_pel_ns_hdr.collections_url or answer.object_servers[-1])
     servers = [_root(url) for url in answer.object_servers]
     prefix = answer.x_pel_ns_hdr.namespace.rstrip("/")
+    rules = _pairs(headers.get("X-Pelican-Token-Generation", ""))
     return Namespace(
         prefix=prefix,
         servers=list(dict.fromkeys([*servers, origin])),
         origin=origin,
         guarded=answer.x_pel_ns_hdr.require_token,
-        base_path=_base_path(headers.get("X-Pelican-Token-Generation", "")) or prefix,
+        base_path=rules.get("base-path") or prefix,
+        issuer=rules.get("issuer", ""),
     )
 
 
@@ -172,6 +175,5 @@ def _root(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _base_path(header: str) -> str:
-    pairs = dict(part.strip().partition("=")[::2] for part in header.split(","))
-    return pairs.get("base-path", "")
+def _pairs(header: str) -> dict[str, str]:
+    return dict(part.strip().partition("=")[::2] for part in header.split(","))

@@ -110,13 +110,17 @@ class _Stage:
         first = self._wanted[0].uri
         opening = open_source(self._campaign, scheme_of(first), host_and_path(first)[0], self._deadline)
         async with opening as source:
+            self._make_folders()
             await each(self._wanted, lambda entry: self._one(source, entry), self._config.concurrency)
+
+    def _make_folders(self) -> None:
+        for folder in {self._proofs.file(entry.path).parent for entry in self._wanted}:
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
 
     async def _one(self, source: Source, entry: Entry) -> None:
         final = self._proofs.file(entry.path)
         part = final.with_name(final.name + PART)
-        with writing(final):
-            final.parent.mkdir(parents=True, exist_ok=True)
         try:
             proof = await self._fetch(source, entry, part)
         except TransferError as error:

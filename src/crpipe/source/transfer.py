@@ -87,7 +87,7 @@ class Transfer:
     ) -> None:
         size = entry.size or 0
         begin = _resume_at(part, size)
-        if begin == size:
+        if begin == size and size:
             return
         headers = authorization(token)
         if begin:
@@ -171,11 +171,11 @@ def _url(server: str, path: str) -> URL:
 
 def _resume_at(part: Path, size: int) -> int:
     """Bytes that an earlier try left; a part that is longer than the file is of no use."""
-    with writing(part):
-        part.touch()
-        if part.stat().st_size > size:
-            part.write_bytes(b"")
-        return part.stat().st_size
+    have = _length(part)
+    if have > size:
+        part.unlink()
+        return 0
+    return have
 
 
 def _position(answer: aiohttp.ClientResponse, begin: int) -> int:
@@ -198,21 +198,26 @@ async def _save(answer: aiohttp.ClientResponse, part: Path, begin: int, size: in
         )
     waiting: list[bytes] = []
     held = 0
+    try:
+        async for chunk in answer.content.iter_any():
+            waiting.append(chunk)
+            held += len(chunk)
+            if begin + held > size:
+                waiting.clear()
+                raise Transient(f"{answer.url.host}: sends more bytes than the {size} of the manifest")
+            if held >= BUFFER:
+                # In a thread: a slow disk must not hold up the other connections.
+                await asyncio.to_thread(_append, part, begin, waiting)
+                begin, waiting, held = begin + held, [], 0
+    finally:
+        if waiting:
+            await asyncio.to_thread(_append, part, begin, waiting)
+
+
+def _append(part: Path, begin: int, chunks: list[bytes]) -> None:
     with writing(part), part.open("r+b" if begin else "wb") as copy:
         copy.seek(begin)
-        try:
-            async for chunk in answer.content.iter_any():
-                waiting.append(chunk)
-                held += len(chunk)
-                if held >= BUFFER:
-                    # In a thread: a slow disk must not hold up the other connections.
-                    await asyncio.to_thread(copy.writelines, waiting)
-                    waiting, held = [], 0
-                if copy.tell() + held > size:
-                    waiting.clear()
-                    raise Transient(f"{answer.url.host}: sends more bytes than the {size} of the manifest")
-        finally:
-            copy.writelines(waiting)
+        copy.writelines(chunks)
 
 
 def _cut(server: str, part: Path, begin: int, size: int, why: str) -> Transient:
@@ -221,11 +226,15 @@ def _cut(server: str, part: Path, begin: int, size: int, why: str) -> Transient:
 
 
 def _length(part: Path) -> int:
-    return part.stat().st_size
+    try:
+        return part.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _verify(entry: Entry, part: Path, named: tuple[str, str] | None) -> Proof:
     """Hold what stands on the disk against the checksum that the source names."""
+    part.touch()  # an empty file had no bytes to make it
     algorithm, expected = named or (checksums.OWN, "")
     found = checksums.of_file(part, algorithm)
     if expected and found != expected:

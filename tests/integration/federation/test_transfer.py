@@ -234,7 +234,7 @@ def test_a_token_of_the_wrong_scope_is_told_with_the_scope_needed(campaign):
     campaign.give_token("storage.read:/elsewhere")
     with pytest.raises(
         AccessError,
-        match=r"403\): the token's scope is storage.read:/elsewhere, needed is storage.read:/data/sim/testing;",
+        match=r"the token's scope is storage.read:/elsewhere, needed is storage.read:/data/sim/testing;",
     ):
         campaign.stage()
 

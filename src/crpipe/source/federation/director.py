@@ -14,8 +14,10 @@ from pathlib import Path
 
 from aiohttp import web
 
+from crpipe.source.federation.credentials import sign_token
 from crpipe.source.federation.topology import OPEN, PROTECTED, Topology
 
+TOKEN_S = 3600
 _ORIGIN = "/api/v1.0/director/origin"
 
 
@@ -24,6 +26,7 @@ class Director:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._scopes: dict[str, str] = {}  # of device codes and refresh tokens
 
     def app(self) -> web.Application:
         """Routes of the director and of the issuer."""
@@ -31,6 +34,8 @@ class Director:
         app.router.add_get("/.well-known/pelican-configuration", self.discovery)
         app.router.add_get("/issuer/.well-known/openid-configuration", self.openid)
         app.router.add_get("/issuer/jwks.json", self.keys)
+        app.router.add_post("/issuer/device", self.device)
+        app.router.add_post("/issuer/token", self.token)
         app.router.add_route("*", "/{path:.*}", self.redirect)
         return app
 
@@ -44,11 +49,41 @@ class Director:
     async def openid(self, _: web.Request) -> web.Response:
         """Say where the issuer's keys are."""
         issuer = Topology.load(self._folder).issuer
-        return web.json_response({"issuer": issuer, "jwks_uri": f"{issuer}/jwks.json"})
+        return web.json_response(
+            {
+                "issuer": issuer,
+                "jwks_uri": f"{issuer}/jwks.json",
+                "token_endpoint": f"{issuer}/token",
+                "device_authorization_endpoint": f"{issuer}/device",
+            }
+        )
 
     async def keys(self, _: web.Request) -> web.Response:
         """Hand out the issuer's public keys."""
         return web.json_response(json.loads((self._folder / "keys" / "jwks.json").read_text()))
+
+    async def device(self, request: web.Request) -> web.Response:
+        """Begin a device flow; nobody has to approve it here."""
+        issuer = Topology.load(self._folder).issuer
+        code = str(uuid.uuid4())
+        self._scopes[code] = str((await request.post()).get("scope", ""))
+        return web.json_response(
+            {"device_code": code, "user_code": "LOOP-BACK", "verification_uri": issuer, "interval": 0}
+        )
+
+    async def token(self, request: web.Request) -> web.Response:
+        """End a device flow, or renew its token; a refresh token serves once."""
+        form = await request.post()
+        scope = self._scopes.pop(str(form.get("device_code") or form.get("refresh_token")), None)
+        if scope is None:
+            return web.json_response({"error": "invalid_grant"}, status=400)
+        refresh = str(uuid.uuid4())
+        self._scopes[refresh] = scope
+        granted = " ".join(one for one in scope.split() if one.startswith("storage."))
+        key = (self._folder / "keys" / "issuer.pem").read_text()
+        issuer = Topology.load(self._folder).issuer
+        access = sign_token(key, issuer, granted, TOKEN_S)
+        return web.json_response({"access_token": access, "refresh_token": refresh, "expires_in": TOKEN_S})
 
     async def redirect(self, request: web.Request) -> web.Response:
         """Send a reader to the caches, a lister or writer to the origin."""

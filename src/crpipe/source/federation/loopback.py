@@ -21,6 +21,7 @@ from crpipe.source.federation.topology import OPEN, PROTECTED, Topology
 if TYPE_CHECKING:
     from pathlib import Path
 
+TOKEN_S = 12 * 3600  # lifetime of the token that `up` leaves behind
 START_S = 20.0  # longest time that a server may take to answer
 _FOLDERS = ("keys", "cache/scitokens", "run", "log", f"data{PROTECTED}", f"data{OPEN}")
 
@@ -51,12 +52,16 @@ class Federation:
         key = (self.folder / "keys" / "issuer.pem").read_text()
         return credentials.sign_token(key, self.topology.issuer, scope, lifetime_s)
 
-    def up(self) -> None:
-        """Make what is missing, start what does not run, and wait until both servers answer."""
+    def up(self) -> list[str]:
+        """Make what is missing, start what does not run, and wait until both servers answer.
+
+        Return the lines of a shell script that says where things are and lets its shell use them.
+        """
         if not origin.is_installed():
             raise SourceError(f"xrootd: not installed; {origin.INSTALL}")
         if not (self.folder / "topology.json").exists():
             self._make()
+        origin.check_reachable(self.folder)
         if not self._alive("origin"):
             self.start_origin()
         if not self._alive("director"):
@@ -65,11 +70,17 @@ class Federation:
         for port, log in ((here.origin_port, "origin.log"), (here.port, "director.out")):
             self._await(port, log)
         self.warm()
+        return [
+            f"# {self.data} is served as {self.uri('/')}",
+            f"export SSL_CERT_FILE={self.certificate}",
+            f"export BEARER_TOKEN_FILE={self._write_token()}",
+        ]
 
-    def down(self) -> None:
+    def down(self) -> str:
         """Stop both servers; the files stay."""
         for name in ("director", "origin"):
             self.stop(name)
+        return f"{self.folder}: stopped"
 
     def start_origin(self) -> None:
         """Start the origin alone."""
@@ -90,6 +101,13 @@ class Federation:
     def await_origin(self) -> None:
         """Wait until the origin answers."""
         self._await(self.topology.origin_port, "origin.log")
+
+    def _write_token(self) -> Path:
+        path = self.folder / "token"
+        path.unlink(missing_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(self.token(lifetime_s=TOKEN_S))
+        return path
 
     def warm(self) -> int:
         """Have the origin compute the checksum of every file, one at a time; return their number.

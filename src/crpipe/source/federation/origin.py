@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+import stat
 import time
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,15 @@ scitokens.trace error
 def is_installed() -> bool:
     """Tell whether the server's program is there."""
     return shutil.which("xrootd") is not None
+
+
+def check_reachable(folder: Path) -> None:
+    """Raise SourceError when the server, which drops root's rights, could not enter ``folder``."""
+    closed = next((path for path in folder.parents if not path.stat().st_mode & stat.S_IXOTH), None)
+    if os.geteuid() == 0 and closed:
+        raise SourceError(
+            f"{closed}: user {_USER}, which the server runs as, may not enter; choose a folder outside of it"
+        )
 
 
 def configure(folder: Path, topology: Topology) -> None:

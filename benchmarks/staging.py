@@ -1,0 +1,293 @@
+"""Staging against a loopback federation: ours, curl, pelicanfs and an open-and-copy loop, side by side.
+
+Every contender copies the same files in turn, round after round; medians are told. The added round trip comes
+from a forwarding proxy in front of director and origin that holds every packet back for half of it in each
+direction (it does not slow the TCP handshake itself). Client, proxy and servers share this machine's cores.
+
+    python benchmarks/staging.py [--rounds 3] [--round-trip-ms 0 20] [--concurrency 16]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pelicanfs import PelicanFileSystem
+
+from crpipe.config import Config, validate
+from crpipe.progress import Silent
+from crpipe.ranges import Range
+from crpipe.source import transfer
+from crpipe.source.federation.loopback import Federation
+from crpipe.source.federation.topology import Topology
+from crpipe.source.listing import list_range
+from crpipe.source.stage import stage_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+NAME = Range.parse("0000000-0000999")
+SETS = {"small": (1000, 200_000), "large": (20, 50_000_000)}
+LOOP_FILES = {"small": 60, "large": 2}  # the loop takes minutes: it copies this many, rates are per file
+
+
+class Contest:
+    """One set of files and everything that can copy them."""
+
+    def __init__(self, federation: Federation, kind: str, scratch: Path, concurrency: int) -> None:
+        self.federation = federation
+        self.kind = kind
+        self.scratch = scratch
+        self.concurrency = concurrency
+        self.files, self.size = SETS[kind]
+        self.token = federation.token()
+        self.folder = f"/icecube/wipac/{kind}/{NAME}"
+        self.contenders: dict[str, Callable[[Path], int]] = {
+            "open-and-copy loop": self.loop,
+            "pelicanfs get": self.pelicanfs,
+            "curl -Z": self.curl,
+            "crpipe, sizes only": self.ours_unchecked,
+            "crpipe, checksums": self.ours,
+        }
+
+    def names(self) -> list[str]:
+        """Paths of all files."""
+        return [f"{self.folder}/{index:05d}.parquet" for index in range(self.files)]
+
+    def filesystem(self) -> PelicanFileSystem:
+        """A fresh pelicanfs."""
+        return PelicanFileSystem(
+            f"pelican://{self.federation.topology.host}",
+            headers={"Authorization": f"Bearer {self.token}"},
+            skip_instance_cache=True,
+        )
+
+    def loop(self, out: Path) -> int:
+        """Open each file and copy it, one after the other."""
+        filesystem = self.filesystem()
+        names = self.names()[: LOOP_FILES[self.kind]]
+        for name in names:
+            with filesystem.open(name, "rb") as source, (out / Path(name).name).open("wb") as copy:
+                shutil.copyfileobj(source, copy)
+        return len(names)
+
+    def pelicanfs(self, out: Path) -> int:
+        """Get all files in batches."""
+        names = self.names()
+        targets = [str(out / Path(name).name) for name in names]
+        self.filesystem().get(names, targets, batch_size=self.concurrency)
+        return len(names)
+
+    def curl(self, out: Path) -> int:
+        """Let curl copy all files in parallel, straight from the data server."""
+        config = self.scratch / "curl.config"
+        server = self.federation.topology.caches[0]
+        lines = [
+            f'header = "Authorization: Bearer {self.token}"',
+            f'cacert = "{os.environ["SSL_CERT_FILE"]}"',
+        ]
+        for name in self.names():
+            lines += [f'url = "{server}{name}"', f'output = "{out / Path(name).name}"']
+        config.write_text("\n".join(lines))
+        width = str(self.concurrency)
+        command = ["curl", "-sS", "-f", "-Z", "--parallel-max", width, "-K", str(config)]
+        subprocess.run(command, check=True)
+        return self.files
+
+    def ours(self, out: Path) -> int:
+        """Stage the range as a campaign does: verified, published, remembered."""
+        stage_range(self.config(out), NAME, Silent())
+        return self.files
+
+    def ours_unchecked(self, out: Path) -> int:
+        """The same, from servers that name no checksums."""
+
+        async def none(*_: object) -> None:
+            return None
+
+        asked = transfer.Transfer._checksum  # noqa: SLF001 - what servers without checksums amount to
+        transfer.Transfer._checksum = none  # noqa: SLF001
+        try:
+            return self.ours(out)
+        finally:
+            transfer.Transfer._checksum = asked  # noqa: SLF001
+
+    def config(self, out: Path) -> Config:
+        """A campaign of this set whose manifest stands."""
+        token_file = self.scratch / "token"
+        token_file.write_text(self.token)
+        source = {
+            "uri": self.federation.uri(f"/icecube/wipac/{self.kind}/{{range}}/*.parquet"),
+            "token_file": str(token_file),
+            "concurrency": self.concurrency,
+        }
+        config = validate({"results": str(out), "ranges": {"last": 999}, "source": source})
+        manifest = config.paths().manifest(str(NAME))
+        kept = self.scratch / f"{self.kind}.parquet"
+        if not kept.exists():
+            list_range(config, NAME, Silent())
+            shutil.copy(manifest, kept)
+        manifest.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(kept, manifest)
+        return config
+
+    def measure(self, name: str) -> float:
+        """Copy everything once with one contender; return files per second."""
+        out = self.scratch / "out"
+        out.mkdir()
+        begin = time.perf_counter()
+        files = self.contenders[name](out)
+        rate = files / (time.perf_counter() - begin)
+        shutil.rmtree(out)
+        return rate
+
+
+async def forward(port: int, target: int, delay_s: float) -> None:
+    """Forward one port to another, every packet ``delay_s`` later in each direction."""
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(256)
+
+        async def drain() -> None:
+            while True:
+                due, data = await queue.get()
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                writer.write(data)
+                await writer.drain()
+                if not data:
+                    writer.close()
+                    return
+
+        sending = asyncio.create_task(drain())
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1 << 18):
+                await queue.put((time.monotonic() + delay_s, data))
+        await queue.put((time.monotonic() + delay_s, b""))
+        with contextlib.suppress(ConnectionError):
+            await sending
+
+    async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", target)
+        await asyncio.gather(pump(reader, back), pump(there, writer))
+
+    await (await asyncio.start_server(connection, "127.0.0.1", port, limit=1 << 20)).serve_forever()
+
+
+@contextlib.contextmanager
+def round_trip(federation: Federation, milliseconds: float) -> Iterator[None]:
+    """Put the delaying proxy in front of director and origin."""
+    here = federation.topology
+    ports = [(here.port + 20_000) % 40_000 + 10_000, (here.origin_port + 20_000) % 40_000 + 10_000]
+    pairs = [f"{port}:{target}" for port, target in zip(ports, (here.port, here.origin_port), strict=True)]
+    command = [sys.executable, __file__, "--forward", *pairs, "--round-trip-ms", str(milliseconds)]
+    proxy = subprocess.Popen(command)
+    try:
+        director, server = (f"https://localhost:{port}" for port in ports)
+        Topology(here.port, here.origin_port, director, server, [server]).save(federation.folder)
+        time.sleep(1)
+        yield
+    finally:
+        here.save(federation.folder)
+        proxy.terminate()
+        proxy.wait()
+
+
+def main() -> None:
+    """Measure and print one table per set and round trip."""
+    options = parse()
+    if options.forward:
+        delay_s = options.round_trip_ms[0] / 2000
+        pairs = [map(int, text.split(":")) for text in options.forward]
+        asyncio.run(forward_all([(port, target, delay_s) for port, target in pairs]))
+        return
+    if options.folder is None:
+        bring_up(options.sets)
+        return
+    federation = Federation(options.folder / "federation")
+    for milliseconds in options.round_trip_ms:
+        scene = round_trip(federation, milliseconds) if milliseconds else contextlib.nullcontext()
+        with scene:
+            for kind in options.sets:
+                contest = Contest(federation, kind, options.folder, options.concurrency)
+                compare(contest, milliseconds, options.rounds)
+
+
+def bring_up(kinds: list[str]) -> None:
+    """Bring the federation up and measure in a child: aiohttp reads SSL_CERT_FILE when it is imported."""
+    folder = Path(tempfile.mkdtemp(prefix="crpipe-benchmark-"))
+    folder.chmod(0o755)
+    federation = Federation(folder / "federation")
+    try:
+        fill(federation, kinds)
+        federation.up()
+        environment = {**os.environ, "SSL_CERT_FILE": str(federation.certificate)}
+        command = [sys.executable, __file__, *sys.argv[1:], "--folder", str(folder)]
+        subprocess.run(command, env=environment, check=True)
+    finally:
+        federation.down()
+        shutil.rmtree(folder)
+
+
+async def forward_all(routes: list[tuple[int, int, float]]) -> None:
+    """Forward several ports until the process is stopped."""
+    await asyncio.gather(*(forward(*route) for route in routes))
+
+
+def fill(federation: Federation, kinds: list[str]) -> None:
+    """Write the files that are copied."""
+    for kind in kinds:
+        count, size = SETS[kind]
+        target = federation.data / "icecube" / "wipac" / kind / str(NAME)
+        target.mkdir(parents=True)
+        for index in range(count):
+            (target / f"{index:05d}.parquet").write_bytes(os.urandom(size))
+
+
+def compare(contest: Contest, milliseconds: float, rounds: int) -> None:
+    """Measure every contender in turn, round after round, and print the medians."""
+    rates: dict[str, list[float]] = {name: [] for name in contest.contenders}
+    for _ in range(rounds):
+        for name in contest.contenders:
+            rates[name].append(contest.measure(name))
+    print(
+        f"\n{contest.files} x {contest.size / 1e6:g} MB, {milliseconds:g} ms added round trip, "
+        f"{contest.concurrency} at once, median of {rounds}; load {os.getloadavg()[0]:.1f}"
+    )
+    yardstick = statistics.median(rates["curl -Z"])
+    for name, found in rates.items():
+        rate = statistics.median(found)
+        spread = f"{min(found):.1f}..{max(found):.1f}"
+        print(
+            f"  {name:22s}{rate:9.1f} files/s {rate * contest.size / 1e6:8.1f} MB/s  x{rate / yardstick:.2f} curl"
+            f"   ({spread})"
+        )
+    print(
+        f"  peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB"
+    )
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--round-trip-ms", type=float, nargs="+", default=[0.0, 20.0])
+    parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--forward", nargs="+", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
