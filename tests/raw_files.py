@@ -6,10 +6,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.config import load_config
+from crpipe.data.raw_parquet import ParquetBundles
 from crpipe.data.staged import checksum
 from crpipe.fields import BUNDLES, MUON, PRIMARY
 
 NAME = "0000000-0000999"
+OWN_READER = ParquetBundles()
 DEPTHS = 5  # rows of one primary
 
 
@@ -29,6 +31,7 @@ def make_events(multiplicity, seed=0):
     }
     owner = np.repeat(rows, multiplicity)
     inside = np.arange(total) - np.repeat(np.cumsum(multiplicity) - multiplicity, multiplicity)
+    inside %= 1_000_000  # y_m beyond that is impossible
     items = np.stack([rng.uniform(1, 1e3, total), owner, inside], axis=1).astype(np.float32)
     return columns, multiplicity, items
 

@@ -45,10 +45,10 @@ def _reason(field: Field, value: Any) -> str:
 def _blame(events: Events, position: int, field: Field, item: str, reasons: dict[int, str]) -> None:
     column = events.items[:, position]
     starts = events.offsets()
-    for bad in np.flatnonzero(~_legal(column, field)):
-        owner = int(np.searchsorted(starts, bad, side="right")) - 1
-        place = f"{item}[{bad - starts[owner]}]"
-        reasons.setdefault(owner, f"{place}: {_reason(field, column[bad])}")
+    bad = np.flatnonzero(~_legal(column, field))
+    owners, first = np.unique(np.searchsorted(starts, bad, side="right") - 1, return_index=True)
+    for owner, at in zip(owners.tolist(), bad[first].tolist(), strict=True):
+        reasons.setdefault(owner, f"{item}[{at - starts[owner]}]: {_reason(field, column[at])}")
 
 
 def _extremes(items: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

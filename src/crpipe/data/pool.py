@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection
 from typing import TYPE_CHECKING, TypeVar
 
 from crpipe.errors import CrpipeError
+from crpipe.signals import follow_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +28,7 @@ def in_order(function: Callable[[Task], Result], tasks: Sequence[Task], workers:
         yield from map(function, tasks)
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=follow_parent)
     try:
         yield from pool.map(function, tasks)
     except BrokenProcessPool as error:
@@ -43,16 +42,4 @@ def in_order(function: Callable[[Task], Result], tasks: Sequence[Task], workers:
 
 def available() -> int:
     """Tell how many CPUs this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def _die_with_parent() -> None:
-    """End this worker as soon as its parent is gone: an orphan would write beside the next attempt."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_wait_for, args=(parent.sentinel,), daemon=True).start()
-
-
-def _wait_for(sentinel: int) -> None:
-    connection.wait([sentinel])
-    os._exit(1)
+    return int(os.environ.get("SLURM_CPUS_PER_TASK", "0")) or len(os.sched_getaffinity(0))

@@ -50,7 +50,7 @@ def reading(path: Path) -> Iterator[None]:
     """Turn whatever a damaged file makes its library raise into a FormatError that names the file."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(
             f"{path}: cannot be read whole ({' '.join(str(error).split())}); it is truncated, damaged or of "
             "another format; have it copied or made anew"

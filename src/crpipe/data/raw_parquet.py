@@ -58,7 +58,7 @@ class ParquetBundles:
             for group in range(file.num_row_groups):
                 footer = file.metadata.row_group(group)
                 read = found = 0
-                for batch in _blocks(_decode(file, group, names)):
+                for batch in _blocks(decode(file, group, names)):
                     events = self._events(batch, Place(path, row + read))
                     read += len(events)
                     found += events.items.shape[0] * len(self.muon) + int((events.multiplicity == 0).sum())
@@ -142,11 +142,14 @@ def _open(path: Path) -> pq.ParquetFile:
 
 
 def _muon_column(footer: pq.RowGroupMetaData) -> pq.ColumnChunkMetaData:
-    columns = (footer.column(index) for index in range(footer.num_columns))
-    return next(column for column in columns if column.path_in_schema.startswith(_LEAF))
+    for index in range(footer.num_columns):
+        if footer.column(index).path_in_schema.startswith(_LEAF):
+            return footer.column(index)
+    raise pa.ArrowInvalid(f"a row group has no column {RAW_MUONS}")
 
 
-def _decode(file: pq.ParquetFile, group: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+def decode(file: pq.ParquetFile, group: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Decode columns of one row group, at once, or row by row where its muons might not fit into memory."""
     footer = file.metadata.row_group(group)
     if not footer.num_rows:
         return iter(())

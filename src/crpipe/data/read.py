@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 from crpipe.data.raw_hdf5 import Hdf5Bundles
 from crpipe.data.raw_parquet import MUON_NAMES, PRIMARY_NAMES, ParquetBundles
 from crpipe.errors import ConfigError
-from crpipe.fields import PRIMARY_IDS
+from crpipe.fields import PRIMARY_IDS, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from crpipe.data.batch import Events
-    from crpipe.fields import Layout
 
 
 class Reader(Protocol):
@@ -71,6 +70,6 @@ def find_reader(name: str) -> Reader:
             f"source.reader: {name!r} cannot be used ({error}); expected module:name"
         ) from error
     lacking = [part for part in ("layout_name", "layout", "rows", "totals") if not hasattr(reader, part)]
-    if lacking:
-        raise ConfigError(f"source.reader: {name} is no reader: it has no {', '.join(lacking)}")
+    if lacking or not isinstance(reader.layout, Layout):
+        raise ConfigError(f"source.reader: {name} is no instance of a reader (crpipe.data.read.Reader)")
     return reader

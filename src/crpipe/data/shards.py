@@ -18,11 +18,13 @@ from crpipe.data.pairs import GROUPS_KEY, MEND, Shards
 from crpipe.errors import DataError, ShardError
 from crpipe.fields import BUNDLES, MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.files import read_json, replacing, sha256
+from crpipe.paths import CONSOLIDATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from crpipe.config import Config
     from crpipe.fields import Layout
 
 Role = Literal["train", "validation", "outliers"]
@@ -148,6 +150,23 @@ def verify(folder: Path, *, deep: bool) -> tuple[int, int]:
                 pass
     totals = [(entry["events"], entry["items"]) for entry in manifest["shards"]]
     return sum(events for events, _ in totals), sum(items for _, items in totals)
+
+
+def verifiable(config: Config, names: Iterable[str]) -> Iterator[Path]:
+    """Folders of the shards of the named ranges, or of all that are made; bulk and outliers.
+
+    ``consolidated`` names the merged outliers. Raise ShardError for a name that has no shards.
+    """
+    paths = config.paths()
+    asked = list(names)
+    for name in asked or [*map(str, config.all_ranges()), CONSOLIDATED]:
+        folders = (
+            [paths.outliers(name)] if name == CONSOLIDATED else [paths.shards(name), paths.outliers(name)]
+        )
+        made = [folder for folder in folders if (folder / MANIFEST).exists()]
+        if asked and not made:
+            raise ShardError(f"{folders[0] / MANIFEST}: missing; run `crpipe split {name}` first")
+        yield from made
 
 
 def check_hashes(folder: Path, entry: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from crpipe.data import gather, scatter
 from crpipe.data.accounts import EDGES, check_written, make_ledger, write_table
 from crpipe.data.pool import available, in_order
 from crpipe.data.read import Reader, find_reader
-from crpipe.data.shards import MANIFEST
+from crpipe.data.shards import MANIFEST, verify
 from crpipe.data.staged import STAGED, RawFile, check_present, read_staged
 from crpipe.data.threshold import threshold_of
 from crpipe.errors import FormatError
@@ -79,7 +79,7 @@ class Job:
     def workers(self, raw_bytes: int) -> int:
         """Processes to use: as asked, as the memory allows, and as the work is worth."""
         split = self.config.split
-        wanted = split.workers or available()
+        wanted = split.workers or min(available(), self.config.resources.split.cpus)
         return max(1, min(wanted, split.memory_mib // _WORKER_MIB, -(-raw_bytes // _WORKER_RAW)))
 
 
@@ -102,6 +102,8 @@ def split_range(config: Config, name: Range, progress: Progress) -> None:
             if not _is_recorded(job):
                 _split(job)
         _deliver(config, str(name))
+        for each in (folder, paths.outliers(str(name))):
+            verify(each, deep=False)
         remove_tree(folder / _SPILLS)
         remove_tree(paths.raw(str(name)))
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from crpipe.config import Config
     from crpipe.progress import Progress
 
-FILE = "threshold.json"
-
 
 def choose_threshold(config: Config, progress: Progress) -> None:
     """Write the threshold that ``split.quantile`` of the reference ranges' events do not exceed.
@@ -34,7 +32,7 @@ def choose_threshold(config: Config, progress: Progress) -> None:
             "split.quantile: not set; nothing to choose, the threshold is split.threshold "
             f"({config.split.threshold})"
         )
-    path = config.paths().results / FILE
+    path = config.paths().threshold()
     names = [str(each) for each in _reference_ranges(config)]
     chosen = {"quantile": config.split.quantile, "ranges": names}
     if path.exists() and chosen.items() <= read_json(path).items():
@@ -51,7 +49,7 @@ def threshold_of(config: Config) -> int:
     """Tell the threshold of this campaign; raise DataError when a quantile is set but not yet chosen."""
     if config.split.quantile is None:
         return config.split.threshold
-    chosen: dict[str, Any] = read_json(config.paths().results / FILE)
+    chosen: dict[str, Any] = read_json(config.paths().threshold())
     return int(chosen["threshold"])
 
 
