@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
@@ -62,20 +63,20 @@ def checksum(events: Events) -> int:
     return value
 
 
-def finished(log: Path) -> list[dict[str, Any]]:
-    """Read the log's whole lines; a kill may have cut the last one, which is then removed."""
+def reached(log: Path) -> Cursor:
+    """Read the cursor of the log's last whole line; a kill may have cut one short, which is then removed."""
     if not log.exists():
-        return []
-    text = log.read_text()
-    whole = text[: text.rfind("\n") + 1]
-    log.write_text(whole)
-    return [json.loads(line) for line in whole.splitlines()]
+        return START
+    data = log.read_bytes()
+    end = data.rfind(b"\n") + 1
+    os.truncate(log, end)
+    last = data[:end].rpartition(b"\n")[0].rpartition(b"\n")[2]
+    return Cursor(*json.loads(last)["cursor"]) if last else START
 
 
 def read_on(folder: Path, log: Path, epochs: int) -> None:
     """Go on where the log ends: the process that is killed."""
-    done = finished(log)
-    start = Cursor(*done[-1]["cursor"]) if done else START
+    start = reached(log)
     with log.open("a") as file:
         for record in records(open_loader(folder, epochs), start):
             file.write(json.dumps(record) + "\n")
@@ -93,7 +94,7 @@ def kill_until_finished(folder: Path, log: Path, epochs: int, seed: int) -> int:
             while reader.poll() is None and (not log.exists() or log.stat().st_size == before):
                 time.sleep(0.01)  # it starts up: a kill now would test nothing
             try:
-                code = reader.wait(moments.uniform(0, 0.5))
+                code = reader.wait(moments.uniform(0, 0.3))
             except subprocess.TimeoutExpired:
                 reader.send_signal(signal.SIGKILL)
                 kills += 1
@@ -143,9 +144,10 @@ def main() -> None:
         folder = Path(name)
         write_shard(folder, generate(options.events))
         kills = kill_until_finished(folder, folder / "log.jsonl", options.epochs, options.seed)
+        lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         # Without the ids, which the checksum covers: a list that grows would hide a reader that does not.
         calm = [row | {"ids": None} for row in records(open_loader(folder, options.epochs), START)]
-        compare(finished(folder / "log.jsonl"), calm, options.events, options.epochs)
+        compare(lines, calm, options.events, options.epochs)
     early, late = check_memory(calm)
     print(f"{kills} kills over {options.epochs} epochs of {options.events} events: each event once an epoch,")
     print(f"all bytes as undisturbed; memory {early:.0f} MiB after a quarter, {late:.0f} MiB at most")
