@@ -1,0 +1,172 @@
+"""What every split keeps, whatever its files hold and wherever it is killed: each event and muon, once."""
+
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import pyarrow.parquet as pq
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from crpipe.data.pairs import Shards
+from crpipe.data.scatter import DESTINATIONS
+from crpipe.data.shards import groups_of, verify
+from crpipe.data.split import split_range
+from crpipe.fields import BUNDLES
+from crpipe.progress import Silent
+from crpipe.ranges import Range
+from raw_files import (
+    NAME,
+    campaign,
+    make_events,
+    nested,
+    product_bytes,
+    raw_folder,
+    write_parquet,
+    write_staged,
+)
+
+RANGE = Range.parse(NAME)
+EXAMPLES = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+KILLS = 12
+
+multiplicities = st.lists(st.one_of(st.just(0), st.integers(0, 5), st.integers(15, 60)), max_size=40)
+raw_files = st.lists(
+    st.fixed_dictionaries(
+        {
+            "multiplicity": multiplicities,
+            "impossible": st.sets(st.integers(0, 39), max_size=3),
+            "damaged": st.sampled_from([False, False, False, True]),
+            "row_group": st.integers(1, 50),
+        }
+    ),
+    min_size=1,
+    max_size=5,
+)
+options = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 5),
+        "split.threshold": st.sampled_from([1, 10, 20, 10**6]),
+        "split.validation_fraction": st.sampled_from([0, 0.2, 0.9]),
+        "split.shard_muons": st.sampled_from([1000, 10**6]),
+    }
+)
+
+
+def write_raw(config, files):
+    """Write the files; return {(file, row): (muons, possible)} of all events that can be read."""
+    expected = {}
+    for number, file in enumerate(files):
+        columns, multiplicity, items = make_events(file["multiplicity"], seed=number)
+        bad = sorted(row for row in file["impossible"] if row < len(multiplicity))
+        columns["zenith_rad"][bad] = 7
+        path = raw_folder(config) / f"{number}.parquet"
+        pq.write_table(nested(columns, multiplicity, items), path, row_group_size=file["row_group"])
+        if file["damaged"]:
+            path.write_bytes(path.read_bytes()[:-1])
+            continue
+        for row, (muons, end) in enumerate(zip(multiplicity, np.cumsum(multiplicity), strict=True)):
+            expected[number, row] = items[end - muons : end], row not in bad
+    write_staged(config)
+    return expected
+
+
+def rows_of(config, role):
+    """Yield (file, row, ids, muons) of each event of a role."""
+    folder = config.paths().outliers(NAME) if role == "outliers" else config.paths().shards(NAME)
+    for events in groups_of(Shards(folder, role, BUNDLES), BUNDLES):
+        starts = events.offsets()
+        names = ("source_file", "source_row", *BUNDLES.group)
+        for index, row in enumerate(zip(*(events.columns[name].tolist() for name in names), strict=True)):
+            yield row[:2], row[2:], events.items[starts[index] : starts[index + 1]]
+
+
+@EXAMPLES
+@given(files=raw_files, keys=options)
+def test_every_event_and_muon_is_accounted_for(files, keys):
+    with tempfile.TemporaryDirectory() as root:
+        overrides = [f"{name}={value}" for name, value in keys.items()]
+        config = campaign(root, "split.on_bad_event=reject", "source.on_bad_file=quarantine", *overrides)
+        expected = write_raw(config, files)
+        split_range(config, RANGE, Silent())
+        ledger = json.loads(config.paths().ledger(NAME).read_text())
+        found, primaries = {}, {}
+        for role in DESTINATIONS[:3]:
+            rows = list(rows_of(config, role))
+            assert ledger["events"][role] == len(rows)
+            assert ledger["muons"][role] == sum(len(muons) for _, _, muons in rows)
+            primaries[role] = {ids for _, ids, _ in rows}
+            for place, _, muons in rows:
+                assert place not in found
+                assert (len(muons) > keys["split.threshold"]) == (role == "outliers")
+                found[place] = muons
+        assert not primaries["train"] & primaries["validation"]
+        possible = {place: muons for place, (muons, good) in expected.items() if good}
+        assert found.keys() == possible.keys()
+        assert all(np.array_equal(found[place], muons) for place, muons in possible.items())
+        rejected = [len(muons) for muons, good in expected.values() if not good]
+        assert (ledger["events"]["rejected"], ledger["muons"]["rejected"]) == (len(rejected), sum(rejected))
+        assert ledger["events"]["listed"] == len(expected)
+        assert ledger["quarantined"] == sum(file["damaged"] for file in files)
+
+
+JOB = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+from raw_files import campaign, NAME
+from crpipe.data.split import split_range
+from crpipe.progress import Silent
+from crpipe.ranges import Range
+config = campaign(Path(sys.argv[1]), "split.shard_muons=20000")
+print("ready", flush=True)
+split_range(config, Range.parse(NAME), Silent())
+"""
+
+
+def stage(root):
+    config = campaign(root, "split.shard_muons=20000")
+    for number in range(6):
+        multiplicity = np.random.default_rng(number).poisson(6, 3000) + (np.arange(3000) % 500 == 0) * 900
+        write_parquet(raw_folder(config) / f"{number}.parquet", multiplicity, seed=number)
+    write_staged(config)
+    return config
+
+
+def test_killed_anywhere_the_same_command_gives_the_same_bytes(tmp_path):
+    """Kill the split at random moments; now and then lose its outputs too, as a workflow engine would."""
+    whole = stage(tmp_path / "whole")
+    started = time.monotonic()
+    split_range(whole, RANGE, Silent())
+    lasts = time.monotonic() - started
+    expected = product_bytes(whole)
+    config = stage(tmp_path / "killed")
+    paths = config.paths()
+    chance = random.Random(1)
+    killed = 0
+    for attempt in range(KILLS):
+        command = [sys.executable, "-c", JOB, str(tmp_path / "killed"), *sys.path]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as job:
+            job.stdout.readline()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                job.wait(lasts * 1.5 * chance.random())
+            job.send_signal(signal.SIGKILL)
+        killed += job.returncode == -signal.SIGKILL
+        if attempt % 3 == 0:
+            declared = (paths.shard_manifest(NAME), paths.outlier_manifest(NAME), paths.ledger(NAME))
+            for path in (*declared, paths.multiplicity(NAME)):
+                path.unlink(missing_ok=True)
+    split_range(config, RANGE, Silent())
+    assert killed
+    assert product_bytes(config) == expected
+    assert not paths.raw(NAME).exists()
+    assert verify(paths.shards(NAME), deep=True)[0] + verify(paths.outliers(NAME), deep=True)[0] == 18_000
+    left = {path.name for path in paths.shards(NAME).iterdir()}
+    assert {name for name in left if name.startswith(".")} == {".finished"}
+    assert pq.read_metadata(paths.multiplicity(NAME)).num_rows == 18_000
