@@ -52,7 +52,7 @@ Generate = Callable[[Events, "NDArray[np.int64] | None"], Events]
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained system: its steps, and real muons that its critic or velocity saw, in ``seconds`` of CPU."""
+    """A trained system: its steps, and the data's muons that it trained on, in ``seconds`` of CPU time."""
 
     generate: Generate
     steps: int
@@ -135,7 +135,7 @@ class Earlier:
             batch = events.take(rng.choice(filled, int(BATCH * share)))
             self._step(batch)
             steps += 1
-            muons += self.critic_steps * len(batch.items)
+            muons += len(batch.items)
         return Trained(self.generate, steps, muons, time.process_time() - started)
 
     def _step(self, batch: Events) -> None:

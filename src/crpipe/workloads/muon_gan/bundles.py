@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 CONTEXT = features.CONDITIONS + 1
 
 _EVENTS_AT_ONCE = 4096
-_MUONS_AT_ONCE = 1 << 17
+# Muons generated at once: what fits a CPU's cache is four times as fast there; a GPU wants large pieces.
+_PIECE = {"cpu": 1 << 13}
+_LARGE_PIECE = 1 << 18
 
 
 def window_size(multiplicity: NDArray[Any], most: int) -> NDArray[np.int64]:
@@ -99,25 +101,26 @@ def generate(
         raise ValueError(f"multiplicity holds {len(multiplicity)} values for {len(events)} events")
     ends = offsets(multiplicity)
     items = np.empty((int(ends[-1]), 3), np.float32)
-    for block in _blocks(multiplicity):
+    most = _PIECE.get(generator.device.type, _LARGE_PIECE)
+    for block in _blocks(multiplicity, most):
         columns = {name: column[block] for name, column in events.columns.items()}
         counts = torch.from_numpy(multiplicity[block])
         context = context_of(torch.from_numpy(features.conditions(columns)), counts).to(generator.device)
         muons, event = make(context), np.repeat(np.arange(len(block)), multiplicity[block])
-        first, most = int(ends[block[0]]), len(event) if whole else _MUONS_AT_ONCE
-        for low in range(0, len(event), most):
-            piece = torch.from_numpy(event[low : low + most]).to(generator.device)
+        first, step = int(ends[block[0]]), len(event) if whole else most
+        for low in range(0, len(event), step):
+            piece = torch.from_numpy(event[low : low + step]).to(generator.device)
             items[first + low : first + low + len(piece)] = muons(piece).cpu().numpy()
     return Events(events.columns, multiplicity.astype(np.uint32), items)
 
 
-def _blocks(multiplicity: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Cut the events that have muons into blocks of bounded size; an event beyond the bound stands alone."""
+def _blocks(multiplicity: NDArray[np.int64], most: int) -> Iterator[NDArray[np.int64]]:
+    """Cut the events that have muons into blocks of at most ``most`` muons; a larger event stands alone."""
     filled = np.flatnonzero(multiplicity)
     ends = np.cumsum(multiplicity[filled])
     start, below = 0, 0
     while start < len(filled):
-        stop = int(np.searchsorted(ends, below + _MUONS_AT_ONCE, side="right"))
+        stop = int(np.searchsorted(ends, below + most, side="right"))
         stop = min(max(stop, start + 1), start + _EVENTS_AT_ONCE)
         yield filled[start:stop]
         start, below = stop, int(ends[stop - 1])

@@ -67,7 +67,7 @@ class Modulation(NamedTuple):
     """What an event tells its muons: scale and shift of each layer, and a direct path for the latent."""
 
     layers: tuple[Tensor, ...]  # depth times [B, 2 H]
-    skip: Tensor  # [B, 2 D]
+    skip: Tensor  # [B, 2 D], centre and spread
 
 
 class Generator(nn.Module):
@@ -104,7 +104,9 @@ class Generator(nn.Module):
     def modulate(self, context: Tensor, event_noise: Tensor) -> Modulation:
         """Work out what each event tells its muons."""
         hidden = self.event_net(torch.cat([context, event_noise], dim=1))
-        return Modulation(tuple(layer(hidden) for layer in self.modulation), self.skip(hidden))
+        centre, spread = self.skip(hidden).chunk(2, dim=1)
+        skip = torch.cat([centre, 0.5 * softplus(spread)], dim=1)
+        return Modulation(tuple(layer(hidden) for layer in self.modulation), skip)
 
     def muons(self, modulation: Modulation, event: Tensor, noise: Tensor) -> Tensor:
         """Make the muons whose events are ``event``: [M, D]."""
@@ -116,7 +118,7 @@ class Generator(nn.Module):
                 x = x + self.mix[depth](x)
         centre, spread = modulation.skip.index_select(0, event).chunk(2, dim=1)
         direct = noise[:, : centre.shape[1]]
-        made: Tensor = self.out(x) + centre + 0.5 * softplus(spread) * direct
+        made: Tensor = self.out(x) + centre + spread * direct
         return made
 
 

@@ -58,7 +58,7 @@ def test_a_batch_without_muons_is_a_batch(bundles):
 
 def test_generation_fills_each_event_in_pieces(bundles, monkeypatch):
     monkeypatch.setattr(module, "_EVENTS_AT_ONCE", 3)
-    monkeypatch.setattr(module, "_MUONS_AT_ONCE", 5)
+    monkeypatch.setitem(module._PIECE, "cpu", 5)
     events = bundles(np.zeros(8, int))
     wanted = np.array([2, 0, 13, 1, 0, 6, 7, 0])
     calls = []
