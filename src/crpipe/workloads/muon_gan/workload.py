@@ -153,6 +153,12 @@ class MuonGan:
 
         return bundles.generate(networks.multiplicity, events, multiplicity, make, generator)
 
+    def histograms(
+        self, model: nn.Module, events: Events, generator: torch.Generator
+    ) -> dict[str, NDArray[np.floating[Any]]]:
+        """Give distributions for TensorBoard; see scoring.histograms."""
+        return {**scoring.histograms(self, model, events, generator)}
+
     def score(self, truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
         """Compare; see scoring.score."""
         return scoring.score(truth, prediction, folder)

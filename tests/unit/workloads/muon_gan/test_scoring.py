@@ -1,6 +1,9 @@
 import numpy as np
+import pytest
+import torch
 
-from crpipe.workloads.muon_gan import MuonGan, MuonGanConfig
+from crpipe.train.workload import Histograms
+from crpipe.workloads.muon_gan import MuonFlow, MuonFlowConfig, MuonGan, MuonGanConfig
 from crpipe.workloads.muon_gan.scoring import sample_of
 
 
@@ -21,3 +24,24 @@ def test_score_gives_finite_numbers_and_figures(bundles, tmp_path):
     assert all(isinstance(value, float) for value in numbers.values())
     assert np.isfinite(list(numbers.values())).all()
     assert (tmp_path / "new" / "lateral.svg").exists()
+
+
+@pytest.mark.parametrize(
+    "workload", [MuonGan(MuonGanConfig(hidden=8)), MuonFlow(MuonFlowConfig(hidden=8, sampling_steps=2))]
+)
+def test_histograms_show_conditions_multiplicities_and_features(bundles, workload):
+    assert isinstance(workload, Histograms)
+    events = bundles([0, 3, 4000, 7] * 10)
+    found = workload.histograms(workload.model(), events, torch.Generator().manual_seed(1))
+    for name in ("log10_multiplicity", "log10_muon_energy_gev", "log10_radius_m"):
+        assert {f"{name}/real", f"{name}/generated"} <= found.keys()
+    assert len(found["condition/depth_m"]) == 40
+    assert len(found["log10_radius_m/real"]) == 10 * (3 + 100 + 7)
+    assert all(np.isfinite(values).all() for values in found.values())
+
+
+def test_histograms_of_events_without_muons_leave_out_what_is_not_there(bundles):
+    workload = MuonGan(MuonGanConfig(hidden=8))
+    found = workload.histograms(workload.model(), bundles([0, 0]), torch.Generator().manual_seed(1))
+    assert "log10_radius_m/real" not in found
+    assert "log10_multiplicity/real" in found
