@@ -10,7 +10,6 @@ direction (it does not slow the TCP handshake itself). Client, proxy and servers
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import os
 import resource
@@ -102,7 +101,7 @@ class Contest:
         config.write_text("\n".join(lines))
         width = str(self.concurrency)
         command = ["curl", "-sS", "-f", "-Z", "--parallel-max", width, "-K", str(config)]
-        subprocess.run(command, check=True)
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
         return self.files
 
     def ours(self, out: Path) -> int:
@@ -142,46 +141,16 @@ class Contest:
         shutil.copy(kept, manifest)
         return config
 
-    def measure(self, name: str) -> float:
-        """Copy everything once with one contender; return files per second."""
+    def measure(self, name: str) -> tuple[float, float]:
+        """Copy everything once with one contender; return files per second, and its CPU ms per file."""
         out = self.scratch / "out"
         out.mkdir()
-        begin = time.perf_counter()
+        begin, spent = time.perf_counter(), cpu_s()
         files = self.contenders[name](out)
         rate = files / (time.perf_counter() - begin)
+        cost = 1000 * (cpu_s() - spent) / files
         shutil.rmtree(out)
-        return rate
-
-
-async def forward(port: int, target: int, delay_s: float) -> None:
-    """Forward one port to another, every packet ``delay_s`` later in each direction."""
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(256)
-
-        async def drain() -> None:
-            while True:
-                due, data = await queue.get()
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
-                writer.write(data)
-                await writer.drain()
-                if not data:
-                    writer.close()
-                    return
-
-        sending = asyncio.create_task(drain())
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(1 << 18):
-                await queue.put((time.monotonic() + delay_s, data))
-        await queue.put((time.monotonic() + delay_s, b""))
-        with contextlib.suppress(ConnectionError):
-            await sending
-
-    async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", target)
-        await asyncio.gather(pump(reader, back), pump(there, writer))
-
-    await (await asyncio.start_server(connection, "127.0.0.1", port, limit=1 << 20)).serve_forever()
+        return rate, cost
 
 
 @contextlib.contextmanager
@@ -190,7 +159,7 @@ def round_trip(federation: Federation, milliseconds: float) -> Iterator[None]:
     here = federation.topology
     ports = [(here.port + 20_000) % 40_000 + 10_000, (here.origin_port + 20_000) % 40_000 + 10_000]
     pairs = [f"{port}:{target}" for port, target in zip(ports, (here.port, here.origin_port), strict=True)]
-    command = [sys.executable, __file__, "--forward", *pairs, "--round-trip-ms", str(milliseconds)]
+    command = [sys.executable, str(Path(__file__).with_name("delay.py")), str(milliseconds), *pairs]
     proxy = subprocess.Popen(command)
     try:
         director, server = (f"https://localhost:{port}" for port in ports)
@@ -206,11 +175,6 @@ def round_trip(federation: Federation, milliseconds: float) -> Iterator[None]:
 def main() -> None:
     """Measure and print one table per set and round trip."""
     options = parse()
-    if options.forward:
-        delay_s = options.round_trip_ms[0] / 2000
-        pairs = [map(int, text.split(":")) for text in options.forward]
-        asyncio.run(forward_all([(port, target, delay_s) for port, target in pairs]))
-        return
     if options.folder is None:
         bring_up(options.sets)
         return
@@ -239,11 +203,6 @@ def bring_up(kinds: list[str]) -> None:
         shutil.rmtree(folder)
 
 
-async def forward_all(routes: list[tuple[int, int, float]]) -> None:
-    """Forward several ports until the process is stopped."""
-    await asyncio.gather(*(forward(*route) for route in routes))
-
-
 def fill(federation: Federation, kinds: list[str]) -> None:
     """Write the files that are copied."""
     for kind in kinds:
@@ -254,23 +213,30 @@ def fill(federation: Federation, kinds: list[str]) -> None:
             (target / f"{index:05d}.parquet").write_bytes(os.urandom(size))
 
 
+def cpu_s() -> float:
+    """CPU seconds of this process and of the programs it ran."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
 def compare(contest: Contest, milliseconds: float, rounds: int) -> None:
     """Measure every contender in turn, round after round, and print the medians."""
-    rates: dict[str, list[float]] = {name: [] for name in contest.contenders}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in contest.contenders}
     for _ in range(rounds):
         for name in contest.contenders:
-            rates[name].append(contest.measure(name))
+            found[name].append(contest.measure(name))
     print(
         f"\n{contest.files} x {contest.size / 1e6:g} MB, {milliseconds:g} ms added round trip, "
         f"{contest.concurrency} at once, median of {rounds}; load {os.getloadavg()[0]:.1f}"
     )
-    yardstick = statistics.median(rates["curl -Z"])
-    for name, found in rates.items():
-        rate = statistics.median(found)
-        spread = f"{min(found):.1f}..{max(found):.1f}"
+    yardstick = statistics.median(rate for rate, _ in found["curl -Z"])
+    for name, measured in found.items():
+        rates, costs = zip(*measured, strict=True)
+        rate = statistics.median(rates)
         print(
-            f"  {name:22s}{rate:9.1f} files/s {rate * contest.size / 1e6:8.1f} MB/s  x{rate / yardstick:.2f} curl"
-            f"   ({spread})"
+            f"  {name:20s}{rate:8.1f} files/s {rate * contest.size / 1e6:7.1f} MB/s  x{rate / yardstick:.2f} "
+            f"curl {statistics.median(costs):7.2f} CPU ms/file  ({min(rates):.1f}..{max(rates):.1f})",
+            flush=True,
         )
     print(
         f"  peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB"
@@ -285,7 +251,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--forward", nargs="+", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

@@ -148,6 +148,8 @@ def cause(error: BaseException) -> str:
         return "its certificate is not trusted; name its authority in SSL_CERT_FILE"
     if isinstance(error, aiohttp.ClientConnectorError):
         return "connection refused" if error.errno == 111 else redact(error.strerror or "no connection")  # noqa: PLR2004
+    if isinstance(error, aiohttp.ClientResponseError):
+        return "the answer is not HTTP"
     text = " ".join(redact(str(error)).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -106,12 +106,15 @@ class _Stage:
         """Copy what is wanted."""
         if not self._wanted:
             return
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(self._config.concurrency))
+        # Twice the width: while one half of the files is on its way, the other is being flushed to the disk.
+        width = 2 * self._config.concurrency
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(width))
+        self._transfers = asyncio.Semaphore(self._config.concurrency)
         first = self._wanted[0].uri
         opening = open_source(self._campaign, scheme_of(first), host_and_path(first)[0], self._deadline)
         async with opening as source:
             self._make_folders()
-            await each(self._wanted, lambda entry: self._one(source, entry), self._config.concurrency)
+            await each(self._wanted, lambda entry: self._one(source, entry), width)
 
     def _make_folders(self) -> None:
         for folder in {self._proofs.file(entry.path).parent for entry in self._wanted}:
@@ -122,7 +125,8 @@ class _Stage:
         final = self._proofs.file(entry.path)
         part = final.with_name(final.name + PART)
         try:
-            proof = await self._fetch(source, entry, part)
+            async with self._transfers:
+                proof = await self._fetch(source, entry, part)
         except TransferError as error:
             part.unlink(missing_ok=True)
             self._set_aside(entry, error)

@@ -136,7 +136,7 @@ class FaultProxy:
         }
         size = answer.headers["Content-Length"] if method == "HEAD" else len(content)
         head["Content-Length"] = str(size)
-        return await self._fault(method, path)(Answer(writer, answer.status, head, content))
+        return await self._fault(method, path)(Answer(writer, method, answer.status, head, content))
 
     def _fault(self, method, path):
         for (verb, ending), script in self._scripts.items():
@@ -147,13 +147,15 @@ class FaultProxy:
 
 
 class Answer:
-    def __init__(self, writer, status, head, content):
-        self.writer, self.status, self.head, self.content = writer, status, head, content
+    def __init__(self, writer, method, status, head, content):
+        self.writer, self.method = writer, method
+        self.status, self.head, self.content = status, head, content
 
     async def send(self, content=None):
         lines = [f"HTTP/1.1 {self.status} X", *(f"{name}: {value}" for name, value in self.head.items())]
         self.writer.write("\r\n".join([*lines, "", ""]).encode())
-        self.writer.write(self.content if content is None else content)
+        if self.method != "HEAD":
+            self.writer.write(self.content if content is None else content)
         await self.writer.drain()
 
 
