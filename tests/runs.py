@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,7 +110,9 @@ class Campaign:
         """Count the jobs of each rule that a dry run would start."""
         lines = self.snakemake(f"{words} -n --quiet rules").stdout.splitlines()
         rows = [line.split() for line in lines]
-        return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit() and row[0] != "total"}
+        return {
+            row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit() and row[0] != "total"
+        }
 
     def contents(self):
         """Read every file of the campaign that is not about the attempt itself."""
@@ -119,7 +121,9 @@ class Campaign:
             str(path.relative_to(self.folder)): path.read_bytes()
             for root in (self.results, self.run)
             for path in root.rglob("*")
-            if path.is_file() and path.name not in ("journal.jsonl", "lease") and not {*path.parts} & {*passing}
+            if path.is_file()
+            and path.name not in ("journal.jsonl", "lease")
+            and not {*path.parts} & {*passing}
         }
 
 
@@ -147,7 +151,10 @@ def verb_of(process):
 
 
 def kill(process):
-    try:
+    with suppress(psutil.NoSuchProcess, ProcessLookupError):
         process.send_signal(signal.SIGKILL)
-    except (psutil.NoSuchProcess, ProcessLookupError):
-        pass
+
+
+def flipped(data, place):
+    """Turn over one bit of bytes."""
+    return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]

@@ -1,4 +1,5 @@
 import pytest
+
 from runs import Campaign
 
 

@@ -20,6 +20,7 @@ from crpipe.journal import Journal
 from crpipe.lease import lease
 
 CAMPAIGN = Path("config/config.yaml")
+SLURM_LOGS = Path("logs/slurm")
 OF_TRAINING = {"all", "train", "train_all", "train_outliers", "evaluate", "evaluation"}
 LOOKING = {
     "--lint",
@@ -115,6 +116,22 @@ def command():
     return shlex.join(["crpipe", *options])
 
 
+def trainer():
+    """Spell the call of crpipe for training: one process for each GPU, under torchrun if there are several."""
+    nodes, processes = SETTINGS.train.nodes, max(SETTINGS.train.gpus, 1)
+    if nodes * processes == 1:
+        return COMMAND
+    call = f"-m {COMMAND}"
+    if nodes == 1:
+        return f"torchrun --standalone --nproc-per-node={processes} {call}"
+    # The shell runs on the first node of the job: that is where the ranks meet.
+    return (
+        f"srun --nodes={nodes} --ntasks={nodes} torchrun --nnodes={nodes} --nproc-per-node={processes}"
+        f" --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID"
+        f" --rdzv-endpoint=$(hostname):$((20000 + SLURM_JOB_ID % 10000)) {call}"
+    )
+
+
 def prepare_environment():
     """Let jobs find crpipe beside this Python, and follow the workflow's process when it dies."""
     places = dict.fromkeys([str(Path(sys.executable).parent), *os.get_exec_path()])
@@ -164,31 +181,40 @@ def remove_stale_locks():
 
 
 def cancel_orphans():
-    """Cancel Slurm jobs that a killed head left in this directory; they snapshot, and their range resumes."""
+    """Cancel Slurm jobs that a killed head left in this directory; they snapshot, and their range resumes.
+
+    A job that ends after its successor would take the successor's outputs with it: none may be left.
+    """
     orphans = slurm_jobs()
     if not orphans:
         return
     logger.warning(
         f"A workflow in this directory was killed: cancelling its Slurm jobs {' '.join(orphans)}."
     )
-    subprocess.run(["scancel", *orphans], check=False)
-    while slurm_jobs():
+    while orphans:
+        subprocess.run(["scancel", *orphans], check=False)
         time.sleep(2)
+        orphans = slurm_jobs()
 
 
 def slurm_jobs():
-    """List the ids of this user's live Slurm jobs that belong to this directory."""
-    if shutil.which("squeue") is None:
+    """List the ids of this user's live Slurm jobs that belong to this directory, but for the head's own."""
+    if shutil.which("squeue") is None or not SLURM_LOGS.exists():
         return []
-    asked = subprocess.run(
-        ["squeue", "-h", "--me", "-o", "%i|%j|%Z"], capture_output=True, text=True
-    )
-    rows = [line.split("|", 2) for line in asked.stdout.splitlines()]
+    asked = ["squeue", "-h", "--me", "-o", "%i|%j|%Z"]
+    while (told := subprocess.run(asked, capture_output=True, text=True)).returncode:
+        logger.warning(
+            f"Slurm does not tell which jobs are left here, asking again: {told.stderr.strip()}"
+        )
+        time.sleep(20)
+    rows = [line.split("|", 2) for line in told.stdout.splitlines()]
     here = os.path.realpath(".")
     return [
         job
         for job, name, folder in rows
-        if name.startswith("crpipe") and os.path.realpath(folder) == here
+        if name.startswith("crpipe_")
+        and os.path.realpath(folder) == here
+        and job != os.environ.get("SLURM_JOB_ID")
     ]
 
 
@@ -266,6 +292,30 @@ def growing_minutes(verb):
         return attempt * getattr(SETTINGS.resources, verb).runtime_minutes
 
     return asked
+
+
+def gpus(count):
+    """Spell a request for GPUs on each node, of the type that the profile names; "" for none."""
+    of_profile = workflow.resource_settings.default_resources or {}
+    kind = of_profile["gpu_type"].raw if "gpu_type" in of_profile else ""
+    return ":".join(["gpu", *([kind] if kind else []), str(count)]) if count else ""
+
+
+def several_nodes():
+    """Spell what a training job on several nodes asks for beside the rest: one torchrun on each."""
+    nodes = SETTINGS.train.nodes
+    return (
+        {"mpi": "srun", "nodes": nodes, "tasks": nodes, "tasks_per_gpu": 0}
+        if nodes > 1
+        else {}
+    )
+
+
+def deadline(wildcards, resources):
+    """Let a job of a cluster snapshot and stop by itself before its run time is over."""
+    if not workflow.remote_exec:
+        return ""
+    return f"--max-minutes {max(0.9 * resources.runtime, resources.runtime - 5):g}"
 
 
 # --- what failed -----------------------------------------------------------------------------------------

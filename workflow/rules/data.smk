@@ -40,6 +40,8 @@ rule stage:
     resources:
         mem_mb=memory_mb("stage"),
         runtime=SETTINGS.resources.stage.runtime_minutes,
+        disk_mb=round(1024 * SETTINGS.source.range_gib),
+        staging=1,
     params:
         crpipe=COMMAND,
     message:

@@ -23,14 +23,17 @@ rule train:
         PATHS.run_dir() / "benchmarks/train/{range}.tsv"
     threads: SETTINGS.resources.train.cpus
     resources:
+        **several_nodes(),
         mem_mb=memory_mb("train"),
         runtime=SETTINGS.resources.train.runtime_minutes,
+        gres=gpus(SETTINGS.train.gpus),
     params:
-        crpipe=COMMAND,
+        crpipe=trainer(),
+        deadline=deadline,
     message:
         "Train on range {wildcards.range}"
     shell:
-        "exec {params.crpipe} train {wildcards.range} > {log} 2>&1"
+        "exec {params.crpipe} train {wildcards.range} {params.deadline} > {log} 2>&1"
 
 
 rule train_outliers:
@@ -46,14 +49,17 @@ rule train_outliers:
         PATHS.run_dir() / "benchmarks/train/outliers.tsv"
     threads: SETTINGS.resources.train.cpus
     resources:
+        **several_nodes(),
         mem_mb=memory_mb("train"),
         runtime=SETTINGS.resources.train.runtime_minutes,
+        gres=gpus(SETTINGS.train.gpus),
     params:
-        crpipe=COMMAND,
+        crpipe=trainer(),
+        deadline=deadline,
     message:
         "Train on the outliers"
     shell:
-        "exec {params.crpipe} train outliers > {log} 2>&1"
+        "exec {params.crpipe} train outliers {params.deadline} > {log} 2>&1"
 
 
 rule train_all:
@@ -76,6 +82,7 @@ rule evaluate:
     resources:
         mem_mb=memory_mb("evaluate"),
         runtime=growing_minutes("evaluate"),
+        gres=gpus(min(SETTINGS.train.gpus, 1)),
     params:
         crpipe=COMMAND,
     message:

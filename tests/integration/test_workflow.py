@@ -1,0 +1,188 @@
+"""The workflow as a user runs it: real Snakemake, real jobs, tiny data."""
+
+import json
+import re
+import time
+from itertools import pairwise
+
+import pytest
+
+from runs import LINKS, RANGES, REPOSITORY, flipped
+
+pytestmark = pytest.mark.slow
+
+
+def test_one_command_makes_everything_and_nothing_is_left_behind(finished):
+    assert list(finished.receipts()) == list(LINKS)
+    for name in RANGES:
+        ledger = json.loads((finished.results / "ledgers" / f"{name}.json").read_text())
+        assert ledger["balanced"]
+        assert ledger["events"]["listed"] == 240
+    assert (finished.run / "evaluation" / "outliers" / "metrics.json").exists()
+    assert (finished.run / "figures" / "losses.svg").exists()
+    assert list((finished.run / "figures" / "evaluation").glob("*.svg"))
+    assert not [path for path in (finished.results / "staged").rglob("*") if path.is_file()]
+    assert not list(finished.folder.rglob("*.part"))
+
+
+def test_every_bulk_event_is_trained_on_in_every_epoch(finished):
+    ledgers = [json.loads((finished.results / "ledgers" / f"{name}.json").read_text()) for name in RANGES]
+    bulk = sum(ledger["events"]["train"] for ledger in ledgers)
+    outliers = sum(ledger["events"]["outliers"] for ledger in ledgers)
+    assert outliers > 0
+    assert finished.receipts()["outliers"]["events"] == 6 * bulk + outliers
+
+
+def test_the_same_command_again_has_nothing_to_do(finished):
+    assert "Nothing to be done" in finished.snakemake().stdout
+
+
+def test_data_alone_never_trains_and_training_never_stages_again(split, tmp_path):
+    campaign = split.copy(tmp_path / "campaign")
+    assert not campaign.run.exists()
+    assert campaign.jobs("train_all") == {"train": 3, "train_all": 1}
+    campaign.snakemake("train_all")
+    assert set(campaign.times("start", "stage").values()) == set(split.times("start", "stage").values())
+    for words in ("outliers_consolidated", "train_all"):
+        assert campaign.jobs(words) == {}
+
+
+def test_a_finished_campaign_has_nothing_to_do_for_any_target(finished):
+    for words in ("outliers_consolidated", "train_all", "train_outliers", "evaluation", "all"):
+        assert finished.jobs(words) == {}, words
+
+
+def test_staging_waits_for_training_and_without_training_for_the_split(finished, split):
+    for campaign, verb in ((finished, "train"), (split, "split")):
+        staged, done = campaign.times("start", "stage"), campaign.times("finished", verb)
+        for earlier, name in pairwise(RANGES):  # source.look_ahead is 1
+            assert done[earlier] < staged[name]
+
+
+def test_a_target_changed_between_staging_and_split_copies_nothing_twice(begun):
+    begun.snakemake(f"results/staged/{RANGES[0]}.parquet")
+    begun.snakemake("outliers_consolidated")
+    assert [row["range"] for row in begun.journal() if (row["what"], row["verb"]) == ("start", "stage")] == [
+        *RANGES
+    ]
+
+
+def test_a_quantile_threshold_is_chosen_before_any_split(begun):
+    begun.snakemake(
+        "outliers_consolidated --config 'split={quantile: 0.9, reference_ranges: [0000004-0000005]}'"
+    )
+    chosen = begun.times("finished", "threshold")[""]
+    assert all(chosen < start for start in begun.times("start", "split").values())
+
+
+def test_what_a_person_types_reaches_every_job(begun):
+    words = "--dry-run --printshellcmds --config 'source={attempts: 9}' run=night"
+    shown = begun.snakemake(words).stdout
+    assert "exec crpipe --config config/config.yaml --config config/tiny.yaml --set" in shown
+    assert "--set run=night" in shown
+    assert "source.attempts=" in shown
+    assert f"runs/night/ranges/{RANGES[0]}.json" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "source: {look_ahed: 3}",
+            "config/tiny.yaml: source.look_ahed: unknown key; did you mean source.look_ahead?",
+        ),
+        ("ranges: {last: 5}", "ranges: 0..5 is not a whole number of steps of 1000; correct ranges.last"),
+        ("seed: many", "config/tiny.yaml: seed: 'many'"),
+    ],
+)
+def test_a_wrong_key_stops_before_any_job_with_one_line(begun, text, said):
+    (begun.folder / "config" / "tiny.yaml").write_text(text)
+    done = begun.snakemake("--dry-run", check=False)
+    assert done.returncode == 2
+    assert said in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_a_configuration_changed_under_a_campaign_is_refused_before_any_job(finished, tmp_path):
+    campaign = finished.copy(tmp_path / "campaign")
+    before = campaign.contents()
+    for change, said in (
+        ("'split={threshold: 7}'", "split.threshold"),
+        ("'train={epochs: 9}'", "train.epochs"),
+    ):
+        done = campaign.snakemake(f"--config {change}", check=False)
+        assert done.returncode == 2
+        assert said in done.stdout
+        assert "restore the old values" in done.stdout
+    assert campaign.contents() == before
+    assert campaign.journal() == finished.journal()
+
+
+def test_a_range_that_fails_blocks_what_needs_it_and_says_so(split, tmp_path):
+    campaign = split.copy(tmp_path / "campaign")
+    shard = campaign.results / "shards" / RANGES[1] / "train-00000.muons.parquet"
+    good = shard.read_bytes()
+    shard.write_bytes(flipped(good, len(good) // 3))
+    done = campaign.snakemake("train_all outliers_consolidated", check=False)
+    assert done.returncode == 1
+    told = done.stdout[done.stdout.index("crpipe: the workflow did not finish.") :]
+    assert f"train {RANGES[1]} (exit 65)" in told
+    assert f"Training waits at range {RANGES[1]} (2 of 3 still to do)." in told
+    assert "snakemake train_all outliers_consolidated --configfile config/tiny.yaml" in told
+    assert str(shard.relative_to(campaign.folder).with_suffix("").with_suffix("")) in told
+    shard.write_bytes(good)
+    campaign.snakemake("train_all")
+
+
+def test_a_second_workflow_in_the_same_directory_is_refused_by_name(begun):
+    with begun.running() as head:
+        deadline = time.monotonic() + 60
+        while not (begun.folder / ".snakemake" / "head" / "lease").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        done = begun.snakemake(check=False)
+        assert head.poll() is None
+    assert done.returncode == 75
+    assert f"already being worked on by process {head.pid}" in done.stdout
+
+
+def test_a_skipped_range_is_left_out_of_the_chain(begun):
+    jobs = begun.jobs("--config 'ranges={skip: [0000002-0000003]}'")
+    assert (jobs["train"], jobs["stage"], jobs["train_outliers"]) == (2, 2, 1)
+
+
+def test_a_report_is_made_with_captions_and_categories(finished, tmp_path):
+    campaign = finished.copy(tmp_path / "campaign")
+    campaign.snakemake("--report report.html")
+    page = (campaign.folder / "report.html").read_text()
+    for word in ("Evaluation", "Training", "Data", "outliers: trained on last"):
+        assert word in page
+
+
+def test_lint_finds_nothing_but_the_environment_that_the_workflow_itself_runs_in(begun):
+    lints = json.loads(begun.snakemake("--lint json", check=False).stdout.partition("\n{")[2].join(["{", ""]))
+    titles = {lint["title"] for part in lints.values() for found in part for lint in found["lints"]}
+    # Jobs run in the virtual environment of `make install`; a second definition of it could only disagree.
+    assert titles <= {"Specify a conda environment or container for each rule."}
+
+
+def test_a_hundred_ranges_are_four_hundred_jobs_in_one_chain(begun):
+    (begun.folder / "config" / "tiny.yaml").write_text("run: big\n")
+    jobs = begun.jobs("")
+    assert [jobs[rule] for rule in ("list_range", "stage", "split", "train")] == [100] * 4
+
+
+def test_commands_of_the_readme_exist():
+    text = (REPOSITORY / "README.md").read_text()
+    rules = "\n".join(path.read_text() for path in (REPOSITORY / "workflow").rglob("*.smk"))
+    frozen = (REPOSITORY / "tests" / "unit" / "frozen" / "verbs.txt").read_text()
+    makefile = (REPOSITORY / "Makefile").read_text()
+    for block in re.findall(r"```(?:bash|sh)\n(.*?)```", text, re.DOTALL):
+        for line in filter(None, (line.partition("#")[0].strip() for line in block.splitlines())):
+            program, *words = line.removeprefix(".venv/bin/").split()
+            if program == "make":
+                assert f"\n{words[0]}: " in makefile, line
+            elif program == "snakemake":
+                targets = [word for word in words if re.fullmatch(r"[a-z_]+", word)]
+                assert all(f"rule {word}:" in rules or word == "slurm" for word in targets), line
+            elif program == "crpipe":
+                assert any(line.startswith(words[0]) for line in frozen.splitlines()), line
