@@ -13,7 +13,7 @@ from torch.nn.functional import leaky_relu
 
 from crpipe.train.workload import OptimizerSpec, Phase
 from crpipe.workloads.muon_gan import bundles, features, multiplicity, scoring
-from crpipe.workloads.muon_gan.model import GLOBAL, SLOPE, GlobalLocal, mean_of
+from crpipe.workloads.muon_gan.model import GLOBAL, SLOPE, GlobalLocal, exact, mean_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,8 @@ class Velocity(nn.Module):
         x = leaky_relu(self.lift(muons) + self.lift_context(told).index_select(0, event), SLOPE)
         for layer in self.exchange:
             summary, x = layer(summary, x, context, event, kept)
-        velocity: Tensor = self.out(x)
+        with exact(x):
+            velocity: Tensor = self.out(x.float())
         return velocity
 
 

@@ -5,6 +5,7 @@ Events of a bundle tensor all hold at least one muon; ``kept`` [B] is how many o
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from torch.nn.functional import leaky_relu, softplus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from torch import Tensor
 
@@ -23,10 +25,19 @@ GLOBAL = 16  # width of an event's running summary
 _GENTLE = 0.3  # initial scale of the modulation: the event steers, but does not saturate, the muons
 
 
+def exact(tensor: Tensor) -> AbstractContextManager[object]:
+    """Compute in float32 inside a block, whatever the trainer's precision.
+
+    For small layers whose result is subtracted, sampled or compared: bfloat16 has three digits.
+    """
+    kind = tensor.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
 def mean_of(values: Tensor, event: Tensor, kept: Tensor) -> Tensor:
     """Average the muons of each event, in float32: [B, H]."""
     values = values.float()
-    sums = values.new_zeros(len(kept), values.shape[1]).index_add(0, event, values)
+    sums = values.new_zeros(kept.shape[0], values.shape[1]).index_add(0, event, values)
     return sums / kept[:, None]
 
 
@@ -104,7 +115,8 @@ class Generator(nn.Module):
     def modulate(self, context: Tensor, event_noise: Tensor) -> Modulation:
         """Work out what each event tells its muons."""
         hidden = self.event_net(torch.cat([context, event_noise], dim=1))
-        centre, spread = self.skip(hidden).chunk(2, dim=1)
+        with exact(hidden):
+            centre, spread = self.skip(hidden.float()).chunk(2, dim=1)
         skip = torch.cat([centre, 0.5 * softplus(spread)], dim=1)
         return Modulation(tuple(layer(hidden) for layer in self.modulation), skip)
 
@@ -118,7 +130,8 @@ class Generator(nn.Module):
                 x = x + self.mix[depth](x)
         centre, spread = modulation.skip.index_select(0, event).chunk(2, dim=1)
         direct = noise[:, : centre.shape[1]]
-        made: Tensor = self.out(x) + centre + spread * direct
+        with exact(x):
+            made: Tensor = self.out(x.float()) + centre + spread * direct
         return made
 
 
@@ -149,7 +162,9 @@ class Critic(nn.Module):
         x = leaky_relu(x + self.point_mix(x), SLOPE)
         summary = leaky_relu(self.summary(torch.cat([pooled(x, event, kept), context], dim=1)), SLOPE)
         summary, x = self.exchange(summary, x, context, event, kept)
-        score: Tensor = self.decide(torch.cat([pooled(x, event, kept), summary, context], dim=1))
+        with exact(x):
+            known = [pooled(x, event, kept), summary.float(), context]
+            score: Tensor = self.decide(torch.cat(known, dim=1))
         return score[:, 0]
 
 

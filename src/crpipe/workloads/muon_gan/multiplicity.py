@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from crpipe.train.workload import OptimizerSpec, Phase
+from crpipe.workloads.muon_gan.model import exact
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +56,8 @@ class Multiplicity(nn.Module):
 
     def forward(self, conditions: Tensor) -> Mixture:
         """Give the mixture for each event; in float64, where lgamma of 10⁵ still resolves single muons."""
-        out = self.head(self.net(conditions)).double()
+        with exact(conditions):
+            out = self.head(self.net(conditions)).double()
         weight, mean, shape, empty = out.split([self.components] * 3 + [1], dim=1)
         return Mixture(
             functional.log_softmax(weight, dim=1),

@@ -105,6 +105,20 @@ def test_a_penalty_on_a_sample_keeps_its_weight(bundles, options):
     assert mean_penalty(**options) == pytest.approx(mean_penalty(), rel=0.1)
 
 
+@pytest.mark.parametrize("options", SETTINGS)
+def test_bfloat16_losses_are_close_to_float32_ones(bundles, options):
+    workload, model = build(**options)
+    batch = workload.collate(bundles(np.arange(60)), np.arange(60), (1,))
+    exact = [loss for _, loss, _ in losses(workload, model, batch)]
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = list(losses(workload, model, batch))
+    for (phase, loss, _), known in zip(rough, exact, strict=True):
+        assert loss.dtype == torch.float32
+        torch.testing.assert_close(loss, known, atol=0.01, rtol=0 if phase.name == "multiplicity" else 0.02)
+        assert torch.isfinite(gradient(phase, model, loss)).all()
+    assert rough[0][1] == exact[0]
+
+
 def test_size_is_what_collate_keeps(bundles):
     workload, _ = build()
     events = bundles([0, 3, 6, 7, 500])
