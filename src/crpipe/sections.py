@@ -157,7 +157,7 @@ class Split(Section):
     validation_fraction: float = key(0.05, "share of the primaries kept for validation", "data", ge=0, lt=1)
     shard_muons: int = key(16_000_000, "muons in one bulk shard, about", "data", ge=1000)
     memory_mib: int = key(
-        512, "memory for the split's buffers, in MiB; each worker process takes 128 of it", ge=64
+        512, "memory for the split's buffers, in MiB; each worker process takes 256 of it", ge=64
     )
     workers: int = key(0, "processes that split one range; 0: one for each CPU of the job (resources.split.cpus)", ge=0)
     on_bad_event: Literal["fail", "reject"] = key(

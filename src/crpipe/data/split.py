@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 _SPILLS = ".scatter"
 _RECORD = ".finished"
 _MOST_TASKS = 64  # spills that are open at once while shards are gathered
-_WORKER_MIB = 128  # decoded block, its gathered copy, one row group on its way to the disk
+_TASKS_PER_WORKER = 10
+_WORKER_MIB = 256  # decoded block, its gathered copy, one row group on its way to the disk
 _WORKER_RAW = 64 << 20  # raw bytes below which another process costs more than it brings
 
 
@@ -190,14 +191,16 @@ def _rules(job: Job, totals: dict[int, tuple[int, int]]) -> scatter.Rules:
 def _scatter(
     job: Job, files: list[RawFile], rules: scatter.Rules, bad: list[FileReport]
 ) -> Iterator[Scattered]:
-    share = max(1, -(-len(files) // _MOST_TASKS))
+    total = sum(file.size for file in files)
+    workers = job.workers(total)
+    share = max(1, -(-len(files) // min(_MOST_TASKS, _TASKS_PER_WORKER * workers)))
     tasks = [
         scatter.Task(number, job.raw, job.spills, tuple(files[start : start + share]), rules)
         for number, start in enumerate(range(0, len(files), share))
     ]
-    done, total = 0, sum(file.size for file in files)
+    done = 0
     seen = list(bad)
-    for finished in in_order(scatter.scatter, tasks, job.workers(total)):
+    for finished in in_order(scatter.scatter, tasks, workers):
         seen += [report for report in finished.files if report.bad]
         _check_quarantine(job, seen)
         _check_events(job, finished.files)
