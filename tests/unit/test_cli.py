@@ -1,0 +1,111 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CRPIPE = Path(sys.executable).with_name("crpipe")
+SMALL = [
+    "--set",
+    "source.uri=synthetic://",
+    "--set",
+    "ranges.last=1",
+    "--set",
+    "ranges.step=1",
+    "--set",
+    "synthetic.files_per_range=1",
+]
+
+
+def crpipe(*words, folder, **environment):
+    return subprocess.run(
+        [CRPIPE, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (
+            ["--set", "sorce=1", "status"],
+            2,
+            "crpipe: --set sorce=1: sorce: unknown key; did you mean source?",
+        ),
+        (["--config", "nowhere.yaml", "status"], 2, "crpipe: nowhere.yaml: cannot be read"),
+        (["list", "0042000"], 2, "expected NNNNNNN-NNNNNNN"),
+        (["stage", "0000000-0000000"], 65, "missing; run `crpipe list 0000000-0000000` first"),
+        (["inspect", "nowhere.parquet"], 66, "nowhere.parquet"),
+        (["train", "0000005-0000009"], 2, "not a range of this campaign"),
+    ],
+)
+def test_bad_input_ends_in_one_message_and_an_exit_code(tmp_path, words, code, said):
+    done = crpipe(*SMALL, *words, folder=tmp_path)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == code
+
+
+@pytest.mark.parametrize("words", [["no-such-verb"], ["list"], ["list", "--fast", "0000000-0000000"]])
+def test_a_wrong_call_shows_how_to_call(tmp_path, words):
+    done = crpipe(*words, folder=tmp_path)
+    assert done.returncode == 2
+    assert "Usage: crpipe" in done.stderr
+
+
+def test_every_verb_explains_itself(tmp_path):
+    from typer.main import get_command
+
+    from crpipe.cli import app
+
+    for name, command in get_command(app).commands.items():
+        assert command.help.endswith("."), name
+
+
+def test_the_configuration_of_the_working_directory_is_read(tmp_path):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.yaml").write_text("seed: none-at-all\n")
+    done = crpipe("status", folder=tmp_path)
+    assert done.returncode == 2
+    assert "config/config.yaml: seed" in done.stderr
+
+
+def test_an_attempt_stands_in_the_journal(tmp_path):
+    assert crpipe(*SMALL, "list", "0000000-0000000", folder=tmp_path).returncode == 0
+    rows = [json.loads(line) for line in (tmp_path / "results" / "journal.jsonl").read_text().splitlines()]
+    assert [(row["what"], row["verb"], row["range"]) for row in rows] == [
+        ("start", "list", "0000000-0000000"),
+        ("finished", "list", "0000000-0000000"),
+    ]
+
+
+def test_data_of_another_configuration_is_refused_and_left_alone(tmp_path):
+    assert crpipe(*SMALL, "list", "0000000-0000000", folder=tmp_path).returncode == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()}
+    done = crpipe(*SMALL, "--set", "seed=2", "list", "0000000-0000000", folder=tmp_path)
+    assert done.returncode == 2
+    assert "seed: results 1, config 2" in done.stderr
+    assert {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("verb", ["status", "plan", "summary"])
+def test_looking_needs_neither_torch_nor_a_campaign(tmp_path, verb):
+    code = (
+        "import sys; sys.argv = ['crpipe', *sys.argv[1:]]\n"
+        "from crpipe.cli import app\n"
+        "app(standalone_mode=False)\n"
+        "heavy = {'torch', 'snakemake', 'pelicanfs', 'matplotlib', 'pandas'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *SMALL, verb], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+    assert not list(tmp_path.iterdir())
