@@ -194,6 +194,18 @@ def generate(
 
 
 @app.command()
+def export(
+    checkpoint: Annotated[Path, typer.Option(help="checkpoint file, or a receipt that points to it")],
+    out: Annotated[Path, typer.Option(help="directory for the model, its sampler and its card")],
+) -> None:
+    """Write a trained checkpoint so that it runs without crpipe: weights, ONNX sampler, model card."""
+    from crpipe.workloads.export import export_checkpoint
+
+    export_checkpoint(_Settings.config(), checkpoint, out, Terminal())
+    print(out)
+
+
+@app.command()
 def simulate(
     name: RangeArgument,
     out: Annotated[Path, typer.Option(help="directory for the files")],
@@ -378,6 +390,14 @@ def token(
     print(access.text)
     if access.problem:
         raise AccessError(access.problem)
+
+
+@app.command()
+def sync() -> None:
+    """Send the run's new TensorBoard files and checkpoints to `sync.to`; failures are told, never fatal."""
+    from crpipe.source.sync import sync_run
+
+    sync_run(_Settings.config(), Terminal())
 
 
 @app.command()

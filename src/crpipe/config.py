@@ -29,6 +29,7 @@ from crpipe.sections import (
     Section,
     Source,
     Split,
+    Sync,
     Synthetic,
     Train,
     key,
@@ -66,6 +67,7 @@ class Config(Section):
     )
     evaluate: Evaluate = key(Evaluate(), "held-out evaluation")
     resources: Resources = key(Resources(), "what the cluster is asked for")
+    sync: Sync = key(Sync(), "a second place for what a run made")
     notify: Notify = key(Notify(), "who is told, and how")
 
     @model_validator(mode="after")

@@ -75,7 +75,9 @@ class Source(Section):
         "", "file with the bearer token; empty: BEARER_TOKEN, BEARER_TOKEN_FILE, then WLCG's places"
     )
     token_issuer: str = key("", "issuer that `crpipe token --login` asks; empty: the one the director names")
-    token_client: str = key("crpipe", "client id registered with the token issuer, for `crpipe token --login`")
+    token_client: str = key(
+        "crpipe", "client id registered with the token issuer, for `crpipe token --login`"
+    )
     look_ahead: int = key(2, "ranges that may be staged ahead of training", ge=1)
     disk_budget_gib: float = key(500.0, "most space that raw copies may take at once, in GiB", gt=0)
     range_gib: float = key(
@@ -159,7 +161,9 @@ class Split(Section):
     memory_mib: int = key(
         512, "memory for the split's buffers, in MiB; each worker process takes 256 of it", ge=64
     )
-    workers: int = key(0, "processes that split one range; 0: one for each CPU of the job (resources.split.cpus)", ge=0)
+    workers: int = key(
+        0, "processes that split one range; 0: one for each CPU of the job (resources.split.cpus)", ge=0
+    )
     on_bad_event: Literal["fail", "reject"] = key(
         "fail",
         "an event with an impossible value fails its range, or is rejected and stands in the ledger",
@@ -257,6 +261,15 @@ class Notify(Section):
         60.0, "a campaign that wrote nothing for this long is stalled, in minutes", gt=0
     )
     timeout_s: float = key(60.0, "longest time that one of these commands may take, in seconds", gt=0)
+
+
+class Sync(Section):
+    """A second place for what a run made (`crpipe sync`)."""
+
+    to: str = key(
+        "",
+        "directory or pelican://host/path that gets the run's TensorBoard files and checkpoints; empty: none",
+    )
 
 
 class JobResources(Section):

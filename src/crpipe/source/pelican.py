@@ -115,6 +115,11 @@ class Federation:
         url, answer = await self._ask(self._pelican.get_dirlist_url(quote(path)), path)
         return url, bool(answer.x_pel_ns_hdr and answer.x_pel_ns_hdr.require_token)
 
+    async def upload_url(self, path: str) -> str:
+        """Find the origin's address for writing ``path``."""
+        url, _ = await self._ask(self._pelican.get_origin_url(quote(path)), path)
+        return str(url)
+
     def _known(self, path: str) -> Namespace | None:
         fresh = time.monotonic() - ANSWER_S
         found = [
