@@ -294,6 +294,9 @@ def _deliver(config: Config, name: str) -> None:
         "shards.json": paths.shard_manifest(name),
     }
     for source, target in places.items():
+        if target.exists() and target.samefile(record / source):
+            os.utime(target)  # renaming one link of a file over another would leave both
+            continue
         with replacing(target) as part:
             _copy(record / source, part)
 

@@ -171,6 +171,7 @@ def test_second_run_changes_nothing(staged):
     before = product_bytes(config)
     split(config)
     assert product_bytes(config) == before
+    assert not list(config.paths().results.rglob("*.part"))
 
 
 def test_outputs_deleted_after_the_raw_files_come_back(staged):
