@@ -47,7 +47,7 @@ class Terminal:
 
     def __init__(self) -> None:
         self._tty = sys.stderr.isatty()
-        self._started: dict[str, float] = {}
+        self._started: dict[str, tuple[float, float]] = {}
         self._told = 0.0
 
     def say(self, text: str) -> None:
@@ -58,13 +58,14 @@ class Terminal:
     def advance(self, label: str, done: float, total: float, note: str = "") -> None:
         """Print how far the work is, at most five times a second on a terminal, every 10 s elsewhere."""
         now = time.monotonic()
-        started = self._started.setdefault(label, now)
+        share = done / total if total else 1.0
+        # A resumed job starts somewhere in the middle: only what this process did tells its speed.
+        started, first = self._started.setdefault(label, (now, share))
         if now - self._told < (0.2 if self._tty else 10.0) and done < total:
             return
         self._told = now
-        share = done / total if total else 1.0
-        left = (now - started) * (1 - share) / share if share else 0.0
-        text = f"{label} {share:4.0%}  {left:.0f} s left  {note}".rstrip()
+        left = f"{(now - started) * (1 - share) / (share - first):.0f} s left" if share > first else ""
+        text = f"{label} {share:4.0%}  {left}  {note}".rstrip()
         if self._tty:
             print(f"\r\x1b[K{text}", end="\n" if done >= total else "", file=sys.stderr, flush=True)
         else:
