@@ -39,5 +39,6 @@ $(READY): constraints.txt pyproject.toml
 	$(BIN)/pip install -q -c constraints.txt -e '.[test,check]'
 	touch $(READY)
 
+# Never results or runs: they may be weeks of work.
 clean:
-	rm -rf $(VENV) results runs logs report.html .snakemake
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
