@@ -40,12 +40,12 @@ class Deadline:
         """Seconds that remain; never negative."""
         return max(0.0, self._end - time.monotonic())
 
-    def check(self) -> None:
-        """Raise SourceError when the deadline is behind us."""
+    def check(self, reason: str) -> None:
+        """Raise SourceError, with the ``reason`` of the last failure, when the deadline is behind us."""
         if not self.left():
             raise SourceError(
-                f"{self._what}: not finished within source.deadline_minutes; what is verified stays: run the "
-                "same command again, or raise the deadline"
+                f"{self._what}: not finished within source.deadline_minutes ({reason}); what is verified "
+                "stays: run the same command again, or raise the deadline"
             )
 
 
@@ -67,9 +67,10 @@ async def persist(
             return await attempt()
         except Transient as error:
             failures += not error.progress
+            reason = str(error)
             if failures >= attempts:
                 raise Transient(f"{error} ({failures} attempts)", outage=error.outage) from error
-        deadline.check()
+        deadline.check(reason)
         full = min(30.0, pause_s * 2 ** max(failures - 1, 0))
         await asyncio.sleep(min(deadline.left(), random.uniform(full / 2, full)))  # noqa: S311 - not a secret
 

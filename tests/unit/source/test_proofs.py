@@ -1,0 +1,46 @@
+import pytest
+
+from crpipe.source import checksums
+from crpipe.source.manifest import SIZE_ONLY, Entry, Proof
+from crpipe.source.proofs import Proofs
+
+ENTRY = Entry("a.parquet", "pelican://h/a.parquet", 5, None)
+
+
+def remember(folder, verified="source-checksum", entry=ENTRY):
+    (folder / entry.path).write_bytes(b"bytes")
+    checksum = checksums.of_file(folder / entry.path, "adler32")
+    proof = Proof(5, checksum, "adler32", verified)
+    Proofs(folder, require_checksum=False).add(entry, proof)
+    return proof
+
+
+def test_a_sound_copy_is_kept(tmp_path):
+    proof = remember(tmp_path)
+    assert Proofs(tmp_path, require_checksum=True).keep([ENTRY]) == {"a.parquet": proof}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Entry("a.parquet", "pelican://elsewhere/a.parquet", 5, None),
+        Entry("a.parquet", "pelican://h/a.parquet", 6, None),
+        Entry("b.parquet", "pelican://h/b.parquet", 5, None),
+    ],
+)
+def test_a_copy_of_something_else_is_not_kept(tmp_path, entry):
+    remember(tmp_path)
+    assert Proofs(tmp_path, require_checksum=False).keep([entry]) == {}
+
+
+def test_a_copy_without_a_source_s_checksum_is_not_kept_where_one_is_required(tmp_path):
+    proof = remember(tmp_path, SIZE_ONLY)
+    assert Proofs(tmp_path, require_checksum=False).keep([ENTRY]) == {"a.parquet": proof}
+    assert Proofs(tmp_path, require_checksum=True).keep([ENTRY]) == {}
+
+
+def test_a_line_that_a_crash_cut_costs_one_copy(tmp_path):
+    proof = remember(tmp_path)
+    with (tmp_path / ".proofs.jsonl").open("a") as memory:
+        memory.write('{"path": "b.parq')
+    assert Proofs(tmp_path, require_checksum=False).keep([ENTRY]) == {"a.parquet": proof}
