@@ -10,7 +10,7 @@ import pytest
 
 from runs import BIN, LINKS, RANGES, REPOSITORY, flipped
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_one_command_makes_everything_and_nothing_is_left_behind(finished):
