@@ -50,9 +50,10 @@ class Source(Section):
     )
     reader: str = key(
         "bundles",
-        "named reader of the raw files: bundles (Parquet, primary of 4 values), bundles5 (time appended), "
-        "bundles5_depth_last (time before the depth), bundles6 (ids in front), bundles6_muons5 (ids in front "
-        "of primary and muons), bundles_hdf5 (primaries, muons, counts); or module:name",
+        "named reader of the raw files: bundles (Parquet, primary of 4 values), bundles_depth_time or "
+        "bundles_time_depth (5 values, a time behind or before the depth), bundles_ids (ids in front), "
+        "bundles_ids_muons (ids in front of primary and muons), bundles_hdf5 (primaries, muons, counts); or "
+        "module:name",
         "data",
     )
     min_files: int = key(1, "fewest files that a range must list", ge=1)

@@ -46,10 +46,10 @@ _IDS = tuple(field.name for field in PRIMARY_IDS)
 
 READERS: Mapping[str, Reader] = {
     "bundles": ParquetBundles(),
-    "bundles5": ParquetBundles(primary=(*PRIMARY_NAMES, "time")),
-    "bundles5_depth_last": ParquetBundles(primary=(*PRIMARY_NAMES[:3], "time", PRIMARY_NAMES[3])),
-    "bundles6": ParquetBundles(primary=(*_IDS, *PRIMARY_NAMES)),
-    "bundles6_muons5": ParquetBundles(primary=(*_IDS, *PRIMARY_NAMES), muon=(*_IDS, *MUON_NAMES)),
+    "bundles_depth_time": ParquetBundles(primary=(*PRIMARY_NAMES, "time")),
+    "bundles_time_depth": ParquetBundles(primary=(*PRIMARY_NAMES[:3], "time", PRIMARY_NAMES[3])),
+    "bundles_ids": ParquetBundles(primary=(*_IDS, *PRIMARY_NAMES)),
+    "bundles_ids_muons": ParquetBundles(primary=(*_IDS, *PRIMARY_NAMES), muon=(*_IDS, *MUON_NAMES)),
     "bundles_hdf5": Hdf5Bundles(),
 }
 

@@ -23,10 +23,10 @@ MUON_NAMES = [field.name for field in MUON]
 IDS = list(BUNDLES.group)
 LAYOUTS = {
     "bundles": {},
-    "bundles5": {"primary": [*NAMES, "time"]},
-    "bundles5_depth_last": {"primary": [*NAMES[:3], "time", "depth_m"]},
-    "bundles6": {"primary": [*IDS, *NAMES]},
-    "bundles6_muons5": {"primary": [*IDS, *NAMES], "muon": [*IDS, *MUON_NAMES]},
+    "bundles_depth_time": {"primary": [*NAMES, "time"]},
+    "bundles_time_depth": {"primary": [*NAMES[:3], "time", "depth_m"]},
+    "bundles_ids": {"primary": [*IDS, *NAMES]},
+    "bundles_ids_muons": {"primary": [*IDS, *NAMES], "muon": [*IDS, *MUON_NAMES]},
 }
 
 
