@@ -1,6 +1,7 @@
 # make demo    the whole pipeline on simulated data, a few minutes
 # make test    the tests
 # make check   everything that CI runs
+# make test-slurm   everything that a cluster does to a campaign, on a Slurm of its own; a quarter of an hour
 #
 # PYTHON   the interpreter the environment is made from (3.11 or later)
 # TORCH    where pip finds torch. The default is PyPI's; on Linux that build runs on CPU and on NVIDIA GPUs.
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 DEMO := --configfile config/demo.yaml
 
-.PHONY: demo test check install clean
+.PHONY: demo test test-slurm check install clean
 
 demo: $(READY)
 	$(BIN)/snakemake $(DEMO)
@@ -22,7 +23,10 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/properties
-	$(BIN)/python -m pytest -q tests/integration
+	$(BIN)/python -m pytest -q tests/integration --ignore tests/integration/test_slurm_failures.py
+
+test-slurm: $(READY)
+	$(BIN)/python -m pytest -q -n 2 tests/integration/test_slurm_failures.py
 
 check: $(READY)
 	$(BIN)/ruff check

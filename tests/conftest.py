@@ -10,7 +10,7 @@ import pytest
 from crpipe.fields import BUNDLES
 from crpipe.files import sha256
 
-pytest_plugins = ("services",)
+pytest_plugins = ("services", "integration.slurm.campaigns")
 
 PARQUET = {
     "use_dictionary": False,

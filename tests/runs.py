@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -22,9 +22,13 @@ LINKS = (*RANGES, "outliers")
 
 @dataclass(frozen=True)
 class Campaign:
-    """A working directory as a fresh clone has it, with tiny.yaml as the configuration of the user."""
+    """A working directory as a fresh clone has it, with tiny.yaml as the configuration of the user.
+
+    ``variables`` are added to the environment of every command.
+    """
 
     folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, folder):
@@ -36,10 +40,10 @@ class Campaign:
         shutil.copy(TINY, folder / "config" / "tiny.yaml")
         return cls(folder)
 
-    def copy(self, folder):
+    def copy(self, folder, **variables):
         """Copy with times and links, so that Snakemake sees the same campaign."""
         shutil.copytree(self.folder, folder, symlinks=True)
-        return Campaign(folder)
+        return Campaign(folder, variables)
 
     @property
     def results(self):
@@ -57,7 +61,7 @@ class Campaign:
         done = subprocess.run(
             self.command(words),
             cwd=self.folder,
-            env=environment(),
+            env=environment(self.variables),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -71,13 +75,16 @@ class Campaign:
         """Start, and leave no process behind."""
         with (self.folder / "head.log").open("w") as output:
             head = subprocess.Popen(
-                self.command(words), cwd=self.folder, env=environment(), stdout=output, stderr=output
+                self.command(words),
+                cwd=self.folder,
+                env=environment(self.variables),
+                stdout=output,
+                stderr=output,
             )
         try:
             yield head
         finally:
-            family = [psutil.Process(head.pid), *children(head)] if head.poll() is None else []
-            for process in family:
+            for process in [head, *children(head)]:
                 kill(process)
             head.wait()
 
@@ -86,7 +93,7 @@ class Campaign:
         return subprocess.run(
             [BIN / "crpipe", *files, *words],
             cwd=self.folder,
-            env=environment(),
+            env=environment(self.variables),
             capture_output=True,
             text=True,
             check=False,
@@ -127,8 +134,8 @@ class Campaign:
         }
 
 
-def environment():
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(["/usr/bin", "/bin"])}
+def environment(more):
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(["/usr/bin", "/bin"]), **more}
 
 
 def children(process):

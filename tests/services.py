@@ -7,7 +7,7 @@ import pytest
 
 PROGRAMS = {
     "federation": ("xrootd",),
-    "slurm": ("slurmctld", "slurmd", "sbatch"),
+    "slurm": ("slurmctld", "slurmd", "sbatch", "tmux"),
     "browser": ("chromium",),
 }
 

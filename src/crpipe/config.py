@@ -104,8 +104,9 @@ class Config(Section):
         }
 
     def horizon(self) -> int:
-        """Ranges over which the learning rate runs its course."""
-        return self.train.horizon_ranges or len(self.all_ranges())
+        """Ranges over which the learning rate runs its course; one that is skipped counts like the others."""
+        ranges = self.ranges
+        return self.train.horizon_ranges or len(expand(ranges.first, ranges.last, ranges.step, frozenset()))
 
     def fingerprint(self) -> str:
         """Hash of every key that changes a checkpoint."""

@@ -174,6 +174,14 @@ def test_options_of_the_workload_are_part_of_the_fingerprint():
     assert load_config([], [f"model.hidden={default}"]).fingerprint() == Config().fingerprint()
 
 
+def test_skipping_a_range_in_mid_campaign_changes_no_fingerprint():
+    whole = load_config([], ["ranges.last=9999"])
+    assert (
+        load_config([], ["ranges.last=9999", "ranges.skip=[0003000-0003999]"]).fingerprint()
+        == whole.fingerprint()
+    )
+
+
 def test_an_explicit_horizon_is_the_campaign_of_the_learning_rate():
     short, long = load_config([], ["ranges.last=9999"]), Config()
     assert short.fingerprint() != long.fingerprint()

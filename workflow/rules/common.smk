@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -13,15 +12,15 @@ from pathlib import Path
 import yaml
 from snakemake.io import IOFile
 
-from crpipe import campaign, errors
+from crpipe import campaign
 from crpipe.config import flatten, load_config, read_tree
 from crpipe.errors import CrpipeError, LeaseError
-from crpipe.journal import Journal
 from crpipe.lease import lease
+from crpipe.report.failures import explain
 
 CAMPAIGN = Path("config/config.yaml")
 SLURM_LOGS = Path("logs/slurm")
-OF_TRAINING = {"all", "train", "train_all", "train_outliers", "evaluate", "evaluation"}
+OF_TRAINING = {"all", "train", "train_all", "train_outliers", "evaluate", "evaluation", "figures", "gallery"}
 LOOKING = {
     "--lint",
     "--report",
@@ -326,40 +325,12 @@ def what_failed(messages, since):
 
     ``messages`` is the path of Snakemake's own log of this call.
     """
-    told = {
-        (row["verb"], row["range"]): row
-        for path in (PATHS.data_journal(), PATHS.train_journal())
-        for row in Journal(path).rows()
-        if row["what"] == "failed" and row["time"] >= since
-    }
-    lines = ["", "crpipe: the workflow did not finish."]
-    for log in dict.fromkeys(
-        re.findall(r"^ +log: (\S+)", Path(messages).read_text(), re.MULTILINE)
-    ):
-        lines.append("  " + one_failure(Path(log), told))
+    lines = explain(SETTINGS, Path(messages).read_text(), since)
     waiting = [name for name in RANGES if not PATHS.receipt(name).exists()]
     if trains() and waiting:
         lines.append(
-            f"  Training waits at range {waiting[0]} ({len(waiting)} of {len(RANGES)} still to do)."
+            f"Training waits at range {waiting[0]} ({len(waiting)} of {len(RANGES)} still to do)."
         )
-    again = shlex.join(["snakemake", *sys.argv[1:]])
-    return "\n".join(
-        [
-            *lines,
-            "  Mend the cause; the same command goes on where this one stopped:",
-            f"    {again}",
-        ]
-    )
-
-
-def one_failure(log, told):
-    """Describe one failed job by the verb and the range in its log's path, and by what it said last."""
-    verb, name = (
-        (log.parent.name, log.stem) if log.parent.name != "logs" else (log.stem, "")
-    )
-    row = told.get((verb, name))
-    if row is None:
-        said = log.read_text().strip().splitlines()[-1:] if log.exists() else []
-        return f"{verb} {name}: {said[0] if said else 'ended without a word: killed, or out of memory'}"
-    code = getattr(errors, row["kind"], CrpipeError).exit_code
-    return f"{verb} {name} (exit {code}): {row['error']}"
+    lines.append("Mend the cause; the same command goes on where this one stopped:")
+    lines.append(f"  {shlex.join(['snakemake', *sys.argv[1:]])}")
+    return "\n  ".join(["\ncrpipe: the workflow did not finish.", *lines])

@@ -8,6 +8,7 @@ report: "../report/workflow.rst"
 
 
 localrules:
+    figures,
     gallery,
 
 

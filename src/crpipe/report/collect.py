@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from crpipe.files import GIB, digest, free_bytes, tree_bytes
 from crpipe.paths import OUTLIERS
 from crpipe.report.evidence import Evidence, Expected, middle, optional, seconds_per_step
+from crpipe.report.queue import jobs_here
 from crpipe.report.rows import History, attempts, histories
 from crpipe.report.states import CampaignStatus, Disk, RangeStatus, State, Trained, add_ledgers
 
@@ -50,6 +51,7 @@ def collect(config: Config) -> CampaignStatus:
         pace_s=pace,
         eta_s=_eta(statuses, pace),
         changed=tuple(_changed_keys(config)),
+        queue=jobs_here(),
     )
 
 

@@ -12,6 +12,8 @@ from crpipe.paths import OUTLIERS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from crpipe.report.queue import QueuedJob
+
 
 class State(StrEnum):
     """How far a range is."""
@@ -110,6 +112,7 @@ class CampaignStatus:
 
     pace_s: wall time that one range of the chain takes; eta_s: until the last range is trained.
     changed: keys whose value differs from the one that results or run were made with.
+    queue: the jobs in Slurm's queue, if there is one.
     """
 
     run: str
@@ -123,6 +126,7 @@ class CampaignStatus:
     pace_s: float | None
     eta_s: float | None
     changed: tuple[str, ...]
+    queue: tuple[QueuedJob, ...] = ()
 
     def chain(self) -> tuple[RangeStatus, ...]:
         """The ranges that are trained on, in order: without skipped ones and the outliers' own line."""

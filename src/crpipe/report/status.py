@@ -74,6 +74,11 @@ def facts(status: CampaignStatus) -> Iterator[tuple[str, str]]:
     yield "ETA", _eta(status, trained)
     yield from _sums(status)
     yield "disk", disk_line(status)
+    if status.queue:
+        yield (
+            "queue",
+            "; ".join(f"{job.work}: {job.state}, {job.where} (job {job.number})" for job in status.queue),
+        )
     yield from warnings(status)
 
 
