@@ -286,4 +286,5 @@ def _anew(counters: Counters) -> Counters:
 
 def _use_threads(config: Config) -> None:
     given = int(os.environ.get("SLURM_CPUS_PER_TASK", "0")) or len(os.sched_getaffinity(0))
-    torch.set_num_threads(config.train.threads or max(given // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1))
+    beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun's processes on this node share the job's
+    torch.set_num_threads(config.train.threads or max(given // beside, 1))
