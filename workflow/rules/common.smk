@@ -20,7 +20,16 @@ from crpipe.report.failures import explain
 
 CAMPAIGN = Path("config/config.yaml")
 SLURM_LOGS = Path("logs/slurm")
-OF_TRAINING = {"all", "train", "train_all", "train_outliers", "evaluate", "evaluation", "figures", "gallery"}
+OF_TRAINING = {
+    "all",
+    "train",
+    "train_all",
+    "train_outliers",
+    "evaluate",
+    "evaluation",
+    "figures",
+    "gallery",
+}
 LOOKING = {
     "--lint",
     "--report",

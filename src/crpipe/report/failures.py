@@ -34,6 +34,7 @@ _STATES = {
     "BOOT_FAIL": "lost its node",
     "CANCELLED": "was cancelled",
 }
+_MEMORY = re.compile(r"exceeded (?:job )?memory limit|oom[-_ ]kill", re.IGNORECASE)
 _SILENT = "ended without a word: killed, or out of memory"
 
 
@@ -41,7 +42,7 @@ _SILENT = "ended without a word: killed, or out of memory"
 class Failure:
     """One job that failed for good: what it did, its log, and what Snakemake and Slurm said of it.
 
-    state: Slurm's name for how the job ended; refused: why Slurm did not even take it.
+    state: Slurm's name for how the job ended; refused: why Slurm did not even take it; said: Slurm's own log.
     """
 
     verb: str
@@ -50,6 +51,7 @@ class Failure:
     slurm_job: str = ""
     state: str = ""
     refused: str = ""
+    said: Path | None = None
 
 
 def explain(config: Config, messages: str, since: float) -> list[str]:
@@ -78,7 +80,7 @@ def failures_in(messages: str) -> Iterable[Failure]:
     mended: set[Path] = set()
     for block in _BLOCK.finditer(messages):
         log, number = _field("log", block[1]), _field("jobid", block[1])
-        path = Path(re.split(r",? ", log)[0])
+        path, *more = map(Path, re.split(r", ", log.partition(" (")[0]))
         if re.search(rf"^Finished jobid: {number} ", messages[block.end() :], re.MULTILINE):
             mended.add(path)
         if not log or path in mended:
@@ -90,6 +92,7 @@ def failures_in(messages: str) -> Iterable[Failure]:
             _field("external_jobid", block[1]),
             state[1] if state else "",
             " ".join(refused[1].split()) if refused else "",
+            more[0] if more else None,
         )
         # The log of a job on a node repeats the failure, but does not know what Slurm knows.
         if path not in found or failure.state or failure.refused:
@@ -113,10 +116,18 @@ def _cause(failure: Failure, row: dict[str, Any] | None) -> str:
     if row is not None and row["what"] == "failed":
         code = getattr(errors, row["kind"], CrpipeError).exit_code
         return f" (exit {code}): {row['error']}"
-    if failure.state in _STATES:
-        return f": {_STATES[failure.state]}"
+    state = "OUT_OF_MEMORY" if _outgrew(failure.said) else failure.state
+    if state in _STATES:
+        return f": {_STATES[state]}"
     said = _tail(failure.log)
     return f": {said[-1] if said and row is None else _SILENT}"
+
+
+def _outgrew(said: Path | None) -> bool:
+    """Tell whether Slurm wrote that it killed the job for its memory; its state is FAILED all the same."""
+    if said is None or not said.exists():
+        return False
+    return _MEMORY.search(said.read_text(errors="replace")) is not None
 
 
 def _tail(log: Path) -> list[str]:

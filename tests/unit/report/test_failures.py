@@ -78,6 +78,15 @@ def test_a_job_that_died_in_silence_is_explained_by_slurm(campaign, state, cause
     assert lines[0].startswith(f"train {NAME}: {cause}")
 
 
+def test_memory_is_named_where_only_slurms_log_does(campaign, tmp_path):
+    note(campaign, "start", 10.0)
+    log = tmp_path / "runs" / "slurm" / "5.log"
+    log.parent.mkdir()
+    log.write_text("slurmstepd-n1: error: Exceeded job memory limit\n")
+    lines = explain(campaign, said(campaign, ENDED.format(state="FAILED")), since=5.0)
+    assert lines[0] == f"train {NAME}: needed more memory than it asked for"
+
+
 def test_a_job_that_slurm_refuses_is_told_in_slurms_words(campaign):
     (line, *_) = explain(campaign, said(campaign, REFUSED), since=0.0)
     assert "Slurm does not take the job: sbatch: error: Memory specification: no" in line
