@@ -22,7 +22,7 @@ demo: $(READY)
 	@$(BIN)/crpipe --config config/config.yaml --config config/demo.yaml summary
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 tests/unit tests/properties
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit tests/properties
 	$(BIN)/python -m pytest -q tests/integration --ignore tests/integration/test_slurm_failures.py
 
 test-slurm: $(READY)

@@ -1,6 +1,7 @@
 """The house as docs/architecture.md draws it: who may import whom, and what a user can hold on to."""
 
 import ast
+import functools
 import inspect
 import re
 from pathlib import Path
@@ -45,20 +46,32 @@ COMMAND_LINE = {"cli", "session", "tools"}
 FROZEN = Path(__file__).with_name("frozen")
 
 
-def imports(path):
-    """Yield every imported module, those inside functions too, but not those for type checkers alone."""
-    tree = ast.parse(path.read_text())
+@functools.cache
+def nodes_of(module):
+    """Parse a module; return its text and every node of its tree."""
+    text = MODULES[module].read_text()
+    return text, list(ast.walk(ast.parse(text)))
+
+
+@functools.cache
+def imports(module):
+    """List every imported module, those inside functions too, but not those for type checkers alone."""
+    return list(_imports(module))
+
+
+def _imports(module):
+    _, nodes = nodes_of(module)
     for_types = [
-        node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        node for node in nodes if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
     ]
     skipped = {child for block in for_types for child in ast.walk(block)}
-    for node in ast.walk(tree):
+    for node in nodes:
         if node in skipped:
             continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
+            assert node.level == 0, f"{module}: relative import"
             whole = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (name if name in MODULES else node.module for name in whole)
 
@@ -72,7 +85,7 @@ def part(module):
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_go_downwards_only(module):
     own = part(module)
-    for name in imports(MODULES[module]):
+    for name in imports(module):
         other = part(name)
         if not name.startswith("crpipe") or other in (own, "crpipe"):
             continue
@@ -91,31 +104,29 @@ def test_imports_go_downwards_only(module):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_heavy_libraries_stay_in_their_rooms(module):
-    for name in imports(MODULES[module]):
+    for name in imports(module):
         library = name.split(".")[0]
         assert part(module) in ONLY.get(library, {part(module)}), f"{module} imports {library}"
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if part(name) not in COMMAND_LINE])
 def test_only_the_command_line_prints(module):
-    calls = [
-        node.func for node in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(node, ast.Call)
-    ]
+    calls = [node.func for node in nodes_of(module)[1] if isinstance(node, ast.Call)]
     assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "print"]
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_functions_and_modules_keep_a_readable_size(module):
-    text = MODULES[module].read_text()
+    text, nodes = nodes_of(module)
     assert len(text.splitlines()) <= 350
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno - node.lineno < 70, node.name
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_nothing_catches_everything(module):
-    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+    for node in nodes_of(module)[1]:
         if isinstance(node, ast.ExceptHandler):
             caught = ast.unparse(node.type) if node.type else "everything"
             stops = isinstance(node.body[-1], ast.Raise)
