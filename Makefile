@@ -4,8 +4,8 @@
 # make test-slurm   everything that a cluster does to a campaign, on a Slurm of its own; a quarter of an hour
 #
 # PYTHON   the interpreter the environment is made from (3.11 or later)
-# TORCH    where pip finds torch. The default is PyPI's; on Linux that build runs on CPU and on NVIDIA GPUs.
-#          For one CUDA version, for example:  make install TORCH="--index-url https://download.pytorch.org/whl/cu126"
+# TORCH    where pip finds torch, if not where everything else comes from. For one CUDA version, with the URL that
+#          pytorch.org/get-started shows for it:  make install TORCH="--index-url URL"
 PYTHON ?= python3
 TORCH ?=
 
