@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
+from pydantic import ValidationError
 
 from crpipe.config import workload_config
 from crpipe.errors import CheckpointError
@@ -16,15 +16,20 @@ from crpipe.train.store import load, verified
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torch import nn
+    from pydantic import BaseModel
+    from torch import Tensor, nn
 
     from crpipe.train.workload import Workload
+
+_MAX_NAMES = 8
+_OTHER_VERSION = "use the version that trained it, or train again"
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
     """A workload with its trained model, averaged weights in place, ready to predict."""
 
+    path: Path
     workload: Workload
     model: nn.Module
     checkpoint: dict[str, Any]
@@ -32,19 +37,20 @@ class Trained:
 
 
 def open_checkpoint(path: Path, device: str = "cpu") -> Trained:
-    """Load a checkpoint, or the one that a receipt points to; raise CheckpointError when it is damaged."""
+    """Load a checkpoint, or the one that a receipt points to.
+
+    Raise CheckpointError when it is damaged, or when its weights or options are those of another version.
+    """
     saved = verified(_resolve(path))
     checkpoint = load(saved.path)
     keys = checkpoint["keys"]
     name = keys["train.workload"]
-    workload = build_workload(name, workload_config(name).model_validate(_nested(keys, "model.")))
+    workload = build_workload(name, _options(saved.path, name, keys))
     model = workload.model()
-    model.load_state_dict(checkpoint["model"])
-    with torch.no_grad():
-        named = dict(model.named_parameters())
-        for parameter, value in checkpoint["average"].items():
-            named[parameter].copy_(value)
-    return Trained(workload, model.to(device).eval(), checkpoint, saved.sha256)
+    weights = {**checkpoint["model"], **checkpoint["average"]}
+    _refuse_other_weights(saved.path, model.state_dict(), weights)
+    model.load_state_dict(weights)
+    return Trained(saved.path, workload, model.to(device).eval(), checkpoint, saved.sha256)
 
 
 def _resolve(path: Path) -> Path:
@@ -59,7 +65,35 @@ def _resolve(path: Path) -> Path:
     return found
 
 
-def _nested(keys: dict[str, Any], prefix: str) -> dict[str, Any]:
+def _options(path: Path, name: str, keys: dict[str, Any]) -> BaseModel:
+    try:
+        return workload_config(name).model_validate(nested(keys, "model."))
+    except ValidationError as error:
+        wrong = ", ".join(".".join(map(str, item["loc"])) or item["msg"] for item in error.errors())
+        raise CheckpointError(
+            f"{path}: its options do not fit {name} of this version of crpipe: {wrong}; {_OTHER_VERSION}"
+        ) from error
+
+
+def _refuse_other_weights(path: Path, own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+    """Raise CheckpointError naming what is missing, unexpected, or of another shape."""
+    wrong = [f"missing {name}" for name in sorted(own.keys() - found.keys())]
+    wrong += [f"unexpected {name}" for name in sorted(found.keys() - own.keys())]
+    wrong += [
+        f"{name} is {list(found[name].shape)}, the model has {list(own[name].shape)}"
+        for name in sorted(own.keys() & found.keys())
+        if own[name].shape != found[name].shape
+    ]
+    if wrong:
+        more = f" and {len(wrong) - _MAX_NAMES} more" if len(wrong) > _MAX_NAMES else ""
+        raise CheckpointError(
+            f"{path}: its weights do not fit the model of this version of crpipe: "
+            f"{', '.join(wrong[:_MAX_NAMES])}{more}; {_OTHER_VERSION}"
+        )
+
+
+def nested(keys: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Turn dotted names that begin with ``prefix`` into a tree without it."""
     tree: dict[str, Any] = {}
     for name, value in keys.items():
         if name.startswith(prefix):

@@ -63,6 +63,15 @@ def conditions(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
     return np.asarray((raw - _CONDITION_CENTRE) / _CONDITION_SCALE, np.float32)
 
 
+def condition_tensor(primaries: Tensor) -> Tensor:
+    """Do what ``conditions`` does with tensors: [N, 4] in the order of fields.PRIMARY."""
+    energy, zenith, mass, depth = primaries.unbind(1)
+    raw = torch.stack(
+        [torch.log10(energy / PEV_GEV), torch.cos(zenith), torch.log10(mass), depth / KM_M], dim=1
+    )
+    return (raw - torch.from_numpy(_CONDITION_CENTRE)) / torch.from_numpy(_CONDITION_SCALE)
+
+
 def log_multiplicity(multiplicity: Tensor) -> Tensor:
     """Turn multiplicities, at least 1, into one more condition: [N, 1] float32."""
     return ((torch.log10(multiplicity.float()) - _MULTIPLICITY_CENTRE) / _MULTIPLICITY_SCALE)[:, None]
@@ -84,6 +93,16 @@ def decode(features: Tensor, kind: Kind, generator: torch.Generator) -> Tensor:
     """Turn features back into muons [M, 3] (energy_gev, x_m, y_m) float32.
 
     Radial features hold no azimuth: it is drawn uniformly, which makes bundles isotropic by construction.
+    """
+    turns = None
+    if kind == "radial":
+        turns = torch.rand(len(features), generator=generator, device=features.device)
+    return physical(features, kind, turns)
+
+
+def physical(features: Tensor, kind: Kind, turns: Tensor | None) -> Tensor:
+    """Turn features into muons [M, 3]; radial ones with their azimuths as ``turns`` [M] in 0..1.
+
     The few muons that a network puts below the muon's mass are reflected at it: a smooth network cannot end
     as sharply as the spectrum of total energies does.
     """
@@ -91,10 +110,11 @@ def decode(features: Tensor, kind: Kind, generator: torch.Generator) -> Tensor:
         log_energy = features[:, 0] + math.log10(PEV_GEV)
         x, y = (features[:, 1:] * SCALE_M).clamp(-_MOST_M, _MOST_M).unbind(1)
     else:
+        assert turns is not None
         log_energy = features[:, 0] * _RADIAL_SCALE[0] + _RADIAL_CENTRE[0]
         log_radius = features[:, 1] * _RADIAL_SCALE[1] + _RADIAL_CENTRE[1]
         radius = (10.0 ** log_radius.clamp(*_LOG_RADIUS) - CORE_M).clamp_min(0.0)
-        azimuth = torch.rand(len(features), generator=generator, device=features.device) * (2 * torch.pi)
+        azimuth = turns * (2 * torch.pi)
         x, y = radius * torch.cos(azimuth), radius * torch.sin(azimuth)
     edge = math.log10(MUON_MASS_GEV)
     log_energy = edge + (log_energy.clamp(*_LOG_ENERGY) - edge).abs()

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.functional import leaky_relu
 
 from crpipe.train.workload import OptimizerSpec, Phase
-from crpipe.workloads.muon_gan import bundles, features, multiplicity, scoring
+from crpipe.workloads.muon_gan import bundles, features, multiplicity, sampler, scoring
 from crpipe.workloads.muon_gan.model import GLOBAL, SLOPE, GlobalLocal, exact, mean_of
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from crpipe.data.batch import Events
     from crpipe.train.workload import Batch, Metrics
     from crpipe.workloads.muon_gan.config import MuonFlowConfig
+    from crpipe.workloads.sampler import Sampler
 
 _WAVES = 4  # frequencies in which the network sees the time
 _CONTEXT = bundles.CONTEXT + 1 + 2 * _WAVES
@@ -60,6 +61,14 @@ class Velocity(nn.Module):
         with exact(x):
             velocity: Tensor = self.out(x.float())
         return velocity
+
+    def follow(self, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor, steps: int) -> Tensor:
+        """Move muons [M, D] from noise to features by the midpoint rule."""
+        for number in range(steps):
+            time = context.new_full((context.shape[0], 1), number / steps)
+            half = muons + self(muons, time, context, event, kept) / (2 * steps)
+            muons = muons + self(half, time + 1 / (2 * steps), context, event, kept) / steps
+        return muons
 
 
 class FlowNetworks(nn.Module):
@@ -152,17 +161,17 @@ class MuonFlow:
         """Give distributions for TensorBoard; see scoring.histograms."""
         return {**scoring.histograms(self, model, events, generator)}
 
+    def sampler(self, model: nn.Module) -> Sampler:
+        """Give what an export hands on."""
+        return sampler.of_flow(cast("FlowNetworks", model), self.options)
+
     def score(self, truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
         """Compare; see scoring.score."""
         return scoring.score(truth, prediction, folder)
 
     def _flow(self, network: Velocity, context: Tensor, event: Tensor, generator: torch.Generator) -> Tensor:
-        """Follow the velocity from noise to features [M, D] by the midpoint rule."""
-        width, steps = features.width(self.options.features), self.options.sampling_steps
-        muons = torch.randn(len(event), width, generator=generator, device=event.device)
+        """Turn fresh noise into features [M, D]."""
+        width = features.width(self.options.features)
+        noise = torch.randn(len(event), width, generator=generator, device=event.device)
         kept = torch.bincount(event, minlength=len(context)).float()
-        for number in range(steps):
-            time = context.new_full((len(context), 1), number / steps)
-            half = muons + network(muons, time, context, event, kept) / (2 * steps)
-            muons = muons + network(half, time + 1 / (2 * steps), context, event, kept) / steps
-        return muons
+        return network.follow(noise, context, event, kept, self.options.sampling_steps)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from crpipe.train.workload import OptimizerSpec, Phase, Weaken
-from crpipe.workloads.muon_gan import bundles, features, multiplicity, penalty, scoring
+from crpipe.workloads.muon_gan import bundles, features, multiplicity, penalty, sampler, scoring
 from crpipe.workloads.muon_gan.model import Critic, Generator
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from crpipe.data.batch import Events
     from crpipe.train.workload import Batch, Metrics
     from crpipe.workloads.muon_gan.config import MuonGanConfig
+    from crpipe.workloads.sampler import Sampler
 
 
 class Networks(nn.Module):
@@ -158,6 +159,10 @@ class MuonGan:
     ) -> dict[str, NDArray[np.floating[Any]]]:
         """Give distributions for TensorBoard; see scoring.histograms."""
         return {**scoring.histograms(self, model, events, generator)}
+
+    def sampler(self, model: nn.Module) -> Sampler:
+        """Give what an export hands on."""
+        return sampler.of_gan(cast("Networks", model), self.options)
 
     def score(self, truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
         """Compare; see scoring.score."""

@@ -1,0 +1,47 @@
+"""What a workload offers so that its generator can be handed on: graphs whose noise is an input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """One random input of ``Sampler.muons``: [rows, columns], standard normal or uniform in 0..1."""
+
+    name: str
+    rows: Literal["events", "muons"]
+    columns: int
+    law: Literal["normal", "uniform"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """Two modules without any random number of their own; primaries [B, 4] are as in fields.PRIMARY.
+
+    multiplicity: ``(primaries)`` → a multiplicity.Mixture, for any events.
+    muons: ``(primaries, multiplicity [B], event [M], *noise)`` → [M, 3] (energy_gev, x_m, y_m); every event
+        has muons.
+    whole: muons see each other, so a bundle must be made in one piece.
+    tolerance: how far the same noise may lead apart on two machines, in GeV or m relative to 1 + the value.
+    notes: what a user should know about how this generator works, one sentence or two each.
+    """
+
+    multiplicity: nn.Module
+    muons: nn.Module
+    noise: tuple[Noise, ...]
+    whole: bool
+    tolerance: float
+    notes: tuple[str, ...]
+
+
+@runtime_checkable
+class Exportable(Protocol):
+    """What a workload needs beside the protocol to be exported."""
+
+    def sampler(self, model: nn.Module) -> Sampler:
+        """Take the networks of a trained model apart into a sampler."""
