@@ -43,7 +43,7 @@ def test_a_changed_run_is_refused_and_a_new_name_is_not(configure):
 def test_keys_of_the_site_may_change_under_a_campaign(configure):
     campaign.claim_data(configure())
     campaign.claim_train(configure())
-    changed = configure("source.concurrency=2", "train.log_steps=3", "resources.train.cpus=1")
+    changed = configure("source.concurrency=2", "train.snapshot_steps=3", "resources.train.cpus=1")
     campaign.check_data(changed)
     campaign.check_train(changed)
 
@@ -57,14 +57,27 @@ def test_a_claim_is_never_overwritten(configure):
     assert read_json(configure().paths().campaign()) == before
 
 
+CLAIMS = """
+import os, sys
+from crpipe.campaign import claim_data
+from crpipe.config import load_config
+config = load_config([], sys.argv[1:])
+closed, gate = os.pipe()
+jobs = []
+for _ in range(6):
+    job = os.fork()
+    if job == 0:
+        os.close(gate)
+        os.read(closed, 1)  # returns when the last holder of the gate, the parent, has closed it
+        claim_data(config)
+        os._exit(0)
+    jobs.append(job)
+os.close(gate)
+sys.exit(sum(os.waitpid(job, 0)[1] != 0 for job in jobs))
+"""
+
+
 def test_the_first_jobs_of_a_campaign_may_start_together(configure):
-    claim = (
-        "import sys; from crpipe.campaign import claim_data; from crpipe.config import load_config\n"
-        "sys.stdin.readline(); claim_data(load_config([], sys.argv[1:]))"
-    )
-    results = f"results={configure().results}"
-    words = [sys.executable, "-c", claim, results]
-    jobs = [subprocess.Popen(words, stdin=subprocess.PIPE) for _ in range(6)]
-    for job in jobs:
-        job.stdin.close()
-    assert [job.wait() for job in jobs] == [0] * 6
+    words = [sys.executable, "-c", CLAIMS, f"results={configure().results}"]
+    assert subprocess.run(words, check=False).returncode == 0
+    assert configure().paths().campaign().exists()

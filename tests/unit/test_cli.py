@@ -1,10 +1,11 @@
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from crpipe.cli import main
 
 CRPIPE = Path(sys.executable).with_name("crpipe")
 SMALL = [
@@ -19,15 +20,25 @@ SMALL = [
 ]
 
 
-def crpipe(*words, folder, **environment):
-    return subprocess.run(
-        [CRPIPE, *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | environment,
-    )
+@pytest.fixture
+def crpipe(tmp_path, monkeypatch, capsys):
+    """Call the command line in an empty working directory: crpipe(*words) -> (exit code, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    # A script belongs to no package, as the installed command: then its name is argv[0].
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["crpipe", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, capsys.readouterr().err
+
+    return call
+
+
+def installed(*words, folder):
+    """Start the installed command as a user does."""
+    return subprocess.run([CRPIPE, *words], cwd=folder, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -45,18 +56,24 @@ def crpipe(*words, folder, **environment):
         (["train", "0000005-0000009"], 2, "not a range of this campaign"),
     ],
 )
-def test_bad_input_ends_in_one_message_and_an_exit_code(tmp_path, words, code, said):
-    done = crpipe(*SMALL, *words, folder=tmp_path)
-    assert said in done.stderr
+def test_bad_input_ends_in_one_message_and_an_exit_code(crpipe, words, code, said):
+    ended, told = crpipe(*SMALL, *words)
+    assert said in told
+    assert ended == code
+
+
+def test_the_installed_command_ends_bad_input_without_a_traceback(tmp_path):
+    done = installed("--config", "nowhere.yaml", "status", folder=tmp_path)
+    assert done.stderr.startswith("crpipe: nowhere.yaml: cannot be read")
     assert "Traceback" not in done.stderr
-    assert done.returncode == code
+    assert done.returncode == 2
 
 
 @pytest.mark.parametrize("words", [["no-such-verb"], ["list"], ["list", "--fast", "0000000-0000000"]])
-def test_a_wrong_call_shows_how_to_call(tmp_path, words):
-    done = crpipe(*words, folder=tmp_path)
-    assert done.returncode == 2
-    assert "Usage: crpipe" in done.stderr
+def test_a_wrong_call_shows_how_to_call(crpipe, words):
+    ended, told = crpipe(*words)
+    assert ended == 2
+    assert "Usage: crpipe" in told
 
 
 def test_every_verb_explains_itself(tmp_path):
@@ -68,16 +85,16 @@ def test_every_verb_explains_itself(tmp_path):
         assert command.help.endswith("."), name
 
 
-def test_the_configuration_of_the_working_directory_is_read(tmp_path):
+def test_the_configuration_of_the_working_directory_is_read(crpipe, tmp_path):
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.yaml").write_text("seed: none-at-all\n")
-    done = crpipe("status", folder=tmp_path)
-    assert done.returncode == 2
-    assert "config/config.yaml: seed" in done.stderr
+    ended, told = crpipe("status")
+    assert ended == 2
+    assert "config/config.yaml: seed" in told
 
 
 def test_an_attempt_stands_in_the_journal(tmp_path):
-    assert crpipe(*SMALL, "list", "0000000-0000000", folder=tmp_path).returncode == 0
+    assert installed(*SMALL, "list", "0000000-0000000", folder=tmp_path).returncode == 0
     rows = [json.loads(line) for line in (tmp_path / "results" / "journal.jsonl").read_text().splitlines()]
     assert [(row["what"], row["verb"], row["range"]) for row in rows] == [
         ("start", "list", "0000000-0000000"),
@@ -85,12 +102,12 @@ def test_an_attempt_stands_in_the_journal(tmp_path):
     ]
 
 
-def test_data_of_another_configuration_is_refused_and_left_alone(tmp_path):
-    assert crpipe(*SMALL, "list", "0000000-0000000", folder=tmp_path).returncode == 0
+def test_data_of_another_configuration_is_refused_and_left_alone(crpipe, tmp_path):
+    assert crpipe(*SMALL, "list", "0000000-0000000")[0] == 0
     before = {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()}
-    done = crpipe(*SMALL, "--set", "seed=2", "list", "0000000-0000000", folder=tmp_path)
-    assert done.returncode == 2
-    assert "seed: results 1, config 2" in done.stderr
+    ended, told = crpipe(*SMALL, "--set", "seed=2", "list", "0000000-0000000")
+    assert ended == 2
+    assert "seed: results 1, config 2" in told
     assert {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()} == before
 
 
