@@ -12,7 +12,7 @@ class Progress(Protocol):
         """Tell one thing that happened, in one line."""
 
     def advance(self, label: str, done: float, total: float, note: str = "") -> None:
-        """Tell that ``done`` of ``total`` (bytes, files, steps) are behind us; call it as often as you like."""
+        """Tell that ``done`` of ``total`` (bytes, files, steps) are behind us; call it at will."""
 
 
 class Silent:
