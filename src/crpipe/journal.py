@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import platform
@@ -37,17 +38,18 @@ class Journal:
             row["slurm_job"] = job
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            try:
-                os.write(handle, (json.dumps(row) + "\n").encode())
-            finally:
-                os.close(handle)
+            with self.path.open("ab+", buffering=0) as handle:
+                line = (json.dumps(row) + "\n").encode()
+                if _ends_in_a_cut_line(handle.fileno()):
+                    line = b"\n" + line
+                if handle.write(line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
     def rows(self) -> list[dict[str, Any]]:
         """Read all whole rows; a last line cut by a crash is left out."""
         rows = []
         if self.path.exists():
-            for line in self.path.read_text().splitlines():
+            for line in self.path.read_text(errors="replace").splitlines():
                 with contextlib.suppress(ValueError):
                     rows.append(json.loads(line))
         return rows
@@ -65,3 +67,9 @@ class Journal:
                 self.add("failed", verb=verb, range=name, kind=type(error).__name__, error=text)
             raise
         self.add("finished", verb=verb, range=name)
+
+
+def _ends_in_a_cut_line(handle: int) -> bool:
+    """Tell whether a process died, or a disk was full, inside the last row: the next one must not join it."""
+    size = os.fstat(handle).st_size
+    return size > 0 and os.pread(handle, 1, size - 1) != b"\n"

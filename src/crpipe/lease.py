@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+_GRACE_S = 0.5
+
 
 def owner_of(path: Path) -> str:
     """Describe who holds (or last held) the lease file."""
@@ -29,7 +31,7 @@ def owner_of(path: Path) -> str:
 
 
 def is_held(path: Path) -> bool:
-    """Tell whether a live process holds the lease; never blocks and never takes it."""
+    """Tell whether a live process holds the lease; never blocks, and never keeps it from anyone."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
@@ -72,14 +74,19 @@ def lease(
 def _acquire(
     handle: int, path: Path, wait_s: float, say: Callable[[str], None], stopped: Callable[[], bool]
 ) -> None:
-    deadline = time.monotonic() + wait_s
+    # `is_held` shares the lock for a moment; only who holds it for longer is an owner.
+    begun = time.monotonic()
     told = False
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = owner_of(path)
-            if stopped() or time.monotonic() >= deadline:
+            waited = time.monotonic() - begun
+            if waited < _GRACE_S:
+                time.sleep(0.02)
+                continue
+            if stopped() or waited >= wait_s:
                 raise LeaseError(
                     f"{path.parent}: already being worked on by {holder}; wait for it or stop it, "
                     "then run the same command again"

@@ -47,5 +47,7 @@ def follow_parent() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "prctl"):
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() == 1:
+        # A parent that died before this call left init in its place; in a container the parent itself may be
+        # process 1, and then it shares its group with this process.
+        if os.getppid() == 1 and os.getpgid(1) != os.getpgrp():
             os.kill(os.getpid(), signal.SIGTERM)

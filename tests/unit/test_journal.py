@@ -33,6 +33,14 @@ def test_a_line_cut_by_a_crash_hides_no_other(journal):
     assert [row["what"] for row in journal.rows()] == ["start"]
 
 
+def test_a_row_never_joins_a_line_that_was_cut(journal):
+    journal.add("start", verb="split")
+    with journal.path.open("a") as handle:
+        handle.write('{"time": 1, "what": "fin')
+    journal.add("start", verb="split")
+    assert [row["what"] for row in journal.rows()] == ["start", "start"]
+
+
 def test_rows_of_many_processes_never_mix(journal):
     code = (
         "import sys; from pathlib import Path; from crpipe.journal import Journal\n"

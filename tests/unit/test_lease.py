@@ -67,6 +67,23 @@ def test_the_lease_is_free_after_the_block_and_asking_never_takes_it(tmp_path):
     assert not is_held(tmp_path / "never" / "lease")
 
 
+def test_who_only_asks_never_keeps_a_job_from_its_lease(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from crpipe.lease import is_held\n"
+        "print('asking', flush=True)\n"
+        "while True: is_held(Path(sys.argv[1]))"
+    )
+    ask = [sys.executable, "-c", code, str(tmp_path / "lease")]
+    with subprocess.Popen(ask, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "asking\n"
+        try:
+            for _ in range(300):
+                with lease(tmp_path, wait_s=0, say=pytest.fail):
+                    pass
+        finally:
+            process.kill()
+
+
 def test_an_unreadable_owner_is_no_reason_to_fail(tmp_path):
     (tmp_path / "lease").write_text("{")
     assert owner_of(tmp_path / "lease") == "an unknown process"
