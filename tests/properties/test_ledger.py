@@ -130,13 +130,23 @@ split_range(config, Range.parse(NAME), Silent())
 """
 
 
-def stage(root):
-    config = campaign(root, "split.shard_muons=20000")
+def stage(root, *overrides):
+    config = campaign(root, "split.shard_muons=20000", *overrides)
     for number in range(6):
         multiplicity = np.random.default_rng(number).poisson(6, 3000) + (np.arange(3000) % 500 == 0) * 900
         write_parquet(raw_folder(config) / f"{number}.parquet", multiplicity, seed=number)
     write_staged(config)
     return config
+
+
+def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path, monkeypatch):
+    monkeypatch.setattr("crpipe.data.split._WORKER_RAW", 1)
+    products = []
+    for workers in (1, 2):
+        config = stage(tmp_path / str(workers), f"split.workers={workers}")
+        split_range(config, RANGE, Silent())
+        products.append(product_bytes(config))
+    assert products[0] == products[1]
 
 
 def test_killed_anywhere_the_same_command_gives_the_same_bytes(tmp_path):

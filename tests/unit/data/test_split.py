@@ -131,14 +131,6 @@ def test_multiplicity_table_lists_every_event_in_source_order(staged):
     assert sum(histogram["events"]) == len(table)
 
 
-def test_bytes_do_not_depend_on_the_number_of_workers(staged, monkeypatch):
-    once, twice = staged(folder="a"), staged("split.workers=2", folder="b")
-    monkeypatch.setattr("crpipe.data.split._WORKER_RAW", 1)
-    split(once)
-    split(twice)
-    assert product_bytes(once) == product_bytes(twice)
-
-
 def test_small_shards_are_cut_by_muons(tmp_path):
     config = campaign(tmp_path, "split.shard_muons=1000", "split.validation_fraction=0")
     write_parquet(raw_folder(config) / "a.parquet", [10] * 1000)
