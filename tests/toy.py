@@ -14,6 +14,7 @@ from crpipe.config import validate
 from crpipe.data.batch import Events, offsets
 from crpipe.fields import BUNDLES
 from crpipe.files import digest, sha256
+from crpipe.paths import CONSOLIDATED, OUTLIERS
 from crpipe.train.workload import OptimizerSpec, Phase, Weaken
 
 RANGES = ("0000000-0000999", "0001000-0001999", "0002000-0002999")
@@ -27,6 +28,8 @@ class ToyConfig(BaseModel):
     optimizer: str = "adam"
     poison_row: int = -1  # a source row whose batch turns the loss into NaN
     rate: float = 1e-3
+    momentum: float = 0.0
+    beta: float = 0.9
     weaken_above: float = 1e9
     quiet: bool = False  # noise follows from the events instead of the generator; no dropout
 
@@ -87,7 +90,10 @@ class Toy:
         return -model["critic"](self.fake(model, batch, generator)).mean(), {}
 
     def phases(self):
-        spec = OptimizerSpec(self.options.optimizer, self.options.rate)
+        options = self.options
+        spec = OptimizerSpec(
+            options.optimizer, options.rate, betas=(options.beta, 0.999), momentum=options.momentum
+        )
         return [
             Phase(
                 "critic",
@@ -105,6 +111,10 @@ class Toy:
 
     def predict(self, model, events, generator):
         return events
+
+    def histograms(self, model, events, generator):
+        drawn = torch.rand(4, generator=generator) + torch.rand(4)
+        return {"noise": model["generator"](drawn).numpy()}
 
     def score(self, truth, prediction, folder):
         return {"events": float(len(truth))}
@@ -184,10 +194,13 @@ def toy_config(root: Path, **sections):
         **sections,
     }
     config = validate(tree)
+    data = digest(config.data_keys())
+    outliers = config.paths().outliers(CONSOLIDATED)
+    if not outliers.exists():
+        write_shards(outliers, [("part-00000", OUTLIERS, make_events(40, 99))], data)
     for number, name in enumerate(RANGES):
         folder = config.paths().shards(name)
         if not folder.exists():
-            data = digest(config.data_keys())
             write_shards(
                 folder,
                 [(f"train-{i:05d}", "train", make_events(150, 10 * number + i)) for i in range(2)],

@@ -220,6 +220,9 @@ class Train(Section):
     )
     outlier_epochs: int = key(1, "passes of train_outliers over the consolidated outliers", "train", ge=1)
     precision: Literal["float32", "bfloat16"] = key("float32", "arithmetic of the forward passes", "train")
+    tf32: bool = key(
+        False, "float32 matrix products in TF32 on GPUs that have it: faster, 10 bits of mantissa", "train"
+    )
     compile: bool = key(False, "compile the model's modules where that works, eager otherwise", "train")
     device: Literal["auto", "cpu", "cuda"] = key("auto", "where to train; auto: a GPU when there is one")
     gpus: int = key(1, "GPUs of a training job on each node, a process each; 0: train on CPUs", ge=0, le=64)
@@ -227,7 +230,12 @@ class Train(Section):
     threads: int = key(0, "CPU threads of a process; 0: its share of what the job was given", ge=0)
     snapshot_steps: int = key(500, "steps between snapshots", ge=1)
     snapshot_seconds: float = key(600.0, "a snapshot is also taken after this long, in seconds", gt=0)
-    log_steps: int = key(20, "steps between metrics", ge=1)
+    log_steps: int = key(
+        20,
+        "steps between metrics, and between decisions to weaken a player that is too strong",
+        "train",
+        ge=1,
+    )
     histogram_steps: int = key(0, "steps between histograms in TensorBoard; 0: none", ge=0)
     warn_loss: float = key(300.0, "a loss beyond ± this is warned about", gt=0)
     stop_loss: float = key(

@@ -14,7 +14,7 @@ import yaml
 
 from crpipe.journal import Journal
 from crpipe.train.store import load
-from toy import RANGES, toy_config
+from toy import RANGES, make_events, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
 TESTS = Path(__file__).parents[1]
@@ -61,6 +61,23 @@ def test_a_bad_batch_on_one_rank_is_skipped_by_both(tmp_path):
     assert all(torch.isfinite(value).all() for value in checkpoint["model"].values())
     skipped = [row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "skipped"]
     assert all(any(name.endswith("row 7") for name in row["events"]) for row in skipped)
+
+
+def test_a_rank_without_any_event_goes_along(tmp_path):
+    config = toy_config(tmp_path)
+    folder = config.paths().shards(FIRST)
+    data = json.loads((folder / "manifest.json").read_text())["data"]
+    write_shards(folder, [("train-00000", "train", make_events(1, 5))], data)
+    receipt, _ = train(config, tmp_path)
+    assert receipt["events"] == 1
+    assert "critic/loss" in receipt["metrics"]
+
+
+def test_snapshots_keep_their_distance_though_ranks_look_up_at_log_intervals_only(tmp_path):
+    config = toy_config(tmp_path, train={"epochs": 4, "log_steps": 2, "snapshot_steps": 3})
+    train(config, tmp_path)
+    noted = [row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "snapshot"]
+    assert [row["step"] for row in noted] == [4, 6, 10, 12]
 
 
 @pytest.mark.slow

@@ -22,6 +22,8 @@ from crpipe.train.workload import Histograms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from crpipe.config import Config
@@ -81,6 +83,8 @@ class Fit:
         self.per_step = max(phase.repeat for phase in state.phases) if fresh else 1
         self.range_steps = -(-loader.batches_per_epoch * link.epochs // self.per_step)
         self.pending: list[_Pending] = []
+        self.last: dict[str, float] = {}
+        self.saved = _Moment(state.counters.range_step, time.monotonic())
         self.smooth = Smooth(state.phases, MOVING_AVERAGE_STEPS // config.train.log_steps)
         self.clock = Clock()
         self.gpu = GpuSampler(world.device)
@@ -89,6 +93,7 @@ class Fit:
         """Take up the metrics of a log interval that a snapshot cut in two."""
         self.meter.restore(extra["meter"])
         self.smooth.restore(extra["smooth"])
+        self.last = extra["last"]
 
     def run(self) -> dict[str, float]:
         """Train to the range's end; return its last metrics.
@@ -97,24 +102,21 @@ class Fit:
         too many steps in a row are not finite; the last good snapshot then stands.
         """
         counters = self.state.counters
-        saved_at = time.monotonic()
-        last: dict[str, float] = {}
-        with closing(self.loader.batches(counters.cursor)) as stream, self.gpu:
+        with closing(self.loader.batches(counters.cursor)) as stream, self.gpu, self.profiler:
             for group in self._groups(stream):
                 if self.config.train.compile and not self.compiled:
                     self._compile(group)
                 self._step(group)
                 self.profiler.step()
                 if counters.range_step % self.config.train.log_steps == 0:
-                    last = self._log()
+                    self._log()
                 self._draw_histograms(group)
                 if self._may_pause():
                     self._stop_if_asked()
-                    if self._snapshot_due(saved_at):
+                    if self._snapshot_due():
                         self._save()
-                        saved_at = time.monotonic()
-        self._settle()
-        return self._log() or last
+        self._log()
+        return self.last
 
     def _compile(self, group: Group) -> None:
         events, cursor = group[0]
@@ -150,7 +152,7 @@ class Fit:
         counters.step += 1
         counters.range_step += 1
         counters.cursor = group[-1][1]
-        self.pending.append(_Pending(counters.step, bad, group))
+        self.pending.append(_pending(counters.step, bad, group))
         self.clock.rate = rate
         if len(self.pending) >= self.config.train.log_steps:
             self._settle()
@@ -161,8 +163,8 @@ class Fit:
             return
         counters = self.state.counters
         flags = torch.stack([item.bad for item in self.pending]).cpu().tolist()
-        sizes = [[len(events), len(events.items)] for item in self.pending for events, _ in item.group]
-        events, muons = self.world.sum(torch.tensor(sizes, device=self.world.device).sum(0)).tolist()
+        sizes = torch.tensor([(item.events, item.muons) for item in self.pending], device=self.world.device)
+        events, muons = self.world.sum(sizes.sum(0)).tolist()
         counters.events += events
         counters.muons += muons
         self.clock.count(events, muons, len(self.pending))
@@ -179,16 +181,22 @@ class Fit:
             )
 
     def _tell_skipped(self, item: _Pending) -> None:
-        named = [name for names in self.world.gather(_name_events(item.group)) for name in names]
-        self.journal("skipped", step=item.step, events=named)
+        named = [f"file {file} row {row}" for part in self.world.gather(item.named()) for file, row in part]
+        self.journal(
+            "skipped",
+            range=self.link.name,
+            step=item.step,
+            batches=[list(at) for at in item.at],
+            events=named,
+        )
         self.progress.say(f"step {item.step}: not finite, skipped; among its events: {', '.join(named[:3])}")
 
-    def _log(self) -> dict[str, float]:
+    def _log(self) -> None:
         self._settle()
         values = self.meter.read(self.world)
         if not values:
-            return {}
-        self._check_band(values)
+            return
+        self.last = values
         counters, clock = self.state.counters, self.clock
         values |= self.smooth.add(values)
         for name in self.state.weaken(values):
@@ -204,7 +212,7 @@ class Fit:
             self.outputs[1].scalars(counters.step, now, shown)
             note = f"step {counters.step}  {speed['speed/events_per_s']:.0f} events/s"
             self.progress.advance(f"train {self.link.name}", counters.range_step, self.range_steps, note)
-        return values
+        self._check_band(values)
 
     def _check_band(self, values: dict[str, float]) -> None:
         losses = {name: value for name, value in values.items() if name.endswith("/loss")}
@@ -234,32 +242,56 @@ class Fit:
             "the same command resumes"
         )
 
-    def _snapshot_due(self, saved_at: float) -> bool:
-        train = self.config.train
-        due = self.state.counters.range_step % train.snapshot_steps == 0
-        return self.world.any(due or time.monotonic() - saved_at >= train.snapshot_seconds)
+    def _snapshot_due(self) -> bool:
+        train, step = self.config.train, self.state.counters.range_step
+        # Several ranks look up at log intervals only: they may step over a multiple of snapshot_steps.
+        due = step // train.snapshot_steps > self.saved.step // train.snapshot_steps
+        return self.world.any(due or time.monotonic() - self.saved.time_s >= train.snapshot_seconds)
 
     def _save(self) -> None:
         self._settle()
         self._check_band(self.meter.means(self.world))
         if self.world.leads:
-            self.snapshot({"meter": self.meter.state(), "smooth": self.smooth.state()})
+            self.snapshot(
+                {"meter": self.meter.state(), "smooth": self.smooth.state(), "last": dict(self.last)}
+            )
+        self.saved = _Moment(self.state.counters.range_step, time.monotonic())
+
+
+class _Moment(NamedTuple):
+    """When the last snapshot was taken."""
+
+    step: int
+    time_s: float
 
 
 class _Pending(NamedTuple):
-    """A step whose skip flag still lies on the device."""
+    """A step whose skip flag still lies on the device; its batches are gone, lest they pile up in memory."""
 
     step: int
     bad: Tensor
-    group: Group
+    events: int
+    muons: int
+    at: list[Cursor]
+    files: list[NDArray[np.integer[Any]]]
+    rows: list[NDArray[np.integer[Any]]]
+
+    def named(self) -> list[tuple[int, int]]:
+        """Give file and row of the first events of each batch."""
+        return [
+            pair
+            for files, rows in zip(self.files, self.rows, strict=True)
+            for pair in zip(files.tolist(), rows.tolist(), strict=True)
+        ]
 
 
-def _name_events(group: Group) -> list[str]:
-    named = []
-    for events, _ in group:
-        columns = events.columns
-        for file, row in zip(
-            columns[SOURCE_FILE][:NAMED_EVENTS], columns[SOURCE_ROW][:NAMED_EVENTS], strict=True
-        ):
-            named.append(f"file {file} row {row}")
-    return named
+def _pending(step: int, bad: Tensor, group: Group) -> _Pending:
+    return _Pending(
+        step,
+        bad,
+        sum(len(events) for events, _ in group),
+        sum(len(events.items) for events, _ in group),
+        [cursor for _, cursor in group],
+        [events.columns[SOURCE_FILE][:NAMED_EVENTS].copy() for events, _ in group],
+        [events.columns[SOURCE_ROW][:NAMED_EVENTS].copy() for events, _ in group],
+    )

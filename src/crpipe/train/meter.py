@@ -40,10 +40,12 @@ class Meter:
 
     def means(self, world: World) -> dict[str, float]:
         """Read the means over all ranks without resetting: one transfer from the device."""
-        if not self._sums:
+        # A rank whose batches were all empty has seen fewer names than the others.
+        names = sorted({name for seen in world.gather(list(self._sums)) for name in seen})
+        if not names:
             return {}
-        names = sorted(self._sums)
-        table = world.sum(torch.stack([self._sums[name] for name in names])).cpu()
+        nothing = torch.zeros(2, dtype=torch.double, device=self._device)
+        table = world.sum(torch.stack([self._sums.get(name, nothing) for name in names])).cpu()
         return {
             name: float(total / count) for name, (total, count) in zip(names, table, strict=True) if count > 0
         }

@@ -82,6 +82,8 @@ def joined(device: str) -> Iterator[World]:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
     chosen = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    if chosen.type == "cuda":
+        torch.cuda.set_device(chosen)  # collectives of plain objects go through the current device
     if size == 1:
         yield World(0, 1, chosen)
         return

@@ -14,7 +14,7 @@ import torch
 
 from crpipe import campaign
 from crpipe.data.loader import Loader
-from crpipe.errors import ConfigError, DivergenceError, ShardError
+from crpipe.errors import CheckpointError, ConfigError, DivergenceError, ShardError
 from crpipe.files import digest, read_json, write_json
 from crpipe.journal import Journal
 from crpipe.lease import lease
@@ -39,6 +39,8 @@ from crpipe.train.store import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic import BaseModel
 
     from crpipe.config import Config
@@ -72,6 +74,7 @@ def train_range(
     stop = StopRequest(max_minutes)
     stop.listen()
     _use_threads(config)
+    _use_tf32(config)
     paths = config.paths()
     place = find_place(config, name)
     with joined(config.train.device) as world, ExitStack() as stack:
@@ -126,16 +129,18 @@ class _Job:
         self.journal = Journal(self.paths.train_journal()) if world.leads else None
 
     def run(self, profile_steps: int) -> None:
-        finished = self.store.checkpoint(self.progress.say)
-        if finished is None:
+        # The leading rank alone looks into the store: what it sets aside or deletes, another could trip over.
+        finished = self.store.checkpoint(self.progress.say) if self.world.leads else None
+        if self.world.any(finished is not None):
+            self.progress.say(f"range {self.place.name}: already trained, its checkpoint is adopted")
+        else:
             self._refuse_diverged()
             finished = self._train(profile_steps)
-        else:
-            self.progress.say(f"range {self.place.name}: already trained, its checkpoint is adopted")
-        if self.world.leads:
+        if finished is not None:
+            self.store.drop_snapshots()
             write_receipt(self.paths.receipt(self.place.name), self._receipt(finished))
 
-    def _train(self, profile_steps: int) -> Saved:
+    def _train(self, profile_steps: int) -> Saved | None:
         workload = build_workload(self.config.train.workload, self.config.options())
         loader = self._loader()
         torch.manual_seed(self.config.seed)
@@ -144,7 +149,8 @@ class _Job:
 
         def snapshot(metrics: dict[str, Any]) -> None:
             saved = self.store.save_snapshot(
-                {**state.state(self.keys), "extra": metrics}, state.counters.range_step
+                {**state.state(self.keys), "extra": metrics, "ranks": self.world.size},
+                state.counters.range_step,
             )
             self._note("snapshot", range=self.place.name, step=state.counters.step, file=saved.path.name)
 
@@ -163,7 +169,7 @@ class _Job:
                 snapshot=snapshot,
                 outputs=outputs,
                 journal=self._note,
-                profiler=Profiler(profile_steps, self.paths.run_dir() / "profile.json", self.progress.say),
+                profiler=self._profiler(profile_steps),
                 progress=self.progress,
             )
             if extra is not None:
@@ -171,7 +177,15 @@ class _Job:
             metrics = self._fit(fit)
             if outputs is not None:
                 outputs[1].hyper_parameters(state.counters.step, self.keys, metrics)
-        return self._finish({**state.state(self.keys), "metrics": metrics, "range": self.place.name})
+        if not self.world.leads:
+            return None
+        return self.store.save_checkpoint(
+            {**state.state(self.keys), "metrics": metrics, "range": self.place.name}
+        )
+
+    def _profiler(self, steps: int) -> Profiler:
+        path = self.paths.run_dir() / "profile.json"
+        return Profiler(steps if self.world.leads else 0, path, self.progress.say)
 
     def _fit(self, fit: Fit) -> dict[str, float]:
         """Run to the end; leave a mark when that is divergence, so that a retry does not repeat it."""
@@ -182,21 +196,16 @@ class _Job:
                 write_json(self._diverged(), {"error": str(error)})
             raise
 
-    def _finish(self, state: dict[str, Any]) -> Saved:
-        if not self.world.leads:
-            return Saved(self.store.folder, "")
-        finished = self.store.save_checkpoint(state)
-        self.store.drop_snapshots()
-        return finished
-
     def _start(self, state: TrainState) -> dict[str, Any] | None:
         """Put ``state`` where training goes on; return what a snapshot held beside it.
 
         The order: newest whole snapshot of this key, the parent's checkpoint, train.init_from, fresh weights.
         """
         name, say = self.place.name, self.progress.say
-        snapshot = self.store.newest_snapshot(say)
-        if snapshot is not None:
+        found = self.world.gather(self._newest_snapshot())[0]
+        if found is not None:
+            snapshot = load(found)
+            self._refuse_other_ranks(snapshot, found)
             state.restore(snapshot)
             say(f"range {name}: resumes at step {state.counters.range_step}")
             extra: dict[str, Any] = snapshot["extra"]
@@ -215,6 +224,21 @@ class _Job:
         else:
             say(f"range {name}: starts from fresh weights")
         return None
+
+    def _newest_snapshot(self) -> Path | None:
+        if not self.world.leads:
+            return None
+        self.store.drop_parts()
+        return self.store.newest_snapshot(self.progress.say)
+
+    def _refuse_other_ranks(self, snapshot: Mapping[str, Any], path: Path) -> None:
+        """Raise CheckpointError when the snapshot's place in the data is that of another number of ranks."""
+        if snapshot["ranks"] != self.world.size:
+            raise CheckpointError(
+                f"{path}: made by {snapshot['ranks']} ranks, this job has {self.world.size}: it would train "
+                "on some events twice and on others never; restore train.gpus and train.nodes, or delete the "
+                "snapshots of this range to train it from its beginning"
+            )
 
     def _seed(self) -> tuple[int, int]:
         return (self.config.seed, zlib.crc32(self.place.name.encode()))
@@ -282,6 +306,10 @@ def _anew(counters: Counters) -> Counters:
     """Keep the chain's totals; the position inside the range starts at its beginning."""
     kept = ("step", "events", "muons", "skipped", "skipped_in_row")
     return Counters(**{name: getattr(counters, name) for name in kept})
+
+
+def _use_tf32(config: Config) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = config.train.tf32
 
 
 def _use_threads(config: Config) -> None:

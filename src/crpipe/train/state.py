@@ -119,8 +119,7 @@ class TrainState:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up a snapshot or a parent's checkpoint of the same configuration."""
         self.load_weights(state)
-        for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
+        self.load_optimizers(state, "refuse")
         self.shares = dict(state["shares"])
         self.counters = Counters.restored(state["counters"])
 
@@ -130,6 +129,9 @@ class TrainState:
             self.model.load_state_dict(state["model"])
         except RuntimeError as error:
             raise CheckpointError(f"the checkpoint's weights do not fit the model: {error}") from error
+        if self.average.keys() != state["average"].keys():
+            changed = _names(self.average.keys() ^ state["average"].keys())
+            raise CheckpointError(f"the checkpoint's averaged weights are not those of the model: {changed}")
         for name in self.averaged:
             self.average[name].copy_(state["average"][name])
 
@@ -155,7 +157,7 @@ class TrainState:
         )
 
     def load_optimizers(self, state: Mapping[str, Any], policy: str) -> str:
-        """Take the optimizers' state from a foreign checkpoint where kind and shapes agree.
+        """Take the optimizers' state from a checkpoint where kind and shapes agree.
 
         Where they do not: raise CheckpointError (policy refuse) or start that optimizer anew (policy reset).
         """
@@ -163,16 +165,13 @@ class TrainState:
         for name, optimizer in self.optimizers.items():
             saved = state["optimizers"].get(name)
             if saved is not None and _same_optimizer(optimizer, saved):
-                rates = [group["lr"] for group in optimizer.param_groups]
-                optimizer.load_state_dict(saved)
-                for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                    group["lr"] = rate
+                _take_moments(optimizer, saved)
             else:
                 anew.append(name)
         if anew and policy == "refuse":
             raise CheckpointError(
-                f"train.init_from: the optimizer of {_names(anew)} differs from the checkpoint's; "
-                "set train.on_optimizer_change: reset to start its state anew"
+                f"the optimizer of {_names(anew)} differs from the checkpoint's; with train.init_from, "
+                "train.on_optimizer_change: reset starts its state anew"
             )
         return f"optimizer state started anew for: {_names(anew)}"
 
@@ -183,9 +182,24 @@ def _optimizer(params: list[nn.Parameter], spec: OptimizerSpec) -> torch.optim.O
         return torch.optim.AdamW(
             params, spec.learning_rate, betas=spec.betas, weight_decay=spec.weight_decay, fused=True
         )
-    return torch.optim.SGD(
+    optimizer = torch.optim.SGD(
         params, spec.learning_rate, momentum=spec.momentum, weight_decay=spec.weight_decay, fused=True
     )
+    if spec.momentum:
+        # torch would allocate these at the first step and, if that one is bad, leave them uninitialised.
+        for parameter in params:
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
+
+
+def _take_moments(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+    """Load the state of each parameter, but keep this run's own betas, momentum and weight decay."""
+    own = [
+        {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
+    ]
+    optimizer.load_state_dict(dict(saved))
+    for group, options in zip(optimizer.param_groups, own, strict=True):
+        group.update(options)
 
 
 def _same_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> bool:

@@ -82,14 +82,14 @@ class Stepper:
             with self.autocast:
                 loss, metrics = phase.loss(self.state.model, batch, self.state.generator)
             (loss * share).backward()  # type: ignore[no-untyped-call]
-            bad = torch.maximum(bad, (~torch.isfinite(loss.detach())).to(bad.dtype))
+            bad = _or_not_finite(bad, loss.detach())
             self._meter(phase, {"loss": loss.detach(), **metrics}, share * len(events))
-        norm = _norm(params)
-        bad = torch.maximum(bad, (~torch.isfinite(norm)).to(bad.dtype))
         if self.world.size > 1:
-            weight = torch.tensor(float(len(events)), device=self.world.device)
+            bad = _or_not_finite(bad, _norm(params))
+            weight = torch.full((), float(len(events)), device=self.world.device)
             bad = (self.world.reduce_gradients(params, weight, bad) > 0).to(bad.dtype)
-            norm = _norm(params)
+        norm = _norm(params)
+        bad = _or_not_finite(bad, norm)
         self._clip(phase, params, norm)
         for group in optimizer.param_groups:
             group["lr"] = phase.optimizer.learning_rate * rate * self.state.shares[phase.name]
@@ -118,6 +118,10 @@ class Stepper:
     def _meter(self, phase: Phase, values: dict[str, Any], weight: float) -> None:
         for name, value in values.items():
             self.meter.add(f"{phase.name}/{name}", value.detach(), weight)
+
+
+def _or_not_finite(bad: Tensor, value: Tensor) -> Tensor:
+    return torch.maximum(bad, (~torch.isfinite(value)).to(bad.dtype))
 
 
 def _norm(params: Sequence[nn.Parameter]) -> Tensor:

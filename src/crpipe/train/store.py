@@ -5,6 +5,8 @@ A file is named ``<kind>-<key>[-<step>]-<sha256[:16]>.pt``: one rename publishes
 
 from __future__ import annotations
 
+import hashlib
+import io
 import pickle
 import sys
 from dataclasses import dataclass
@@ -55,6 +57,11 @@ class Store:
         for path in self._snapshots():
             path.unlink(missing_ok=True)
 
+    def drop_parts(self) -> None:
+        """Delete what processes that were killed while saving left behind."""
+        for path in self.folder.glob(f".*-{self.key}*.part"):
+            path.unlink(missing_ok=True)
+
     def checkpoint(self, say: Callable[[str], None]) -> Saved | None:
         """Find the finished checkpoint; a damaged one is told about, kept aside, and trained again."""
         for path in sorted(self.folder.glob(f"checkpoint-{self.key}-*.pt")):
@@ -65,11 +72,11 @@ class Store:
                 path.replace(path.with_suffix(".damaged"))
         return None
 
-    def newest_snapshot(self, say: Callable[[str], None]) -> dict[str, Any] | None:
-        """Load the newest snapshot that is whole; tell about each damaged one that is passed over."""
+    def newest_snapshot(self, say: Callable[[str], None]) -> Path | None:
+        """Find the newest snapshot that is whole; tell about each damaged one that is passed over."""
         for path in self._snapshots():
             try:
-                return load(verified(path).path)
+                return verified(path).path
             except CheckpointError as error:
                 say(f"{error}; falling back to the one before")
                 path.replace(path.with_suffix(".damaged"))
@@ -79,13 +86,16 @@ class Store:
         return sorted(self.folder.glob(f"snapshot-{self.key}-*.pt"), reverse=True)
 
     def _save(self, state: dict[str, Any], stem: str) -> Saved:
+        # On its way into a file torch.save hides what the system said: a full disk would be a RuntimeError.
+        buffer = io.BytesIO()
+        torch.save(_canonical(state), buffer)
+        content = buffer.getbuffer()
+        full = hashlib.sha256(content).hexdigest()
+        path = self.folder / f"{stem}-{full[:HASH_DIGITS]}.pt"
         part = self.folder / f".{stem}.part"
-        with writing(part):
+        with writing(path):
             try:
-                with part.open("wb") as handle:
-                    torch.save(_canonical(state), handle)
-                full = sha256(part)
-                path = self.folder / f"{stem}-{full[:HASH_DIGITS]}.pt"
+                part.write_bytes(content)
                 publish(part, path)
             except BaseException:
                 part.unlink(missing_ok=True)

@@ -2,17 +2,19 @@
 
 import json
 import shutil
+import weakref
 
 import pytest
 import torch
 
-from crpipe.errors import CheckpointError, ConfigError, DivergenceError, LeaseError, ShardError
+from crpipe.data.loader import Loader
+from crpipe.errors import CheckpointError, ConfigError, DivergenceError, Interrupted, LeaseError, ShardError
 from crpipe.journal import Journal
 from crpipe.lease import lease
 from crpipe.progress import Silent
 from crpipe.train.log import read_metrics
 from crpipe.train.run import train_range
-from crpipe.train.store import load
+from crpipe.train.store import Store, load
 from toy import RANGES, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
@@ -36,6 +38,11 @@ def train(config, name=FIRST):
     train_range(config, name, told)
     receipt = json.loads(config.paths().receipt(name).read_text())
     return receipt, load(config.paths().store(name) / receipt["checkpoint"]), str(told)
+
+
+def interrupt(config):
+    with pytest.raises(Interrupted):
+        train_range(config, FIRST, Told(), max_minutes=1e-9)
 
 
 def test_every_event_is_trained_on_in_every_epoch(tmp_path):
@@ -143,6 +150,30 @@ def test_a_skipped_step_leaves_the_weights_alone(tmp_path):
     assert all(torch.equal(fresh[name], poisoned["model"][name]) for name in fresh)
 
 
+def test_a_first_step_that_is_skipped_leaves_no_trace_in_the_momentum(tmp_path):
+    model = {"poison_row": 7, "optimizer": "sgd", "momentum": 0.9}
+    _, checkpoint, _ = train(toy_config(tmp_path, model=model, load={"batch_events": 1000}))
+    for optimizer in checkpoint["optimizers"].values():
+        assert all(slots["momentum_buffer"].abs().max() == 0 for slots in optimizer["state"].values())
+
+
+def test_batches_are_not_kept_until_the_flags_of_their_steps_are_read(tmp_path, monkeypatch):
+    batches, muons, most = Loader.batches, [], 0
+
+    def watched(self, start):
+        nonlocal most
+        for events, cursor in batches(self, start):
+            muons.append(weakref.ref(events.items))
+            most = max(most, sum(each() is not None for each in muons))
+            yield events, cursor
+
+    monkeypatch.setattr(Loader, "batches", watched)
+    load = {"batch_events": 16, "prefetch": 0}
+    train(toy_config(tmp_path, model={"repeat": 1}, train={"log_steps": 100}, load=load))
+    assert len(muons) == 19
+    assert most <= 3
+
+
 def test_too_many_bad_steps_stop_and_are_not_repeated(tmp_path):
     config = toy_config(
         tmp_path, model={"poison_row": 7}, load={"batch_events": 1000}, train={"max_skipped": 1}
@@ -156,8 +187,42 @@ def test_too_many_bad_steps_stop_and_are_not_repeated(tmp_path):
 def test_losses_beyond_their_band_warn_or_stop(tmp_path):
     _, _, told = train(toy_config(tmp_path / "warn", train={"warn_loss": 1e-6}))
     assert "train.warn_loss" in told
+    config = toy_config(tmp_path / "stop", train={"stop_loss": 1e-6, "snapshot_steps": 100})
     with pytest.raises(DivergenceError, match="train.stop_loss"):
-        train(toy_config(tmp_path / "stop", train={"stop_loss": 1e-6}))
+        train(config)
+    assert (
+        read_metrics(config.paths().store(FIRST) / "metrics.jsonl")[-1]["step"] == 4
+    )  # where it can be seen
+
+
+def test_a_loss_beyond_its_band_is_seen_before_a_good_snapshot_is_replaced(tmp_path):
+    config = toy_config(tmp_path, train={"stop_loss": 1e-6, "snapshot_steps": 1, "log_steps": 100})
+    with pytest.raises(DivergenceError, match="train.stop_loss"):
+        train(config)
+    assert not list(config.paths().store(FIRST).glob("snapshot-*"))
+
+
+def test_a_snapshot_of_another_number_of_ranks_is_refused(tmp_path):
+    config = toy_config(tmp_path)
+    interrupt(config)
+    (path,) = config.paths().store(FIRST).glob("snapshot-*")
+    key = path.stem.split("-")[1]
+    state = load(path)
+    path.unlink()
+    Store(path.parent, key).save_snapshot({**state, "ranks": 2}, 1)
+    with pytest.raises(CheckpointError, match="made by 2 ranks, this job has 1"):
+        train(config)
+
+
+def test_the_snapshots_of_a_finished_range_go_even_if_a_crash_came_first(tmp_path):
+    config = toy_config(tmp_path)
+    interrupt(config)
+    (path,) = config.paths().store(FIRST).glob("snapshot-*")
+    content = path.read_bytes()
+    train(config)
+    path.write_bytes(content)
+    train(config)
+    assert not path.exists()
 
 
 def test_init_from_lists_what_it_loaded(tmp_path):
@@ -179,6 +244,13 @@ def test_init_from_another_optimizer_is_an_explicit_choice(tmp_path):
         )
     )
     assert "started anew for: critic, generator" in told
+
+
+def test_init_from_keeps_the_options_of_this_runs_optimizer(tmp_path):
+    receipt, _, _ = train(toy_config(tmp_path / "old"))
+    path = str(tmp_path / "old" / "runs" / "toy" / "store" / FIRST / receipt["checkpoint"])
+    _, checkpoint, _ = train(toy_config(tmp_path / "new", model={"beta": 0.5}, train={"init_from": path}))
+    assert checkpoint["optimizers"]["critic"]["param_groups"][0]["betas"] == [0.5, 0.999]
 
 
 def test_init_from_a_model_that_fits_nowhere_is_an_error(tmp_path):

@@ -1,9 +1,12 @@
 """Checkpoints and snapshots certify themselves; what is damaged is never used and never overwritten."""
 
+import os
+import subprocess
+
 import pytest
 import torch
 
-from crpipe.errors import CheckpointError
+from crpipe.errors import CheckpointError, DiskError
 from crpipe.train.store import FORMAT, Store, key_of, load, refuse_other_keys, verified
 
 
@@ -41,7 +44,7 @@ def test_a_damaged_snapshot_falls_back_to_the_one_before_and_says_so(store):
     newest = store.save_snapshot(state(10), 10).path
     newest.write_bytes(newest.read_bytes()[:-40])
     told = []
-    assert store.newest_snapshot(told.append)["weight"][0] == 5
+    assert load(store.newest_snapshot(told.append))["weight"][0] == 5
     assert str(newest) in told[0]
     assert "damaged" in told[0]
 
@@ -53,6 +56,35 @@ def test_a_checkpoint_cut_in_half_is_set_aside(store):
     assert store.checkpoint(told.append) is None
     assert "damaged" in told[0]
     assert len(list(store.folder.glob("*.damaged"))) == 1
+
+
+def test_a_full_disk_names_the_file_and_leaves_nothing_behind(store, monkeypatch):
+    def full(fd):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DiskError, match=r"checkpoint-.*\.pt: cannot write: the disk is full"):
+        store.save_checkpoint(state(1))
+    assert list(store.folder.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small file system")
+def test_a_file_system_without_room_is_a_disk_error(tmp_path):
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", tmp_path], check=False).returncode:
+        pytest.skip("needs the right to mount")
+    try:
+        with pytest.raises(DiskError, match=r"snapshot-k-0000000005-.*\.pt: cannot write: the disk is full"):
+            Store(tmp_path, "k").save_snapshot({"weight": torch.zeros(100_000)}, 5)
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+def test_what_a_killed_save_left_is_dropped(store):
+    (store.folder / f".snapshot-{store.key}-0000000005.part").write_text("half")
+    store.save_snapshot(state(10), 10)
+    store.drop_parts()
+    assert [path.name[0] for path in store.folder.iterdir()] == ["s"]
 
 
 def test_snapshots_of_another_key_are_not_seen(store):
@@ -78,4 +110,4 @@ def test_other_keys_are_listed_with_both_values(store):
 
 
 def load_newest(store):
-    return int(store.newest_snapshot(print)["weight"][0])
+    return int(load(store.newest_snapshot(print))["weight"][0])
