@@ -17,10 +17,12 @@ from integration.slurm.campaigns import (
     attempts,
     configure,
     finished_in,
+    hurry,
     in_training,
     never_two_at_once,
     on_cluster,
     sha256,
+    told_by,
 )
 from integration.slurm.cluster import wait_for
 from runs import RANGES
@@ -40,7 +42,7 @@ def campaign(cluster, faulty, tmp_path):
 @pytest.fixture
 def slow(campaign):
     """The same campaign, in training long enough for a blow from outside."""
-    (campaign.folder / "slow").write_text("0.1")
+    (campaign.folder / "slow").write_text("0.5")
     return campaign
 
 
@@ -67,6 +69,7 @@ def test_a_job_that_fails_is_killed_or_takes_too_much_memory(campaign, same, fau
 def test_a_job_is_cancelled(slow, cluster, same):
     with slow.running(TRAIN) as head:
         cluster.call("scancel", in_training(slow, cluster, FIRST))
+        hurry(slow)
         assert finished_in(head, 300)
     same(slow, "Interrupted")
 
@@ -75,6 +78,8 @@ def test_a_job_is_cancelled(slow, cluster, same):
 def test_a_signal_ahead_of_the_time_limit(slow, cluster, same, number):
     with slow.running(TRAIN) as head:
         cluster.call("scancel", f"--signal={number}", in_training(slow, cluster, FIRST))
+        wait_for(lambda: not cluster.jobs(), "the job has ended", 60)
+        hurry(slow)
         assert finished_in(head, 300)
     # SIGUSR1 ends the Snakemake inside the job, and Slurm kills the rest: the profile asks for SIGTERM.
     same(slow, "Interrupted" if number == "TERM" else "killed")
@@ -89,11 +94,11 @@ def test_a_job_hangs_into_its_time_limit(campaign, same):
 
 
 def test_a_job_keeps_its_own_deadline(slow, same):
-    configure(slow, **{"resources.train.runtime_minutes": 1})
-    (slow.folder / "slow").write_text("1")
+    configure(slow, **{"resources.train.runtime_minutes": 2})
+    (slow.folder / "slow").write_text("4")
     with slow.running(f"{TRAIN} {UNWARNED}") as head:
         wait_for(lambda: any(end for _, end, _ in attempts(slow)[FIRST]), "the first attempt ends", 300)
-        (slow.folder / "slow").write_text("0")
+        hurry(slow)
         assert finished_in(head, 300)
     same(slow, "Interrupted")
 
@@ -103,6 +108,7 @@ def test_a_job_is_preempted_and_queued_again(slow, cluster, same):
         job = in_training(slow, cluster, FIRST)
         cluster.call("sbatch", "-p", "urgent", "-N2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 3")
         wait_for(lambda: cluster.job_of(f"rule_train_wildcards_{FIRST}") != job, "the job gives way", 60)
+        hurry(slow)
         assert finished_in(head, 600)
     same(slow, "Interrupted")
 
@@ -112,6 +118,7 @@ def test_a_node_dies_under_a_job(slow, cluster, same):
         job = in_training(slow, cluster, FIRST)
         (node,) = (place for number, _, _, place in cluster.jobs() if number == job)
         cluster.break_node(node)
+        hurry(slow)
         try:
             assert finished_in(head, 600)
         finally:
@@ -128,6 +135,7 @@ def test_the_daemons_are_restarted_under_a_job(slow, cluster, same):
         wait_for(lambda: not cluster.states(), "Slurm does not answer", 60)
         for name in ("slurmctld", *cluster.nodes):
             cluster.start(name)
+        hurry(slow)
         assert finished_in(head, 300)
     same(slow)
 
@@ -136,22 +144,26 @@ def test_the_head_is_killed_and_its_jobs_run_on(slow, cluster, same):
     with slow.running(TRAIN) as head:
         orphan = in_training(slow, cluster, FIRST)
         os.kill(head.pid, signal.SIGKILL)
-    assert f"cancelling its Slurm jobs {orphan}" in slow.snakemake(TRAIN).stdout
+    with slow.running(TRAIN) as head:
+        wait_for(
+            lambda: f"cancelling its Slurm jobs {orphan}" in told_by(slow), "the orphan is cancelled", 60
+        )
+        hurry(slow)
+        assert finished_in(head, 300)
     same(slow, "Interrupted")
 
 
-def test_a_new_head_waits_until_slurm_tells_what_is_left(slow, cluster, same):
+def test_a_new_head_waits_until_slurm_tells_what_is_left(slow, cluster, undisturbed):
     with slow.running(TRAIN) as head:
         orphan = in_training(slow, cluster, FIRST)
         os.kill(head.pid, signal.SIGKILL)
     cluster.stop("slurmctld")
     with slow.running(TRAIN) as head:
-        log = slow.folder / "head.log"
-        wait_for(lambda: "does not tell which jobs are left" in log.read_text(), "the head waits", 60)
+        wait_for(lambda: "does not tell which jobs are left" in told_by(slow), "the head waits", 60)
         cluster.start("slurmctld")
         assert finished_in(head, 300)
     assert orphan not in {job for job, *_ in cluster.jobs()}
-    assert sha256(slow, MIDDLE)
+    assert sha256(slow, MIDDLE) == sha256(undisturbed, MIDDLE)
     never_two_at_once(slow)
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -172,6 +173,7 @@ class Head:
             return
         remove_stale_locks()
         if executes:
+            keep_to_squeue()
             cancel_orphans()
         else:
             self._claim.close()
@@ -186,6 +188,25 @@ def remove_stale_locks():
         logger.warning(
             "A workflow in this directory was killed: its locks are removed, its jobs resume."
         )
+
+
+def keep_to_squeue():
+    """Let a Slurm that does not answer for a while be asked again, instead of its accounting.
+
+    The executor goes over to sacct when it cannot learn MinJobAge, and where there is no accounting it then asks
+    in vain for ever. The last answer, or Slurm's default, holds until the next one.
+    """
+    executor = sys.modules.get("snakemake_executor_plugin_slurm")
+    if executor is not None:
+        executor.get_min_job_age = partial(last_known, executor.get_min_job_age, [300])
+
+
+def last_known(ask, answers):
+    """Ask, and repeat the last answer where there is none now."""
+    answer = ask()
+    if answer is not None:
+        answers[:] = [answer]
+    return answers[-1]
 
 
 def cancel_orphans():
