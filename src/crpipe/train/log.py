@@ -32,13 +32,11 @@ class MetricsFile:
         rows = [row for row in read_metrics(path) if row["step"] <= resumed_step]
         with replacing(path) as part:
             part.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        self.last = rows[-1] if rows else {}
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Append one row."""
         with writing(self.path), self.path.open("a") as handle:
             handle.write(json.dumps(row) + "\n")
-        self.last = dict(row)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

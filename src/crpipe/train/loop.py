@@ -12,6 +12,7 @@ import torch
 
 from crpipe.errors import DivergenceError, Interrupted
 from crpipe.fields import SOURCE_FILE, SOURCE_ROW
+from crpipe.files import sync
 from crpipe.train.compiling import compile_modules
 from crpipe.train.gpu import GpuSampler
 from crpipe.train.meter import Clock, Meter, Smooth
@@ -251,6 +252,9 @@ class Fit:
     def _save(self) -> None:
         self._settle()
         self._check_band(self.meter.means(self.world))
+        if self.outputs is not None:
+            for file in self.outputs:
+                sync(file.path)  # what a snapshot has gone past is never written again
         if self.world.leads:
             self.snapshot(
                 {"meter": self.meter.state(), "smooth": self.smooth.state(), "last": dict(self.last)}
