@@ -71,9 +71,9 @@ def generate_file(
     if not isinstance(trained.workload, BundleGenerator):
         raise ConfigError(f"{checkpoint}: {trained.checkpoint['keys']['train.workload']} generates no events")
     choice = _Multiplicity(multiplicity, cap)
+    total = _count_rows(primaries)
     identity = digest([trained.sha256, sha256(primaries), multiplicity, cap, seed])
     parts = out.with_name(f"{out.name}.parts") / identity
-    total = pq.read_metadata(primaries).num_rows
     done = 0
     names = []
     for number, (events, given) in enumerate(_read_primaries(primaries)):
@@ -145,6 +145,14 @@ def _runs(counts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         yield start, len(counts)
 
 
+def _count_rows(path: Path) -> int:
+    try:
+        rows: int = pq.read_metadata(path).num_rows
+    except (OSError, pa.ArrowInvalid) as error:
+        raise FormatError(f"--primaries {path}: not a Parquet file ({error})") from error
+    return rows
+
+
 def _read_primaries(path: Path) -> Iterator[tuple[Events, NDArray[np.int64] | None]]:
     """Yield blocks of conditions, and the multiplicities that stand beside them, if any."""
     row = 0
@@ -167,11 +175,12 @@ def _conditions(path: Path, batch: pa.RecordBatch, row: int) -> Events:
     names = batch.schema.names
     if RAW_PRIMARY in names:
         lists = batch.column(RAW_PRIMARY)
-        values = lists.flatten().to_numpy(zero_copy_only=False)
-        if len(values) != len(PRIMARY) * len(batch):
+        wrong = np.flatnonzero(np.diff(lists.offsets.to_numpy()) != len(PRIMARY))
+        if len(wrong):
             raise FormatError(
-                f"{path}: column {RAW_PRIMARY} from row {row}: expected {len(PRIMARY)} values each"
+                f"{path}: column {RAW_PRIMARY}, row {row + wrong[0]}: expected {len(PRIMARY)} values"
             )
+        values = lists.flatten().to_numpy(zero_copy_only=False)
         columns: dict[str, NDArray[Any]] = {
             field.name: values.reshape(-1, len(PRIMARY))[:, i].astype(np.float32)
             for i, field in enumerate(PRIMARY)

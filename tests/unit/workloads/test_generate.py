@@ -120,6 +120,14 @@ def test_bad_input_is_told_with_place_and_reason(checkpoint, flat, tmp_path, col
     pq.write_table(pa.table(columns), bare)
     with pytest.raises(FormatError, match="neither a column multiplicity nor muons"):
         run(checkpoint, bare, tmp_path / "out.parquet")
+    ragged = {"primary": [[1e5, 0.1, 1], [1e5, 0.1, 1, 1500, 0]]}  # as many values as two rows of four
+    pq.write_table(pa.table(ragged), bare)
+    with pytest.raises(FormatError, match="column primary, row 0: expected 4 values"):
+        run(checkpoint, bare, tmp_path / "out.parquet", "3")
+    bare.write_text("nothing")
+    for path in (bare, tmp_path / "missing.parquet"):
+        with pytest.raises(FormatError, match=f"--primaries {path}: not a Parquet file"):
+            run(checkpoint, path, tmp_path / "out.parquet")
     checkpoint_copy = tmp_path / checkpoint.name
     checkpoint_copy.write_bytes(checkpoint.read_bytes()[:-5])
     with pytest.raises(CheckpointError, match="damaged"):
