@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,7 +21,7 @@ def compile_modules(model: nn.Module, probe: Callable[[], None], say: Callable[[
     before = {name: value.clone() for name, value in model.state_dict().items()}
     children = list(model.children())
     for child in children:
-        child.compile(dynamic=True)
+        _compile(child)
     try:
         probe()
     except (RuntimeError, NotImplementedError, torch._dynamo.exc.TorchDynamoException) as error:  # noqa: SLF001 - dynamo's errors have no public name
@@ -33,6 +33,21 @@ def compile_modules(model: nn.Module, probe: Callable[[], None], say: Callable[[
         model.load_state_dict(before)
         model.zero_grad(set_to_none=True)
     return True
+
+
+def _compile(module: nn.Module) -> None:
+    """Compile a module in place; torch passes over the forward of its own classes (Sequential) silently."""
+    if not type(module).__module__.startswith("torch."):
+        module.compile(dynamic=True)
+        return
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]  # noqa: SLF001 - __call__ would come back here
+
+    call.__code__ = (
+        call.__code__.replace()
+    )  # torch counts recompilations by code object: no two modules share
+    module._compiled_call_impl = torch.compile(call, dynamic=True)  # noqa: SLF001 - what Module.compile sets
 
 
 def _first_line(error: BaseException) -> str:
