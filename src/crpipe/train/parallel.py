@@ -90,6 +90,9 @@ def joined(device: str) -> Iterator[World]:
     dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
     try:
         yield World(rank, size, chosen)
+        # A rank that leaves while another still writes the checkpoint can abort in torch's own threads, and
+        # torchrun then kills the writer: all leave together.
+        dist.barrier()
     finally:
         dist.destroy_process_group()
 
