@@ -249,5 +249,7 @@ def main() -> None:
     try:
         app()
     except CrpipeError as error:
-        print(f"crpipe: {error}", file=sys.stderr)
+        # On a full disk the log may take no word more: the exit code still tells.
+        with contextlib.suppress(OSError):
+            print(f"crpipe: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -34,12 +34,25 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = _DISK_ERRORS.get(error.errno or 0)
-        if hint is None:
+        if error.errno not in _DISK_ERRORS:
             raise
-        raise DiskError(
-            f"{error.filename or path}: cannot write: {hint}, then run the same command again"
-        ) from error
+        raise _refused(error, error.filename or path) from error
+
+
+@contextlib.contextmanager
+def disk_watched() -> Iterator[None]:
+    """Turn a full disk that nothing inside the block has named, met by a log or a library, into a DiskError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise _refused(error, error.filename or "a log or a temporary file") from error
+
+
+def _refused(error: OSError, place: Path | str) -> DiskError:
+    hint = _DISK_ERRORS[error.errno or 0]
+    return DiskError(f"{place}: cannot write: {hint}, then run the same command again")
 
 
 @contextlib.contextmanager

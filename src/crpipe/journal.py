@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from crpipe.errors import CrpipeError
-from crpipe.files import writing
+from crpipe.files import disk_watched, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,8 @@ class Journal:
         """Record start and end of one execution of ``verb`` on range ``name``, whatever ends it."""
         self.add("start", verb=verb, range=name)
         try:
-            yield
+            with disk_watched():
+                yield
         except BaseException as error:
             text = str(error) if isinstance(error, CrpipeError) else f"{type(error).__name__}: {error}"
             # A full disk may refuse the journal's row too: the job's own error matters more.

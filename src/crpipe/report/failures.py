@@ -34,6 +34,7 @@ _STATES = {
     "BOOT_FAIL": "lost its node",
     "CANCELLED": "was cancelled",
 }
+_AROUND = re.compile(r"^WorkflowError:\n(.+)\n(?:\[.*\]\n)?\Z", re.MULTILINE)
 _MEMORY = re.compile(r"exceeded (?:job )?memory limit|oom[-_ ]kill", re.IGNORECASE)
 _SILENT = "ended without a word: killed, or out of memory"
 
@@ -42,7 +43,8 @@ _SILENT = "ended without a word: killed, or out of memory"
 class Failure:
     """One job that failed for good: what it did, its log, and what Snakemake and Slurm said of it.
 
-    state: Slurm's name for how the job ended; refused: why Slurm did not even take it; said: Slurm's own log.
+    state: Slurm's name for how the job ended; refused: why Slurm did not even take it; said: Slurm's own log;
+    around: what Snakemake met in its own work around the job, such as noting its resources.
     """
 
     verb: str
@@ -52,6 +54,7 @@ class Failure:
     state: str = ""
     refused: str = ""
     said: Path | None = None
+    around: str = ""
 
 
 def explain(config: Config, messages: str, since: float) -> list[str]:
@@ -93,6 +96,7 @@ def failures_in(messages: str) -> Iterable[Failure]:
             state[1] if state else "",
             " ".join(refused[1].split()) if refused else "",
             more[0] if more else None,
+            around[1] if (around := _AROUND.search(messages, 0, block.start())) else "",
         )
         # The log of a job on a node repeats the failure, but does not know what Slurm knows.
         if path not in found or failure.state or failure.refused:
@@ -116,6 +120,8 @@ def _cause(failure: Failure, row: dict[str, Any] | None) -> str:
     if row is not None and row["what"] == "failed":
         code = getattr(errors, row["kind"], CrpipeError).exit_code
         return f" (exit {code}): {row['error']}"
+    if row is not None and row["what"] == "finished":
+        return f": done, but Snakemake failed after it: {failure.around or 'see its log'}"
     state = "OUT_OF_MEMORY" if _outgrew(failure.said) else failure.state
     if state in _STATES:
         return f": {_STATES[state]}"

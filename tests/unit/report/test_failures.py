@@ -97,3 +97,11 @@ def test_a_failure_that_a_retry_mended_is_none(campaign):
     text = said(campaign, ENDED.format(state="FAILED"))
     assert len(list(failures_in(text))) == 1
     assert not list(failures_in(f"{text}Finished jobid: 9 (Rule: train)\n"))
+
+
+def test_a_job_that_did_its_work_is_not_blamed_for_what_snakemake_met_after_it(campaign):
+    note(campaign, "start", 10.0)
+    note(campaign, "finished", 11.0)
+    full = "WorkflowError:\nOSError: [Errno 28] No space left on device\n[Sat Nov 21 19:38:04 2026]\n"
+    lines = explain(campaign, full + said(campaign, "None"), since=5.0)
+    assert "Snakemake failed after it: OSError: [Errno 28] No space left on device" in lines[0]
