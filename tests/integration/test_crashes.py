@@ -5,7 +5,8 @@ import os
 import random
 import subprocess
 import time
-from contextlib import contextmanager
+from collections import Counter
+from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
@@ -15,8 +16,8 @@ from runs import LINKS, RANGES, children, flipped, kill, verb_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-# In an order in which a campaign comes past all of them, each time from where the last kill left it.
-MOMENTS = ("list", "stage", "split", "split", "train", "stage", "train", "consolidate", "train", "evaluate")
+# How many jobs of each verb are disturbed: none of them more often than it runs at least.
+KILLS = {"list": 1, "stage": 2, "split": 2, "train": 3, "consolidate": 1, "evaluate": 1}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 
 
@@ -31,18 +32,20 @@ def wait_for(condition, head, seconds=500.0):
     return None
 
 
-def job_of(head, verb):
-    """Find a running job of a verb."""
-    return next((process for process in children(head) if verb_of(process) == verb), None)
+def job_of(head, verbs):
+    """Find a running job of one of several verbs."""
+    return next((process for process in children(head) if verb_of(process) in verbs), None)
 
 
-def gone_within(process, seconds):
-    """Wait until a process ends, at most so long; tell whether it did."""
-    try:
+def caught_after(process, seconds):
+    """Let a process run so long, then stop it where it stands; tell whether it was still alive."""
+    with suppress(psutil.TimeoutExpired):
         process.wait(seconds)
-    except psutil.TimeoutExpired:
+    try:
+        process.suspend()
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    return True
 
 
 def steps_of(campaign, link):
@@ -81,18 +84,25 @@ def same_result(campaign, reference):
 def test_kill_anything_ten_times_and_the_same_command_ends_in_the_same_bytes(begun, finished, seed):
     """SIGKILL of the workflow, of a job, of the training, at random moments of random steps."""
     choice = random.Random(seed)
-    killed = set()
-    for verb in MOMENTS:
-        with begun.running() as head:
-            job = wait_for(lambda head=head, verb=verb: job_of(head, verb), head)
-            assert job is not None, f"{verb} never ran: {(begun.folder / 'head.log').read_text()}"
-            ended = gone_within(job, choice.uniform(0, 2.5 if verb == "train" else 0.8))
-            # A job that came to its end first got away; the workflow then dies before it starts the next one.
-            victim = head if ended else choice.choice([head, job])
-            kill(victim)
-            killed.add("head" if victim is head else "job")
+    left, killed = Counter(KILLS), Counter()
+    while left.total():
+        # One job at a time: none is born and done while another one is watched.
+        with begun.running("--cores 1") as head:
+            while job := wait_for(lambda head=head: job_of(head, +left), head):
+                verb = verb_of(job)
+                left[verb] -= 1
+                caught = caught_after(job, choice.uniform(0, 2.5 if verb == "train" else 0.8))
+                # A job that got away is done: then the workflow dies, before it starts the next one.
+                victim = choice.choice([head, job]) if caught else head
+                kill(victim)
+                kill(job)
+                killed["head" if victim is head else "job"] += 1
+                if victim is head:
+                    break
             head.wait()
-    assert killed == {"head", "job"}
+        assert head.returncode or not left.total(), f"the campaign ended, and these never ran: {+left}"
+    assert killed.total() == 10
+    assert set(killed) == {"head", "job"}
     told = begun.snakemake().stdout
     assert "unlock" not in told
     same_result(begun, finished)
@@ -103,7 +113,7 @@ def test_kill_anything_ten_times_and_the_same_command_ends_in_the_same_bytes(beg
 
 def test_a_killed_head_leaves_no_lock_that_a_person_must_remove(begun):
     with begun.running("outliers_consolidated") as head:
-        assert wait_for(lambda: job_of(head, "list"), head)
+        assert wait_for(lambda: job_of(head, ["list"]), head)
         head.kill()
         head.wait()
         assert list((begun.folder / ".snakemake" / "locks").iterdir())
@@ -112,7 +122,7 @@ def test_a_killed_head_leaves_no_lock_that_a_person_must_remove(begun):
 
 def test_a_looking_call_disturbs_no_running_workflow(begun):
     with begun.running("outliers_consolidated") as head:
-        assert wait_for(lambda: job_of(head, "stage"), head)
+        assert wait_for(lambda: job_of(head, ["stage"]), head)
         begun.snakemake("--dry-run --quiet all")
         assert head.wait() == 0
 
