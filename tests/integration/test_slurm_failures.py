@@ -6,6 +6,7 @@ that meets the failure, and its successor.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 
@@ -182,7 +183,13 @@ def test_the_disk_of_the_runs_is_full(campaign, same):
 
 
 def test_only_what_failed_for_good_and_its_successors_are_done_again(campaign, undisturbed):
-    """The middle range is damaged; the others' data are made all the same, and its error says what to do."""
+    """The middle range is damaged; the last one's data are made all the same, and the error says what to do."""
+    configure(campaign, **{"source.look_ahead": 2})
+    made = [campaign.results / place / LAST for place in ("shards", "outliers", "multiplicity")]
+    for place in made:
+        shutil.rmtree(place, ignore_errors=True)
+    ledger = campaign.results / "ledgers" / f"{LAST}.json"
+    ledger.unlink()
     shard = campaign.results / "shards" / MIDDLE / "train-00000.muons.parquet"
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-100])
@@ -194,6 +201,7 @@ def test_only_what_failed_for_good_and_its_successors_are_done_again(campaign, u
     assert "Slurm job" in told
     assert f"Training waits at range {MIDDLE} (2 of 3 still to do)." in told
     assert f"snakemake {SLURM}" in told
+    assert ledger.exists()
     shard.write_bytes(whole)
     first = attempts(campaign)[FIRST]
     campaign.snakemake(f"{SLURM} train_all")

@@ -121,6 +121,8 @@ def test_a_configuration_changed_under_a_campaign_is_refused_before_any_job(fini
 
 def test_a_range_that_fails_blocks_what_needs_it_and_says_so(split, tmp_path):
     campaign = split.copy(tmp_path / "campaign")
+    with (campaign.folder / "config" / "tiny.yaml").open("a") as config:
+        config.write("notify: {failure: &tell 'echo $CRPIPE_SUBJECT >> told; cat >> told', success: *tell}\n")
     shard = campaign.results / "shards" / RANGES[1] / "train-00000.muons.parquet"
     good = shard.read_bytes()
     shard.write_bytes(flipped(good, len(good) // 3))
@@ -131,8 +133,12 @@ def test_a_range_that_fails_blocks_what_needs_it_and_says_so(split, tmp_path):
     assert f"Training waits at range {RANGES[1]} (2 of 3 still to do)." in told
     assert "snakemake train_all outliers_consolidated --configfile config/tiny.yaml" in told
     assert str(shard.relative_to(campaign.folder).with_suffix("").with_suffix("")) in told
+    heard = (campaign.folder / "told").read_text()
+    assert heard.startswith("crpipe tiny: failure, 1 of 3 ranges trained\n")
+    assert RANGES[1] in heard
     shard.write_bytes(good)
     campaign.snakemake("train_all")
+    assert "crpipe tiny: success, 3 of 3 ranges trained" in (campaign.folder / "told").read_text()
 
 
 def test_a_second_workflow_in_the_same_directory_is_refused_by_name(begun):
