@@ -41,7 +41,7 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def disk_watched() -> Iterator[None]:
-    """Turn a full disk that nothing inside the block has named, met by a log or a library, into a DiskError."""
+    """Turn a full disk that nothing inside the block has named, but a log or a library, into a DiskError."""
     try:
         yield
     except OSError as error:

@@ -165,6 +165,14 @@ def test_a_report_is_made_with_captions_and_categories(finished, tmp_path):
         assert word in page
 
 
+def test_progress_evaluates_every_checkpoint_and_draws_the_chain(finished, tmp_path):
+    campaign = finished.copy(tmp_path / "campaign")
+    assert campaign.jobs("progress") == {"evaluate": len(RANGES), "progress": 1}
+    campaign.snakemake("progress")
+    assert "links of the chain trained on, of 4" in (campaign.run / "figures" / "progress.svg").read_text()
+    assert campaign.jobs("all") == {}
+
+
 def test_lint_finds_nothing_but_the_environment_that_the_workflow_itself_runs_in(begun):
     said = begun.snakemake("--lint", check=False).stdout
     titles = set(re.findall(r"^    \* (.*)", said, re.MULTILINE))

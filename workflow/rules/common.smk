@@ -30,6 +30,7 @@ OF_TRAINING = {
     "evaluation",
     "figures",
     "gallery",
+    "progress",
 }
 LOOKING = {
     "--lint",

@@ -8,6 +8,7 @@ and runs/<run>/evaluation.
 localrules:
     train_all,
     evaluation,
+    progress,
 
 
 rule train:
@@ -95,3 +96,19 @@ rule evaluation:
     """Evaluate the final checkpoint."""
     input:
         PATHS.evaluation("outliers") / "metrics.json",
+
+
+rule progress:
+    """Evaluate the checkpoint of every link, and draw how good the generator got over the chain."""
+    input:
+        [PATHS.evaluation(name) / "metrics.json" for name in [*RANGES, "outliers"]],
+    output:
+        PATHS.figures() / "progress.svg",
+    log:
+        PATHS.run_dir() / "logs/progress.log",
+    params:
+        crpipe=COMMAND,
+    message:
+        "Draw the evaluations of the whole chain"
+    shell:
+        "exec {params.crpipe} figures > {log} 2>&1"

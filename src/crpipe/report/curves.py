@@ -1,16 +1,14 @@
-"""Figures of the campaign so far, for the report: multiplicities, losses, throughput and gradient norms."""
+"""Figures of the campaign so far: multiplicities, losses, speed, gradient norms, and how good it gets."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from crpipe.files import replacing
+from crpipe.report.quality import ERROR, FLOOR, METRICS, evaluations
 from crpipe.report.series import (
     WINDOW_STEPS,
     chain_rows,
@@ -21,40 +19,33 @@ from crpipe.report.series import (
     smoothed,
     threshold_of,
 )
+from crpipe.report.style import GENERATED, REAL, new_figure, save, style
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from crpipe.config import Config
+    from crpipe.report.quality import Evaluation
     from crpipe.report.rows import Row
     from crpipe.report.series import Histogram, Series
 
 MOST_ROWS = 20_000
-_WIDTH, _PANEL = 8.0, 2.6  # inches
+_PANEL = 2.6  # inches
 _COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#b83280", "#4a5568")
 _BULK, _OUTLIERS, _ALL = "#2b6cb0", "#c05621", "#4a5568"
 _ZERO = (0.35, 0.7)  # where the events without muons stand on an axis that has no zero
-# The same data give the same bytes: no date, no random ids, text as text.
-_STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "crpipe",
-    "svg.fonttype": "none",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "legend.frameon": False,
-}
 
 
 def draw_figures(config: Config) -> list[Path]:
     """Draw every figure for which there is data into the run's figures; return their paths."""
     folder = config.paths().figures()
-    drawn = [draw_multiplicity(config, folder / "multiplicity.svg")]
-    drawn += draw_training(config, folder)
+    with style():
+        drawn = [draw_multiplicity(config, folder / "multiplicity.svg"), *draw_training(config, folder)]
+        drawn.append(draw_progress(config, folder / "progress.svg"))
     return [path for path in drawn if path is not None]
 
 
@@ -63,11 +54,10 @@ def draw_multiplicity(config: Config, path: Path) -> Path | None:
     histogram = multiplicities(config)
     if histogram is None:
         return None
-    with mpl.rc_context(_STYLE):
-        figure = Figure((_WIDTH, 3.6), layout="constrained")
-        threshold = threshold_of(config)
-        _multiplicity(figure.add_subplot(), histogram.visible(threshold), threshold)
-        return _save(figure, path)
+    figure = new_figure(3.6)
+    threshold = threshold_of(config)
+    _multiplicity(figure.add_subplot(), histogram.visible(threshold), threshold)
+    return save(figure, path)
 
 
 def draw_training(config: Config, folder: Path) -> list[Path]:
@@ -84,27 +74,47 @@ def draw_training(config: Config, folder: Path) -> list[Path]:
         ],
         "gradients": [("gradient norm", pick(rows, _is_norm), True)],
     }
-    drawn = []
-    with mpl.rc_context(_STYLE):
-        for name, panels in figures.items():
-            filled = [panel for panel in panels if panel[1]]
-            if filled:
-                drawn.append(_save(_curves(filled, rows), folder / f"{name}.svg"))
-    return drawn
+    filled = {name: [panel for panel in panels if panel[1]] for name, panels in figures.items()}
+    return [save(_curves(panels, rows), folder / f"{name}.svg") for name, panels in filled.items() if panels]
+
+
+def draw_progress(config: Config, path: Path) -> Path | None:
+    """Draw the evaluations' numbers over the links of the chain; ``None`` while nothing was evaluated."""
+    told = list(reversed(list(evaluations(config))))
+    names = [name for name in METRICS if any(name in item.numbers for item in told)]
+    if not names:
+        return None
+    rows = -(-len(names) // 2)
+    figure = new_figure(0.6 + 2.2 * rows)
+    axes = list(figure.subplots(rows, 2, sharex=True, squeeze=False).flat)
+    for axis, name in zip(axes, names, strict=False):
+        _progress(axis, name, told)
+    for axis in axes[len(names) :]:
+        axis.set_visible(False)
+    figure.supxlabel(f"links of the chain trained on, of {len(config.all_ranges()) + 1} (the last: outliers)")
+    return save(figure, path)
+
+
+def _progress(axis: Axes, name: str, told: Sequence[Evaluation]) -> None:
+    """Draw one metric of every evaluated checkpoint, and that of a second simulation where there is one."""
+    for prefix, colour, label in (("", GENERATED, "generated"), (FLOOR, REAL, "simulated again")):
+        some = [item for item in told if prefix + name in item.numbers]
+        if some:
+            values = [item.numbers[prefix + name] for item in some]
+            errors = [item.numbers.get(prefix + name + ERROR, 0.0) for item in some]
+            places = [item.place for item in some]
+            axis.errorbar(places, values, errors, color=colour, label=label, marker="o", markersize=3)
+    axis.set_title(METRICS[name])
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.legend()
 
 
 def _is_norm(name: str) -> bool:
     return name.endswith(("/grad_norm_p50", "/grad_norm_max"))
 
 
-def _save(figure: Figure, path: Path) -> Path:
-    with replacing(path) as part:
-        figure.savefig(part, format="svg", metadata={"Date": None})
-    return path
-
-
 def _curves(panels: Sequence[tuple[str, list[Series], bool]], rows: Sequence[Row]) -> Figure:
-    figure = Figure((_WIDTH, 0.6 + _PANEL * len(panels)), layout="constrained")
+    figure = new_figure(0.6 + _PANEL * len(panels))
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axis, (label, lines, logarithmic) in zip(axes, panels, strict=True):
         for series, colour in zip(lines, _COLOURS * len(lines), strict=False):

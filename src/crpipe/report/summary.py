@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from crpipe.paths import CONSOLIDATED, OUTLIERS
 from crpipe.report.collect import collect
 from crpipe.report.evidence import optional
+from crpipe.report.quality import ERROR, FLOOR, METRICS, evaluations
 from crpipe.report.states import DESTINATIONS, State, Sums
 from crpipe.report.text import Column, counted, number, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from crpipe.config import Config
     from crpipe.report.states import CampaignStatus
@@ -24,16 +24,6 @@ _INNER = WIDTH - 4
 _NAMED = 10  # quarantined files that are shown
 _GOOD, _BAD = "✓", "✗"
 _TITLES = {"train": "bulk (train)"}
-FLOOR = "floor/"  # the same numbers for a second simulation of the same primaries
-# What is shown of metrics.json, and how it is called; "_error" beside a key is its standard error.
-METRICS = {
-    "w1_log_energy": "W1 of log10(energy / GeV)",
-    "w1_radius_m": "W1 of radius, in m",
-    "auc_event": "AUC of events (0.5 is perfect)",
-    "auc_multiplicity": "AUC of multiplicities",
-    "auc_full": "AUC of events with own multiplicities",
-    "auc_muon": "AUC of single muons",
-}
 
 
 def render_summary(config: Config) -> str:
@@ -153,11 +143,11 @@ def last_receipt(config: Config) -> dict[str, Any] | None:
 
 
 def _quality(config: Config) -> Iterator[str]:
-    path = last_evaluation(config)
-    if path is None:
+    newest = next(evaluations(config), None)
+    if newest is None:
         yield "not evaluated yet"
         return
-    values: dict[str, Any] = optional(path) or {}
+    values = newest.numbers
     names = [name for name in METRICS if name in values]
     columns = [
         Column("metric", [METRICS[name] for name in names]),
@@ -165,20 +155,11 @@ def _quality(config: Config) -> Iterator[str]:
         Column("simulated again", [_figure(values, FLOOR + name) for name in names], drop=1),
     ]
     yield from table(columns, _INNER)
-    yield from _paragraph("figures", f"{path.parent}/")
-
-
-def last_evaluation(config: Config) -> Path | None:
-    """Find the metrics of the newest evaluated link of the chain."""
-    for name in (OUTLIERS, *map(str, reversed(config.all_ranges()))):
-        path = config.paths().evaluation(name) / "metrics.json"
-        if path.exists():
-            return path
-    return None
+    yield from _paragraph("figures", f"{newest.path.parent}/")
 
 
 def _figure(values: dict[str, Any], name: str) -> str:
     if name not in values:
         return ""
-    error = values.get(f"{name}_error")
+    error = values.get(name + ERROR)
     return f"{values[name]:.3f}" + ("" if error is None else f" ± {error:.3f}")

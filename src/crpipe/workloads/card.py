@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from crpipe import __version__
 from crpipe.fields import MULTIPLICITY, PRIMARY
 from crpipe.paths import OUTLIERS
-from crpipe.report.summary import FLOOR, METRICS
+from crpipe.report.quality import FLOOR, METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

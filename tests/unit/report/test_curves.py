@@ -35,3 +35,17 @@ def test_the_same_campaign_gives_the_same_bytes(files, drawn):
 
 def test_without_data_nothing_is_drawn(tmp_path):
     assert draw_figures(CampaignFiles(tmp_path, ranges=2).config) == []
+
+
+def test_progress_shows_every_evaluated_checkpoint_beside_the_floor(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=2)
+    for index, auc in enumerate([0.61, 0.53]):
+        values = {"auc_full": auc, "auc_full_error": 0.01, "floor/auc_full": 0.5, "bins": 12.0}
+        files.evaluated(files.name(index), values)
+    (path,) = draw_figures(files.config)
+    text = path.read_text()
+    assert path.name == "progress.svg"
+    assert "AUC of events with own multiplicities" in text
+    assert "simulated again" in text
+    assert "links of the chain trained on, of 3" in text
+    assert "bins" not in text
