@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe import __version__, campaign
-from crpipe.errors import CrpipeError
+from crpipe.errors import AccessError, CrpipeError
 from crpipe.journal import Journal
 from crpipe.ranges import Range
 from crpipe.session import RangeArgument, Settings, Terminal
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from crpipe.config import Config
+    from crpipe.report.states import SourceToken
 
 # Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
 # ruff: noqa: PLC0415
@@ -184,15 +186,16 @@ def status(
     from crpipe.report.status import render_status, status_json
 
     config = Settings.config()
+    token = _source_token(config)
     if html is not None:
         from crpipe.report.page import write_page
 
-        write_page(config, html)
+        write_page(config, html, token)
     elif as_json:
-        print(status_json(config))
+        print(status_json(config, token))
     else:
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        print(render_status(config, _width(), unfold=unfold, colour=colour))
+        print(render_status(config, _width(), unfold=unfold, colour=colour, token=token))
 
 
 @app.command()
@@ -227,13 +230,28 @@ def notify(
     """Tell a person through the configured command (section `notify`); the message goes to its stdin."""
     from crpipe.report.notify import send
 
-    print(send(Settings.config(), event), file=sys.stderr)
+    config = Settings.config()
+    print(send(config, event, _source_token(config)), file=sys.stderr)
 
 
 @app.command()
 def version() -> None:
     """Print the version."""
     print(__version__)
+
+
+def _source_token(config: Config) -> SourceToken | None:
+    """Tell the report, which knows no sources, what a job started here would find."""
+    from crpipe.report.states import SourceToken
+    from crpipe.source.tokens import of_campaign
+
+    try:
+        token = of_campaign(config)
+    except AccessError as error:
+        return SourceToken(problem=str(error))
+    if token is None:
+        return None
+    return SourceToken(token.place, None if math.isinf(token.expires) else token.expires)
 
 
 def _width() -> int:

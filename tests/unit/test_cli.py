@@ -1,8 +1,10 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import jwt
 import pytest
 
 from crpipe.cli import main
@@ -111,13 +113,31 @@ def test_data_of_another_configuration_is_refused_and_left_alone(crpipe, tmp_pat
     assert {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize("form", [["--json"], ["--html", "page.html"], []])
+def test_status_tells_when_the_token_ends_and_never_its_text(tmp_path, form):
+    claims = {"exp": time.time() + 2 * 3600 + 30, "scope": "storage.read:/"}
+    secret = jwt.encode(claims, "a key that is long enough to sign with", algorithm="HS256")
+    (tmp_path / "token").write_text(secret)
+    pelican = ["--set", "source.uri=pelican://h/{range}/*.parquet", "--set", "source.token_file=token"]
+    done = installed(*pelican, "status", *form, folder=tmp_path)
+    shown = (tmp_path / "page.html").read_text() if "--html" in form else done.stdout
+    assert "source.token_file (token)" in shown
+    assert f'"ends": {claims["exp"]}' in shown or "ends in 2 h 00 min: renew it in time" in shown
+    assert not any(part in shown + done.stderr for part in secret.split("."))
+    (tmp_path / "token").unlink()
+    done = installed(*pelican, "status", *form, folder=tmp_path)
+    shown = (tmp_path / "page.html").read_text() if "--html" in form else done.stdout
+    assert "source.token_file: token cannot be read (No such file or directory)" in shown
+    assert done.returncode == 0
+
+
 @pytest.mark.parametrize("verb", ["status", "plan", "summary"])
 def test_looking_needs_neither_torch_nor_a_campaign(tmp_path, verb):
     code = (
         "import sys; sys.argv = ['crpipe', *sys.argv[1:]]\n"
         "from crpipe.cli import app\n"
         "app(standalone_mode=False)\n"
-        "heavy = {'torch', 'snakemake', 'pelicanfs', 'matplotlib', 'pandas'} & set(sys.modules)\n"
+        "heavy = {'torch', 'snakemake', 'pelicanfs', 'aiohttp', 'matplotlib', 'pandas'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     done = subprocess.run(

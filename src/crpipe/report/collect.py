@@ -11,7 +11,15 @@ from crpipe.paths import OUTLIERS
 from crpipe.report.evidence import Evidence, Expected, middle, optional, seconds_per_step
 from crpipe.report.queue import jobs_here
 from crpipe.report.rows import History, attempts, histories
-from crpipe.report.states import CampaignStatus, Disk, RangeStatus, State, Trained, add_ledgers
+from crpipe.report.states import (
+    CampaignStatus,
+    Disk,
+    RangeStatus,
+    SourceToken,
+    State,
+    Trained,
+    add_ledgers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,10 +30,10 @@ PACE_RANGES = 10
 _LAST_STEPS = (State.TRAINING, State.INTERRUPTED, State.FAILED)
 
 
-def collect(config: Config) -> CampaignStatus:
+def collect(config: Config, token: SourceToken | None = None) -> CampaignStatus:
     """Read the state of every range from manifests, ledgers, receipts, leases and journals.
 
-    Raise DataError when one of these is damaged.
+    What is known of the source's ``token`` comes from the caller. Raise DataError when a file is damaged.
     """
     paths = config.paths()
     expected = Expected(digest(config.data_keys()), config.fingerprint(), time.time())
@@ -52,6 +60,7 @@ def collect(config: Config) -> CampaignStatus:
         eta_s=_eta(statuses, pace),
         changed=tuple(_changed_keys(config)),
         queue=jobs_here(),
+        token=token,
     )
 
 

@@ -18,14 +18,14 @@ from crpipe.report.text import duration
 
 if TYPE_CHECKING:
     from crpipe.config import Config
-    from crpipe.report.states import CampaignStatus
+    from crpipe.report.states import CampaignStatus, SourceToken
 
 EVENTS = ("success", "failure", "stall")
 _WIDTH = 100
 _SHOWN = 400  # characters of a failing command's complaint
 
 
-def send(config: Config, event: str) -> str:
+def send(config: Config, event: str, token: SourceToken | None = None) -> str:
     """Run the command of ``event`` with the status on its stdin; return one line that says what was done.
 
     A stall is told once: again only after the campaign has moved in between. Raise ConfigError when the event
@@ -39,7 +39,8 @@ def send(config: Config, event: str) -> str:
     status = collect(config)
     if event == "stall" and not _is_news(config, status):
         return "the campaign moves, is finished, or its stall was told already: nobody is told"
-    _run(config, event, command, subject_of(status, event))
+    subject = subject_of(status, event)
+    _run(config, event, command, subject, f"{subject}\n\n{render_status(config, _WIDTH, token=token)}\n")
     if event == "stall":
         write_json(config.paths().stall(), {"last_sign": last_sign(config, status)})
     return f"notify.{event}: told"
@@ -70,7 +71,7 @@ def _is_news(config: Config, status: CampaignStatus) -> bool:
     return told is None or bool(told["last_sign"] < sign - 1)
 
 
-def _run(config: Config, event: str, command: str, subject: str) -> None:
+def _run(config: Config, event: str, command: str, subject: str, message: str) -> None:
     # The user's own configuration is a shell command on purpose; nothing from elsewhere is put into it, and
     # the message comes by stdin, so that neither it nor a secret ever stands on a command line.
     environment = {"CRPIPE_EVENT": event, "CRPIPE_RUN": config.run, "CRPIPE_SUBJECT": subject}
@@ -84,7 +85,6 @@ def _run(config: Config, event: str, command: str, subject: str) -> None:
         text=True,
         start_new_session=True,
     ) as process:
-        message = f"{subject}\n\n{render_status(config, _WIDTH)}\n"
         try:
             said, _ = process.communicate(message, timeout=config.notify.timeout_s)
         except subprocess.TimeoutExpired as error:

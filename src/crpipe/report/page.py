@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from crpipe.config import Config
     from crpipe.report.rows import Row
     from crpipe.report.series import Series
-    from crpipe.report.states import CampaignStatus, RangeStatus
+    from crpipe.report.states import CampaignStatus, RangeStatus, SourceToken
 
 MOST_ROWS = 1500  # points of a curve; a phone draws them at once
 RELOAD_S = 60
@@ -54,14 +54,14 @@ LETTERS = {
 }
 
 
-def write_page(config: Config, path: Path) -> None:
+def write_page(config: Config, path: Path, token: SourceToken | None = None) -> None:
     """Write the page of the campaign's present state to ``path``, atomically."""
-    write_text(path, render_page(config))
+    write_text(path, render_page(config, token))
 
 
-def render_page(config: Config) -> str:
+def render_page(config: Config, token: SourceToken | None = None) -> str:
     """Give the page as one HTML document; it asks a browser to load it again every minute."""
-    status = collect(config)
+    status = collect(config, token)
     title = f"crpipe {status.run}"
     body = [
         f"<header><h1>{escape(title)}</h1><p>as of {moment(status.time)}</p></header>",

@@ -35,6 +35,7 @@ class State(StrEnum):
 
 DESTINATIONS = ("train", "validation", "outliers", "rejected")
 AT_WORK = frozenset({State.STAGING, State.SPLITTING, State.TRAINING})
+_COPIED = frozenset({State.STAGED, State.SPLITTING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,18 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceToken:
+    """The token that jobs read the source with: where it was found and when it ends, never its text.
+
+    ends: seconds since the epoch, None when the token does not say; problem: why it could not be read.
+    """
+
+    place: str = ""
+    ends: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Trained:
     """Totals of the chain so far."""
 
@@ -113,6 +126,7 @@ class CampaignStatus:
     pace_s: wall time that one range of the chain takes; eta_s: until the last range is trained.
     changed: keys whose value differs from the one that results or run were made with.
     queue: the jobs in Slurm's queue, if there is one.
+    token: None when the source needs none, or none is found.
     """
 
     run: str
@@ -127,12 +141,17 @@ class CampaignStatus:
     eta_s: float | None
     changed: tuple[str, ...]
     queue: tuple[QueuedJob, ...] = ()
+    token: SourceToken | None = None
 
     def chain(self) -> tuple[RangeStatus, ...]:
         """The ranges that are trained on, in order: without skipped ones and the outliers' own line."""
         return tuple(
             item for item in self.ranges if item.name != OUTLIERS and item.state is not State.SKIPPED
         )
+
+    def copies_all(self) -> bool:
+        """Tell whether every range of the chain was copied from the source: nothing is read from it again."""
+        return all(item.shards is not None or item.state in _COPIED for item in self.chain())
 
     def states(self) -> Counter[State]:
         """Count the ranges in each state, without the outliers' own line."""

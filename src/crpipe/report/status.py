@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from crpipe.config import Config
+    from crpipe.report.states import SourceToken
 
 __all__ = ["collect", "render_status", "status_json"]
 
@@ -24,6 +25,7 @@ __all__ = ["collect", "render_status", "status_json"]
 FOLDED = frozenset({State.WAITING, State.LISTED, State.SPLIT, State.TRAINED, State.SKIPPED})
 FOLD = 4
 QUIET_S = 300.0
+TOKEN_S = 86_400.0  # a token that ends within this long is warned about, whatever the ETA
 LABEL = 12
 _BAR = 30
 _COLOURS = {
@@ -39,19 +41,26 @@ _COLOURS = {
 }
 
 
-def render_status(config: Config, width: int, *, unfold: bool = False, colour: bool = False) -> str:
+def render_status(
+    config: Config,
+    width: int,
+    *,
+    unfold: bool = False,
+    colour: bool = False,
+    token: SourceToken | None = None,
+) -> str:
     """Describe the campaign in lines of at most ``width`` characters.
 
     ``unfold`` gives each range its own line; ``colour`` adds terminal colours to the states.
     """
-    status = collect(config)
+    status = collect(config, token)
     lines = [*header(status, width), "", *_table(status, width, unfold=unfold, colour=colour)]
     return "\n".join(lines)
 
 
-def status_json(config: Config) -> str:
+def status_json(config: Config, token: SourceToken | None = None) -> str:
     """Give the same as JSON: the fields of CampaignStatus, one entry of ``ranges`` for each range."""
-    return json.dumps(asdict(collect(config)), indent=1)
+    return json.dumps(asdict(collect(config, token)), indent=1)
 
 
 def header(status: CampaignStatus, width: int) -> Iterator[str]:
@@ -74,6 +83,8 @@ def facts(status: CampaignStatus) -> Iterator[tuple[str, str]]:
     yield "ETA", _eta(status, trained)
     yield from _sums(status)
     yield "disk", disk_line(status)
+    if status.token is not None and status.token.ends is not None and not status.copies_all():
+        yield "token", f"{_end(status.token.ends - status.time)} ({status.token.place})"
     if status.queue:
         yield (
             "queue",
@@ -131,9 +142,29 @@ def warnings(status: CampaignStatus) -> Iterator[tuple[str, str]]:
     failed = [item.name for item in status.chain() if item.state is State.FAILED]
     if failed:
         yield "FAILED", f"{', '.join(failed)}: {_blocked(status, failed[0])} cannot be trained before"
+    if status.token is not None and not status.copies_all():
+        yield from _token_warning(status, status.token)
     command = resume_command(status)
     if command:
         yield "resume", command
+
+
+def _token_warning(status: CampaignStatus, token: SourceToken) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the source's token, or will be before the campaign is through."""
+    left = float("inf") if token.ends is None else token.ends - status.time
+    if token.problem:
+        yield "TOKEN", token.problem
+    elif left <= 0:
+        yield "TOKEN", f"{_end(left)}: nothing can be copied until it is renewed; see `crpipe token`"
+    elif status.eta_s is not None and left < status.eta_s:
+        last = f"before the last range is trained (in {duration(status.eta_s)})"
+        yield "TOKEN", f"{_end(left)}, {last}: renew it in time; see `crpipe token`"
+    elif left < TOKEN_S:
+        yield "TOKEN", f"{_end(left)}: renew it in time; see `crpipe token`"
+
+
+def _end(left_s: float) -> str:
+    return f"ends in {duration(left_s)}" if left_s > 0 else f"ended {duration(-left_s)} ago"
 
 
 def _blocked(status: CampaignStatus, name: str) -> str:

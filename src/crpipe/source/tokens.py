@@ -14,10 +14,14 @@ import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crpipe.errors import AccessError
 from crpipe.ranges import PATTERN
+from crpipe.source.backend import FEDERATIONS
+
+if TYPE_CHECKING:
+    from crpipe.config import Config
 
 MARGIN_S = 60.0  # a token this close to its end is looked up again: it may end on its way to the server
 _SECRET = re.compile(
@@ -55,7 +59,8 @@ class Token:
     @property
     def expires(self) -> float:
         """Seconds since the epoch; infinite when the token does not say."""
-        return float(self.claims.get("exp", "inf"))
+        told = self.claims.get("exp")
+        return float(told) if isinstance(told, int | float) else float("inf")
 
     @property
     def left_s(self) -> float:
@@ -114,6 +119,13 @@ def find(token_file: str) -> Token | None:
         if path.is_file() and path.stat().st_uid == os.getuid():
             return _from_file(path, "the WLCG place")
     return None
+
+
+def of_campaign(config: Config) -> Token | None:
+    """Find the token that a job started here would use; None when the source needs none or there is none."""
+    if config.source.uri.partition("://")[0] not in FEDERATIONS:
+        return None
+    return find(config.source.token_file)
 
 
 def default_file() -> Path:

@@ -6,7 +6,7 @@ import pytest
 from campaign_files import STEPS, CampaignFiles, realistic
 from crpipe.lease import lease
 from crpipe.paths import OUTLIERS
-from crpipe.report.states import State
+from crpipe.report.states import SourceToken, State
 from crpipe.report.status import collect, render_status, status_json
 
 
@@ -169,6 +169,58 @@ def test_the_table_folds_equal_ranges_and_fits_any_width(tmp_path):
     unfolded = render_status(config, 160, unfold=True)
     assert all(str(name) in unfolded for name in config.all_ranges())
     assert "\x1b[32mtrained" in render_status(config, 160, colour=True)
+
+
+HOUR, DAY = 3600.0, 86_400.0
+
+
+def told_of_token(files, left_s, **about):
+    token = SourceToken("source.token_file (/home/me/token)", collect(files.config).time + left_s, **about)
+    text = render_status(files.config, 200, token=token)
+    lines = [line.partition(" ")[::2] for line in text.splitlines()]
+    return {label: line.strip() for label, line in lines if label in ("token", "TOKEN")}
+
+
+def trained_at_a_pace(files, pace_s):
+    """Two ranges with receipts, the second one ``pace_s`` after the first; two ranges are left."""
+    for index in range(2):
+        files.split(index)
+        files.trained(files.name(index))
+        receipt = files.paths.receipt(files.name(index))
+        os.utime(receipt, (1e9 + index * pace_s, 1e9 + index * pace_s))
+
+
+def test_a_token_that_lasts_is_told_without_a_warning(files):
+    trained_at_a_pace(files, HOUR)
+    told = told_of_token(files, 2 * DAY + 30)
+    assert told == {"token": "ends in 2 d 0 h (source.token_file (/home/me/token))"}
+
+
+@pytest.mark.parametrize(
+    ("left_s", "warning"),
+    [
+        (1.5 * DAY + 30, "ends in 1 d 12 h, before the last range is trained (in 2 d 0 h): renew it in time"),
+        (-HOUR - 30, "ended 1 h 00 min ago: nothing can be copied until it is renewed"),
+    ],
+)
+def test_a_token_that_does_not_last_until_the_end_is_a_warning(files, left_s, warning):
+    trained_at_a_pace(files, DAY)
+    assert told_of_token(files, left_s)["TOKEN"].startswith(warning)
+
+
+def test_a_token_that_ends_within_a_day_is_a_warning_whatever_the_eta(files):
+    assert told_of_token(files, 23 * HOUR + 30)["TOKEN"].startswith("ends in 23 h 00 min: renew it in time")
+
+
+def test_a_token_that_cannot_be_read_is_a_warning(files):
+    text = render_status(files.config, 200, token=SourceToken(problem="source.token_file: /x cannot be read"))
+    assert "TOKEN       source.token_file: /x cannot be read" in text
+
+
+def test_once_everything_is_copied_no_token_is_needed(files):
+    for index in range(4):
+        files.split(index)
+    assert told_of_token(files, -HOUR) == {}
 
 
 def test_json_holds_the_same(files):

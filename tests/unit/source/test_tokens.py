@@ -5,9 +5,10 @@ import time
 
 import pytest
 
+from crpipe.config import validate
 from crpipe.errors import AccessError
 from crpipe.source import tokens
-from crpipe.source.tokens import Token, Tokens, find, redact, scope_for
+from crpipe.source.tokens import Token, Tokens, find, of_campaign, redact, scope_for
 
 PRODUCTION = "pelican://osg-htc.org/icecube/wipac/data/sim/IceCube/2025/testing/{range}/*.parquet"
 
@@ -76,6 +77,20 @@ def test_places_are_searched_in_order(tmp_path, monkeypatch):
     assert find("").text == places["temporary"]
     (tmp_path / "temporary").unlink()
     assert find("") is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "needed"), [(PRODUCTION, True), ("osdf:///a/{range}/*", True), ("/data/{range}/*", False)]
+)
+def test_only_a_federation_needs_a_token(monkeypatch, uri, needed):
+    monkeypatch.setenv("BEARER_TOKEN", jwt())
+    config = validate({"source": {"uri": uri}})
+    assert (of_campaign(config) is not None) is needed
+
+
+@pytest.mark.parametrize("end", ["soon", None, {}])
+def test_an_end_that_is_no_number_is_no_end(end):
+    assert Token.parse(jwt(exp=end), "here").left_s == float("inf")
 
 
 def test_json_around_a_token_is_understood(tmp_path):
