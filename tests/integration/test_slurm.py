@@ -12,6 +12,7 @@ from integration.slurm.campaigns import (
     finished_in,
     hurry,
     in_training,
+    linger,
     never_two_at_once,
     on_cluster,
     sha256,
@@ -42,10 +43,14 @@ def test_a_campaign_comes_through_a_cancelled_job_a_killed_head_and_a_signal(
     with campaign.running(f"{SLURM} train_all") as head:
         cluster.call("scancel", in_training(campaign, cluster, FIRST))
         orphan = in_training(campaign, cluster, SECOND, 180)
+        linger(campaign)
         os.kill(head.pid, signal.SIGKILL)
     with campaign.running(f"{SLURM} train_all") as head:
+        wait_for(
+            lambda: f"cancelling its Slurm jobs {orphan}" in told_by(campaign), "the orphan is cancelled", 60
+        )
+        (campaign.folder / "slow").write_text("0.25")
         cluster.call("scancel", "--signal=TERM", in_training(campaign, cluster, THIRD, 180))
-        assert f"cancelling its Slurm jobs {orphan}" in told_by(campaign)
         hurry(campaign)
         assert finished_in(head, 180)
     assert sha256(campaign, THIRD) == sha256(undisturbed, THIRD)

@@ -20,6 +20,7 @@ from integration.slurm.campaigns import (
     finished_in,
     hurry,
     in_training,
+    linger,
     never_two_at_once,
     on_cluster,
     sha256,
@@ -144,6 +145,7 @@ def test_the_daemons_are_restarted_under_a_job(slow, cluster, same):
 def test_the_head_is_killed_and_its_jobs_run_on(slow, cluster, same):
     with slow.running(TRAIN) as head:
         orphan = in_training(slow, cluster, FIRST)
+        linger(slow)
         os.kill(head.pid, signal.SIGKILL)
     with slow.running(TRAIN) as head:
         wait_for(
@@ -157,11 +159,13 @@ def test_the_head_is_killed_and_its_jobs_run_on(slow, cluster, same):
 def test_a_new_head_waits_until_slurm_tells_what_is_left(slow, cluster, undisturbed):
     with slow.running(TRAIN) as head:
         orphan = in_training(slow, cluster, FIRST)
+        linger(slow)
         os.kill(head.pid, signal.SIGKILL)
     cluster.stop("slurmctld")
     with slow.running(TRAIN) as head:
         wait_for(lambda: "does not tell which jobs are left" in told_by(slow), "the head waits", 60)
         cluster.start("slurmctld")
+        hurry(slow)
         assert finished_in(head, 300)
     assert orphan not in {job for job, *_ in cluster.jobs()}
     assert sha256(slow, MIDDLE) == sha256(undisturbed, MIDDLE)

@@ -94,6 +94,11 @@ def in_training(campaign, cluster, name, seconds=120):
     return wait_for(running, f"{name} is in training", seconds)
 
 
+def linger(campaign):
+    """Let a job train for longer than a new head needs to come up, on a busy machine, too."""
+    (campaign.folder / "slow").write_text("3")
+
+
 def hurry(campaign):
     """Let the rest of a slow campaign go at its own pace."""
     (campaign.folder / "slow").write_text("0")
