@@ -46,7 +46,7 @@ class Velocity(nn.Module):
         self.summary = nn.Linear(hidden, GLOBAL)
         self.lift = nn.Linear(width, hidden)
         self.lift_context = nn.Linear(hidden, hidden, bias=False)
-        self.exchange = nn.ModuleList(GlobalLocal(_CONTEXT, hidden, mean_of, hidden) for _ in range(layers))
+        self.exchange = nn.ModuleList(GlobalLocal(_CONTEXT, hidden, hidden) for _ in range(layers))
         self.out = nn.Sequential(nn.Linear(hidden, hidden), nn.LeakyReLU(SLOPE), nn.Linear(hidden, width))
 
     def forward(self, muons: Tensor, time: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class Velocity(nn.Module):
         summary = leaky_relu(self.summary(told), SLOPE)
         x = leaky_relu(self.lift(muons) + self.lift_context(told).index_select(0, event), SLOPE)
         for layer in self.exchange:
-            summary, x = layer(summary, x, context, event, kept)
+            summary, x = layer(summary, x, mean_of(x, event, kept), context, event)
         with exact(x):
             velocity: Tensor = self.out(x.float())
         return velocity

@@ -13,12 +13,9 @@ from torch import nn
 from torch.nn.functional import leaky_relu, softplus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from torch import Tensor
-
-    Pool = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 SLOPE = 0.2
 GLOBAL = 16  # width of an event's running summary
@@ -37,7 +34,7 @@ def exact(tensor: Tensor) -> AbstractContextManager[object]:
 def mean_of(values: Tensor, event: Tensor, kept: Tensor) -> Tensor:
     """Average the muons of each event, in float32: [B, H]."""
     values = values.float()
-    sums = values.new_zeros(kept.shape[0], values.shape[1]).index_add(0, event, values)
+    sums = values.new_zeros(kept.shape[0], values.shape[1]).index_add_(0, event, values)
     return sums / kept[:, None]
 
 
@@ -71,13 +68,14 @@ class _Largest(torch.autograd.Function):
         """Spread the gradient, by operations that can themselves be differentiated."""
         values, event, largest = ctx.saved_tensors
         reached = values == largest.index_select(0, event)
-        return gradient.index_select(0, event) * reached, None, None
+        # where(), not a product: multiplying by booleans copies them to floats first.
+        return torch.where(reached, gradient.index_select(0, event), 0.0), None, None
 
 
 class Modulation(NamedTuple):
     """What an event tells its muons: scale and shift of each layer, and a direct path for the latent."""
 
-    layers: tuple[Tensor, ...]  # depth times [B, 2 H]
+    layers: tuple[Tensor, ...]  # depth times [B, 2 H], factor and shift
     skip: Tensor  # [B, 2 D], centre and spread
 
 
@@ -118,16 +116,16 @@ class Generator(nn.Module):
         with exact(hidden):
             centre, spread = self.skip(hidden.float()).chunk(2, dim=1)
         skip = torch.cat([centre, 0.5 * softplus(spread)], dim=1)
-        return Modulation(tuple(layer(hidden) for layer in self.modulation), skip)
+        return Modulation(tuple(_factor_and_shift(layer(hidden)) for layer in self.modulation), skip)
 
     def muons(self, modulation: Modulation, event: Tensor, noise: Tensor) -> Tensor:
         """Make the muons whose events are ``event``: [M, D]."""
         x = self.lift(noise)
         for depth, layer in enumerate(modulation.layers):
-            scale, shift = layer.index_select(0, event).chunk(2, dim=1)
-            x = leaky_relu(x * (1 + scale) + shift, SLOPE)
+            factor, shift = layer.index_select(0, event).chunk(2, dim=1)
+            x = _activate(torch.addcmul(shift, x, factor))
             if depth < len(self.mix):
-                x = x + self.mix[depth](x)
+                x = self.mix[depth](x).add_(x)
         centre, spread = modulation.skip.index_select(0, event).chunk(2, dim=1)
         direct = noise[:, : centre.shape[1]]
         with exact(x):
@@ -147,7 +145,7 @@ class Critic(nn.Module):
         self.point_context = nn.Linear(context, hidden, bias=False)
         self.point_mix = nn.Linear(hidden, hidden)
         self.summary = nn.Linear(2 * hidden + context, GLOBAL)
-        self.exchange = GlobalLocal(context, hidden, pooled, 2 * hidden)
+        self.exchange = GlobalLocal(context, hidden, 2 * hidden)
         self.decide = nn.Sequential(
             nn.Linear(2 * hidden + GLOBAL + context, 2 * hidden),
             nn.LeakyReLU(SLOPE),
@@ -158,10 +156,11 @@ class Critic(nn.Module):
 
     def forward(self, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
         """Score each event: [B]."""
-        x = leaky_relu(self.point(muons) + self.point_context(context).index_select(0, event), SLOPE)
-        x = leaky_relu(x + self.point_mix(x), SLOPE)
-        summary = leaky_relu(self.summary(torch.cat([pooled(x, event, kept), context], dim=1)), SLOPE)
-        summary, x = self.exchange(summary, x, context, event, kept)
+        x = _activate(self.point(muons).add_(self.point_context(context).index_select(0, event)))
+        x = _activate(self.point_mix(x).add_(x))
+        seen = pooled(x, event, kept)
+        summary = _activate(self.summary(torch.cat([seen, context], dim=1)))
+        summary, x = self.exchange(summary, x, seen, context, event)
         with exact(x):
             known = [pooled(x, event, kept), summary.float(), context]
             score: Tensor = self.decide(torch.cat(known, dim=1))
@@ -171,12 +170,11 @@ class Critic(nn.Module):
 class GlobalLocal(nn.Module):
     """One round of exchange between an event's summary and its muons (EPiC layer: Buhmann et al. 2023).
 
-    pool: what a summary collects from the muons, [B, pooled].
+    pooled: width of what a summary sees of its muons.
     """
 
-    def __init__(self, context: int, hidden: int, pool: Pool, pooled: int) -> None:
+    def __init__(self, context: int, hidden: int, pooled: int) -> None:
         super().__init__()
-        self.pool = pool
         self.collect = nn.Linear(pooled + GLOBAL + context, hidden)
         self.condense = nn.Linear(hidden, GLOBAL)
         self.local = nn.Linear(hidden, hidden)
@@ -184,13 +182,24 @@ class GlobalLocal(nn.Module):
         self.local_mix = nn.Linear(hidden, hidden)
 
     def forward(
-        self, summary: Tensor, x: Tensor, context: Tensor, event: Tensor, kept: Tensor
+        self, summary: Tensor, x: Tensor, seen: Tensor, context: Tensor, event: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Update the summaries [B, G] and the muons [M, H]."""
-        collected = self.collect(torch.cat([self.pool(x, event, kept), summary, context], dim=1))
-        summary = leaky_relu(summary + self.condense(leaky_relu(collected, SLOPE)), SLOPE)
-        told = leaky_relu(self.local(x) + self.spread(summary).index_select(0, event), SLOPE)
-        return summary, leaky_relu(x + self.local_mix(told), SLOPE)
+        """Update the summaries [B, G] by the pooled muons ``seen`` [B, pooled], and the muons [M, H]."""
+        collected = _activate(self.collect(torch.cat([seen, summary, context], dim=1)))
+        summary = _activate(self.condense(collected).add_(summary))
+        told = _activate(self.local(x).add_(self.spread(summary).index_select(0, event)))
+        return summary, _activate(self.local_mix(told).add_(x))
+
+
+def _activate(x: Tensor) -> Tensor:
+    """Rectify in place what nothing else needs: a new tensor for each muon costs more than the arithmetic."""
+    return leaky_relu(x, SLOPE, inplace=True)
+
+
+def _factor_and_shift(raw: Tensor) -> Tensor:
+    """Turn scales about 0 into factors about 1 while there is one row for each event: [B, 2 H]."""
+    scale, shift = raw.chunk(2, dim=1)
+    return torch.cat([1 + scale, shift], dim=1)
 
 
 def pooled(x: Tensor, event: Tensor, kept: Tensor) -> Tensor:
