@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import ssl
 import time
+import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 ANSWER_S = 600.0  # how long a director's answer holds
 BENCH_S = 30.0  # how long a server that failed is passed over
 CONNECT_S = 10.0
+CLOSING = 100  # looks, a hundredth of a second apart, at whether all connections are closed
 BUFFER = 1 << 20
 NOT_FOUND = {404, 410}
 BUSY = {429, 502, 503, 504}
@@ -68,11 +72,14 @@ class Federation:
         )
         self._namespaces: dict[str, Namespace] = {}
         self._asking = asyncio.Lock()
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     async def __aenter__(self) -> Self:
         """Open the session; nothing is connected yet."""
         # aiohttp's own context is made when it is imported; this one sees SSL_CERT_FILE as it is now.
-        connector = aiohttp.TCPConnector(limit=self._connections, ssl=ssl.create_default_context())
+        connector = aiohttp.TCPConnector(
+            limit=self._connections, ssl=ssl.create_default_context(), socket_factory=self._open
+        )
         self.session = aiohttp.ClientSession(
             connector=connector,
             timeout=self._timeout,
@@ -90,9 +97,23 @@ class Federation:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the session."""
+        """Close the session, and wait until its connections are closed."""
         HTTPFileSystem.clear_instance_cache()  # or the next federation here gets the closed session
         await self.session.close()
+        # aiohttp forgets a connection whose request was cancelled, while it still says goodbye to its server.
+        for left in self._sockets:
+            with contextlib.suppress(OSError):
+                left.shutdown(socket.SHUT_RDWR)
+        for _ in range(CLOSING):
+            if all(left.fileno() < 0 for left in self._sockets):
+                break
+            await asyncio.sleep(0.01)
+
+    def _open(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        opened = socket.socket(family, kind, protocol)
+        self._sockets.add(opened)
+        return opened
 
     async def _get_session(self, **_: Any) -> aiohttp.ClientSession:
         return self.session

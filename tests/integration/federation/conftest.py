@@ -1,7 +1,6 @@
 """A real federation on loopback, and a proxy that puts faults between a client and its real servers."""
 
 import asyncio
-import contextlib
 import gc
 import os
 import shutil
@@ -9,7 +8,6 @@ import socket
 import ssl
 import tempfile
 import threading
-import warnings
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -149,21 +147,38 @@ class FaultProxy:
 
 
 class Answer:
+    """The real server's answer, on its way to the client."""
+
     def __init__(self, writer, method, status, head, content):
         self.writer, self.method = writer, method
         self.status, self.head, self.content = status, head, content
 
+    def part(self, share):
+        return self.content[: int(len(self.content) * share)]
+
+    def replace(self, content):
+        """Take another body, with the length that fits it."""
+        self.content = content
+        self.head["Content-Length"] = str(len(content))
+
     async def send(self, content=None):
+        """Send head and body; the connection serves on."""
         lines = [f"HTTP/1.1 {self.status} X", *(f"{name}: {value}" for name, value in self.head.items())]
         self.writer.write("\r\n".join([*lines, "", ""]).encode())
         if self.method != "HEAD":
             self.writer.write(self.content if content is None else content)
         await self.writer.drain()
+        return True
+
+    async def send_and_break(self, content):
+        """Send head and body, then break the connection."""
+        await self.send(content)
+        await asyncio.sleep(0.05)
+        return False
 
 
 async def plain(answer):
-    await answer.send()
-    return True
+    return await answer.send()
 
 
 class Faults:
@@ -174,9 +189,7 @@ class Faults:
         """Send a share of the body, then break the connection."""
 
         async def fault(answer):
-            await answer.send(answer.content[: int(len(answer.content) * share)])
-            await asyncio.sleep(0.05)
-            return False
+            return await answer.send_and_break(answer.part(share))
 
         return fault
 
@@ -187,11 +200,7 @@ class Faults:
         async def fault(answer):
             del answer.head["Content-Length"]
             answer.head["Connection"] = "close"
-            await answer.send(answer.content[: int(len(answer.content) * share)])
-            with contextlib.suppress(NotImplementedError):
-                answer.writer.write_eof()
-            await asyncio.sleep(0.05)
-            return False
+            return await answer.send_and_break(answer.part(share))
 
         return fault
 
@@ -202,22 +211,24 @@ class Faults:
         async def fault(answer):
             del answer.head["Content-Length"]
             answer.head["Transfer-Encoding"] = "chunked"
-            kept = answer.content[: int(len(answer.content) * share)]
-            await answer.send(b"%x\r\n%s\r\n" % (len(kept), kept))
-            await asyncio.sleep(0.05)
-            return False
+            kept = answer.part(share)
+            # A chunk of no bytes would be the last one.
+            return await answer.send_and_break(b"%x\r\n%s\r\n" % (len(kept), kept) if kept else b"")
 
         return fault
 
     @staticmethod
     def short(share):
         """Serve an object that is shorter than it should be, with a length that fits it."""
+        return Faults.body(lambda content: content[: int(len(content) * share)])
+
+    @staticmethod
+    def body(change):
+        """Replace the body by ``change(body)``, with a length that fits it."""
 
         async def fault(answer):
-            answer.content = answer.content[: int(len(answer.content) * share)]
-            answer.head["Content-Length"] = str(len(answer.content))
-            await answer.send()
-            return True
+            answer.replace(change(answer.content))
+            return await answer.send()
 
         return fault
 
@@ -226,63 +237,39 @@ class Faults:
         """Change one bit."""
         content = bytearray(answer.content)
         content[len(content) // 2] ^= 1
-        await answer.send(bytes(content))
-        return True
+        return await answer.send(bytes(content))
 
     @staticmethod
     def status(code):
         """Answer with an error."""
 
         async def fault(answer):
-            answer.status, answer.content = code, b"injected"
-            answer.head = {"Content-Length": "8"}
-            await answer.send()
-            return True
+            answer.status, answer.head = code, {}
+            answer.replace(b"injected")
+            return await answer.send()
 
         return fault
 
     @staticmethod
     def stall(share):
-        """Send a share of the body, then nothing more, with the connection open."""
+        """Send a share of the body, then neither send nor read any more, with the connection open."""
 
         async def fault(answer):
-            await answer.send(answer.content[: int(len(answer.content) * share)])
+            answer.writer.transport.pause_reading()
+            await answer.send(answer.part(share))
             await asyncio.sleep(60)
             return False
 
         return fault
 
     @staticmethod
-    def body(change):
-        """Replace the body by ``change(body)``."""
+    def header(name, value=None):
+        """Answer with another value of one header, or without it."""
 
         async def fault(answer):
-            answer.content = change(answer.content)
-            answer.head["Content-Length"] = str(len(answer.content))
-            await answer.send()
-            return True
-
-        return fault
-
-    @staticmethod
-    def header(name, value):
-        """Answer with another header."""
-
-        async def fault(answer):
-            answer.head[name] = value
-            await answer.send()
-            return True
-
-        return fault
-
-    @staticmethod
-    def without(header):
-        """Leave out one header."""
-
-        async def fault(answer):
-            answer.head.pop(header, None)
-            await answer.send()
-            return True
+            answer.head.pop(name, None)
+            answer.head |= {} if value is None else {name: value}
+            return await answer.send()
 
         return fault
 
@@ -390,7 +377,4 @@ def campaign(federation, tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     yield Campaign(federation, tmp_path)
-    # A connection that a fault cut in mid-handshake is only closed by the collector, long after its loop.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+    gc.collect()

@@ -97,6 +97,18 @@ def test_a_file_that_is_gone_fails_at_once(campaign, proxy, wire, faults):
     assert proxy.count("GET", FILE) == 1
 
 
+def test_a_range_that_fails_leaves_no_connection_open(campaign, proxy, wire, faults):
+    """The fixture collects what was left open, and any warning of that is an error."""
+    wire(caches=[proxy.url], origin=proxy.url)
+    campaign.list()
+    for name in ("part-0000.parquet", "part-0001.parquet"):
+        proxy.script("GET", name, always=faults.stall(0.5))
+        proxy.script("HEAD", name, always=faults.stall(0.0))
+    proxy.script("GET", FILE, always=faults.status(404))
+    with pytest.raises(TransferError, match="not there any more"):
+        campaign.stage(read_timeout_s=30.0)
+
+
 def test_a_file_that_cannot_be_served_is_bad_but_a_busy_server_is_not(campaign, proxy, wire, faults):
     wire(caches=[proxy.url], origin=proxy.url)
     quarantine = {"attempts": 2, "on_bad_file": "quarantine"}
@@ -133,7 +145,7 @@ def test_a_director_that_is_gone_is_an_outage_not_a_bad_file(campaign, wire):
 
 def test_checksums_are_asked_of_the_origin_when_the_cache_has_none(campaign, proxy, wire, faults, federation):
     wire(caches=[proxy.url], origin=federation.topology.origin)
-    proxy.script("HEAD", ".parquet", always=faults.without("Digest"))
+    proxy.script("HEAD", ".parquet", always=faults.header("Digest"))
     rows = campaign.stage()
     assert campaign.ways(rows) == {"source-checksum": 12}
     assert proxy.count("HEAD") < 12  # a silent server is not asked for ever
