@@ -104,7 +104,7 @@ class Federation:
         for left in self._sockets:
             with contextlib.suppress(OSError):
                 left.shutdown(socket.SHUT_RDWR)
-        for _ in range(CLOSING):
+        for _look in range(CLOSING):
             if all(left.fileno() < 0 for left in self._sockets):
                 break
             await asyncio.sleep(0.01)
