@@ -45,9 +45,8 @@ def write_table(path: Path, spills: Path, numbers: Iterable[int], layout: Layout
     )
     counts = np.zeros(len(EDGES) - 1, np.int64)
     texts = ["destination", "reason"]
-    with pq.ParquetWriter(
-        path, schema, compression="zstd", compression_level=1, use_dictionary=texts
-    ) as writer:
+    options = {"compression": "zstd", "compression_level": 1, "max_rows_per_page": _TABLE_ROWS}
+    with pq.ParquetWriter(path, schema, use_dictionary=texts, **options) as writer:
         held: list[pa.RecordBatch] = []
         for number in numbers:
             with pa.ipc.open_stream(table_path(spills, number)) as stream:

@@ -92,7 +92,9 @@ def items_of(view: pa.Array, columns: int) -> NDArray[np.float32]:
 
 
 def concatenate(parts: Sequence[Events]) -> Events:
-    """Join blocks of one layout end to end; needs at least one."""
+    """Join blocks of one layout end to end; needs at least one, and passes a single one on as it is."""
+    if len(parts) == 1:
+        return parts[0]
     return Events(
         {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns},
         np.concatenate([part.multiplicity for part in parts]),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.data.batch import Events, offsets
+from crpipe.data.batch import Events, concatenate, offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,17 +40,6 @@ def regroup(blocks: Iterable[Events], max_events: int, max_items: int) -> Iterat
             held = [rest]
     if held:
         yield from _cut(concatenate(held), max_events, max_items)
-
-
-def concatenate(parts: list[Events]) -> Events:
-    """Join blocks end to end; a single block is passed on as it is."""
-    if len(parts) == 1:
-        return parts[0]
-    return Events(
-        {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns},
-        np.concatenate([part.multiplicity for part in parts]),
-        np.concatenate([part.items for part in parts]),
-    )
 
 
 def even_cuts(weights: NDArray[Any], parts: int) -> list[tuple[int, int]]:

@@ -150,7 +150,7 @@ class _EpochReader:
             inside = max(low, start) - start, min(high, stop) - start
             if inside[0] < inside[1]:
                 parts.append(self._read_window(window).take(*inside))
-        return parts[0] if len(parts) == 1 else concatenate(parts or [_empty(self._layout)])
+        return concatenate(parts or [_empty(self._layout)])
 
     def _read_window(self, window: int) -> _Window:
         if self._window is None or self._window[0] != window:

@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, TypeVar
 
+from crpipe.data.memory import keep_freed_memory
 from crpipe.errors import CrpipeError
 from crpipe.signals import follow_parent
 
@@ -28,7 +29,7 @@ def in_order(function: Callable[[Task], Result], tasks: Sequence[Task], workers:
         yield from map(function, tasks)
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=follow_parent)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
     try:
         yield from pool.map(function, tasks)
     except BrokenProcessPool as error:
@@ -38,6 +39,11 @@ def in_order(function: Callable[[Task], Result], tasks: Sequence[Task], workers:
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    follow_parent()
+    keep_freed_memory()
 
 
 def available() -> int:

@@ -118,29 +118,26 @@ def scatter(task: Task) -> Scattered:
     """Send the events of the task's files to their buckets; a file that is bad leaves nothing behind."""
     reader = find_reader(task.rules.reader)
     schema = table_schema(reader.layout)
-    done = Scattered(task.number, [], [])
-    spill = SpillWriter(task.spills, task.number, reader.layout)
+    reports: list[FileReport] = []
+    spill = SpillWriter(task.spills, task.number, reader.layout, task.rules.buckets)
     try:
         with pa.ipc.new_stream(table_path(task.spills, task.number), schema) as table:
             for file in task.files:
                 check_unchanged(task.raw, file)
-                report, blocks, batches = _scatter_file(task, file, reader, spill)
-                done.files.append(report)
-                done.blocks.extend(blocks)
+                report, batches = _scatter_file(task, file, reader, spill)
+                reports.append(report)
                 for batch in batches:
                     table.write_batch(batch)
+        return Scattered(task.number, reports, spill.finish())
     finally:
         spill.close()
-    return done
 
 
 def _scatter_file(
     task: Task, file: RawFile, reader: Reader, spill: SpillWriter
-) -> tuple[FileReport, list[Block], list[pa.RecordBatch]]:
+) -> tuple[FileReport, list[pa.RecordBatch]]:
     report = FileReport(file)
-    blocks: list[Block] = []
     batches: list[pa.RecordBatch] = []
-    mark = spill.mark()
     row = 0
     try:
         for events in reader.rows(task.raw / file.path):
@@ -151,12 +148,13 @@ def _scatter_file(
             destinations = _destinations(known, reasons, task.rules, reader.layout)
             _count(report, known, destinations, reasons)
             batches.append(_table(known, destinations, reasons, reader.layout))
-            blocks.append(_spill(known, destinations, task.rules, file.number, spill))
+            _spill(known, destinations, task.rules, file.number, spill)
             row += len(events)
     except FormatError as error:
-        spill.cut_back(mark)
-        return FileReport(file, bad=str(error)), [], []
-    return report, blocks, batches
+        spill.forget()
+        return FileReport(file, bad=str(error)), []
+    spill.keep()
+    return report, batches
 
 
 def _destinations(events: Events, reasons: dict[int, str], rules: Rules, layout: Layout) -> NDArray[np.int8]:
@@ -195,15 +193,23 @@ def _table(
 
 def _spill(
     events: Events, destinations: NDArray[np.int8], rules: Rules, source: int, spill: SpillWriter
-) -> Block:
+) -> None:
+    aside = np.flatnonzero(destinations == OUTLIERS)
+    if len(aside):
+        spill.write(_part(events, aside), rules.outlier_bucket, source)
+    bulk = np.flatnonzero(destinations <= VALIDATION)
+    if not len(bulk):
+        return
+    events, destinations = _part(events, bulk), destinations[bulk]
     keys = shuffle_keys(events.columns[SOURCE_FILE], events.columns[SOURCE_ROW], rules.seed)
     buckets = np.where(
         destinations == TRAIN,
         bucket_of(keys, rules.train_buckets),
         rules.train_buckets + bucket_of(keys, rules.validation_buckets),
     )
-    buckets[destinations == OUTLIERS] = rules.outlier_bucket
-    kept = np.flatnonzero(destinations != REJECTED)
-    if len(kept) < len(events):
-        events, buckets = events.take(kept), buckets[kept]
-    return spill.append(events, source, buckets, rules.buckets)
+    spill.hold(events, buckets)
+
+
+def _part(events: Events, index: NDArray[np.int64]) -> Events:
+    """Take some events; all of them, a giant among them, without a copy."""
+    return events.take(index) if len(index) < len(events) else events

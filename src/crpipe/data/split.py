@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.data import gather, scatter
 from crpipe.data.accounts import EDGES, check_written, make_ledger, write_table
+from crpipe.data.memory import keep_freed_memory
 from crpipe.data.pool import available, in_order
 from crpipe.data.read import Reader, find_reader
 from crpipe.data.shards import MANIFEST, verify
@@ -124,6 +125,7 @@ def _is_recorded(job: Job) -> bool:
 
 
 def _split(job: Job) -> None:
+    keep_freed_memory()
     _clear(job)
     readable, reports, totals = _totals(job)
     rules = _rules(job, totals)
