@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from crpipe.train.parallel import World
     from crpipe.train.state import TrainState
     from crpipe.train.workload import Batch, Phase, Workload
+
+
+class Micro(NamedTuple):
+    """A micro-batch on the host, and its share of the batch's events."""
+
+    batch: Batch
+    share: float
 
 
 class Stepper:
@@ -40,14 +47,20 @@ class Stepper:
         """Run all phases on a group of batches at ``rate`` times their learning rates.
 
         Repeat r of a phase trains on batch r, counted from the group's end; a shorter last group means fewer
-        repeats. Return a scalar on the device: 1 when the step was skipped from some phase on, else 0.
+        repeats. Return a scalar on the device: 1 when the step was skipped, else 0. A skipped step changes
+        nothing at all: what its phases did before the first bad number is undone.
         """
         bad = torch.zeros((), device=self.world.device)
         self.state.seed_step(self.world.rank)
+        before = self.state.hold()
+        made: dict[Cursor, list[Micro]] = {}
         for phase in self.state.phases:
             self._train_only(phase)
             for events, cursor in self._batches_of(phase, group):
-                bad = self._optimize(phase, events, (*seed, *cursor), rate, bad)
+                if cursor not in made:
+                    made[cursor] = list(self._micro(events, (*seed, *cursor)))
+                bad = self._optimize(phase, made[cursor], len(events), rate, bad)
+        before.put_back(bad)
         self.state.update_average(self.config.train.ema, bad)
         return bad
 
@@ -58,7 +71,7 @@ class Stepper:
             self._train_only(phase)
             for batch, share in self._micro(events, seed):
                 with self.autocast:
-                    loss, _ = phase.loss(self.state.model, batch, self.state.generator)
+                    loss, _ = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
                 (loss * share).backward()  # type: ignore[no-untyped-call]
 
     def _batches_of(
@@ -74,19 +87,19 @@ class Stepper:
             parameter.requires_grad_(id(parameter) in own)
 
     def _optimize(
-        self, phase: Phase, events: Events, seed: tuple[int, ...], rate: float, bad: Tensor
+        self, phase: Phase, micro: Sequence[Micro], events: int, rate: float, bad: Tensor
     ) -> Tensor:
         optimizer, params = self.state.optimizers[phase.name], self.state.params[phase.name]
         optimizer.zero_grad(set_to_none=True)
-        for batch, share in self._micro(events, seed):
+        for batch, share in micro:
             with self.autocast:
-                loss, metrics = phase.loss(self.state.model, batch, self.state.generator)
+                loss, metrics = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
             (loss * share).backward()  # type: ignore[no-untyped-call]
             bad = _or_not_finite(bad, loss.detach())
-            self._meter(phase, {"loss": loss.detach(), **metrics}, share * len(events))
+            self._meter(phase, {"loss": loss.detach(), **metrics}, share * events)
         if self.world.size > 1:
             bad = _or_not_finite(bad, _norm(params))
-            weight = torch.full((), float(len(events)), device=self.world.device)
+            weight = torch.full((), float(events), device=self.world.device)
             bad = (self.world.reduce_gradients(params, weight, bad) > 0).to(bad.dtype)
         norm = _norm(params)
         bad = _or_not_finite(bad, norm)
@@ -97,13 +110,19 @@ class Stepper:
         optimizer.step()
         return bad
 
-    def _micro(self, events: Events, seed: tuple[int, ...]) -> Iterator[tuple[Batch, float]]:
+    def _micro(self, events: Events, seed: tuple[int, ...]) -> Iterator[Micro]:
+        """Collate a batch in micro-batches; all phases of a step share them, on the host."""
         if not len(events):
             return
         for index in micro_batches(self.workload.size(events), self.config.load.budget_muons):
             batch = self.workload.collate(events, index, seed)
-            device = {name: tensor.to(self.world.device, non_blocking=True) for name, tensor in batch.items()}
-            yield device, len(index) / len(events)
+            if self.world.device.type == "cuda":
+                # Only from pinned memory does a copy run beside the host, which goes on without waiting.
+                batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
+            yield Micro(batch, len(index) / len(events))
+
+    def _on_device(self, batch: Batch) -> Batch:
+        return {name: tensor.to(self.world.device, non_blocking=True) for name, tensor in batch.items()}
 
     def _clip(self, phase: Phase, params: Sequence[nn.Parameter], norm: Tensor) -> None:
         limit = self.config.train.clip_norm

@@ -90,7 +90,10 @@ class Workload(Protocol):
         """Items that each event puts into a batch, [N]; what the muon budget counts."""
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
-        """Turn the events at ``index`` into tensors on the CPU; ``seed`` feeds any random choice."""
+        """Turn the events at ``index`` into tensors on the CPU; ``seed`` feeds any random choice.
+
+        All phases of a step share the result: no loss changes it in place.
+        """
 
     def model(self) -> nn.Module:
         """Build the whole model, initialised from torch's global generator."""

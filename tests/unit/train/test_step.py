@@ -1,5 +1,7 @@
 """Between two log intervals the host never waits for the device."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from crpipe.data.batch import Cursor
 from crpipe.train.meter import Meter
 from crpipe.train.parallel import World
-from crpipe.train.state import TrainState
+from crpipe.train.state import Held, TrainState
 from crpipe.train.step import Stepper
 from toy import Toy, ToyConfig, make_events, toy_config
 
@@ -67,6 +69,53 @@ def test_a_step_never_waits_for_the_device(make_stepper, no_waiting, monkeypatch
     monkeypatch.undo()
     assert all(torch.equal(a, b) for a, b in zip(before, state.model.parameters(), strict=True))
     assert "critic/gap" in meter.means(World(0, 1, CPU))
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("steps_before", [0, 2])
+def test_a_step_that_turns_bad_in_its_last_repeat_changes_nothing(make_stepper, optimizer, steps_before):
+    """Two critic repeats are good and applied; then row 30 of the last batch poisons the third."""
+    stepper, state, _ = make_stepper(World(0, 1, CPU), optimizer=optimizer, momentum=0.5, poison_row=30)
+    good = [(make_events(20, seed), Cursor(0, seed)) for seed in range(3)]
+    bad = (make_events(40, 9), Cursor(0, 9))
+    for _ in range(steps_before):
+        assert stepper.step(good, (1,), 1.0) == 0
+        state.counters.step += 1
+    before = copy.deepcopy(state.state({}))
+    assert stepper.step([*good[:2], bad], (1,), 1.0) == 1
+    assert _equal(before, state.state({}))
+    assert stepper.step(good, (1,), 1.0) == 0
+    assert not _equal(before, state.state({}))
+
+
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_what_is_held_is_put_back_only_where_wanted(wanted):
+    tensors = [torch.ones(2, 3), torch.tensor(1.0), torch.tensor(7)]  # one integer alone: a counting buffer
+    held = Held(tensors)
+    for tensor in tensors:
+        tensor.add_(1)
+    held.put_back(torch.tensor(float(wanted)))
+    assert [tensor.unique().tolist() for tensor in tensors] == (
+        [[1], [1], [7]] if wanted else [[2], [2], [8]]
+    )
+
+
+def _equal(one, other):
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return one == other
+
+
+def test_a_batch_is_collated_once_for_all_phases_of_a_step(make_stepper, monkeypatch):
+    stepper, _, _ = make_stepper(World(0, 1, CPU))
+    collated = []
+    monkeypatch.setattr(Toy, "on_collate", staticmethod(lambda: collated.append(1)))
+    stepper.step([(make_events(20, seed), Cursor(0, seed)) for seed in range(3)], (1,), 1.0)
+    assert len(collated) == 3  # four optimizer steps: three of the critic, one of the generator
 
 
 def test_what_waits_is_noticed(no_waiting):
