@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from events import BATCH, Counts, batched, collate, primaries, samples
+import torch
+from events import BATCH, Batch, batched, collate, primaries, samples
 
 from crpipe.data.batch import Events, offsets
 from crpipe.data.loader import Loader
@@ -47,7 +48,7 @@ def write_npy(folder: Path, events: Events) -> None:
     np.save(folder / "multiplicity.npy", events.multiplicity)
 
 
-def copy_arrays(folder: Path) -> Iterator[Counts]:
+def copy_arrays(folder: Path) -> Iterator[Batch]:
     """Copy the same bytes out of memory-mapped arrays, batch by batch, in order: nothing can be faster."""
     muons, prims, multiplicity = (
         np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("muons", "primaries", "multiplicity")
@@ -55,8 +56,8 @@ def copy_arrays(folder: Path) -> Iterator[Counts]:
     ends = offsets(multiplicity)
     for start in range(0, len(multiplicity), BATCH):
         stop = min(start + BATCH, len(multiplicity))
-        batch = muons[ends[start] : ends[stop]].copy()
-        yield len(prims[start:stop].copy()), len(batch)
+        parts = prims[start:stop], multiplicity[start:stop].astype(np.int64), muons[ends[start] : ends[stop]]
+        yield Batch(*(torch.from_numpy(np.array(part)) for part in parts))
 
 
 def _table(columns: dict[str, np.ndarray]) -> pa.Table:
@@ -94,12 +95,13 @@ def write_shard(folder: Path, events: Events) -> None:
     (folder / "manifest.json").write_text(json.dumps({"shards": [shard | {"files": files}]}))
 
 
-def read_crpipe(folder: Path) -> Iterator[Counts]:
+def read_crpipe(folder: Path) -> Iterator[Batch]:
     """Read with the loader of this project, shuffled, checksums verified, primaries' ids included."""
     loader = Loader(folder, "train", batch_events=BATCH, seed=(1,), epochs=1)
     with contextlib.closing(loader.batches()) as stream:
         for events, _ in stream:
-            yield len(events), len(events.items)
+            parts = primaries(events), events.multiplicity.astype(np.int64), events.items
+            yield Batch(*map(torch.from_numpy, parts))
 
 
 def _nested(events: Events, low: int, high: int) -> pa.Table:
@@ -122,10 +124,10 @@ def write_raw(folder: Path, events: Events) -> None:
         pq.write_table(_nested(events, low, min(low + 12_500, len(events))), folder / f"{number:04d}.parquet")
 
 
-def read_cr_muons(clone: Path, *, per_event: bool = False) -> Callable[[Path], Iterator[Counts]]:
+def read_cr_muons(clone: Path, *, per_event: bool = False) -> Callable[[Path], Iterator[Batch]]:
     """Build a reader of raw files from the earlier system's own code."""
 
-    def epoch(folder: Path) -> Iterator[Counts]:
+    def epoch(folder: Path) -> Iterator[Batch]:
         from torch.utils.data import DataLoader
 
         sys.path.insert(0, str(clone / "training"))
@@ -140,44 +142,49 @@ def read_cr_muons(clone: Path, *, per_event: bool = False) -> Callable[[Path], I
         else:
             dataset = theirs.get_parquet_batch_dataset(files, batch_size=BATCH)
             stream = DataLoader(dataset, batch_size=None)
-        for muons, _, prims, _ in stream:
-            yield len(prims), len(muons)
+        for muons, _, prims, counts in stream:
+            yield Batch(prims.float(), counts.long(), muons)
 
     return epoch
 
 
 def write_lists(folder: Path, events: Events) -> None:
     """Parquet with one flat list of muon values per event: what general loaders read best."""
-    ends = (events.offsets() * 3).astype(np.int32)
-    muons = pa.ListArray.from_arrays(ends, pa.array(events.items.ravel()))
-    prims = primaries(events)
-    primary = pa.FixedSizeListArray.from_arrays(pa.array(prims.ravel()), 4)
-    table = pa.table({"primary": primary, "muons": muons})
-    pq.write_table(table, folder / "0.parquet", row_group_size=10_000, **PARQUET)
+    for number, low in enumerate(range(0, len(events), ROW_GROUP)):
+        part = events.part(low, min(low + ROW_GROUP, len(events)))
+        ends = (part.offsets() * 3).astype(np.int32)
+        muons = pa.ListArray.from_arrays(ends, pa.array(part.items.ravel()))
+        primary = pa.FixedSizeListArray.from_arrays(pa.array(primaries(part).ravel()), 4)
+        table = pa.table({"primary": primary, "muons": muons})
+        pq.write_table(table, folder / f"{number:03d}.parquet", row_group_size=10_000, **PARQUET)
 
 
-def _streamed(folder: Path) -> Any:
+def _streamed(folder: Path, buffer: int) -> Any:
     import datasets
 
     datasets.disable_progress_bars()
-    file = str(folder / "0.parquet")
-    stream = datasets.load_dataset("parquet", data_files=file, split="train", streaming=True)
-    return stream.shuffle(seed=1, buffer_size=SHUFFLE_BUFFER)
+    files = sorted(map(str, folder.glob("*.parquet")))
+    stream = datasets.load_dataset("parquet", data_files=files, split="train", streaming=True)
+    return stream.shuffle(seed=1, buffer_size=buffer)
 
 
-def read_datasets(folder: Path) -> Iterator[Counts]:
+def read_datasets(folder: Path) -> Iterator[Batch]:
     """Hugging Face datasets, event by event, as its guide shows it: streamed, through its shuffle buffer."""
-    return batched((event["primary"], np.asarray(event["muons"])) for event in _streamed(folder))
+    stream = _streamed(folder, SHUFFLE_BUFFER)
+    return batched((np.float32(event["primary"]), np.float32(event["muons"])) for event in stream)
 
 
-def read_datasets_arrow(folder: Path) -> Iterator[Counts]:
-    """Hugging Face datasets at its best: whole Arrow tables through the same shuffle buffer."""
-    import torch
+def read_datasets_arrow(folder: Path, buffer: int = ROW_GROUP) -> Iterator[Batch]:
+    """Hugging Face datasets at its best: files in random order, Arrow tables through a buffer of one file.
 
-    for batch in _streamed(folder).with_format("arrow").iter(batch_size=BATCH):
+    The tables become tensors by hand, with what this project knows about Arrow; nothing verifies the pages.
+    """
+    for batch in _streamed(folder, buffer).with_format("arrow").iter(batch_size=BATCH):
+        lists = batch["muons"].combine_chunks()
         prims = batch["primary"].combine_chunks().flatten().to_numpy().reshape(-1, 4)
-        muons = batch["muons"].combine_chunks().flatten().to_numpy().reshape(-1, 3)
-        yield len(torch.from_numpy(prims.copy())), len(torch.from_numpy(muons.copy()))
+        muons = lists.flatten().to_numpy().reshape(-1, 3)
+        counts = np.diff(lists.offsets.to_numpy()).astype(np.int64) // 3
+        yield Batch(torch.from_numpy(prims.copy()), torch.from_numpy(counts), torch.from_numpy(muons.copy()))
 
 
 class _Mapped:
@@ -195,7 +202,7 @@ class _Mapped:
         return self.primaries[row], self.muons[self.ends[row] : self.ends[row + 1]]
 
 
-def read_torchdata(folder: Path) -> Iterator[Counts]:
+def read_torchdata(folder: Path) -> Iterator[Batch]:
     """Torchdata's StatefulDataLoader: random access, its state kept for a resume."""
     from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -213,7 +220,7 @@ def write_litdata(folder: Path, events: Events) -> None:
     writer.merge()
 
 
-def read_litdata(folder: Path) -> Iterator[Counts]:
+def read_litdata(folder: Path) -> Iterator[Batch]:
     """LitData: its own streaming loader, shuffled."""
     from litdata import StreamingDataLoader, StreamingDataset
 
@@ -231,7 +238,7 @@ def write_mosaic(folder: Path, events: Events) -> None:
             writer.write({"primary": primary, "muons": np.append(muons.ravel(), np.float32(0))})
 
 
-def read_mosaic(folder: Path) -> Iterator[Counts]:
+def read_mosaic(folder: Path) -> Iterator[Batch]:
     """MosaicML streaming: a local data set, shuffled."""
     from streaming import StreamingDataset
     from streaming.base.util import clean_stale_shared_memory
@@ -256,7 +263,7 @@ def write_webdataset(folder: Path, events: Events) -> None:
             writer.write({"__key__": f"{row:09d}", "primary.npy": _npy(primary), "muons.npy": _npy(muons)})
 
 
-def read_webdataset(folder: Path) -> Iterator[Counts]:
+def read_webdataset(folder: Path) -> Iterator[Batch]:
     """Webdataset: tar files through its shuffle buffer."""
     from webdataset import WebDataset
 
