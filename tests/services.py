@@ -2,13 +2,16 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
+JETNET = os.environ.get("JETNET_PYTHON", str(Path(__file__).parents[1] / ".venv-jetnet" / "bin" / "python"))
 PROGRAMS = {
     "federation": ("xrootd",),
     "slurm": ("slurmctld", "slurmd", "sbatch", "tmux"),
     "browser": ("chromium",),
+    "jetnet": (JETNET,),
 }
 
 
