@@ -110,7 +110,7 @@ class FaultProxy:
         try:
             while await self._request(reader, writer):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError, ssl.SSLError):
             pass
         finally:
             self._connections.discard(asyncio.current_task())
@@ -258,6 +258,16 @@ class Faults:
             answer.writer.transport.pause_reading()
             await answer.send(answer.part(share))
             await asyncio.sleep(60)
+            return False
+
+        return fault
+
+    @staticmethod
+    def silence(seconds):
+        """Answer nothing at all, with the connection open."""
+
+        async def fault(_):
+            await asyncio.sleep(seconds)
             return False
 
         return fault
