@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from crpipe.fields import BUNDLES, MUON, PRIMARY, PRIMARY_IDS, RAW_MUONS, RAW_PRIMARY
+from crpipe.fields import BUNDLES, PRIMARY, PRIMARY_IDS, RAW_MUONS, RAW_PRIMARY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +21,8 @@ SCHEMA = pa.schema(
         (RAW_MUONS, pa.list_(pa.list_(pa.float32()))),
     ]
 )
+# A dictionary of floats is as long as the column: with one, ten million muons take 2 GB to write.
+WRITER = {"compression": "zstd", "use_dictionary": False}
 
 
 def nested_table(
@@ -32,18 +34,19 @@ def nested_table(
     """
     assert set(columns) >= {field.name for field in BUNDLES.events}
     primary = np.stack([columns[field.name] for field in PRIMARY], axis=1).astype(np.float32)
-    tracks = _lists(np.full(len(muons), len(MUON)), pa.array(muons.ravel()))
+    starts = np.zeros(len(multiplicity) + 1, np.int32)
+    np.cumsum(multiplicity, out=starts[1:])
     return pa.Table.from_arrays(
         [
             *(pa.array(columns[field.name].astype(np.uint64)) for field in PRIMARY_IDS),
-            _lists(np.full(len(primary), len(PRIMARY)), pa.array(primary.ravel())),
-            _lists(multiplicity, tracks),
+            _rows(primary),
+            pa.ListArray.from_arrays(pa.array(starts), _rows(muons)),
         ],
         schema=SCHEMA,
     )
 
 
-def _lists(lengths: NDArray[Any], values: pa.Array) -> pa.ListArray:
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), values)
+def _rows(values: NDArray[np.float32]) -> pa.ListArray:
+    """Turn [N, K] into N lists of K values."""
+    starts = np.arange(0, values.size + 1, values.shape[1], dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(starts), pa.array(values.ravel()))

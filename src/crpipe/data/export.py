@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from crpipe.converter import SCHEMA, nested_table
+from crpipe.converter import SCHEMA, WRITER, nested_table
 from crpipe.data.grouping import regroup
 from crpipe.data.pairs import Shards
 from crpipe.data.shards import OUTLIER_EVENTS, OUTLIER_ITEMS, groups_of, layout_of, read_manifest
@@ -34,7 +34,7 @@ def export_shards(folders: list[Path], out: Path, progress: Progress) -> int:
         holding = [folder for folder, manifest in manifests.items() if _holds(folder, manifest, role)]
         if not holding:
             continue
-        with replacing(out / f"{role}.parquet") as part, pq.ParquetWriter(part, SCHEMA) as writer:
+        with replacing(out / f"{role}.parquet") as part, pq.ParquetWriter(part, SCHEMA, **WRITER) as writer:
             for folder in holding:
                 for events in regroup(
                     groups_of(Shards(folder, role, BUNDLES), BUNDLES), OUTLIER_EVENTS, OUTLIER_ITEMS

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.converter import SCHEMA, WRITER, nested_table
 from crpipe.errors import ConfigError, SourceError
-from crpipe.fields import MUON, PRIMARY, RAW_MUONS, RAW_PRIMARY
+from crpipe.fields import MUON, PRIMARY, PRIMARY_IDS
 from crpipe.files import replacing
 from crpipe.ranges import DIGITS
 from crpipe.source.ice import IONISATION_GEV_PER_M, advance, track
@@ -27,20 +27,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from crpipe.config import Config, Synthetic
     from crpipe.progress import Progress
     from crpipe.ranges import Range
-
-SCHEMA = pa.schema(
-    [
-        ("primary_major_id", pa.uint64()),
-        ("primary_minor_id", pa.uint64()),
-        (RAW_PRIMARY, pa.list_(pa.float32())),
-        (RAW_MUONS, pa.list_(pa.list_(pa.float32()))),
-    ]
-)
 
 # Bounds on memory: a block holds many small showers or one large one, whose rows leave it depth by depth.
 BLOCK_ROWS = 1 << 18
@@ -91,8 +83,7 @@ def write_file(synthetic: Synthetic, seed: int, name: Range, file: str, path: Pa
     number = name.first + files.index(file)
     major = (seed % 2**32) << 32 | number
     rng = np.random.default_rng([seed, number])
-    options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
-    with _ONE_FILE, pq.ParquetWriter(path, SCHEMA, **options) as writer:
+    with _ONE_FILE, pq.ParquetWriter(path, SCHEMA, write_statistics=False, **WRITER) as writer:
         for rows in _row_groups(_simulate(rng, synthetic)):
             writer.write_table(_to_table(major, rows), row_group_size=len(rows.minor))
 
@@ -222,15 +213,9 @@ def _join(held: list[Rows]) -> Rows:
 
 
 def _to_table(major: int, rows: Rows) -> pa.Table:
-    muons = _lists(
-        rows.multiplicity, _lists(np.full(len(rows.muons), len(MUON)), pa.array(rows.muons.ravel()))
-    )
-    primary = _lists(np.full(len(rows.minor), len(PRIMARY)), pa.array(rows.primary.ravel()))
-    ids = pa.array(np.full(len(rows.minor), major, np.uint64)), pa.array(rows.minor)
-    return pa.Table.from_arrays([*ids, primary, muons], schema=SCHEMA)
-
-
-def _lists(lengths: NDArray[np.int64], values: pa.Array) -> pa.ListArray:
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), values)
+    ids = np.full(len(rows.minor), major, np.uint64), rows.minor
+    columns: dict[str, NDArray[Any]] = {
+        field.name: values for field, values in zip(PRIMARY_IDS, ids, strict=True)
+    }
+    columns |= {field.name: rows.primary[:, column] for column, field in enumerate(PRIMARY)}
+    return nested_table(columns, rows.multiplicity, rows.muons)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from crpipe.converter import SCHEMA, nested_table
+from crpipe.converter import SCHEMA, WRITER, nested_table
 from crpipe.data.batch import Events
 from crpipe.errors import ConfigError, FormatError
 from crpipe.fields import MULTIPLICITY, PRIMARY, PRIMARY_IDS, RAW_MUONS, RAW_PRIMARY
@@ -126,7 +126,7 @@ def _write_block(
 ) -> None:
     assert isinstance(trained.workload, BundleGenerator)
     counts = choice.of(trained, events, given, generator)
-    with replacing(path) as part, pq.ParquetWriter(part, SCHEMA, compression="zstd") as writer:
+    with replacing(path) as part, pq.ParquetWriter(part, SCHEMA, **WRITER) as writer:
         for start, end in _runs(counts):
             some = events.part(start, end)
             made = trained.workload.predict(trained.model, some, generator, counts[start:end])
@@ -215,7 +215,7 @@ def _given(batch: pa.RecordBatch) -> NDArray[np.int64] | None:
 
 
 def _join(parts: list[Path], out: Path) -> None:
-    with replacing(out) as part, pq.ParquetWriter(part, SCHEMA, compression="zstd") as writer:
+    with replacing(out) as part, pq.ParquetWriter(part, SCHEMA, **WRITER) as writer:
         for path in parts:
             with pq.ParquetFile(path, pre_buffer=False) as file:
                 for group in range(file.num_row_groups):
