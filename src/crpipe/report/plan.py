@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 EVENT_BYTES = 181
 # Shards against raw files, measured on 12.9 M muons in the converter's layout.
 SHARDS_TO_RAW = 0.75
+# A split's temporary files, 77 bytes an event and 12 a muon, against raw files of 11 muons an event.
+SPILLS_TO_RAW = 1.15
 LABEL = 12
 
 
@@ -44,16 +46,17 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Most disk that the campaign takes at one time, in bytes: raw copies, and shards at its end."""
+    """Most disk that the campaign takes at one time, in bytes: raw copies, what splits spill, all shards."""
 
     raw: int
+    spills: int
     shards: int
     taken: int
 
     @property
     def more(self) -> int:
         """What is still to be written at the peak."""
-        return max(0, self.raw + self.shards - self.taken)
+        return max(0, self.raw + self.spills + self.shards - self.taken)
 
 
 def render_plan(config: Config) -> str:
@@ -82,7 +85,7 @@ def measure(config: Config) -> Volume:
 
 
 def peak_disk(config: Config, volume: Volume) -> Peak:
-    """Estimate the peak: ranges staged ahead of training, and the shards of all ranges.
+    """Estimate the peak: ranges staged ahead of training, all of them being split, and all ranges' shards.
 
     Outliers stand there twice, in their range and consolidated; a range that has been split shows how many.
     """
@@ -96,7 +99,8 @@ def peak_disk(config: Config, volume: Volume) -> Peak:
         share, outliers = ((bulk + large) / raw, large / raw) if raw else (share, outliers)
     ahead = min(config.source.look_ahead, volume.ranges)
     return Peak(
-        raw=round(ahead * volume.largest),
+        raw=ahead * volume.largest,
+        spills=round(ahead * volume.largest * SPILLS_TO_RAW),
         shards=round((share + outliers) * volume.bytes),
         taken=tree_bytes(paths.results),
     )
@@ -144,6 +148,7 @@ def _facts(config: Config, volume: Volume) -> Iterator[str]:
         "raw copies", f"{size(peak.raw)} at most: {ahead} ranges ahead, {size(volume.largest)} the largest"
     )
     yield _line("", f"budget {size(budget)} (source.disk_budget_gib)")
+    yield _line("splitting", f"{size(peak.spills)} at most: temporary files of {counted(ahead, 'range')}")
     yield _line("shards", f"about {size(peak.shards)} for all ranges")
     yield _line("disk", f"{size(peak.more)} more at the peak, {size(free)} free, {size(peak.taken)} taken")
     if peak.raw > budget:

@@ -29,6 +29,10 @@ def test_the_peak_counts_ranges_staged_ahead_and_the_shards_as_large_as_they_cam
     before = peak_disk(files.config, measure(files.config))
     assert before.raw == 3 * (400 << 20)
     assert before.shards == round(0.75 * (1600 << 20))
+    assert before.spills == round(1.15 * before.raw)
+    assert before.more == before.raw + before.spills + before.shards - before.taken
+    text = " ".join(render_plan(files.config).split())
+    assert "splitting 1.35 GiB at most: temporary files of 3 ranges" in text
     files.split(0)
     assert peak_disk(files.config, measure(files.config)).shards < before.shards
 
