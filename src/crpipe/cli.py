@@ -215,11 +215,16 @@ def summary() -> None:
 
 
 @app.command()
-def figures() -> None:
+def figures(
+    *,
+    progress: Annotated[
+        bool, typer.Option("--progress", help="draw instead how good the evaluated checkpoints are")
+    ] = False,
+) -> None:
     """Draw multiplicities, losses and throughput of the campaign so far, as SVG files."""
-    from crpipe.report.curves import draw_figures
+    from crpipe.report.curves import draw_figures, draw_progress
 
-    for path in draw_figures(Settings.config()):
+    for path in (draw_progress if progress else draw_figures)(Settings.config()):
         print(path)
 
 

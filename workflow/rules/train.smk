@@ -111,4 +111,4 @@ rule progress:
     message:
         "Draw the evaluations of the whole chain"
     shell:
-        "exec {params.crpipe} figures > {log} 2>&1"
+        "exec {params.crpipe} figures --progress > {log} 2>&1"

@@ -41,11 +41,10 @@ _ZERO = (0.35, 0.7)  # where the events without muons stand on an axis that has 
 
 
 def draw_figures(config: Config) -> list[Path]:
-    """Draw every figure for which there is data into the run's figures; return their paths."""
+    """Draw every figure of data and training for which there is data; return their paths."""
     folder = config.paths().figures()
     with style():
         drawn = [draw_multiplicity(config, folder / "multiplicity.svg"), *draw_training(config, folder)]
-        drawn.append(draw_progress(config, folder / "progress.svg"))
     return [path for path in drawn if path is not None]
 
 
@@ -78,21 +77,23 @@ def draw_training(config: Config, folder: Path) -> list[Path]:
     return [save(_curves(panels, rows), folder / f"{name}.svg") for name, panels in filled.items() if panels]
 
 
-def draw_progress(config: Config, path: Path) -> Path | None:
-    """Draw the evaluations' numbers over the links of the chain; ``None`` while nothing was evaluated."""
+def draw_progress(config: Config) -> list[Path]:
+    """Draw ``progress.svg``: the evaluations' numbers over the chain; nothing while nothing was evaluated."""
     told = list(reversed(list(evaluations(config))))
     names = [name for name in METRICS if any(name in item.numbers for item in told)]
     if not names:
-        return None
-    rows = -(-len(names) // 2)
-    figure = new_figure(0.6 + 2.2 * rows)
-    axes = list(figure.subplots(rows, 2, sharex=True, squeeze=False).flat)
-    for axis, name in zip(axes, names, strict=False):
-        _progress(axis, name, told)
-    for axis in axes[len(names) :]:
-        axis.set_visible(False)
-    figure.supxlabel(f"links of the chain trained on, of {len(config.all_ranges()) + 1} (the last: outliers)")
-    return save(figure, path)
+        return []
+    with style():
+        rows = -(-len(names) // 2)
+        figure = new_figure(0.6 + 2.2 * rows)
+        axes = list(figure.subplots(rows, 2, sharex=True, squeeze=False).flat)
+        for axis, name in zip(axes, names, strict=False):
+            _progress(axis, name, told)
+        for axis in axes[len(names) :]:
+            axis.set_visible(False)
+        links = len(config.all_ranges()) + 1
+        figure.supxlabel(f"links of the chain trained on, of {links} (the last: outliers)")
+        return [save(figure, config.paths().figures() / "progress.svg")]
 
 
 def _progress(axis: Axes, name: str, told: Sequence[Evaluation]) -> None:

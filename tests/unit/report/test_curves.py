@@ -3,7 +3,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from campaign_files import CampaignFiles
-from crpipe.report.curves import draw_figures
+from crpipe.report.curves import draw_figures, draw_progress
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,8 @@ def test_the_same_campaign_gives_the_same_bytes(files, drawn):
 
 
 def test_without_data_nothing_is_drawn(tmp_path):
-    assert draw_figures(CampaignFiles(tmp_path, ranges=2).config) == []
+    config = CampaignFiles(tmp_path, ranges=2).config
+    assert draw_figures(config) == draw_progress(config) == []
 
 
 def test_progress_shows_every_evaluated_checkpoint_beside_the_floor(tmp_path):
@@ -42,7 +43,7 @@ def test_progress_shows_every_evaluated_checkpoint_beside_the_floor(tmp_path):
     for index, auc in enumerate([0.61, 0.53]):
         values = {"auc_full": auc, "auc_full_error": 0.01, "floor/auc_full": 0.5, "bins": 12.0}
         files.evaluated(files.name(index), values)
-    (path,) = draw_figures(files.config)
+    (path,) = draw_progress(files.config)
     text = path.read_text()
     assert path.name == "progress.svg"
     assert "AUC of events with own multiplicities" in text
