@@ -186,7 +186,11 @@ def theirs(setting: Setting, events: Events, device: torch.device, clone: Path) 
 
 
 def measure(
-    steps: dict[str, Callable[[], None]], rounds: int, repeat: int, device: torch.device
+    steps: dict[str, Callable[[], None]],
+    rounds: int,
+    repeat: int,
+    device: torch.device,
+    clock: Callable[[], float],
 ) -> dict[str, float]:
     """Give the median seconds of one step of each system, rounds of both in turn."""
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -194,12 +198,12 @@ def measure(
         step()
     for _ in range(rounds):
         for name, step in steps.items():
-            started = time.perf_counter()
+            started = clock()
             for _ in range(repeat):
                 step()
             if device.type == "cuda":
                 torch.cuda.synchronize()
-            times[name].append((time.perf_counter() - started) / repeat)
+            times[name].append((clock() - started) / repeat)
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -214,10 +218,14 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="share of the settings' batch sizes")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="for a machine that others use, with --threads 1"
+    )
     parser.add_argument("--extra", nargs="*", default=[], help="compile, bfloat16")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     device = torch.device(options.device)
+    clock = time.process_time if options.cpu_time else time.perf_counter
     print(f"{'setting':34} {'system':10} {'s/step':>8} {'events/s':>10} {'muons/s':>10} {'ratio':>6}")
     for base in SETTINGS:
         setting = Setting(**{**vars(base), "events": int(base.events * options.scale)})
@@ -227,12 +235,12 @@ def main() -> None:
             print("cr_muons: skipped; name its clone with --cr-muons PATH")
         else:
             steps["cr_muons"] = theirs(setting, events, device, options.cr_muons)
-        seconds = measure(steps, options.rounds, options.repeat, device)
+        seconds = measure(steps, options.rounds, options.repeat, device, clock)
         muons = int(offsets(events.multiplicity)[-1])
         for name, value in seconds.items():
             ratio = seconds.get("cr_muons", value) / value
             rates = f"{len(events) / value:10.0f} {muons / value:10.0f}"
-            print(f"{setting.name:34} {name:10} {value:8.3f} {rates} {ratio:6.2f}")
+            print(f"{setting.name:34} {name:10} {value:8.3f} {rates} {ratio:6.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -155,15 +155,27 @@ class Critic(nn.Module):
         )
 
     def forward(self, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
-        """Score each event: [B]."""
-        x = _activate(self.point(muons).add_(self.point_context(context).index_select(0, event)))
-        x = _activate(self.point_mix(x).add_(x))
+        """Score each event: [B]; pieces.scores does the same with less memory."""
+        x = self.look(muons, self.point_context(context), event)
         seen = pooled(x, event, kept)
-        summary = _activate(self.summary(torch.cat([seen, context], dim=1)))
-        summary, x = self.exchange(summary, x, seen, context, event)
-        with exact(x):
-            known = [pooled(x, event, kept), summary.float(), context]
-            score: Tensor = self.decide(torch.cat(known, dim=1))
+        summary = self.summarise(seen, context)
+        x = self.exchange.tell(x, summary, event)
+        return self.judge(pooled(x, event, kept), summary, context)
+
+    def look(self, muons: Tensor, told: Tensor, event: Tensor) -> Tensor:
+        """Look at each muon by itself, knowing its event's context through ``told`` [B, H]: [M, H]."""
+        x = _activate(self.point(muons).add_(told.index_select(0, event)))
+        return _activate(self.point_mix(x).add_(x))
+
+    def summarise(self, seen: Tensor, context: Tensor) -> Tensor:
+        """Sum up what was seen of an event's muons, [B, 2 H]: [B, G]."""
+        first = _activate(self.summary(torch.cat([seen, context], dim=1)))
+        return self.exchange.update(first, seen, context)
+
+    def judge(self, seen: Tensor, summary: Tensor, context: Tensor) -> Tensor:
+        """Score events by their muons after the exchange, pooled to [B, 2 H]: [B]."""
+        with exact(seen):
+            score: Tensor = self.decide(torch.cat([seen.float(), summary.float(), context], dim=1))
         return score[:, 0]
 
 
@@ -185,10 +197,18 @@ class GlobalLocal(nn.Module):
         self, summary: Tensor, x: Tensor, seen: Tensor, context: Tensor, event: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Update the summaries [B, G] by the pooled muons ``seen`` [B, pooled], and the muons [M, H]."""
+        summary = self.update(summary, seen, context)
+        return summary, self.tell(x, summary, event)
+
+    def update(self, summary: Tensor, seen: Tensor, context: Tensor) -> Tensor:
+        """Update the summaries: [B, G]."""
         collected = _activate(self.collect(torch.cat([seen, summary, context], dim=1)))
-        summary = _activate(self.condense(collected).add_(summary))
+        return _activate(self.condense(collected).add_(summary))
+
+    def tell(self, x: Tensor, summary: Tensor, event: Tensor) -> Tensor:
+        """Tell the muons [M, H] their event's summary."""
         told = _activate(self.local(x).add_(self.spread(summary).index_select(0, event)))
-        return summary, _activate(self.local_mix(told).add_(x))
+        return _activate(self.local_mix(told).add_(x))
 
 
 def _activate(x: Tensor) -> Tensor:

@@ -8,13 +8,14 @@ weighted by their events add up to the whole batch.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import nn
 
 from crpipe.train.workload import OptimizerSpec, Phase, Weaken
-from crpipe.workloads.muon_gan import bundles, features, multiplicity, penalty, sampler, scoring
+from crpipe.workloads.muon_gan import bundles, features, multiplicity, penalty, pieces, sampler, scoring
 from crpipe.workloads.muon_gan.model import Critic, Generator
 
 if TYPE_CHECKING:
@@ -104,7 +105,10 @@ class MuonGan:
     def critic_loss(
         self, model: nn.Module, batch: Batch, generator: torch.Generator
     ) -> tuple[Tensor, Metrics]:
-        """Widen the gap between real and generated scores, against a penalty on the critic's slope."""
+        """Widen the gap between real and generated scores, against a penalty on the critic's slope.
+
+        An event that fills a micro-batch alone is scored in pieces; a gradient penalty still takes it whole.
+        """
         networks = cast("Networks", model)
         pair = self._pair(networks, batch, generator)
         gap = _gap(networks.critic, pair)
@@ -121,7 +125,8 @@ class MuonGan:
         networks, event = cast("Networks", model), batch["event"]
         context = bundles.filled_context(batch)
         fake = _generated(networks.generator, context, event, generator)
-        scores = networks.critic(fake, context, event, batch["kept"])
+        score = partial(pieces.scores, networks.critic) if _oversized(event, context) else networks.critic
+        scores = score(fake, context, event, batch["kept"])
         return -scores.sum() / len(batch["multiplicity"]), {}
 
     def multiplicities(
@@ -229,19 +234,27 @@ def _one_in(every: int, generator: torch.Generator) -> bool:
 def _gap(critic: Critic, pair: Pair) -> Tensor:
     """Score real and generated events in one pass, and subtract: [B]."""
     events = len(pair.kept)
-    scores = critic(
+    score = partial(pieces.scores, critic) if _oversized(pair.event, pair.context) else critic
+    scores = score(
         torch.cat([pair.real, pair.fake]),
         torch.cat([pair.context, pair.context]),
         torch.cat([pair.event, pair.event + events]),
         torch.cat([pair.kept, pair.kept]),
     )
-    return scores[:events] - scores[events:]  # type: ignore[no-any-return]
+    return scores[:events] - scores[events:]
 
 
 def _generated(network: Generator, context: Tensor, event: Tensor, generator: torch.Generator) -> Tensor:
     event_noise = _normal(len(context), network.event_latent, generator)
-    made: Tensor = network(context, event, event_noise, _normal(len(event), network.muon_latent, generator))
+    noise = _normal(len(event), network.muon_latent, generator)
+    if _oversized(event, context):
+        return pieces.muons(network, network.modulate(context, event_noise), event, noise)
+    made: Tensor = network(context, event, event_noise, noise)
     return made
+
+
+def _oversized(event: Tensor, context: Tensor) -> bool:
+    return pieces.needed(len(event), len(context))
 
 
 def _normal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
