@@ -92,6 +92,7 @@ def draw_progress(config: Config) -> list[Path]:
         for axis in axes[len(names) :]:
             axis.set_visible(False)
         links = len(config.all_ranges()) + 1
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
         figure.supxlabel(f"links of the chain trained on, of {links} (the last: outliers)")
         return [save(figure, config.paths().figures() / "progress.svg")]
 
@@ -107,7 +108,6 @@ def _progress(axis: Axes, name: str, told: Sequence[Evaluation]) -> None:
             axis.errorbar(places, values, errors, color=colour, label=label, marker="o", markersize=3)
     axis.set_title(METRICS[name])
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.legend()
 
 
 def _is_norm(name: str) -> bool:
