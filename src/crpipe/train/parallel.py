@@ -81,7 +81,7 @@ def joined(device: str) -> Iterator[World]:
     """Join the other ranks, if torchrun started any, for the length of the block."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
-    chosen = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    chosen = find_device(device, int(os.environ.get("LOCAL_RANK", "0")))
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)  # collectives of plain objects go through the current device
     if size == 1:
@@ -103,7 +103,15 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
     return parameter.grad
 
 
-def _device(choice: str, local_rank: int) -> torch.device:
+def find_device(choice: str, local_rank: int = 0) -> torch.device:
+    """Turn ``train.device`` into a device; ``auto`` is a GPU when there is one."""
     if choice == "auto":
         choice = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(choice, local_rank) if choice == "cuda" else torch.device(choice)
+
+
+def use_threads(threads: int) -> None:
+    """Compute with ``train.threads`` CPU threads; with 0, this process's share of what its job was given."""
+    given = int(os.environ.get("SLURM_CPUS_PER_TASK", "0")) or len(os.sched_getaffinity(0))
+    beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun's processes on this node share the job's
+    torch.set_num_threads(threads or max(given // beside, 1))

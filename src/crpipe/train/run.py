@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from crpipe.ranges import Range
 from crpipe.signals import StopRequest
 from crpipe.train.log import EventFile, MetricsFile
 from crpipe.train.loop import Fit, Link
-from crpipe.train.parallel import joined
+from crpipe.train.parallel import joined, use_threads
 from crpipe.train.profiling import Profiler
 from crpipe.train.state import Counters, TrainState
 from crpipe.train.store import (
@@ -73,7 +72,7 @@ def train_range(
     """
     stop = StopRequest(max_minutes)
     stop.listen()
-    _use_threads(config)
+    use_threads(config.train.threads)
     _use_tf32(config)
     paths = config.paths()
     place = find_place(config, name)
@@ -310,9 +309,3 @@ def _anew(counters: Counters) -> Counters:
 
 def _use_tf32(config: Config) -> None:
     torch.backends.cuda.matmul.allow_tf32 = config.train.tf32
-
-
-def _use_threads(config: Config) -> None:
-    given = int(os.environ.get("SLURM_CPUS_PER_TASK", "0")) or len(os.sched_getaffinity(0))
-    beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun's processes on this node share the job's
-    torch.set_num_threads(config.train.threads or max(given // beside, 1))

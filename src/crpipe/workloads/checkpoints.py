@@ -16,6 +16,7 @@ from crpipe.train.store import load, verified
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import torch
     from pydantic import BaseModel
     from torch import Tensor, nn
 
@@ -36,7 +37,7 @@ class Trained:
     sha256: str
 
 
-def open_checkpoint(path: Path, device: str = "cpu") -> Trained:
+def open_checkpoint(path: Path, device: str | torch.device = "cpu") -> Trained:
     """Load a checkpoint, or the one that a receipt points to.
 
     Raise CheckpointError when it is damaged, or when its weights or options are those of another version.

@@ -15,6 +15,7 @@ from crpipe.journal import Journal
 from crpipe.paths import OUTLIERS
 from crpipe.source.synthetic import resimulate
 from crpipe.train.log import EventFile
+from crpipe.train.parallel import find_device, use_threads
 from crpipe.workloads.checkpoints import open_checkpoint
 
 if TYPE_CHECKING:
@@ -30,17 +31,19 @@ SYNTHETIC = "synthetic://"
 def evaluate_checkpoint(config: Config, name: str, progress: Progress) -> None:
     """Score the checkpoint of range ``name`` (or of ``outliers``) on the validation events of its chain.
 
-    Writes metrics.json (flat, numbers only; ``floor/…`` is a second simulation of the same primaries against
-    the first, where the source is synthetic) and figures into the evaluation directory, and the same numbers
-    into TensorBoard at the checkpoint's step.
+    Computes with train.device and train.threads. Writes metrics.json (flat, numbers only; ``floor/…`` is a
+    second simulation of the same primaries against the first, where the source is synthetic) and figures into
+    the evaluation directory, and the same numbers into TensorBoard at the checkpoint's step.
     """
     paths = config.paths()
     with Journal(paths.train_journal()).attempt("evaluate", name):
-        trained = open_checkpoint(paths.receipt(name))
+        use_threads(config.train.threads)
+        device = find_device(config.train.device)
+        trained = open_checkpoint(paths.receipt(name), device)
         truth = held_out(config, name)
         folder = paths.evaluation(name)
         folder.mkdir(parents=True, exist_ok=True)
-        scores = trained.workload.score(truth, _predict(config, trained, truth, progress), folder)
+        scores = trained.workload.score(truth, _predict(config, trained, truth, device, progress), folder)
         if config.source.uri.startswith(SYNTHETIC):
             floor = _resimulated(config, truth)
             scores |= {
@@ -83,11 +86,13 @@ def _first_events(config: Config, name: str, limit: int) -> list[Events]:
     return parts
 
 
-def _predict(config: Config, trained: Trained, truth: Events, progress: Progress) -> Events:
+def _predict(
+    config: Config, trained: Trained, truth: Events, device: torch.device, progress: Progress
+) -> Events:
     parts = []
     step = config.evaluate.batch_events
     for start in range(0, len(truth), step):
-        generator = torch.Generator().manual_seed(config.seed + start)
+        generator = torch.Generator(device).manual_seed(config.seed + start)
         with torch.no_grad():
             chunk = truth.part(start, min(start + step, len(truth)))
             parts.append(trained.workload.predict(trained.model, chunk, generator))

@@ -19,6 +19,7 @@ from crpipe.files import digest
 from crpipe.progress import Silent
 from crpipe.train.run import train_range
 from crpipe.train.workload import OptimizerSpec, Phase
+from crpipe.workloads import evaluate
 from crpipe.workloads.evaluate import evaluate_checkpoint
 from toy import RANGES, make_events, write_shards
 
@@ -146,3 +147,18 @@ def test_trains_on_every_event_and_is_evaluated(config):
     assert receipt["skipped"] == 0
     assert scores["mse"] < 0.05
     assert receipt["metrics"]["fit/loss"] < 0.1
+
+
+def test_evaluation_computes_with_the_threads_of_training(config, monkeypatch):
+    train_range(config, FIRST, Silent())
+    used, predict = [], evaluate._predict
+    monkeypatch.setattr(
+        evaluate, "_predict", lambda *args: used.append(torch.get_num_threads()) or predict(*args)
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        evaluate.evaluate_checkpoint(config, FIRST, Silent())
+    finally:
+        torch.set_num_threads(before)
+    assert used == [config.train.threads]

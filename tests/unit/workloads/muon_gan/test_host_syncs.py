@@ -4,6 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from crpipe.config import validate
+from crpipe.data.batch import Cursor
+from crpipe.train.meter import Meter
+from crpipe.train.parallel import World
+from crpipe.train.state import TrainState
+from crpipe.train.step import Stepper
 from crpipe.workloads.muon_gan import MuonFlow, MuonFlowConfig, MuonGan, MuonGanConfig
 
 WORKLOADS = [
@@ -49,3 +55,21 @@ def test_losses_and_their_gradients_never_ask_the_device(bundles, workload):
 def test_asking_a_meta_tensor_fails():
     with pytest.raises(RuntimeError):
         float(torch.zeros((), device="meta"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_whole_step_on_a_gpu_never_waits_for_it(bundles, workload):
+    device = torch.device("cuda", 0)
+    state = TrainState(workload.model(), workload.phases(), 1, device)
+    stepper = Stepper(validate({}), workload, state, World(0, 1, device), Meter(device))
+    group = [(bundles([0, 3, 100, 2], seed), Cursor(0, seed)) for seed in range(3)]
+    stepper.step(group, (1,), 1.0)  # what is set up once may wait
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        stepper.step(group, (1,), 1.0)
+        with pytest.raises(RuntimeError):
+            float(torch.zeros((), device=device))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
