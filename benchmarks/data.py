@@ -1,8 +1,9 @@
 """How fast raw files are scanned and split: crpipe beside polars, duckdb, pyarrow and plain decompression.
 
-One command: ``python benchmarks/data.py`` (polars and duckdb come with
-``pip install -c constraints.txt -e .[bench]``). All work on the same generated files in the converter's schema, on one thread, in a fresh process each; the contestants
-take turns, and the table shows the median of their CPU time, imports left out, and the largest memory.
+One command: ``python benchmarks/data.py`` (polars and duckdb come with ``pip install -c constraints.txt -e
+.[bench]``). All work on the same generated files in the converter's schema, on one thread, in a fresh
+process each; the contestants take turns, and the table shows the median of their CPU time, imports left
+out, and the largest memory.
 ``scan`` counts events and muons; ``split`` does all that ``crpipe split`` does.
 """
 

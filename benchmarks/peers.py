@@ -69,7 +69,7 @@ def _table(columns: dict[str, np.ndarray]) -> pa.Table:
     )
 
 
-def write_shard(folder: Path, events: Events) -> None:
+def write_shard(folder: Path, events: Events, group: int = ROW_GROUP) -> None:
     """One shard as the split writes it, shuffled events in aligned row groups, and its manifest."""
     source = np.arange(len(events), dtype=np.uint32)
     columns = events.columns | {
@@ -86,8 +86,8 @@ def write_shard(folder: Path, events: Events) -> None:
             part: stack.enter_context(pq.ParquetWriter(paths[part], table.schema, **PARQUET))
             for part, table in tables.items()
         }
-        for low in range(0, len(events), ROW_GROUP):
-            high = min(low + ROW_GROUP, len(events))
+        for low in range(0, len(events), group):
+            high = min(low + group, len(events))
             writers["events"].write_table(tables["events"][low:high], row_group_size=1 << 26)
             writers["muons"].write_table(tables["muons"][ends[low] : ends[high]], row_group_size=1 << 26)
     files = {part: {"size": path.stat().st_size, "sha256": sha256(path)} for part, path in paths.items()}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from crpipe.data.batch import Events
 
 BATCH = 500
+GROUP = 2_000  # events of a row group: few, so that a small range has several windows
 GROWTH = 1.05  # memory at the end beside that after the first quarter
 
 
@@ -142,7 +143,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_shard(folder, generate(options.events))
+        write_shard(folder, generate(options.events), GROUP)
         kills = kill_until_finished(folder, folder / "log.jsonl", options.epochs, options.seed)
         lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         # Without the ids, which the checksum covers: a list that grows would hide a reader that does not.
