@@ -1,4 +1,5 @@
-# make demo    the whole pipeline on simulated data, a few minutes
+# make demo    the whole pipeline on simulated data, a few minutes; with SOURCE=pelican the same files come from a
+#              Pelican federation that runs meanwhile on this machine (needs XRootD: it says which packages)
 # make test    the tests
 # make check   everything that CI runs
 # make test-slurm   everything that a cluster does to a campaign, on a Slurm of its own; a quarter of an hour
@@ -6,20 +7,28 @@
 # PYTHON   the interpreter the environment is made from (3.11 or later)
 # TORCH    where pip finds torch, if not where everything else comes from. For one CUDA version, with the URL that
 #          pytorch.org/get-started shows for it:  make install TORCH="--index-url URL"
+# FEDERATION   with SOURCE=pelican, the folder of the federation; as root it must be one that everybody may enter
 PYTHON ?= python3
 TORCH ?=
+SOURCE := synthetic
+FEDERATION ?= results/demo-pelican/federation
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 DEMO := --configfile config/demo.yaml
 
-.PHONY: demo test test-slurm check install clean
+.PHONY: demo demo-synthetic demo-pelican test test-slurm check install clean
 
-demo: $(READY)
+demo: demo-$(SOURCE)
+
+demo-synthetic: $(READY)
 	$(BIN)/snakemake $(DEMO)
 	$(BIN)/snakemake $(DEMO) --report runs/demo/report.html --quiet all
 	@$(BIN)/crpipe --config config/config.yaml --config config/demo.yaml summary
+
+demo-pelican: $(READY)
+	workflow/demo-pelican $(BIN) $(FEDERATION)
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit tests/properties
