@@ -3,6 +3,7 @@
 # make test    the tests
 # make check   everything that CI runs
 # make test-slurm   everything that a cluster does to a campaign, on a Slurm of its own; a quarter of an hour
+# make test-jetnet  the distances beside those of JetNet
 #
 # PYTHON   the interpreter the environment is made from (3.11 or later)
 # TORCH    where pip finds torch, if not where everything else comes from. For one CUDA version, with the URL that
@@ -18,7 +19,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 DEMO := --configfile config/demo.yaml
 
-.PHONY: demo demo-synthetic demo-pelican test test-slurm check install clean
+.PHONY: demo demo-synthetic demo-pelican test test-slurm test-jetnet check install clean
 
 demo: demo-$(SOURCE)
 
@@ -43,6 +44,15 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check workflow
 	$(MAKE) test
+
+# JetNet goes with older libraries than crpipe: the test asks it in an environment of its own.
+test-jetnet: $(READY) .venv-jetnet/.installed
+	$(BIN)/python -m pytest -q tests/jetnet
+
+.venv-jetnet/.installed: Makefile
+	$(PYTHON) -m venv .venv-jetnet
+	.venv-jetnet/bin/pip install -q jetnet==0.2.5 numpy==1.26.4 pyarrow==20.0.0 scipy==1.15.3 torch==2.13.0
+	touch $@
 
 install: $(READY)
 
