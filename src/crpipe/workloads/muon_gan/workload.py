@@ -189,7 +189,7 @@ class MuonGan:
         real, event, context = batch["muons"], batch["event"], bundles.filled_context(batch)
         with torch.no_grad():
             fake = _generated(networks.generator, context, event, generator)
-        if self.options.penalty != "none":
+        if self.options.penalty == "pair_slope":
             real, fake = penalty.by_energy(real, event), penalty.by_energy(fake, event)
         return Pair(real, fake, context, event, batch["kept"])
 
@@ -209,7 +209,8 @@ class MuonGan:
         size = self._sample_size(len(pair.kept))
         kept, context = pair.kept[:size], pair.context[:size]
         share = torch.rand(size, generator=generator, device=kept.device)
-        middle = penalty.between(pair.real[: len(event)], pair.fake[: len(event)], share, event)
+        real, fake = (penalty.by_energy(muons[: len(event)], event) for muons in (pair.real, pair.fake))
+        middle = penalty.between(real, fake, share, event)
         slopes = penalty.gradient_slopes(networks.critic, middle, context, event, kept)
         whole = options.gp_every * len(pair.kept) / max(size, 1)
         return whole * penalty.excess(slopes, options.penalty_sides).sum()
