@@ -75,6 +75,11 @@ class EventFile:
         self._add(step, time_s, content)
         self._flush()
 
+    def text(self, step: int, time_s: float, tag: str, markdown: str) -> None:
+        """Write a text at one step; TensorBoard shows Markdown, tables included."""
+        self._add(step, time_s, summary.text(tag, markdown))  # type: ignore[no-untyped-call]
+        self._flush()
+
     def hyper_parameters(self, step: int, keys: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
         """Write the configuration beside the final metrics: TensorBoard's table of runs."""
         plain = {

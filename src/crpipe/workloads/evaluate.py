@@ -13,12 +13,14 @@ from crpipe.errors import DataError
 from crpipe.files import write_json
 from crpipe.journal import Journal
 from crpipe.paths import OUTLIERS
+from crpipe.report.quality import ERROR, FLOOR
 from crpipe.source.synthetic import resimulate
 from crpipe.train.log import EventFile
 from crpipe.train.parallel import find_device, use_threads
 from crpipe.workloads.checkpoints import open_checkpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from crpipe.config import Config
@@ -110,5 +112,21 @@ def _write(config: Config, name: str, trained: Trained, scores: dict[str, float]
     step = trained.checkpoint["counters"]["step"]
     events = EventFile(paths.tensorboard(), f"evaluation.{name}", -1)
     events.scalars(step, time.time(), {f"evaluation/{key}": value for key, value in scores.items()})
+    events.text(step, time.time(), "evaluation", table_of(scores))
     events.close()
     write_json(folder / "metrics.json", {"checkpoint": trained.sha256, "step": step, **scores})
+
+
+def table_of(scores: Mapping[str, float]) -> str:
+    """Lay out an evaluation as a Markdown table: each number with its error beside that of the floor."""
+    names = [name for name in scores if not name.startswith(FLOOR) and not name.endswith(ERROR)]
+    lines = ["| metric | generated | simulated again |", "|---|---|---|"]
+    lines += [f"| {name} | {_cell(scores, name)} | {_cell(scores, FLOOR + name)} |" for name in names]
+    return "\n".join(lines)
+
+
+def _cell(scores: Mapping[str, float], name: str) -> str:
+    if name not in scores:
+        return ""
+    error = scores.get(name + ERROR)
+    return f"{scores[name]:.4g}" + ("" if error is None else f" ± {error:.2g}")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import BaseModel, ConfigDict
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
 from crpipe.config import validate
@@ -144,6 +145,10 @@ def test_trains_on_every_event_and_is_evaluated(config):
     assert (receipt["events"], receipt["step"]) == (15 * 400, 15 * 16)
     evaluate_checkpoint(config, FIRST, Silent())
     scores = json.loads((paths.evaluation(FIRST) / "metrics.json").read_text())
+    events = EventAccumulator(str(paths.tensorboard()))
+    events.Reload()
+    (table,) = events.Tensors("evaluation/text_summary")
+    assert f"| mse | {scores['mse']:.4g} |" in table.tensor_proto.string_val[0].decode()
     assert receipt["skipped"] == 0
     assert scores["mse"] < 0.05
     assert receipt["metrics"]["fit/loss"] < 0.1
