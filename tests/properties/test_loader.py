@@ -106,6 +106,18 @@ def test_the_order_follows_from_seed_and_epoch(opened, options, cut):
 
 
 @EXAMPLES
+@given(shards=shard_sets, cut=cuts, options=options)
+def test_the_order_is_the_same_for_any_number_of_ranks(opened, shards, cut, options):
+    (alone,) = opened(shards, cut, options | {"ranks": 1}, 2)
+    ranks = opened(shards, cut, options, 2)
+    whole = ids(read(alone))
+    for epoch in range(2):
+        streams = [read(loader)[epoch * loader.batches_per_epoch :] for loader in ranks]
+        shared = [event for stream in streams for event in ids(stream[: ranks[0].batches_per_epoch])]
+        assert shared == whole[epoch * alone.events : (epoch + 1) * alone.events]
+
+
+@EXAMPLES
 @given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 80))
 def test_micro_batches_hold_every_event_once_within_the_budget(sizes, budget):
     size = np.array(sizes, np.uint32)

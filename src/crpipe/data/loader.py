@@ -52,7 +52,7 @@ class Loader:
     events but the last hold at most ``max_items`` items together, and a larger event ends its batch.
 
     Each epoch visits every event once on exactly one rank, in an order that follows from ``seed``, the epoch,
-    the shards and the number of batches alone.
+    the shards and the size of a batch alone: the ranks' streams end to end are that of a single rank.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Loader:
         """Yield batches, each with the cursor behind it, from ``start`` to the end of the last epoch.
 
         A resumed stream equals the rest of an uninterrupted one, bit for bit, and decodes no more than the
-        window (with ``max_items``, two at times) that holds its first batch. One thread works ``prefetch``
+        one or two windows that hold its first batch. One thread works ``prefetch``
         batches ahead; it has ended when the generator is closed, so close it, and read one stream at a time:
         ``with contextlib.closing(loader.batches(cursor)) as stream``.
         Raises ShardError for a damaged shard, and for a cursor that lies outside of the epochs.

@@ -46,6 +46,8 @@ class EpochOrder:
 class Order:
     """Every epoch's order, for all ranks together: rank r takes batches [r, r + 1) · batches_per_rank.
 
+    The order of the events is the same for any number of ranks; only the batches' borders differ.
+
     Without ``cost`` a batch holds ``capacity`` events at most, and all batches are equal to within one event.
     With ``cost`` (one value per event, in the order of the pieces, none above ``capacity``) a batch starts
     with the first event that begins in its equal share of the epoch's total cost, so that all its events but
@@ -69,6 +71,7 @@ class Order:
         self._total = int(sizes.sum() if cost is None else cost.sum())
         self.batches_per_rank = -(-self._total // (capacity * ranks))
         self._batches = self.batches_per_rank * ranks
+        self._fewest = -(-self._total // capacity)
         self._window = max(LEAST_WINDOW, -(-self._window_size() // capacity))
 
     def epoch(self, epoch: int) -> EpochOrder:
@@ -76,7 +79,8 @@ class Order:
         pieces = _random(self._seed, epoch, 0).permutation(len(self._sizes))
         starts = offsets(self._sizes[pieces])
         shares = _shares(self._total, self._batches)
-        windows = np.append(shares[: -1 : self._window], self._total)
+        # Not from the batches: windows that know of the ranks would give each number of them another order.
+        windows = np.append(_shares(self._total, self._fewest)[: -1 : self._window], self._total)
         if self._cost is None:
             return EpochOrder(self._seed, epoch, pieces, starts, windows, shares)
         stream = np.repeat(self._natural[pieces] - starts[:-1], self._sizes[pieces])
