@@ -78,19 +78,24 @@ def draw_training(config: Config, folder: Path) -> list[Path]:
 
 
 def draw_progress(config: Config) -> list[Path]:
-    """Draw ``progress.svg``: the evaluations' numbers over the chain; nothing while nothing was evaluated."""
+    """Draw ``progress.svg``: the evaluations' numbers over the chain; nothing while nothing was evaluated.
+
+    Evaluations on so few events that they give none of the numbers make a figure that says so.
+    """
     told = list(reversed(list(evaluations(config))))
-    names = [name for name in METRICS if any(name in item.numbers for item in told)]
-    if not names:
+    if not told:
         return []
+    names = [name for name in METRICS if any(name in item.numbers for item in told)]
     with style():
-        rows = -(-len(names) // 2)
+        rows = max(1, -(-len(names) // 2))
         figure = new_figure(0.6 + 2.2 * rows)
         axes = list(figure.subplots(rows, 2, sharex=True, squeeze=False).flat)
         for axis, name in zip(axes, names, strict=False):
             _progress(axis, name, told)
         for axis in axes[len(names) :]:
             axis.set_visible(False)
+        if not names:
+            figure.suptitle("too few validation events for any metric")
         links = len(config.all_ranges()) + 1
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
         figure.supxlabel(f"links of the chain trained on, of {links} (the last: outliers)")

@@ -50,3 +50,11 @@ def test_progress_shows_every_evaluated_checkpoint_beside_the_floor(tmp_path):
     assert "simulated again" in text
     assert "links of the chain trained on, of 3" in text
     assert "bins" not in text
+
+
+def test_progress_of_too_few_events_for_any_metric_says_so(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=2)
+    files.evaluated(files.name(0), {"bins": 0.0, "multiplicity_ratio": 1.1})
+    (path,) = draw_progress(files.config)
+    assert "too few validation events for any metric" in path.read_text()
+    assert "links of the chain trained on, of 3" in path.read_text()
