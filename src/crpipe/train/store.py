@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from crpipe.errors import CheckpointError
-from crpipe.files import digest, publish, read_json, sha256, write_json, writing
+from crpipe.files import digest, read_json, replacing, sha256, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,14 +92,8 @@ class Store:
         content = buffer.getbuffer()
         full = hashlib.sha256(content).hexdigest()
         path = self.folder / f"{stem}-{full[:HASH_DIGITS]}.pt"
-        part = self.folder / f".{stem}.part"
-        with writing(path):
-            try:
-                part.write_bytes(content)
-                publish(part, path)
-            except BaseException:
-                part.unlink(missing_ok=True)
-                raise
+        with replacing(path) as part:
+            part.write_bytes(content)
         return Saved(path, full)
 
 
