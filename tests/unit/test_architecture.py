@@ -38,6 +38,7 @@ ONLY = {
     "pelicanfs": {"source"},
     "fsspec": {"source"},
     "aiohttp": {"source"},
+    "pycurl": {"source"},
     "torch": {"train", "workloads"},
     "typer": {"cli", "session", "tools"},
     "snakemake": set(),

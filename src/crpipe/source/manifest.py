@@ -6,7 +6,7 @@ table. They are the only source of truth of what should exist.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -53,6 +53,10 @@ class Entry:
     size: int | None
     mtime: datetime | None
 
+    def row(self) -> dict[str, Any]:
+        """The entry as column values; `dataclasses.asdict` would copy each of them, which costs more."""
+        return {"path": self.path, "uri": self.uri, "size": self.size, "mtime": self.mtime}
+
 
 @dataclass(frozen=True, slots=True)
 class Proof:
@@ -66,6 +70,15 @@ class Proof:
     checksum: str
     algorithm: str
     verified: str
+
+    def row(self) -> dict[str, Any]:
+        """The proof as column values."""
+        return {
+            "size": self.size,
+            "checksum": self.checksum,
+            "algorithm": self.algorithm,
+            "verified": self.verified,
+        }
 
     def is_checked(self) -> bool:
         """Tell whether more than the size was verified."""
@@ -90,8 +103,8 @@ class StagedFile:
         proof = self.proof or Proof(self.entry.size or 0, "", "", "")
         size = self.entry.size if self.entry.size is not None else proof.size
         return {
-            **asdict(self.entry),
-            **asdict(proof),
+            **self.entry.row(),
+            **proof.row(),
             "size": size,
             "state": self.state,
             "reason": self.reason,
@@ -100,7 +113,7 @@ class StagedFile:
 
 def write_manifest(path: Path, entries: Iterable[Entry]) -> None:
     """Write the manifest atomically."""
-    _write(path, [asdict(entry) for entry in entries], _MANIFEST)
+    _write(path, [entry.row() for entry in entries], _MANIFEST)
 
 
 def read_manifest(path: Path) -> list[Entry]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from crpipe.files import writing
@@ -34,7 +33,7 @@ class Proofs:
 
     def add(self, entry: Entry, proof: Proof) -> None:
         """Remember one verified copy; one write, so that rows of many threads never mix."""
-        row = json.dumps({"path": entry.path, "uri": entry.uri, **asdict(proof)}) + "\n"
+        row = json.dumps({"path": entry.path, "uri": entry.uri, **proof.row()}) + "\n"
         with writing(self._path):
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             try:

@@ -1,7 +1,7 @@
 """Raw files in a Pelican federation (pelican://, osdf://): list a range's directory, look up files, copy one.
 
-pelicanfs finds the servers. Listings and copies go over its HTTP session directly, because pelicanfs answers
-an empty list for a damaged listing, keeps a partial file under its final name, and cannot resume or verify.
+pelicanfs finds the servers. Listings go over its HTTP session directly, because pelicanfs answers an empty
+list for a damaged one; copies go over libcurl, because pelicanfs cannot resume or verify.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from yarl import URL
 
 from crpipe.errors import ListingError
 from crpipe.source.backend import host_and_path
+from crpipe.source.curl import Curl
+from crpipe.source.disk import Steps
 from crpipe.source.manifest import Entry
 from crpipe.source.pelican import BUSY, NOT_FOUND, Federation, cause
 from crpipe.source.retries import Transient, each, persist
@@ -42,19 +44,25 @@ class RemoteSource:
         self._config = config
         self._deadline = deadline
         self._tokens = Tokens(config.token_file)
-        # Every copy in flight holds two connections: one for the bytes, one for their checksum.
         self._federation = Federation(
-            host, connections=2 * config.concurrency, read_timeout_s=config.read_timeout_s
+            host, connections=config.concurrency, read_timeout_s=config.read_timeout_s
+        )
+        # A copy in flight takes a connection for its bytes, and for a moment one for its checksum.
+        self._curl = Curl(
+            connections=config.concurrency + (config.concurrency + 1) // 2,
+            read_timeout_s=config.read_timeout_s,
         )
 
     async def __aenter__(self) -> Self:
         """Open the session."""
         await self._federation.__aenter__()
-        self._transfer = Transfer(self._federation, self._tokens, self._config.uri)
+        await self._curl.__aenter__()
+        self._transfer = Transfer(self._federation, self._curl, Steps(), self._tokens, self._config.uri)
         return self
 
     async def __aexit__(self, *error: object) -> None:
         """Close the session."""
+        await self._curl.__aexit__(*error)
         await self._federation.__aexit__(*error)
 
     async def fetch(self, entry: Entry, part: Path) -> Proof:
@@ -133,6 +141,6 @@ class RemoteSource:
         answer = await self._transfer.look_up(host_and_path(uri)[1])
         if answer.status in {*NOT_FOUND, *DENIED}:
             raise ListingError(f"{uri}: cannot be looked up (status {answer.status}); correct source.files")
-        if answer.status >= 300 or answer.content_length is None:  # noqa: PLR2004
+        if answer.status >= 300 or answer.length is None:  # noqa: PLR2004
             raise Transient(f"{uri}: the server answers {answer.status} without a size")
-        return Entry(path, uri, answer.content_length, when(answer.headers.get("Last-Modified")))
+        return Entry(path, uri, answer.length, when(answer.header("Last-Modified")))

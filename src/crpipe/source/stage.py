@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from crpipe.errors import DiskError, SourceError, TransferError
-from crpipe.files import GIB, free_bytes, publish, tree_bytes, writing
+from crpipe.files import GIB, free_bytes, tree_bytes, writing
 from crpipe.lease import lease
 from crpipe.source.backend import host_and_path, open_source, scheme_of
+from crpipe.source.disk import Flush, Steps
 from crpipe.source.manifest import Entry, Proof, StagedFile, read_manifest, write_staged
 from crpipe.source.proofs import PART, Proofs
 from crpipe.source.retries import Deadline, Transient, each, persist
@@ -103,36 +104,38 @@ class _Stage:
         self._deadline = Deadline(self._config.deadline_minutes * 60, f"staging of range {name}")
 
     async def run(self) -> None:
-        """Copy what is wanted."""
-        if not self._wanted:
-            return
-        # Twice the width: while one half of the files is on its way, the other is being flushed to the disk.
-        width = 2 * self._config.concurrency
+        """Copy what is wanted; when this returns, every copy of the range is on the disk."""
+        width = self._config.concurrency
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(width))
-        self._transfers = asyncio.Semaphore(self._config.concurrency)
-        first = self._wanted[0].uri
-        opening = open_source(self._campaign, scheme_of(first), host_and_path(first)[0], self._deadline)
-        async with opening as source:
-            self._make_folders()
-            await each(self._wanted, lambda entry: self._one(source, entry), width)
+        self._steps, self._flush = Steps(), Flush()
+        # An earlier attempt that was killed may not have come to that.
+        for path, proof in self._done.items():
+            await self._flush.add(self._proofs.file(path), proof.size)
+        if self._wanted:
+            await self._copy_all(width)
+        await self._flush.finish()
 
-    def _make_folders(self) -> None:
+    async def _copy_all(self, width: int) -> None:
         for folder in {self._proofs.file(entry.path).parent for entry in self._wanted}:
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
+        first = self._wanted[0].uri
+        opening = open_source(self._campaign, scheme_of(first), host_and_path(first)[0], self._deadline)
+        async with opening as source:
+            await each(self._wanted, lambda entry: self._one(source, entry), width)
 
     async def _one(self, source: Source, entry: Entry) -> None:
         final = self._proofs.file(entry.path)
         part = final.with_name(final.name + PART)
         try:
-            async with self._transfers:
-                proof = await self._fetch(source, entry, part)
+            proof = await self._fetch(source, entry, part)
         except TransferError as error:
             part.unlink(missing_ok=True)
             self._set_aside(entry, error)
             return
-        await asyncio.to_thread(self._publish, entry, part, final, proof)
+        await self._steps.do(lambda: self._publish(entry, part, final, proof))
         self._count(entry, proof)
+        await self._flush.add(final, proof.size)
 
     async def _fetch(self, source: Source, entry: Entry, part: Path) -> Proof:
         try:
@@ -160,7 +163,7 @@ class _Stage:
 
     def _publish(self, entry: Entry, part: Path, final: Path, proof: Proof) -> None:
         with writing(final):
-            publish(part, final)
+            part.replace(final)
         self._proofs.add(entry, proof)
 
     def _set_aside(self, entry: Entry, error: TransferError) -> None:

@@ -8,21 +8,22 @@ from collections import Counter
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import aiohttp
-from yarl import URL
-
 from crpipe.errors import AccessError, TransferError
-from crpipe.files import writing
 from crpipe.source import checksums
 from crpipe.source.backend import host_and_path
+from crpipe.source.curl import Failure
 from crpipe.source.manifest import SIZE_ONLY, Entry, Proof
-from crpipe.source.pelican import BUFFER, BUSY, NOT_FOUND, cause
+from crpipe.source.part import Part
+from crpipe.source.pelican import BUSY, NOT_FOUND
 from crpipe.source.retries import Transient
 from crpipe.source.tokens import scope_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from crpipe.source.curl import Answer, Curl
+    from crpipe.source.disk import Steps
     from crpipe.source.pelican import Federation, Namespace
     from crpipe.source.tokens import Token, Tokens
 
@@ -42,11 +43,16 @@ class Renewed(Transient):
 class Transfer:
     """Copies files of one federation; many at once share its connections and what it learned of servers."""
 
-    def __init__(self, federation: Federation, tokens: Tokens, campaign: str) -> None:
+    def __init__(
+        self, federation: Federation, curl: Curl, steps: Steps, tokens: Tokens, campaign: str
+    ) -> None:
         self._federation = federation
+        self._curl = curl
+        self._steps = steps
         self._tokens = tokens
         self._campaign = campaign
         self._silent: Counter[str] = Counter()
+        self._algorithm = checksums.OWN  # the one that was named last
 
     async def fetch(self, entry: Entry, part: Path) -> Proof:
         """Make one try to copy and verify a file; what arrived stays in ``part`` for the next try.
@@ -60,9 +66,9 @@ class Transfer:
         token = self._tokens.current() if space.guarded else None
         asking = asyncio.create_task(self._checksum(space, server, path, token))
         try:
-            await self._copy(entry, part, space, server, token)
-            named = await asking
-            return await asyncio.to_thread(_verify, entry, part, named)
+            with await self._steps.do(lambda: Part(part, entry.size or 0, self._algorithm)) as copy:
+                await self._copy(entry, copy, space, server, token)
+                return await self._verify(copy, await asking)
         except Renewed:
             raise
         except Transient:
@@ -72,7 +78,7 @@ class Transfer:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
 
-    async def look_up(self, path: str) -> aiohttp.ClientResponse:
+    async def look_up(self, path: str) -> Answer:
         """Ask a server about a file without copying it; raise Transient when there is no answer."""
         space = await self._federation.namespace(path)
         server = space.best()
@@ -83,28 +89,42 @@ class Transfer:
         return answer
 
     async def _copy(
-        self, entry: Entry, part: Path, space: Namespace, server: str, token: Token | None
+        self, entry: Entry, copy: Part, space: Namespace, server: str, token: Token | None
     ) -> None:
-        size = entry.size or 0
-        begin = _resume_at(part, size)
-        if begin == size and size:
-            return
         headers = authorization(token)
-        if begin:
+        if copy.found:
+            await asyncio.to_thread(copy.read_back)
+            if copy.found == copy.size:
+                return
             # Closed: XRootD 5.5 answers an open range with an empty body.
-            headers["Range"] = f"bytes={begin}-{size - 1}"
+            headers["Range"] = f"bytes={copy.found}-{copy.size - 1}"
+
+        def receive(answer: Answer) -> Callable[[bytes], None]:
+            self._judge(entry, answer.status, space, server, token)
+            return _taker(answer, copy, server)
+
         try:
-            async with self._federation.session.get(
-                _url(server, host_and_path(entry.uri)[1]), headers=headers, raise_for_status=False
-            ) as answer:
-                self._judge(entry, answer.status, space, server, token)
-                await _save(answer, part, _position(answer, begin), size)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise Transient(f"{server}: {cause(error)}", outage=True) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _cut(server, part, begin, size, cause(error)) from error
-        if _length(part) != size:
-            raise _cut(server, part, begin, size, "the connection ended early")
+            await self._curl.get(_url(server, host_and_path(entry.uri)[1]), headers, receive)
+        except Failure as error:
+            if error.outage:
+                raise Transient(f"{server}: {error}", outage=True) from error
+            raise _cut(server, copy, str(error)) from error
+        if copy.position != copy.size:
+            raise _cut(server, copy, "the connection ended early")
+
+    async def _verify(self, copy: Part, named: tuple[str, str] | None) -> Proof:
+        """Hold what stands on the disk against the checksum that the source names."""
+        algorithm, expected = named or (checksums.OWN, "")
+        found = copy.checksum()
+        if algorithm != copy.algorithm:
+            found = await asyncio.to_thread(checksums.of_file, copy.path, algorithm)
+            self._algorithm = algorithm
+        if expected and found != expected:
+            copy.path.unlink()
+            raise Transient(
+                f"{algorithm} is {found}, the source says {expected}: bytes were changed on the way"
+            )
+        return Proof(copy.size, found, algorithm, "source-checksum" if expected else SIZE_ONLY)
 
     def _judge(self, entry: Entry, status: int, space: Namespace, server: str, token: Token | None) -> None:
         """Raise what a status other than success means for this file."""
@@ -139,7 +159,7 @@ class Transfer:
             if self._silent[place] >= GIVE_UP:
                 continue
             answer = await self._head(place, path, authorization(token) | {"Want-Digest": WANTED})
-            named = checksums.parse(answer.headers.get("Digest", ""))
+            named = checksums.parse(answer.header("Digest"))
             if answer.status == 200 and named:  # noqa: PLR2004
                 self._silent[place] = 0
                 return named
@@ -150,14 +170,11 @@ class Transfer:
             self._silent[place] += 1
         return None
 
-    async def _head(self, server: str, path: str, headers: dict[str, str]) -> aiohttp.ClientResponse:
+    async def _head(self, server: str, path: str, headers: dict[str, str]) -> Answer:
         try:
-            async with self._federation.session.head(
-                _url(server, path), headers=headers, allow_redirects=True, raise_for_status=False
-            ) as answer:
-                return answer
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Transient(f"{server}: {cause(error)}", outage=True) from error
+            return await self._curl.head(_url(server, path), headers)
+        except Failure as error:
+            raise Transient(f"{server}: {error}", outage=True) from error
 
 
 def authorization(token: Token | None) -> dict[str, str]:
@@ -165,79 +182,40 @@ def authorization(token: Token | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token.text}"} if token else {}
 
 
-def _url(server: str, path: str) -> URL:
-    return URL(server + quote(path), encoded=True)
+def _url(server: str, path: str) -> str:
+    return server + quote(path)
 
 
-def _resume_at(part: Path, size: int) -> int:
-    """Bytes that an earlier try left; a part that is longer than the file is of no use."""
-    have = _length(part)
-    if have > size:
-        part.unlink()
-        return 0
-    return have
-
-
-def _position(answer: aiohttp.ClientResponse, begin: int) -> int:
-    """Where the body starts: a server may ignore the range and send everything."""
-    if answer.status == 200:  # noqa: PLR2004
-        return 0
-    found = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
-    if found is None or int(found[1]) != begin:
-        raise Transient(f"{answer.url.host}: answers another range than the one asked for")
-    return begin
-
-
-async def _save(answer: aiohttp.ClientResponse, part: Path, begin: int, size: int) -> None:
-    """Write the body at ``begin``; raise Transient when it cannot be or is not the rest of ``size`` bytes."""
-    promised = answer.content_length
-    if promised is not None and promised != size - begin:
+def _taker(answer: Answer, copy: Part, server: str) -> Callable[[bytes], None]:
+    """Take the body of an answer into the copy; raise Transient when it is not the rest of the file."""
+    _place(answer, copy, server)
+    promised = answer.length
+    if promised is not None and copy.position + promised != copy.size:
         raise Transient(
-            f"{answer.url.host}: offers {begin + promised} bytes, the manifest says {size}; if the source "
-            "changed, list the range again"
+            f"{server}: offers {copy.position + promised} bytes, the manifest says {copy.size}; if the "
+            "source changed, list the range again"
         )
-    waiting: list[bytes] = []
-    held = 0
-    try:
-        async for chunk in answer.content.iter_any():
-            waiting.append(chunk)
-            held += len(chunk)
-            if begin + held > size:
-                waiting.clear()
-                raise Transient(f"{answer.url.host}: sends more bytes than the {size} of the manifest")
-            if held >= BUFFER:
-                # In a thread: a slow disk must not hold up the other connections.
-                await asyncio.to_thread(_append, part, begin, waiting)
-                begin, waiting, held = begin + held, [], 0
-    finally:
-        if waiting:
-            await asyncio.to_thread(_append, part, begin, waiting)
+
+    def take(data: bytes) -> None:
+        if copy.position + len(data) > copy.size:
+            copy.drop()
+            raise Transient(f"{server}: sends more bytes than the {copy.size} of the manifest")
+        copy.write(data)
+
+    return take
 
 
-def _append(part: Path, begin: int, chunks: list[bytes]) -> None:
-    with writing(part), part.open("r+b" if begin else "wb") as copy:
-        copy.seek(begin)
-        copy.writelines(chunks)
+def _place(answer: Answer, copy: Part, server: str) -> None:
+    """Find where the body starts: a server may ignore the range and send everything."""
+    if answer.status == 200:  # noqa: PLR2004
+        if copy.found:
+            copy.restart()
+        return
+    found = re.match(r"bytes (\d+)-", answer.header("Content-Range"))
+    if found is None or int(found[1]) != copy.found:
+        raise Transient(f"{server}: answers another range than the one asked for")
 
 
-def _cut(server: str, part: Path, begin: int, size: int, why: str) -> Transient:
-    have = _length(part)
-    return Transient(f"{server}: {why} after {have} of {size} bytes", progress=have > begin)
-
-
-def _length(part: Path) -> int:
-    try:
-        return part.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _verify(entry: Entry, part: Path, named: tuple[str, str] | None) -> Proof:
-    """Hold what stands on the disk against the checksum that the source names."""
-    part.touch()  # an empty file had no bytes to make it
-    algorithm, expected = named or (checksums.OWN, "")
-    found = checksums.of_file(part, algorithm)
-    if expected and found != expected:
-        part.unlink()
-        raise Transient(f"{algorithm} is {found}, the source says {expected}: bytes were changed on the way")
-    return Proof(entry.size or 0, found, algorithm, "source-checksum" if expected else SIZE_ONLY)
+def _cut(server: str, copy: Part, why: str) -> Transient:
+    have = copy.position
+    return Transient(f"{server}: {why} after {have} of {copy.size} bytes", progress=have > copy.found)
