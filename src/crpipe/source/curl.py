@@ -1,7 +1,7 @@
 """Many HTTP requests at once over libcurl, in the thread of the event loop that awaits them.
 
 libcurl, because aiohttp, and with it pelicanfs, spends several times the CPU time on each file. Its sockets
-stand in a selector of their own, which asyncio watches as one: no second thread, no lock, no wait for the GIL.
+stand in a selector of their own, which asyncio watches as one: no second thread, no lock, no waiting.
 """
 
 from __future__ import annotations
