@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     Write = Callable[[bytes], object]
 
+NEVER = float("inf")
 CONNECT_S = 10.0
 LOOKS = 10  # looks at every request during one read timeout
 MOVES = 10  # redirects that are followed
@@ -90,7 +91,8 @@ class Curl:
         self._free = asyncio.Semaphore(connections)
         self._active: dict[pycurl.Curl, _Exchange] = {}
         self._idle: list[pycurl.Curl] = []
-        self._alarm: asyncio.Handle | None = None
+        self._due = NEVER
+        self._alarm: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         """Get ready; nothing is connected yet. SSL_CERT_FILE and SSL_CERT_DIR are read now."""
@@ -112,7 +114,8 @@ class Curl:
         self._multi.close()
         for easy in self._idle:
             easy.close()
-        self._on_timer(-1)
+        if self._alarm:
+            self._alarm.cancel()
         self._sockets.close()
 
     async def head(self, url: str, headers: Mapping[str, str]) -> Answer:
@@ -180,15 +183,26 @@ class Curl:
         change(socket, reading | writing)
 
     def _on_timer(self, milliseconds: int) -> None:
-        """Wake libcurl up after so long; never, when it is negative."""
+        """Wake libcurl up after so long; never, when it is negative.
+
+        It changes its mind several times for each request, so an alarm that rings too early stays set.
+        """
+        self._due = self._loop.time() + milliseconds / 1000 if milliseconds >= 0 else NEVER
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        if self._due == NEVER or (self._alarm and self._alarm.when() <= self._due):
+            return
         if self._alarm:
             self._alarm.cancel()
-            self._alarm = None
-        if milliseconds >= 0:
-            self._alarm = self._loop.call_later(milliseconds / 1000, self._on_alarm)
+        self._alarm = self._loop.call_at(self._due, self._on_alarm)
 
     def _on_alarm(self) -> None:
         self._alarm = None
+        if self._loop.time() < self._due:
+            self._set_alarm()
+            return
+        self._due = NEVER
         self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
         self._settle()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from crpipe.files import sync, writing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 Result = TypeVar("Result")
@@ -46,22 +46,20 @@ class Flush:
     def __init__(self) -> None:
         self._waiting: list[Path] = []
         self._bytes = 0
-        self._folders: set[Path] = set()
         self._turn = asyncio.Lock()
         self._running: asyncio.Future[list[None]] | None = None
 
     async def add(self, file: Path, size: int) -> None:
         """Take a file; wait when the disk is more than a batch behind."""
         self._waiting.append(file)
-        self._folders.add(file.parent)
         self._bytes += size
         if self._bytes >= BATCH:
             await self._start()
 
-    async def finish(self) -> None:
-        """Return when all files are on the disk, and their names."""
+    async def finish(self, folders: Iterable[Path]) -> None:
+        """Return when all files are on the disk, and then their names in ``folders``."""
         await self._start()
-        self._waiting = list(self._folders)
+        self._waiting = list(folders)
         await self._start()
         if self._running:
             await self._running

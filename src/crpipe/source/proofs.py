@@ -25,21 +25,30 @@ class Proofs:
     def __init__(self, folder: Path, *, require_checksum: bool) -> None:
         self._folder = folder
         self._path = folder / ".proofs.jsonl"
+        self._log = -1
         self._require_checksum = require_checksum
 
     def file(self, path: str) -> Path:
         """Where the copy of a listed file stands."""
         return self._folder / path
 
+    def folders(self, entries: Iterable[Entry]) -> list[Path]:
+        """Where the copies stand: one directory, unless the range has some below its own."""
+        return [self._folder / name for name in {entry.path.rpartition("/")[0] for entry in entries}]
+
     def add(self, entry: Entry, proof: Proof) -> None:
         """Remember one verified copy; one write, so that rows of many threads never mix."""
         row = json.dumps({"path": entry.path, "uri": entry.uri, **proof.row()}) + "\n"
         with writing(self._path):
-            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            try:
-                os.write(handle, row.encode())
-            finally:
-                os.close(handle)
+            if self._log < 0:
+                self._log = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            os.write(self._log, row.encode())
+
+    def close(self) -> None:
+        """Close the memory; it opens again when something is added."""
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
 
     def keep(self, entries: Iterable[Entry]) -> dict[str, Proof]:
         """Find the copies that are still what was verified, by reading each again; the others are not kept.

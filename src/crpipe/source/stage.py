@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -41,13 +42,13 @@ def stage_range(config: Config, name: Range, progress: Progress) -> None:
     with lease(folder, wait_s=config.source.lease_wait_s, say=progress.say):
         proofs = Proofs(folder, require_checksum=config.source.require_checksum)
         kept = proofs.keep(entries)
-        wanted = [entry for entry in entries if entry.path not in kept]
         if kept:
             progress.say(f"{name}: {len(kept)} of {len(entries)} files are here already, verified again")
-        _check_disk(config, name, sum(entry.size or 0 for entry in wanted))
-        job = _Stage(config, name, progress, proofs, kept, wanted)
-        asyncio.run(job.run())
-        write_staged(paths.staged(str(name)), job.files(entries))
+        _check_disk(config, name, sum(entry.size or 0 for entry in entries if entry.path not in kept))
+        job = _Stage(config, name, progress, proofs, kept, entries)
+        with contextlib.closing(proofs):
+            asyncio.run(job.run())
+        write_staged(paths.staged(str(name)), job.files())
     progress.say(job.summary())
 
 
@@ -60,9 +61,11 @@ def _check_disk(config: Config, name: Range, needed: int) -> None:
             f"range {name}: {needed / GIB:.2f} GiB needed below {staged}, {max(free, 0) / GIB:.2f} GiB free; "
             "free some space, or set `results` to a larger disk"
         )
-    taken = sum(_claimed(config, folder) for folder in sorted(staged.iterdir()) if folder.is_dir())
-    own = tree_bytes(config.paths().raw(str(name)))
-    others = taken - _claimed(config, config.paths().raw(str(name)))
+    ours = config.paths().raw(str(name))
+    own = tree_bytes(ours)
+    others = sum(
+        _claimed(config, folder) for folder in staged.iterdir() if folder.is_dir() and folder != ours
+    )
     if needed and others + own + needed > config.source.disk_budget_gib * GIB:
         raise DiskError(
             f"range {name}: {needed / GIB:.2f} GiB needed, raw copies already take "
@@ -88,7 +91,7 @@ class _Stage:
         progress: Progress,
         proofs: Proofs,
         kept: dict[str, Proof],
-        wanted: Sequence[Entry],
+        entries: Sequence[Entry],
     ) -> None:
         self._config = config.source
         self._campaign = config
@@ -96,7 +99,9 @@ class _Stage:
         self._progress = progress
         self._proofs = proofs
         self._done = dict(kept)
-        self._wanted = wanted
+        self._entries = entries
+        self._wanted = [entry for entry in entries if entry.path not in kept]
+        self._folders = proofs.folders(entries)
         self._bad: dict[str, str] = {}
         self._bytes = 0
         self._copied = 0
@@ -113,10 +118,10 @@ class _Stage:
             await self._flush.add(self._proofs.file(path), proof.size)
         if self._wanted:
             await self._copy_all(width)
-        await self._flush.finish()
+        await self._flush.finish(self._folders)
 
     async def _copy_all(self, width: int) -> None:
-        for folder in {self._proofs.file(entry.path).parent for entry in self._wanted}:
+        for folder in self._folders:
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
         first = self._wanted[0].uri
@@ -186,10 +191,11 @@ class _Stage:
             f"stage {self._name}", self._copied, len(self._wanted), f"{self._copied} files, {rate:.1f} MB/s"
         )
 
-    def files(self, entries: Sequence[Entry]) -> list[StagedFile]:
+    def files(self) -> list[StagedFile]:
         """Rows of the staged table."""
         return [
-            StagedFile(entry, self._done.get(entry.path), self._bad.get(entry.path, "")) for entry in entries
+            StagedFile(entry, self._done.get(entry.path), self._bad.get(entry.path, ""))
+            for entry in self._entries
         ]
 
     def summary(self) -> str:

@@ -75,8 +75,9 @@ class Transfer:
             space.bench(server)
             raise
         finally:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
+            if not asking.done() or asking.cancelled() or asking.exception():
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
 
     async def look_up(self, path: str) -> Answer:
         """Ask a server about a file without copying it; raise Transient when there is no answer."""
