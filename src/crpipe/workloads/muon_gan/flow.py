@@ -57,7 +57,7 @@ class Velocity(nn.Module):
         summary = leaky_relu(self.summary(told), SLOPE)
         x = leaky_relu(self.lift(muons) + self.lift_context(told).index_select(0, event), SLOPE)
         for layer in self.exchange:
-            summary, x = layer(summary, x, mean_of(x, event, kept), context, event)
+            summary, x = layer(summary, x, [mean_of(x, event, kept)], context, event)
         with exact(x):
             velocity: Tensor = self.out(x.float())
         return velocity

@@ -6,13 +6,14 @@ Events of a bundle tensor all hold at least one muon; ``kept`` [B] is how many o
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import nn
-from torch.nn.functional import leaky_relu, softplus
+from torch.nn.functional import leaky_relu, linear, softplus
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from torch import Tensor
@@ -67,9 +68,17 @@ class _Largest(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         """Spread the gradient, by operations that can themselves be differentiated."""
         values, event, largest = ctx.saved_tensors
-        reached = values == largest.index_select(0, event)
-        # where(), not a product: multiplying by booleans copies them to floats first.
-        return torch.where(reached, gradient.index_select(0, event), 0.0), None, None
+        with torch.no_grad():
+            # Ones and zeros in the place of the floats: booleans would be turned into floats first.
+            reached = largest.index_select(0, event).eq_(values)
+        return gradient.index_select(0, event).mul_(reached), None, None
+
+
+class Pooled(NamedTuple):
+    """What an event sees of its muons: [B, H] each, in float32."""
+
+    mean: Tensor
+    largest: Tensor
 
 
 class Modulation(NamedTuple):
@@ -125,7 +134,7 @@ class Generator(nn.Module):
             factor, shift = layer.index_select(0, event).chunk(2, dim=1)
             x = _activate(torch.addcmul(shift, x, factor))
             if depth < len(self.mix):
-                x = self.mix[depth](x).add_(x)
+                x = _residual(cast("nn.Linear", self.mix[depth]), x)
         centre, spread = modulation.skip.index_select(0, event).chunk(2, dim=1)
         direct = noise[:, : centre.shape[1]]
         with exact(x):
@@ -156,26 +165,33 @@ class Critic(nn.Module):
 
     def forward(self, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
         """Score each event: [B]; pieces.scores does the same with less memory."""
-        x = self.look(muons, self.point_context(context), event)
+        x = self.look(muons, self.tell_context(context), event)
         seen = pooled(x, event, kept)
         summary = self.summarise(seen, context)
         x = self.exchange.tell(x, summary, event)
         return self.judge(pooled(x, event, kept), summary, context)
 
+    def tell_context(self, context: Tensor) -> Tensor:
+        """Work out what each event's context tells its muons: [B, H]."""
+        return linear(context, self.point_context.weight, self.point.bias)
+
     def look(self, muons: Tensor, told: Tensor, event: Tensor) -> Tensor:
         """Look at each muon by itself, knowing its event's context through ``told`` [B, H]: [M, H]."""
-        x = _activate(self.point(muons).add_(told.index_select(0, event)))
-        return _activate(self.point_mix(x).add_(x))
+        x = _activate(_onto(told.index_select(0, event), muons, self.point.weight))
+        return _activate(_residual(self.point_mix, x))
 
-    def summarise(self, seen: Tensor, context: Tensor) -> Tensor:
-        """Sum up what was seen of an event's muons, [B, 2 H]: [B, G]."""
-        first = _activate(self.summary(torch.cat([seen, context], dim=1)))
+    def summarise(self, seen: Pooled, context: Tensor) -> Tensor:
+        """Sum up what was seen of an event's muons: [B, G]."""
+        first = _activate(_joined(self.summary, *seen, context))
         return self.exchange.update(first, seen, context)
 
-    def judge(self, seen: Tensor, summary: Tensor, context: Tensor) -> Tensor:
-        """Score events by their muons after the exchange, pooled to [B, 2 H]: [B]."""
-        with exact(seen):
-            score: Tensor = self.decide(torch.cat([seen.float(), summary.float(), context], dim=1))
+    def judge(self, seen: Pooled, summary: Tensor, context: Tensor) -> Tensor:
+        """Score events by their muons after the exchange: [B]."""
+        first, *rest = self.decide
+        with exact(summary):
+            score = _joined(cast("nn.Linear", first), *seen, summary.float(), context)
+            for layer in rest:
+                score = layer(score)
         return score[:, 0]
 
 
@@ -194,21 +210,47 @@ class GlobalLocal(nn.Module):
         self.local_mix = nn.Linear(hidden, hidden)
 
     def forward(
-        self, summary: Tensor, x: Tensor, seen: Tensor, context: Tensor, event: Tensor
+        self, summary: Tensor, x: Tensor, seen: Sequence[Tensor], context: Tensor, event: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Update the summaries [B, G] by the pooled muons ``seen`` [B, pooled], and the muons [M, H]."""
+        """Update the summaries [B, G] by the muons that were seen, and the muons [M, H] by the summaries."""
         summary = self.update(summary, seen, context)
         return summary, self.tell(x, summary, event)
 
-    def update(self, summary: Tensor, seen: Tensor, context: Tensor) -> Tensor:
+    def update(self, summary: Tensor, seen: Sequence[Tensor], context: Tensor) -> Tensor:
         """Update the summaries: [B, G]."""
-        collected = _activate(self.collect(torch.cat([seen, summary, context], dim=1)))
+        collected = _activate(_joined(self.collect, *seen, summary, context))
         return _activate(self.condense(collected).add_(summary))
 
     def tell(self, x: Tensor, summary: Tensor, event: Tensor) -> Tensor:
         """Tell the muons [M, H] their event's summary."""
-        told = _activate(self.local(x).add_(self.spread(summary).index_select(0, event)))
-        return _activate(self.local_mix(told).add_(x))
+        # Biases are added where there is one row for each event, products onto what was gathered.
+        told = linear(summary, self.spread.weight, self.local.bias)
+        heard = _activate(_onto(told.index_select(0, event), x, self.local.weight))
+        return _activate(_onto(x + self.local_mix.bias, heard, self.local_mix.weight))
+
+
+def _onto(base: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """Add ``x @ weight.T`` to a tensor that nothing else needs: no pass of its own for the sum.
+
+    Autocast leaves operations in place alone, so there the sum is a new tensor.
+    """
+    if torch.is_autocast_enabled(base.device.type):
+        return torch.addmm(base, x, weight.t())
+    return base.addmm_(x, weight.t())
+
+
+def _joined(layer: nn.Linear, *parts: Tensor) -> Tensor:
+    """Give ``layer(torch.cat(parts, dim=1))`` without making that tensor."""
+    weights = torch.split(layer.weight, [part.shape[1] for part in parts], dim=1)
+    total = linear(parts[0], weights[0], layer.bias)
+    for part, weight in zip(parts[1:], weights[1:], strict=True):
+        total = _onto(total, part, weight)
+    return total
+
+
+def _residual(layer: nn.Linear, x: Tensor) -> Tensor:
+    """Give ``layer(x) + x``."""
+    return _onto(x + layer.bias, x, layer.weight)
 
 
 def _activate(x: Tensor) -> Tensor:
@@ -222,6 +264,6 @@ def _factor_and_shift(raw: Tensor) -> Tensor:
     return torch.cat([1 + scale, shift], dim=1)
 
 
-def pooled(x: Tensor, event: Tensor, kept: Tensor) -> Tensor:
-    """Pool muons by mean and maximum: [B, 2 H]."""
-    return torch.cat([mean_of(x, event, kept), largest_of(x, event, kept).float()], dim=1)
+def pooled(x: Tensor, event: Tensor, kept: Tensor) -> Pooled:
+    """Pool muons by mean and maximum."""
+    return Pooled(mean_of(x, event, kept), largest_of(x, event, kept).float())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from crpipe.workloads.muon_gan.model import largest_of, mean_of
+from crpipe.workloads.muon_gan.model import Pooled, largest_of, mean_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ def needed(muons: int, events: int) -> bool:
 
 def scores(critic: Critic, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
     """Do what ``critic(muons, context, event, kept)`` does: [B]."""
-    told = critic.point_context(context)
+    told = critic.tell_context(context)
     seen = _pooled(lambda piece, owner: critic.look(piece, told, owner), muons, event, kept)
     summary = critic.summarise(seen, context)
 
@@ -51,8 +51,8 @@ def muons(generator: Generator, modulation: Modulation, event: Tensor, noise: Te
     return torch.cat([_again(generator.muons, modulation, owner, part) for owner, part in pairs])
 
 
-def _pooled(look: Callable[[Tensor, Tensor], Tensor], muons: Tensor, event: Tensor, kept: Tensor) -> Tensor:
-    """Pool what ``look`` makes of the muons by mean and maximum: [B, 2 H]."""
+def _pooled(look: Callable[[Tensor, Tensor], Tensor], muons: Tensor, event: Tensor, kept: Tensor) -> Pooled:
+    """Pool what ``look`` makes of the muons by mean and maximum."""
 
     def one(piece: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
         x = look(piece, owner)
@@ -62,7 +62,7 @@ def _pooled(look: Callable[[Tensor, Tensor], Tensor], muons: Tensor, event: Tens
     means, largest = zip(*(_again(one, *pair) for pair in pairs), strict=True)
     owner = torch.arange(len(kept), device=event.device).repeat(len(largest))
     # Each mean is a piece's sum over the whole multiplicity; muons that tie tie across pieces as well.
-    return torch.cat([torch.stack(means).sum(0), largest_of(torch.cat(largest), owner, kept).float()], dim=1)
+    return Pooled(torch.stack(means).sum(0), largest_of(torch.cat(largest), owner, kept).float())
 
 
 def _again(work: Callable[..., Any], *args: Any) -> Any:
