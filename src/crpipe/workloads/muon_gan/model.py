@@ -125,7 +125,8 @@ class Generator(nn.Module):
         with exact(hidden):
             centre, spread = self.skip(hidden.float()).chunk(2, dim=1)
         skip = torch.cat([centre, 0.5 * softplus(spread)], dim=1)
-        return Modulation(tuple(_factor_and_shift(layer(hidden)) for layer in self.modulation), skip)
+        layers = [_factor_and_shift(cast("nn.Linear", layer), hidden) for layer in self.modulation]
+        return Modulation(tuple(layers), skip)
 
     def muons(self, modulation: Modulation, event: Tensor, noise: Tensor) -> Tensor:
         """Make the muons whose events are ``event``: [M, D]."""
@@ -157,9 +158,9 @@ class Critic(nn.Module):
         self.exchange = GlobalLocal(context, hidden, 2 * hidden)
         self.decide = nn.Sequential(
             nn.Linear(2 * hidden + GLOBAL + context, 2 * hidden),
-            nn.LeakyReLU(SLOPE),
+            nn.LeakyReLU(SLOPE, inplace=True),
             nn.Linear(2 * hidden, hidden),
-            nn.LeakyReLU(SLOPE),
+            nn.LeakyReLU(SLOPE, inplace=True),
             nn.Linear(hidden, 1),
         )
 
@@ -258,10 +259,10 @@ def _activate(x: Tensor) -> Tensor:
     return leaky_relu(x, SLOPE, inplace=True)
 
 
-def _factor_and_shift(raw: Tensor) -> Tensor:
-    """Turn scales about 0 into factors about 1 while there is one row for each event: [B, 2 H]."""
-    scale, shift = raw.chunk(2, dim=1)
-    return torch.cat([1 + scale, shift], dim=1)
+def _factor_and_shift(layer: nn.Linear, hidden: Tensor) -> Tensor:
+    """Give factors about 1 and shifts about 0: [B, 2 H]; the bias alone turns scales into factors."""
+    scale, shift = layer.bias.chunk(2)
+    return linear(hidden, layer.weight, torch.cat([1 + scale, shift]))
 
 
 def pooled(x: Tensor, event: Tensor, kept: Tensor) -> Pooled:
