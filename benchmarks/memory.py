@@ -1,8 +1,9 @@
 """Whether training's memory stays flat over thousands of steps with outliers of 100,000 muons.
 
-One command: ``python benchmarks/memory.py --steps 5000``. Bulk batches and outlier batches take turns under
-the same muon budget; every tenth part of the run one line is printed: on CPU the resident set, on a GPU what
-the allocator gave out and what it reserved. ``--all-muons`` trains on whole bundles instead of windows.
+One command: ``python benchmarks/memory.py --steps 5000``. Among bulk batches come batches of three outliers,
+under the same muon budget; every tenth part of the run one line is printed: on CPU the resident set, on a
+GPU what the allocator gave out and what it reserved. ``--all-muons`` trains on whole bundles instead of
+windows.
 """
 
 from __future__ import annotations
@@ -59,10 +60,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--events", type=int, default=512, help="events in a bulk batch")
     parser.add_argument("--budget", type=int, default=200_000, help="muons in a micro-batch")
+    parser.add_argument("--every", type=int, default=2, help="one batch in so many holds outliers")
+    parser.add_argument("--hidden", type=int, default=64, help="width of the networks")
     parser.add_argument("--all-muons", action="store_true")
     options = parser.parse_args()
     device = torch.device(options.device)
-    model = {"max_muons": 0} if options.all_muons else {}
+    model = {"hidden": options.hidden} | ({"max_muons": 0} if options.all_muons else {})
     config = validate({"model": model, "load": {"budget_muons": options.budget}})
     workload = build_workload(config.train.workload, config.options())
     torch.manual_seed(1)
@@ -70,7 +73,7 @@ def main() -> None:
     world, meter = World(0, 1, device), Meter(device)
     stepper = Stepper(config, workload, state, world, meter)
     for step in range(options.steps):
-        if step % 2:
+        if step % options.every == options.every - 1:
             events = make_outliers(3, step)
         else:
             events = make_events(Setting("bulk", options.events, 5.0, 1, "adam", 0, 0), step)
