@@ -237,7 +237,7 @@ class _Exchange:
     def __init__(self, done: asyncio.Future[Answer], receive: Callable[[Answer], Write] | None) -> None:
         self.done = done
         self._receive = receive
-        self._write: Write | None = None
+        self._write: Write = self._begin
         self._error: Exception | None = None
         self._lines: list[bytes] = []
         self._moved = True
@@ -249,18 +249,20 @@ class _Exchange:
             self._lines = []
         self._lines.append(line)
 
-    def on_body(self, data: bytes) -> int:
-        """Pass on a piece of the body; fewer bytes than were given end the request."""
+    def on_body(self, data: bytes) -> int | None:
+        """Pass on a piece of the body; a number other than its length ends the request."""
         self._moved = True
         try:
-            if self._write is None and self._receive:
-                self._write = self._receive(Answer(self._lines))
-            if self._write:
-                self._write(data)
+            self._write(data)
         except (CrpipeError, Transient, OSError) as error:
             self._error = error
-            return 0
-        return len(data)
+            return -1
+        return None
+
+    def _begin(self, data: bytes) -> None:
+        if self._receive:
+            self._write = self._receive(Answer(self._lines))
+            self._write(data)
 
     def stands_still(self) -> bool:
         """Tell whether nothing came since LOOKS calls."""
@@ -270,7 +272,7 @@ class _Exchange:
 
     def end(self, failure: Failure | None = None) -> None:
         """Tell who waits: the answer, what went wrong here, or what went wrong on the way."""
-        if failure is None and self._write is None:
+        if failure is None and self._write == self._begin:
             self.on_body(b"")  # a body without bytes
         if self.done.done():
             return

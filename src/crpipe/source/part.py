@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from typing import Self
 
 PIECE = 1 << 19  # bytes written at once; they are read back while the processor's cache still has them
-CHUNKS = 512  # pieces of memory written at once; systems take 1024 at most
+CHUNKS = 1024  # pieces of memory that a system takes at once
 
 
 class Part:
     """The file ``path``, of ``size`` bytes in the end; what an earlier try left there counts, up to so many.
 
-    Raise DiskError when it cannot be opened or written.
+    Raise DiskError when it cannot be opened or written, Transient when more bytes come than belong there.
     """
 
     def __init__(self, path: Path, size: int, algorithm: str) -> None:
@@ -31,6 +31,7 @@ class Part:
         with writing(path):
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._written = os.fstat(self._handle).st_size
+        self._drop()
         if self._written > size:
             self.restart()
         self.found = self._written
@@ -60,18 +61,22 @@ class Part:
     def _begin_again(self) -> None:
         self._written = self._read = 0
         self._digest = checksums.new(self.algorithm)
-        self.drop()
+        self._drop()
 
-    def drop(self) -> None:
+    def _drop(self) -> None:
         """Forget the bytes that are not in the file yet."""
         self._chunks: list[bytes] = []
         self._held = 0
+        self._limit = min(PIECE, self.size - self._written + 1)
 
     def write(self, data: bytes) -> None:
         """Take the next bytes."""
         self._chunks.append(data)
         self._held += len(data)
-        if self._held >= PIECE or len(self._chunks) >= CHUNKS:
+        if self._held >= self._limit:
+            if self.position > self.size:
+                self._drop()
+                raise Transient(f"more bytes than the {self.size} of the manifest came")
             self.flush()
 
     def flush(self) -> None:
@@ -79,12 +84,14 @@ class Part:
         if not self._held:
             return
         chunks, end = self._chunks, self.position
-        self.drop()
+        self._chunks, self._held = [], 0
         with writing(self.path):
-            self._written += os.pwritev(self._handle, chunks, self._written)
-            while self._written < end:  # a disk that fills up takes a part, then raises
+            self._written += os.pwritev(self._handle, chunks[:CHUNKS], self._written)
+            # Very small chunks; or a disk that fills up: it takes a part, then raises.
+            while self._written < end:
                 rest = b"".join(chunks)[self._written - end :]
                 self._written += os.pwrite(self._handle, rest, self._written)
+        self._drop()
         self.read_back()
 
     def read_back(self) -> None:

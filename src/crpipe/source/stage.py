@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -168,7 +169,7 @@ class _Stage:
 
     def _publish(self, entry: Entry, part: Path, final: Path, proof: Proof) -> None:
         with writing(final):
-            part.replace(final)
+            os.replace(part, final)  # noqa: PTH105 - that of pathlib parses the path again
         self._proofs.add(entry, proof)
 
     def _set_aside(self, entry: Entry, error: TransferError) -> None:

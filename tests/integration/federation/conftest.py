@@ -273,6 +273,32 @@ class Faults:
         return fault
 
     @staticmethod
+    def redirect(server, path):
+        """Send the client on to another server."""
+
+        async def fault(answer):
+            answer.status, answer.head = 307, {"Location": server + path}
+            answer.replace(b"")
+            return await answer.send()
+
+        return fault
+
+    @staticmethod
+    def trickle(pause_s, pieces):
+        """Send the body in so many pieces, with a pause before each."""
+
+        async def fault(answer):
+            content, length = answer.content, -(-len(answer.content) // pieces)
+            await answer.send(b"")
+            for start in range(0, len(content), length):
+                await asyncio.sleep(pause_s)
+                answer.writer.write(content[start : start + length])
+                await answer.writer.drain()
+            return True
+
+        return fault
+
+    @staticmethod
     def header(name, value=None):
         """Answer with another value of one header, or without it."""
 
@@ -295,6 +321,13 @@ def proxy(federation):
     topology = federation.topology
     with FaultProxy(federation.folder / "keys", topology.origin) as between:
         yield between
+
+
+@pytest.fixture
+def elsewhere(federation):
+    """Another server in front of the same origin."""
+    with FaultProxy(federation.folder / "keys", federation.topology.origin) as other:
+        yield other
 
 
 @pytest.fixture
