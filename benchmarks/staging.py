@@ -161,7 +161,11 @@ class Contest:
         files = self.contenders[name](out)
         rate = files / (time.perf_counter() - begin)
         cost = 1000 * (cpu_s() - spent) / files
-        shutil.rmtree(out)
+        # Not deleted yet: for minutes ext4 walks past the inodes of deleted files for each new one.
+        for file in out.rglob("*"):
+            if file.is_file():
+                os.truncate(file, 0)
+        out.rename(Path(tempfile.mkdtemp(dir=self.scratch)) / "out")
         os.sync()
         return rate, cost
 
