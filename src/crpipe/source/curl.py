@@ -91,6 +91,7 @@ class Curl:
         self._free = asyncio.Semaphore(connections)
         self._active: dict[pycurl.Curl, _Exchange] = {}
         self._idle: list[pycurl.Curl] = []
+        self._watched: set[int] = set()
         self._due = NEVER
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -172,11 +173,13 @@ class Curl:
 
     def _on_socket(self, wanted: int, socket: int, *_: object) -> None:
         """Watch a socket as libcurl wants it watched."""
-        watched = socket in self._sockets.get_map()
+        watched = socket in self._watched
         if wanted == pycurl.POLL_REMOVE:
             if watched:
+                self._watched.remove(socket)
                 self._sockets.unregister(socket)
             return
+        self._watched.add(socket)
         reading = selectors.EVENT_READ if wanted & pycurl.POLL_IN else 0
         writing = selectors.EVENT_WRITE if wanted & pycurl.POLL_OUT else 0
         change = self._sockets.modify if watched else self._sockets.register
