@@ -12,12 +12,13 @@ from torch import nn
 from torch.nn.functional import leaky_relu
 
 from crpipe.train.workload import OptimizerSpec, Phase
-from crpipe.workloads.muon_gan import bundles, features, multiplicity, sampler, scoring
+from crpipe.workloads.muon_gan import bundles, features, multiplicity, sampler
+from crpipe.workloads.muon_gan.config import MuonFlowConfig
 from crpipe.workloads.muon_gan.model import GLOBAL, SLOPE, GlobalLocal, exact, mean_of
+from crpipe.workloads.muon_gan.shared import BundleWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from crpipe.data.batch import Events
     from crpipe.train.workload import Batch, Metrics
-    from crpipe.workloads.muon_gan.config import MuonFlowConfig
     from crpipe.workloads.sampler import Sampler
 
 _WAVES = 4  # frequencies in which the network sees the time
@@ -80,15 +80,8 @@ class FlowNetworks(nn.Module):
         self.multiplicity = multiplicity.Multiplicity(features.CONDITIONS)
 
 
-class MuonFlow:
+class MuonFlow(BundleWorkload[MuonFlowConfig]):
     """The workload; see crpipe.train.workload for what each method owes to the trainer."""
-
-    def __init__(self, options: MuonFlowConfig) -> None:
-        self.options = options
-
-    def size(self, events: Events) -> NDArray[np.integer[Any]]:
-        """Count the muons of each event that enter a batch: [N]."""
-        return bundles.window_size(events.multiplicity, self.options.max_muons)
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
         """Make a batch; see bundles.collate."""
@@ -129,12 +122,6 @@ class MuonFlow:
         squares = ((velocity - (muons - noise)) ** 2).sum(dim=1, keepdim=True)
         return mean_of(squares, event, kept).sum() / len(batch["multiplicity"]), {}
 
-    def multiplicities(
-        self, model: nn.Module, events: Events, generator: torch.Generator
-    ) -> NDArray[np.int64]:
-        """Draw a multiplicity for the conditions of each event: [N]."""
-        return bundles.sampled(cast("FlowNetworks", model).multiplicity, events, generator)
-
     def predict(
         self,
         model: nn.Module,
@@ -142,7 +129,7 @@ class MuonFlow:
         generator: torch.Generator,
         multiplicity: NDArray[np.int64] | None = None,
     ) -> Events:
-        """Generate bundles for the conditions in ``events``; see MuonGan.predict.
+        """Generate bundles for the conditions in ``events``; see BundleWorkload.
 
         Muons see each other, so memory grows with the largest bundle, by about 2 kB a muon.
         """
@@ -155,19 +142,9 @@ class MuonFlow:
 
         return bundles.generate(networks.multiplicity, events, multiplicity, make, generator, whole=True)
 
-    def histograms(
-        self, model: nn.Module, events: Events, generator: torch.Generator
-    ) -> dict[str, NDArray[np.floating[Any]]]:
-        """Give distributions for TensorBoard; see scoring.histograms."""
-        return {**scoring.histograms(self, model, events, generator)}
-
     def sampler(self, model: nn.Module) -> Sampler:
         """Give what an export hands on."""
         return sampler.of_flow(cast("FlowNetworks", model), self.options)
-
-    def score(self, truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
-        """Compare; see scoring.score."""
-        return scoring.score(truth, prediction, folder)
 
     def _flow(self, network: Velocity, context: Tensor, event: Tensor, generator: torch.Generator) -> Tensor:
         """Turn fresh noise into features [M, D]."""

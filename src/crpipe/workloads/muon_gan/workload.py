@@ -15,12 +15,13 @@ import torch
 from torch import nn
 
 from crpipe.train.workload import OptimizerSpec, Phase, Weaken
-from crpipe.workloads.muon_gan import bundles, features, multiplicity, penalty, pieces, sampler, scoring
+from crpipe.workloads.muon_gan import bundles, features, multiplicity, penalty, pieces, sampler
+from crpipe.workloads.muon_gan.config import MuonGanConfig
 from crpipe.workloads.muon_gan.model import Critic, Generator
+from crpipe.workloads.muon_gan.shared import BundleWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from crpipe.data.batch import Events
     from crpipe.train.workload import Batch, Metrics
-    from crpipe.workloads.muon_gan.config import MuonGanConfig
     from crpipe.workloads.sampler import Sampler
 
 
@@ -53,15 +53,8 @@ class Pair(NamedTuple):
     kept: Tensor
 
 
-class MuonGan:
+class MuonGan(BundleWorkload[MuonGanConfig]):
     """The workload; see crpipe.train.workload for what each method owes to the trainer."""
-
-    def __init__(self, options: MuonGanConfig) -> None:
-        self.options = options
-
-    def size(self, events: Events) -> NDArray[np.integer[Any]]:
-        """Count the muons of each event that enter a batch: [N]."""
-        return bundles.window_size(events.multiplicity, self.options.max_muons)
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
         """Make a batch (bundles.collate); ``penalised`` is ``event``, cut to the gradient penalty's sample.
@@ -129,12 +122,6 @@ class MuonGan:
         scores = score(fake, context, event, batch["kept"])
         return -scores.sum() / len(batch["multiplicity"]), {}
 
-    def multiplicities(
-        self, model: nn.Module, events: Events, generator: torch.Generator
-    ) -> NDArray[np.int64]:
-        """Draw a multiplicity for the conditions of each event: [N]."""
-        return bundles.sampled(cast("Networks", model).multiplicity, events, generator)
-
     def predict(
         self,
         model: nn.Module,
@@ -142,10 +129,7 @@ class MuonGan:
         generator: torch.Generator,
         multiplicity: NDArray[np.int64] | None = None,
     ) -> Events:
-        """Generate bundles for the conditions in ``events``; what muons it holds is not looked at.
-
-        multiplicity: [N], how many muons to give each event; sampled from the model when it is None.
-        """
+        """Generate bundles; see BundleWorkload."""
         networks = cast("Networks", model)
 
         def make(context: Tensor) -> Callable[[Tensor], Tensor]:
@@ -159,19 +143,9 @@ class MuonGan:
 
         return bundles.generate(networks.multiplicity, events, multiplicity, make, generator)
 
-    def histograms(
-        self, model: nn.Module, events: Events, generator: torch.Generator
-    ) -> dict[str, NDArray[np.floating[Any]]]:
-        """Give distributions for TensorBoard; see scoring.histograms."""
-        return {**scoring.histograms(self, model, events, generator)}
-
     def sampler(self, model: nn.Module) -> Sampler:
         """Give what an export hands on."""
         return sampler.of_gan(cast("Networks", model), self.options)
-
-    def score(self, truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
-        """Compare; see scoring.score."""
-        return scoring.score(truth, prediction, folder)
 
     def _weaken(self) -> Weaken | None:
         options = self.options

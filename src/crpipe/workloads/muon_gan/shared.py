@@ -1,0 +1,62 @@
+"""What the workloads of this package do alike: multiplicities, and the comparison with real bundles."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from crpipe.workloads.muon_gan import bundles, scoring
+from crpipe.workloads.muon_gan.config import MuonFlowConfig, MuonGanConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from crpipe.data.batch import Events
+    from crpipe.workloads.muon_gan.multiplicity import Multiplicity
+
+Options = TypeVar("Options", bound=MuonGanConfig | MuonFlowConfig)
+
+
+class BundleWorkload(ABC, Generic[Options]):
+    """A workload over muon bundles whose model holds a network ``multiplicity``."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def size(self, events: Events) -> NDArray[np.integer[Any]]:
+        """Count the muons of each event that enter a batch: [N]."""
+        return bundles.window_size(events.multiplicity, self.options.max_muons)
+
+    def multiplicities(
+        self, model: nn.Module, events: Events, generator: torch.Generator
+    ) -> NDArray[np.int64]:
+        """Draw a multiplicity for the conditions of each event: [N]."""
+        return bundles.sampled(cast("Multiplicity", model.get_submodule("multiplicity")), events, generator)
+
+    @abstractmethod
+    def predict(
+        self,
+        model: nn.Module,
+        events: Events,
+        generator: torch.Generator,
+        multiplicity: NDArray[np.int64] | None = None,
+    ) -> Events:
+        """Generate bundles for the conditions in ``events``; what muons it holds is not looked at.
+
+        multiplicity: [N], how many muons to give each event; sampled from the model when it is None.
+        """
+
+    def histograms(
+        self, model: nn.Module, events: Events, generator: torch.Generator
+    ) -> dict[str, NDArray[np.floating[Any]]]:
+        """Give distributions for TensorBoard; see scoring.histograms."""
+        return {**scoring.histograms(self, model, events, generator)}
+
+    def score(self, truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
+        """Compare; see scoring.score."""
+        return scoring.score(truth, prediction, folder)
