@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-PIECE = 1 << 19  # bytes written at once; they are read back while the processor's cache still has them
+PIECE = 1 << 18  # bytes written at once; they are read back while the processor's cache still has them
 CHUNKS = 1024  # pieces of memory that a system takes at once
+STRIDE = 1 << 23  # bytes after which the disk is told to begin
 
 
 class Part:
@@ -30,7 +31,7 @@ class Part:
         self._begin_again()
         with writing(path):
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            self._written = os.fstat(self._handle).st_size
+            self._written = self._begun = os.fstat(self._handle).st_size
         self._drop()
         if self._written > size:
             self.restart()
@@ -59,7 +60,7 @@ class Part:
         self._begin_again()
 
     def _begin_again(self) -> None:
-        self._written = self._read = 0
+        self._written = self._read = self._begun = 0
         self._digest = checksums.new(self.algorithm)
         self._drop()
 
@@ -93,6 +94,11 @@ class Part:
                 self._written += os.pwrite(self._handle, rest, self._written)
         self._drop()
         self.read_back()
+        if self._written - self._begun >= STRIDE:
+            # Linux begins to write such pages out, and cannot drop them before: a large file is nearly on the
+            # disk when it is flushed.
+            os.posix_fadvise(self._handle, self._begun, self._written - self._begun, os.POSIX_FADV_DONTNEED)
+            self._begun = self._written
 
     def read_back(self) -> None:
         """Add what stands in the file to the checksum; after an earlier try this may take seconds."""
