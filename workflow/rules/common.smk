@@ -278,13 +278,15 @@ def reference_ranges():
 def staging_turn(wildcards):
     """Hold a range back until the range look_ahead before it is trained on, or split if nothing trains.
 
-    The edge differs between targets. It stands only while the range still has to be staged, and Snakemake's
-    memory of it is dropped, or else a change of target would copy every range again.
+    The edge differs between targets and look-aheads. It stands only while the range still has to be staged,
+    and Snakemake's memory of it is dropped, or else a change of either would copy every range again.
     """
     name, earlier = wildcards.range, before(wildcards.range, SETTINGS.source.look_ahead)
-    if not workflow.is_main_process or earlier is None:
+    if not workflow.is_main_process:
         return []
     workflow.persistence.cleanup_metadata(IOFile(str(PATHS.staged(name))))
+    if earlier is None:
+        return []
     # The threshold needs its reference ranges before anything is split: they cannot wait for a split one.
     begun = PATHS.staged(name).exists() or PATHS.ledger(name).exists()
     if begun or (SETTINGS.split.quantile is not None and name in reference_ranges()):
