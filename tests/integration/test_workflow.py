@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import time
 from itertools import pairwise
@@ -150,6 +151,16 @@ def test_a_second_workflow_in_the_same_directory_is_refused_by_name(begun):
         assert head.poll() is None
     assert done.returncode == 75
     assert f"already being worked on by process {head.pid}" in done.stdout
+
+
+def test_another_look_ahead_copies_nothing_again(split, tmp_path):
+    """Only the range whose data are gone is staged, though the ranges now wait for others than before."""
+    campaign = split.copy(tmp_path / "campaign")
+    for place in ("shards", "outliers", "multiplicity"):
+        shutil.rmtree(campaign.results / place / RANGES[-1], ignore_errors=True)
+    (campaign.results / "ledgers" / f"{RANGES[-1]}.json").unlink()
+    jobs = campaign.jobs("train_all --config 'source={look_ahead: 2}'")
+    assert (jobs["stage"], jobs["split"], jobs["train"]) == (1, 1, 3)
 
 
 def test_a_skipped_range_is_left_out_of_the_chain(begun):
