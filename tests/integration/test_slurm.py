@@ -73,9 +73,10 @@ def test_everything_through_slurm_is_what_it_is_without(whole, finished):
 
 def test_status_shows_the_queue_of_a_living_campaign(cluster, faulty, tmp_path):
     campaign = on_cluster(faulty, cluster, tmp_path / "campaign")
-    (campaign.folder / "slow").write_text("0.5")
+    (campaign.folder / "slow").write_text("0.25")
     with campaign.running(f"{SLURM} train_all") as head:
         job = in_training(campaign, cluster, FIRST)
+        linger(campaign)  # or it may end before the head that is stopped has cancelled it
         told = campaign.crpipe("status").stdout
         head.send_signal(signal.SIGINT)
         head.wait(timeout=120)
