@@ -7,6 +7,7 @@ stand in a selector of their own, which asyncio watches as one: no second thread
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import selectors
 import ssl
@@ -82,12 +83,14 @@ class Answer:
 class Curl:
     """At most ``connections`` requests at once; the connections are kept and used again.
 
-    A request has no time limit, but one that moves nothing for ``read_timeout_s`` fails.
+    A request has no time limit, but one that moves nothing for ``read_timeout_s`` fails, and one that is not
+    connected by then, or after CONNECT_S.
     """
 
     def __init__(self, *, connections: int, read_timeout_s: float) -> None:
         self._connections = connections
         self._look_s = read_timeout_s / LOOKS
+        self._connect_s = min(CONNECT_S, read_timeout_s)
         self._free = asyncio.Semaphore(connections)
         self._active: dict[pycurl.Curl, _Exchange] = {}
         self._idle: list[pycurl.Curl] = []
@@ -157,7 +160,7 @@ class Curl:
         easy.setopt(pycurl.PROXY, "")
         easy.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
         easy.setopt(pycurl.BUFFERSIZE, PIECE)
-        easy.setopt(pycurl.CONNECTTIMEOUT_MS, int(CONNECT_S * 1000))
+        easy.setopt(pycurl.CONNECTTIMEOUT_MS, math.ceil(self._connect_s * 1000))
         # libcurl never sends an Authorization header on to another host, port or protocol.
         easy.setopt(pycurl.FOLLOWLOCATION, 1)
         easy.setopt(pycurl.MAXREDIRS, MOVES)

@@ -19,6 +19,7 @@ from pelicanfs.dir_header_parser import parse_director_response
 from pelicanfs.exceptions import PelicanException
 
 from crpipe.errors import SourceError
+from crpipe.source.curl import CONNECT_S
 from crpipe.source.retries import Transient
 from crpipe.source.tokens import redact
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 ANSWER_S = 600.0  # how long a director's answer holds
 BENCH_S = 30.0  # how long a server that failed is passed over
-CONNECT_S = 10.0
 CLOSING = 100  # looks, a hundredth of a second apart, at whether all connections are closed
 BUFFER = 1 << 20
 NOT_FOUND = {404, 410}

@@ -14,19 +14,29 @@ from crpipe.source.manifest import Entry, Proof
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+    from typing import Self
 
 PART = ".part"
 _THREADS = 4
 
 
 class Proofs:
-    """Proofs of the copies in one range's directory; appended after a copy got its name."""
+    """Proofs of the copies in one range's directory; in a ``with`` block they are appended to."""
 
     def __init__(self, folder: Path, *, require_checksum: bool) -> None:
         self._folder = folder
         self._path = folder / ".proofs.jsonl"
-        self._log = -1
         self._require_checksum = require_checksum
+
+    def __enter__(self) -> Self:
+        """Open the memory, for all threads that will add to it; raise DiskError."""
+        with writing(self._path):
+            self._log = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        os.close(self._log)
 
     def file(self, path: str) -> Path:
         """Where the copy of a listed file stands."""
@@ -40,15 +50,7 @@ class Proofs:
         """Remember one verified copy; one write, so that rows of many threads never mix."""
         row = json.dumps({"path": entry.path, "uri": entry.uri, **proof.row()}) + "\n"
         with writing(self._path):
-            if self._log < 0:
-                self._log = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             os.write(self._log, row.encode())
-
-    def close(self) -> None:
-        """Close the memory; it opens again when something is added."""
-        if self._log >= 0:
-            os.close(self._log)
-            self._log = -1
 
     def keep(self, entries: Iterable[Entry]) -> dict[str, Proof]:
         """Find the copies that are still what was verified, by reading each again; the others are not kept.

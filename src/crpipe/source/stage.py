@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +46,7 @@ def stage_range(config: Config, name: Range, progress: Progress) -> None:
             progress.say(f"{name}: {len(kept)} of {len(entries)} files are here already, verified again")
         _check_disk(config, name, sum(entry.size or 0 for entry in entries if entry.path not in kept))
         job = _Stage(config, name, progress, proofs, kept, entries)
-        with contextlib.closing(proofs):
+        with proofs:
             asyncio.run(job.run())
         write_staged(paths.staged(str(name)), job.files())
     progress.say(job.summary())

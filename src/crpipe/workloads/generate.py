@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,38 +15,19 @@ from crpipe.errors import ConfigError, FormatError
 from crpipe.fields import MULTIPLICITY, PRIMARY, PRIMARY_IDS, RAW_MUONS, RAW_PRIMARY
 from crpipe.files import digest, remove_tree, replacing, sha256
 from crpipe.workloads.checkpoints import open_checkpoint
+from crpipe.workloads.sampler import BundleGenerator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
-    from torch import nn
 
     from crpipe.progress import Progress
     from crpipe.workloads.checkpoints import Trained
 
 EVENTS_AT_ONCE = 20_000
 MUONS_AT_ONCE = 4_000_000
-
-
-@runtime_checkable
-class BundleGenerator(Protocol):
-    """What a workload needs beside the protocol to generate events for a table of conditions."""
-
-    def multiplicities(
-        self, model: nn.Module, events: Events, generator: torch.Generator
-    ) -> NDArray[np.int64]:
-        """Draw a multiplicity for the conditions of each event: [N]."""
-
-    def predict(
-        self,
-        model: nn.Module,
-        events: Events,
-        generator: torch.Generator,
-        multiplicity: NDArray[np.int64] | None = None,
-    ) -> Events:
-        """Generate the muons of each event for given multiplicities."""
 
 
 def generate_file(

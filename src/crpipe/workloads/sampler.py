@@ -1,4 +1,4 @@
-"""What a workload offers so that its generator can be handed on: graphs whose noise is an input."""
+"""What a workload offers so that its generator can be used, and handed on with its noise as an input."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
     from torch import nn
+
+    from crpipe.data.batch import Events
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,28 @@ class Sampler:
     whole: bool
     tolerance: float
     notes: tuple[str, ...]
+
+
+@runtime_checkable
+class BundleGenerator(Protocol):
+    """What a workload needs beside the protocol to generate events for a table of conditions."""
+
+    def multiplicities(
+        self, model: nn.Module, events: Events, generator: torch.Generator
+    ) -> NDArray[np.int64]:
+        """Draw a multiplicity for the conditions of each event: [N]."""
+
+    def predict(
+        self,
+        model: nn.Module,
+        events: Events,
+        generator: torch.Generator,
+        multiplicity: NDArray[np.int64] | None = None,
+    ) -> Events:
+        """Generate events for the conditions in ``events``; what muons it holds is not looked at.
+
+        multiplicity: [N], how many muons to give each event; sampled from the model when it is None.
+        """
 
 
 @runtime_checkable

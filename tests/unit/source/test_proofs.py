@@ -11,7 +11,8 @@ def remember(folder, verified="source-checksum", entry=ENTRY):
     (folder / entry.path).write_bytes(b"bytes")
     checksum = checksums.of_file(folder / entry.path, "adler32")
     proof = Proof(5, checksum, "adler32", verified)
-    Proofs(folder, require_checksum=False).add(entry, proof)
+    with Proofs(folder, require_checksum=False) as proofs:
+        proofs.add(entry, proof)
     return proof
 
 

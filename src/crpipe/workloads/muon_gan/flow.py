@@ -129,7 +129,7 @@ class MuonFlow(BundleWorkload[MuonFlowConfig]):
         generator: torch.Generator,
         multiplicity: NDArray[np.int64] | None = None,
     ) -> Events:
-        """Generate bundles for the conditions in ``events``; see BundleWorkload.
+        """Generate bundles for the conditions in ``events``; see BundleGenerator.
 
         Muons see each other, so memory grows with the largest bundle, by about 2 kB a muon.
         """

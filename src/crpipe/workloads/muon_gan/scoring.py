@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from crpipe.data.batch import Events
-    from crpipe.workloads.muon_gan.shared import BundleWorkload
+    from crpipe.workloads.sampler import BundleGenerator
 
 _SHOWN_EVENTS = 1000
 _SHOWN_MUONS = 100  # of one event: a glance during training must not wait for outliers
@@ -40,7 +40,7 @@ def sample_of(events: Events) -> Sample:
 
 
 def histograms(
-    workload: BundleWorkload[Any], model: nn.Module, events: Events, generator: torch.Generator
+    workload: BundleGenerator, model: nn.Module, events: Events, generator: torch.Generator
 ) -> dict[str, NDArray[np.float64]]:
     """Give distributions of a few events, real and generated, for a glance during training."""
     shown = events.part(0, min(len(events), _SHOWN_EVENTS))

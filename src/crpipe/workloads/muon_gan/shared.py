@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from crpipe.workloads.muon_gan import bundles, scoring
 from crpipe.workloads.muon_gan.config import MuonFlowConfig, MuonGanConfig
+from crpipe.workloads.sampler import BundleGenerator
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Options = TypeVar("Options", bound=MuonGanConfig | MuonFlowConfig)
 
 
-class BundleWorkload(ABC, Generic[Options]):
-    """A workload over muon bundles whose model holds a network ``multiplicity``."""
+class BundleWorkload(BundleGenerator, Generic[Options]):
+    """A workload over muon bundles whose model holds a network ``multiplicity``; ``predict`` is its own."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -37,19 +37,6 @@ class BundleWorkload(ABC, Generic[Options]):
     ) -> NDArray[np.int64]:
         """Draw a multiplicity for the conditions of each event: [N]."""
         return bundles.sampled(cast("Multiplicity", model.get_submodule("multiplicity")), events, generator)
-
-    @abstractmethod
-    def predict(
-        self,
-        model: nn.Module,
-        events: Events,
-        generator: torch.Generator,
-        multiplicity: NDArray[np.int64] | None = None,
-    ) -> Events:
-        """Generate bundles for the conditions in ``events``; what muons it holds is not looked at.
-
-        multiplicity: [N], how many muons to give each event; sampled from the model when it is None.
-        """
 
     def histograms(
         self, model: nn.Module, events: Events, generator: torch.Generator

@@ -129,7 +129,7 @@ class MuonGan(BundleWorkload[MuonGanConfig]):
         generator: torch.Generator,
         multiplicity: NDArray[np.int64] | None = None,
     ) -> Events:
-        """Generate bundles; see BundleWorkload."""
+        """Generate bundles; see BundleGenerator."""
         networks = cast("Networks", model)
 
         def make(context: Tensor) -> Callable[[Tensor], Tensor]:
