@@ -7,8 +7,11 @@ import subprocess
 import time
 from itertools import pairwise
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from raw_files import make_events, nested, write_parquet
 from runs import BIN, LINKS, RANGES, REPOSITORY, flipped
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -140,6 +143,30 @@ def test_a_range_that_fails_blocks_what_needs_it_and_says_so(split, tmp_path):
     shard.write_bytes(good)
     campaign.snakemake("train_all")
     assert "crpipe tiny: success, 3 of 3 ranges trained" in (campaign.folder / "told").read_text()
+
+
+def test_a_bad_file_that_is_made_anew_is_taken_without_copying_the_others_again(begun):
+    """As its error says: delete manifest and staged table, then the same command again."""
+    (folder := begun.folder / "raw" / RANGES[0]).mkdir(parents=True)
+    write_parquet(folder / "good.parquet", [3, 0, 50])
+    columns, multiplicity, items = make_events([2, 3], seed=1)
+    columns["energy_gev"][1] = np.nan
+    pq.write_table(nested(columns, multiplicity, items), folder / "bad.parquet")
+    config = begun.folder / "config" / "tiny.yaml"
+    config.write_text(config.read_text().replace("synthetic://", "raw/{range}/*.parquet"))
+    command = f"results/shards/{RANGES[0]}/manifest.json"
+    told = begun.snakemake(command, check=False).stdout
+    assert "bad.parquet: row 1: energy_gev is nan" in told
+    advice = re.search(r"once it is made anew: (rm \S+ \S+), and the same again", told)[1]
+    size = (folder / "bad.parquet").stat().st_size
+    write_parquet(folder / "bad.parquet", [2, 3], seed=1)
+    assert (folder / "bad.parquet").stat().st_size == size
+    subprocess.run(advice.split(), cwd=begun.folder, check=True)
+    begun.snakemake(command)
+    log = begun.results / "logs" / "stage" / f"{RANGES[0]}.log"
+    assert "1 of 2 files are here already" in log.read_text()
+    ledger = json.loads((begun.results / "ledgers" / f"{RANGES[0]}.json").read_text())
+    assert ledger["events"]["listed"] == 5
 
 
 def test_a_second_workflow_in_the_same_directory_is_refused_by_name(begun):

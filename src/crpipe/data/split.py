@@ -217,13 +217,13 @@ def _check_quarantine(job: Job, bad: list[FileReport]) -> None:
     if not bad:
         return
     if source.on_bad_file == "fail":
-        raise FormatError(f"{bad[-1].bad}, or set it aside with source.on_bad_file: quarantine")
+        raise FormatError(f"{bad[-1].bad}, or set it aside with source.on_bad_file: quarantine; {_then(job)}")
     job.progress.say(f"set aside: {bad[-1].bad}")
     aside = sum(file.state != STAGED for file in job.files) + len(bad)
     if aside > source.max_quarantined:
         raise FormatError(
             f"{job.name}: {aside} bad files, {source.max_quarantined} may be set aside "
-            f"(source.max_quarantined); the last: {bad[-1].bad}"
+            f"(source.max_quarantined); the last: {bad[-1].bad}; {_then(job)}"
         )
 
 
@@ -235,8 +235,14 @@ def _check_events(job: Job, reports: list[FileReport]) -> None:
         for row, reason, _ in report.rejected:
             raise FormatError(
                 f"{job.raw / report.file.path}: row {row}: {reason}; have the file made anew, or leave such "
-                "events out with split.on_bad_event: reject"
+                f"events out with split.on_bad_event: reject; {_then(job)}"
             )
+
+
+def _then(job: Job) -> str:
+    """What has files made anew taken: what was listed and copied before would else be read again."""
+    paths = job.config.paths()
+    return f"once it is made anew: rm {paths.manifest(job.name)} {paths.staged(job.name)}, and the same again"
 
 
 def _gather(job: Job, rules: scatter.Rules, blocks: list[Block]) -> Iterator[dict[str, Any]]:

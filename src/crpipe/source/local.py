@@ -71,7 +71,8 @@ def _copy(entry: Entry, part: Path) -> Proof:
             size += copy.write(chunk)
     if size != entry.size:
         raise TransferError(
-            f"{entry.uri}: has {size} bytes, its manifest says {entry.size}; it changed: list the range again"
+            f"{entry.uri}: has {size} bytes, its manifest says {entry.size}; it changed: delete the manifest "
+            "to list the range again"
         )
     checksum = checksums.of_file(part, checksums.OWN)
     if checksum != digest.hexdigest():
@@ -89,6 +90,7 @@ def _read(source: BinaryIO, entry: Entry) -> bytes:
 def _failure(entry: Entry, error: OSError) -> Exception:
     if error.errno in _PERMANENT:
         return TransferError(
-            f"{entry.uri}: cannot be read ({error.strerror}); restore it or list the range again"
+            f"{entry.uri}: cannot be read ({error.strerror}); restore it, or delete its manifest to list the "
+            "range again"
         )
     return Transient(f"cannot be read ({error.strerror})")

@@ -48,7 +48,7 @@ class Proofs:
 
     def add(self, entry: Entry, proof: Proof) -> None:
         """Remember one verified copy; one write, so that rows of many threads never mix."""
-        row = json.dumps({"path": entry.path, "uri": entry.uri, **proof.row()}) + "\n"
+        row = json.dumps({"path": entry.path, "listed": _listed(entry), **proof.row()}) + "\n"
         with writing(self._path):
             os.write(self._log, row.encode())
 
@@ -58,7 +58,7 @@ class Proofs:
         Reading again costs a fraction of copying again, and a machine that lost power cannot fool it.
         """
         rows = self._rows()
-        known = [entry for entry in entries if entry.path in rows and rows[entry.path][0] == entry.uri]
+        known = [entry for entry in entries if entry.path in rows and rows[entry.path][0] == _listed(entry)]
         with ThreadPoolExecutor(_THREADS) as pool:
             sound = list(pool.map(lambda entry: self._is_sound(entry, rows[entry.path][1]), known))
         return {entry.path: rows[entry.path][1] for entry, good in zip(known, sound, strict=True) if good}
@@ -74,15 +74,20 @@ class Proofs:
         except OSError:
             return False
 
-    def _rows(self) -> dict[str, tuple[str, Proof]]:
+    def _rows(self) -> dict[str, tuple[list[str], Proof]]:
         if not self._path.exists():
             return {}
         rows = {}
         for line in self._path.read_text().splitlines():
             try:
                 row = json.loads(line)
-            except ValueError:
-                continue  # cut by a crash: its copy is simply made again
-            path, uri = row.pop("path"), row.pop("uri")
-            rows[path] = (uri, Proof(**row))
+                path, listed = row.pop("path"), row.pop("listed")
+            except (ValueError, KeyError):
+                continue  # cut by a crash, or of an earlier version: its copy is simply made again
+            rows[path] = (listed, Proof(**row))
         return rows
+
+
+def _listed(entry: Entry) -> list[str]:
+    """Which file was copied: one that was made anew may have the old one's name and size."""
+    return [entry.uri, entry.mtime.isoformat() if entry.mtime else ""]

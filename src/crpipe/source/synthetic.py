@@ -79,7 +79,9 @@ def write_file(synthetic: Synthetic, seed: int, name: Range, file: str, path: Pa
     """
     files = file_names(synthetic, name)
     if file not in files:
-        raise SourceError(f"{file}: not a file of the synthetic range {name}; list the range again")
+        raise SourceError(
+            f"{file}: not a file of the synthetic range {name}; delete its manifest to list the range again"
+        )
     number = name.first + files.index(file)
     major = (seed % 2**32) << 32 | number
     rng = np.random.default_rng([seed, number])

@@ -132,7 +132,10 @@ class Transfer:
         if status in {200, 206}:
             return
         if status in NOT_FOUND:
-            raise TransferError(f"{entry.uri}: not there any more (status {status}); list the range again")
+            raise TransferError(
+                f"{entry.uri}: not there any more (status {status}); delete its manifest to list the range "
+                "again"
+            )
         if status in DENIED:
             if token and self._tokens.renew(token):
                 raise Renewed
@@ -194,7 +197,7 @@ def _taker(answer: Answer, copy: Part, server: str) -> Callable[[bytes], None]:
     if promised is not None and copy.position + promised != copy.size:
         raise Transient(
             f"{server}: offers {copy.position + promised} bytes, the manifest says {copy.size}; if the "
-            "source changed, list the range again"
+            "source changed, delete the manifest to list the range again"
         )
 
     return copy.write

@@ -1,10 +1,13 @@
+from dataclasses import replace
+from datetime import UTC, datetime
+
 import pytest
 
 from crpipe.source import checksums
 from crpipe.source.manifest import SIZE_ONLY, Entry, Proof
 from crpipe.source.proofs import Proofs
 
-ENTRY = Entry("a.parquet", "pelican://h/a.parquet", 5, None)
+ENTRY = Entry("a.parquet", "pelican://h/a.parquet", 5, datetime(2025, 1, 1, tzinfo=UTC))
 
 
 def remember(folder, verified="source-checksum", entry=ENTRY):
@@ -24,9 +27,10 @@ def test_a_sound_copy_is_kept(tmp_path):
 @pytest.mark.parametrize(
     "entry",
     [
-        Entry("a.parquet", "pelican://elsewhere/a.parquet", 5, None),
-        Entry("a.parquet", "pelican://h/a.parquet", 6, None),
-        Entry("b.parquet", "pelican://h/b.parquet", 5, None),
+        replace(ENTRY, uri="pelican://elsewhere/a.parquet"),
+        replace(ENTRY, size=6),
+        replace(ENTRY, mtime=datetime(2025, 1, 2, tzinfo=UTC)),
+        replace(ENTRY, path="b.parquet", uri="pelican://h/b.parquet"),
     ],
 )
 def test_a_copy_of_something_else_is_not_kept(tmp_path, entry):

@@ -77,6 +77,19 @@ def test_a_copy_that_was_damaged_meanwhile_is_made_again(configure, name, tree):
     assert_identical(config, name, tree)
 
 
+def test_a_file_made_anew_in_the_same_size_is_copied_once_its_range_is_listed_again(configure, name, tree):
+    config = configure()
+    staged(config, name)
+    source = tree / str(name) / "part-0005.parquet"
+    source.write_bytes(bytes(reversed(source.read_bytes())))
+    os.utime(source, (2e9, 2e9))
+    config.paths().manifest(str(name)).unlink()
+    told = Told()
+    staged(config, name, told)
+    assert told.lines[0].startswith(f"{name}: 11 of 12")
+    assert_identical(config, name, tree)
+
+
 def test_a_source_that_changed_since_its_manifest_fails_with_the_file(configure, name, tree):
     config = configure()
     list_range(config, name, Silent())
