@@ -50,13 +50,10 @@ class Events:
 
     def gather(self, view: pa.Array, index: NDArray[np.integer[Any]]) -> Events:
         """Do what ``take`` does with a ``view`` of the items made once for many gathers."""
-        # pa.array would import pandas to look at the index: half a second of every process.
-        buffer = pa.py_buffer(np.ascontiguousarray(index, np.int64))
-        gathered = view.take(pa.Array.from_buffers(pa.int64(), len(index), [None, buffer]))
         return Events(
             {name: column.take(index) for name, column in self.columns.items()},
             self.multiplicity.take(index),
-            items_of(gathered, self.items.shape[1]),
+            gather_items(view, index, self.items.shape[1]),
         )
 
 
@@ -81,6 +78,14 @@ def item_view(starts: NDArray[np.int64], items: NDArray[np.float32]) -> pa.Array
     kind, dtype = (pa.large_binary(), np.int64) if large else (pa.binary(), np.int32)
     ends = (starts * width).astype(dtype)
     return pa.Array.from_buffers(kind, len(starts) - 1, [None, pa.py_buffer(ends), pa.py_buffer(items)])
+
+
+def gather_items(view: pa.Array, index: NDArray[np.integer[Any]], columns: int) -> NDArray[np.float32]:
+    """Gather the items of the events in ``index`` out of their ``item_view``, end to end: [M, columns]."""
+    # pa.array would import pandas to look at the index: half a second of every process.
+    buffer = pa.py_buffer(np.ascontiguousarray(index, np.int64))
+    gathered = view.take(pa.Array.from_buffers(pa.int64(), len(index), [None, buffer]))
+    return items_of(gathered, columns)
 
 
 def items_of(view: pa.Array, columns: int) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from crpipe.data.batch import Cursor, Events, concatenate, item_view, offsets
+from crpipe.data.batch import Cursor, Events, concatenate, gather_items, item_view, offsets
 from crpipe.data.micro import micro_batches
 from crpipe.data.order import EpochOrder, Order, item_costs
 from crpipe.data.pairs import Shards, event_columns, touched
@@ -118,16 +118,22 @@ class Loader:
 
 
 class _Window:
-    """The decoded events of one window, and the order in which batches take them."""
+    """The decoded events of one window, shuffled; the items follow their events batch by batch."""
 
     def __init__(self, events: Events, permutation: NDArray[np.int64]) -> None:
-        self._events = events
+        self._columns = {name: column.take(permutation) for name, column in events.columns.items()}
+        self._multiplicity = events.multiplicity.take(permutation)
+        self._items: pa.Array = item_view(events.offsets(), events.items)
+        self._width = events.items.shape[1]
         self._permutation = permutation
-        self._view: pa.Array = item_view(events.offsets(), events.items)
 
     def take(self, low: int, high: int) -> Events:
-        """Gather the events at positions [low, high) of the shuffled window."""
-        return self._events.gather(self._view, self._permutation[low:high])
+        """Hand out the events at positions [low, high) of the shuffled window."""
+        return Events(
+            {name: column[low:high] for name, column in self._columns.items()},
+            self._multiplicity[low:high],
+            gather_items(self._items, self._permutation[low:high], self._width),
+        )
 
 
 class _EpochReader:

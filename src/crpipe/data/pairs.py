@@ -51,8 +51,7 @@ class Table:
                 self.path, metadata=self.footer, pre_buffer=False, page_checksum_verification=True
             ) as file:
                 table = file.read_row_group(group, columns=columns, use_threads=False)
-            # Not to_numpy: it would import pandas, half a second of every process.
-            return {name: np.from_dlpack(table[name].combine_chunks()) for name in columns}
+            return {name: _values(table[name]) for name in columns}
         except DAMAGE as error:
             raise ShardError(f"{self.path}: row group {group} cannot be read ({error}); {MEND}") from error
 
@@ -145,6 +144,14 @@ def _consistent(pair: Pair, group: int, multiplicity: NDArray[np.uint32]) -> NDA
             f"{pair.items.path.name} holds {high - low}; {MEND}"
         )
     return multiplicity
+
+
+def _values(column: pa.ChunkedArray) -> NDArray[Any]:
+    """The values of a column, copied only where it was decoded in several chunks."""
+    whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    # Not to_numpy: it would import pandas, half a second of every process.
+    values: NDArray[Any] = np.from_dlpack(whole)
+    return values
 
 
 def event_columns(layout: Layout) -> dict[str, str]:
