@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from peak import peak_mib
 
 from crpipe.config import load_config
 from crpipe.converter import nested_table
@@ -218,9 +219,7 @@ def work_alone(index: int, folder: Path) -> None:
     started = time.process_time()
     counts = contestant.work(folder)
     cpu = time.process_time() - started
-    status = Path("/proc/self/status").read_text()
-    peak = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
-    print(json.dumps({"counts": counts, "cpu": cpu, "mib": int(peak) / 1024}))
+    print(json.dumps({"counts": counts, "cpu": cpu, "mib": peak_mib()}))
 
 
 def take_turn(index: int, folder: Path, expected: Counts) -> None:

@@ -15,7 +15,6 @@ import argparse
 import importlib.util
 import itertools
 import os
-import resource
 import statistics
 import tempfile
 import time
@@ -28,6 +27,7 @@ import peers
 import pyarrow as pa
 import torch
 from events import Batch, compare, describe, generate, whole
+from peak import peak_mib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,7 +122,7 @@ def table(rows: list[Reader], events: int, few: int) -> None:
         rate = rates[reader.name]
         speed = f"{rate / 1000:20.1f}{rates['crpipe'] / rate:10.2f} x"
         print(f"{reader.name:28}{reader.shuffles:>10}{reader.way:8.1%}{speed}")
-    print(f"largest memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")
+    print(f"largest memory of this process: {peak_mib():.0f} MiB")
 
 
 def main() -> None:

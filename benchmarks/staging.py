@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from peak import peak_mib
 from pelicanfs import PelicanFileSystem
 
 from crpipe.config import Config, validate
@@ -254,10 +255,7 @@ def compare(contest: Contest, milliseconds: float, rounds: int) -> None:
             f"curl {statistics.median(costs):7.2f} CPU ms/file  ({min(rates):.1f}..{max(rates):.1f})",
             flush=True,
         )
-    # Not getrusage: its peak is that of the parent, which made the files, if that was higher.
-    status = Path("/proc/self/status").read_text().splitlines()
-    peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
-    print(f"  peak memory of this process: {peak / 1024:.0f} MiB")
+    print(f"  peak memory of this process: {peak_mib():.0f} MiB")
 
 
 def parse() -> argparse.Namespace:

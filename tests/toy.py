@@ -31,6 +31,7 @@ class ToyConfig(BaseModel):
     momentum: float = 0.0
     beta: float = 0.9
     weaken_above: float = 1e9
+    banded: bool = True
     quiet: bool = False  # noise follows from the events instead of the generator; no dropout
 
 
@@ -103,9 +104,15 @@ class Toy:
                 self.options.repeat,
                 smoothed=("gap",),
                 weaken=Weaken("gap", self.options.weaken_above, 0.5, 0.2),
+                banded=options.banded,
             ),
             Phase(
-                "generator", lambda m: m["generator"].parameters(), self.generator_loss, spec, average=True
+                "generator",
+                lambda m: m["generator"].parameters(),
+                self.generator_loss,
+                spec,
+                average=True,
+                banded=options.banded,
             ),
         ]
 

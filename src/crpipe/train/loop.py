@@ -216,8 +216,8 @@ class Fit:
         self._check_band(values)
 
     def _check_band(self, values: dict[str, float]) -> None:
-        losses = {name: value for name, value in values.items() if name.endswith("/loss")}
-        for name, value in losses.items():
+        for name in (f"{phase.name}/loss" for phase in self.state.phases if phase.banded):
+            value = values.get(name, 0.0)
             told = f"step {self.state.counters.step}: {name} = {value:.4g} is beyond"
             if abs(value) > self.config.train.stop_loss:
                 raise DivergenceError(

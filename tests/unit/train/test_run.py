@@ -195,6 +195,13 @@ def test_losses_beyond_their_band_warn_or_stop(tmp_path):
     )  # where it can be seen
 
 
+def test_a_loss_that_the_workload_calls_unbounded_may_be_of_any_size(tmp_path):
+    config = toy_config(tmp_path, model={"banded": False}, train={"stop_loss": 1e-6})
+    _, _, told = train(config)
+    assert "stop_loss" not in told
+    assert config.paths().receipt(FIRST).exists()
+
+
 def test_a_loss_beyond_its_band_is_seen_before_a_good_snapshot_is_replaced(tmp_path):
     config = toy_config(tmp_path, train={"stop_loss": 1e-6, "snapshot_steps": 1, "log_steps": 100})
     with pytest.raises(DivergenceError, match="train.stop_loss"):

@@ -105,6 +105,7 @@ def phase(learning_rate: float) -> Phase:
         _loss,
         OptimizerSpec("adam", learning_rate),
         average=True,
+        banded=False,
     )
 
 
