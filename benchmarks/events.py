@@ -13,7 +13,7 @@ from crpipe.fields import BUNDLES, PRIMARY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BATCH = 2000
+BATCH = 4096  # as in the default configuration
 
 
 class Batch(NamedTuple):

@@ -3,7 +3,7 @@
 One command: ``python benchmarks/loader.py`` (``--cr-muons PATH`` for the earlier system's clone; the others
 come with ``pip install -c constraints.txt -e .[bench]``; MosaicML streaming needs numpy below 2.2 and so an
 environment of its own). All read the same generated events and hand out the same batches, ready to train
-on: torch tensors of the primaries, the multiplicities and the muons, 2,000 events end to end. Each reader's
+on: torch tensors of the primaries, the multiplicities and the muons, 4,096 events end to end. Each reader's
 first epoch is not timed but compared event by event with what was generated; it also tells how far events
 travel: 29 % of the epoch if all of it is shuffled. Then the readers take turns, and the table shows the
 median of their CPU time: the speed on one core, whatever else the machine does.

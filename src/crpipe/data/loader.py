@@ -5,9 +5,10 @@ A folder of shards and a cursor come in; a stream of (events, cursor after them)
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -222,11 +223,34 @@ def _ahead(source: Iterator[Item], depth: int) -> Generator[Item]:
     if depth == 0:
         yield from source
         return
-    pool = ThreadPoolExecutor(1, "loader")
+    # Plain queues: an executor's futures cost a fifth of a small batch.
+    wanted: SimpleQueue[bool] = SimpleQueue()
+    drawn: SimpleQueue[Item | BaseException | None] = SimpleQueue()
+    # A daemon, so that a generator that nobody closes cannot keep the process from ending.
+    thread = threading.Thread(target=_draw, args=(source, wanted, drawn), name="loader", daemon=True)
+    thread.start()
     try:
-        waiting = deque(pool.submit(next, source, None) for _ in range(depth))
-        while (item := waiting.popleft().result()) is not None:
-            waiting.append(pool.submit(next, source, None))
+        for _ in range(depth):
+            wanted.put(True)
+        while (item := drawn.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            wanted.put(True)
             yield item
     finally:
-        pool.shutdown(cancel_futures=True)
+        with contextlib.suppress(Empty):
+            while True:
+                wanted.get_nowait()
+        wanted.put(False)
+        thread.join()
+
+
+def _draw(
+    source: Iterator[Item], wanted: SimpleQueue[bool], drawn: SimpleQueue[Item | BaseException | None]
+) -> None:
+    """Draw an item, or what drawing it raises, for each True in ``wanted``, until there is a False."""
+    while wanted.get():
+        try:
+            drawn.put(next(source, None))
+        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+            drawn.put(error)
