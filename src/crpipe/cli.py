@@ -52,6 +52,9 @@ def _options(
 
 @contextlib.contextmanager
 def _data_step(verb: str, name: str) -> Iterator[Config]:
+    from crpipe.arrow import leave_pandas_out
+
+    leave_pandas_out()
     config = Settings.config()
     campaign.claim_data(config)
     with Journal(config.paths().data_journal()).attempt(verb, name):

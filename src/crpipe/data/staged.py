@@ -38,7 +38,7 @@ class RawFile:
 def read_staged(path: Path) -> list[RawFile]:
     """Read the staged table; raise DataError when it is missing or damaged."""
     try:
-        rows = pq.read_table(path, columns=_COLUMNS).to_pylist()
+        rows = pq.ParquetFile(path).read(_COLUMNS).to_pylist()
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe stage {path.stem}` first") from error
     except (pa.ArrowException, OSError) as error:

@@ -119,7 +119,7 @@ def write_manifest(path: Path, entries: Iterable[Entry]) -> None:
 def read_manifest(path: Path) -> list[Entry]:
     """Read a manifest, or the manifest's part of a staged table; raise DataError when missing or damaged."""
     try:
-        table = pq.read_table(path, columns=_MANIFEST.names)
+        table = pq.ParquetFile(path).read(_MANIFEST.names)
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe list {path.stem}` first") from error
     except (pa.ArrowException, OSError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from crpipe.workloads.muon_gan import bundles, scoring
+from crpipe.workloads.muon_gan import bundles
 from crpipe.workloads.muon_gan.config import MuonFlowConfig, MuonGanConfig
 from crpipe.workloads.sampler import BundleGenerator
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from crpipe.data.batch import Events
     from crpipe.workloads.muon_gan.multiplicity import Multiplicity
+
+# Scoring imports scipy and scikit-learn, a second of every training job, which rarely needs them.
+# ruff: noqa: PLC0415
 
 Options = TypeVar("Options", bound=MuonGanConfig | MuonFlowConfig)
 
@@ -42,8 +45,12 @@ class BundleWorkload(BundleGenerator, Generic[Options]):
         self, model: nn.Module, events: Events, generator: torch.Generator
     ) -> dict[str, NDArray[np.floating[Any]]]:
         """Give distributions for TensorBoard; see scoring.histograms."""
+        from crpipe.workloads.muon_gan import scoring
+
         return {**scoring.histograms(self, model, events, generator)}
 
     def score(self, truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
         """Compare; see scoring.score."""
+        from crpipe.workloads.muon_gan import scoring
+
         return scoring.score(truth, prediction, folder)
