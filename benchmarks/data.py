@@ -29,7 +29,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from peak import peak_mib
 
-from crpipe.arrow import leave_pandas_out
 from crpipe.config import load_config
 from crpipe.converter import nested_table
 from crpipe.data.read import READERS
@@ -173,7 +172,6 @@ def scan_duckdb(folder: Path) -> Counts:
 
 def split_crpipe(folder: Path) -> Counts:
     """Split with one worker, ledger and all; the raw files are linked in, because a split deletes them."""
-    leave_pandas_out()  # as the verb does
     results = folder.parent / "results"
     shutil.rmtree(results, ignore_errors=True)
     overrides = (f"results={results}", "split.workers=1", "split.threshold=50000", "ranges.last=999")

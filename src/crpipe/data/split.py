@@ -38,7 +38,7 @@ _RECORD = ".finished"
 _MOST_TASKS = 64  # spills that are open at once while shards are gathered
 _TASKS_PER_WORKER = 10
 _WORKER_MIB = 256  # decoded block, its gathered copy, one row group on its way to the disk
-_WORKER_RAW = 64 << 20  # raw bytes below which another process costs more than it brings
+_WORKER_RAW = 256 << 20  # raw bytes below which another process costs more than it brings
 
 
 @dataclass(frozen=True, slots=True)
