@@ -121,7 +121,9 @@ def _cause(failure: Failure, row: dict[str, Any] | None) -> str:
         code = getattr(errors, row["kind"], CrpipeError).exit_code
         return f" (exit {code}): {row['error']}"
     if row is not None and row["what"] == "finished":
-        return f": done, but Snakemake failed after it: {failure.around or 'see its log'}"
+        if failure.around:
+            return f": done, but Snakemake failed after it: {failure.around}"
+        return ": done, but killed before its process ended; the next run takes what it made"
     state = "OUT_OF_MEMORY" if _outgrew(failure.said) else failure.state
     if state in _STATES:
         return f": {_STATES[state]}"

@@ -105,3 +105,10 @@ def test_a_job_that_did_its_work_is_not_blamed_for_what_snakemake_met_after_it(c
     full = "WorkflowError:\nOSError: [Errno 28] No space left on device\n[Sat Nov 21 19:38:04 2026]\n"
     lines = explain(campaign, full + said(campaign, "None"), since=5.0)
     assert "Snakemake failed after it: OSError: [Errno 28] No space left on device" in lines[0]
+
+
+def test_a_job_killed_after_its_work_is_told_so(campaign):
+    note(campaign, "start", 10.0)
+    note(campaign, "finished", 11.0)
+    lines = explain(campaign, said(campaign, "None"), since=5.0)
+    assert lines[0].startswith(f"train {NAME}: done, but killed before its process ended")
