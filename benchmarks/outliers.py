@@ -8,17 +8,14 @@ largest resident set of each. ``--all-muons`` trains on whole bundles instead of
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 from events import generate
+from peak import run_verb
 
 from crpipe.converter import nested_table
 from crpipe.data.batch import Events
@@ -32,13 +29,6 @@ VERBS = (
     ("train", RANGE),
     ("train", "outliers"),
 )
-ALONE = """
-import atexit
-from crpipe.cli import main
-from peak import peak_mib
-atexit.register(lambda: print(peak_mib()))
-main()
-"""
 FLUSH = 10_000  # rows of a row group, as the converter writes them
 
 
@@ -60,22 +50,6 @@ def write_file(path: Path, events: Events) -> None:
     columns["zenith_rad"] = columns["zenith_rad"] % 1.5
     columns["mass_number"] = 1 + columns["mass_number"] % 55
     pq.write_table(nested_table(columns, events.multiplicity, events.items), path, row_group_size=FLUSH)
-
-
-def measure(options: list[str], verb: tuple[str, ...], folder: Path) -> tuple[float, float]:
-    """Run one verb to its end; return its largest resident set in MiB, and seconds."""
-    begin = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE, *options, *verb],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"{' '.join(verb)}: {done.stderr}")
-    return float(done.stdout.split()[-1]), time.perf_counter() - begin
 
 
 def main() -> None:
@@ -101,11 +75,10 @@ def main() -> None:
         f"load.budget_muons={given.budget}",
         f"model.max_muons={0 if given.all_muons else 32}",
     ]
-    options = [word for setting in settings for word in ("--set", setting)]
     with tempfile.TemporaryDirectory() as name:
         write_range(Path(name) / "raw" / RANGE, given.events, given.outliers, given.muons)
         for verb in VERBS:
-            mib, seconds = measure(options, verb, Path(name))
+            mib, seconds = run_verb(settings, list(verb), Path(name))
             print(f"{' '.join(verb):24}{mib:8.0f} MiB{seconds:8.1f} s", flush=True)
 
 
