@@ -19,7 +19,8 @@ def leave_pandas_out() -> None:
     """Let pyarrow go on without pandas, where that is not in use already.
 
     pyarrow imports it the first time it looks at a value: a quarter of a second and 50 MB of every process,
-    for nothing. It tries once; whoever needs pandas later still gets it, and pyarrow's conversions with it.
+    for nothing. It tries once. Whoever needs pandas later still gets it, but pyarrow takes its objects for
+    plain sequences (nulls are NaN), until it is first asked for a conversion to pandas.
     """
     if "pandas" in sys.modules:
         return

@@ -54,8 +54,9 @@ def _options(
 def _data_step(verb: str, name: str) -> Iterator[Config]:
     from crpipe.arrow import leave_pandas_out
 
-    leave_pandas_out()
     config = Settings.config()
+    if ":" not in config.source.reader:  # a reader of the user's own may hand pandas' objects to pyarrow
+        leave_pandas_out()
     campaign.claim_data(config)
     with Journal(config.paths().data_journal()).attempt(verb, name):
         yield config

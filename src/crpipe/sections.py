@@ -237,7 +237,7 @@ class Train(Section):
         ge=1,
     )
     histogram_steps: int = key(0, "steps between histograms in TensorBoard; 0: none", ge=0)
-    warn_loss: float = key(300.0, "a loss beyond ± this is warned about", gt=0)
+    warn_loss: float = key(300.0, "a loss beyond ± this, unless it is a likelihood, is warned about", gt=0)
     stop_loss: float = key(
         1000.0,
         "a loss beyond ± this, unless it is a likelihood, stops the training after the last good snapshot",

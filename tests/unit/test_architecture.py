@@ -132,9 +132,8 @@ def test_nothing_catches_everything(module):
         if isinstance(node, ast.ExceptHandler):
             caught = ast.unparse(node.type) if node.type else "everything"
             goes_on = isinstance(node.body[-1], ast.Raise)
-            handed_over = ast.unparse(node.body[-1]).endswith(
-                f".put({node.name})"
-            )  # to a thread that raises it
+            # To a thread that raises it.
+            handed_over = bool(node.name) and ast.unparse(node.body[-1]).endswith(f".put({node.name})")
             assert caught not in ("everything", "Exception")
             assert goes_on or handed_over or caught != "BaseException"
 

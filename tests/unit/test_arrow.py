@@ -17,12 +17,13 @@ def test_arrays_come_and_go_without_pandas():
     run("from crpipe.arrow import leave_pandas_out", "leave_pandas_out()", WORK, check)
 
 
-def test_whoever_needs_pandas_later_has_it_whole():
+def test_pandas_can_still_be_used_later():
     run(
         "from crpipe.arrow import leave_pandas_out",
         "leave_pandas_out()",
         WORK,
         "import pandas as pd",
+        "assert pa.array(pd.Series([1, 2])).to_pylist() == [1, 2]",
         "assert pa.table({'a': [1, 2]}).to_pandas()['a'].sum() == 3",
         "assert pa.array(pd.Series([1, None])).null_count == 1",
     )

@@ -149,7 +149,7 @@ def _consistent(pair: Pair, group: int, multiplicity: NDArray[np.uint32]) -> NDA
 def _values(column: pa.ChunkedArray) -> NDArray[Any]:
     """The values of a column, copied only where it was decoded in several chunks."""
     whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    # Not to_numpy: it would import pandas, half a second of every process.
+    # Not to_numpy: it would import pandas, a quarter of a second of every process.
     values: NDArray[Any] = np.from_dlpack(whole)
     return values
 

@@ -8,7 +8,6 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, TypeVar
 
-from crpipe.arrow import leave_pandas_out
 from crpipe.data.memory import keep_freed_memory
 from crpipe.errors import CrpipeError
 from crpipe.signals import follow_parent
@@ -44,7 +43,6 @@ def in_order(function: Callable[[Task], Result], tasks: Sequence[Task], workers:
 
 def _begin() -> None:
     follow_parent()
-    leave_pandas_out()
     keep_freed_memory()
 
 

@@ -7,6 +7,7 @@ depend on the configuration and the raw files alone. Nothing counts until the fi
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -242,7 +243,8 @@ def _check_events(job: Job, reports: list[FileReport]) -> None:
 def _then(job: Job) -> str:
     """What has files made anew taken: what was listed and copied before would else be read again."""
     paths = job.config.paths()
-    return f"once it is made anew: rm {paths.manifest(job.name)} {paths.staged(job.name)}, and the same again"
+    stale = shlex.join(map(str, (paths.manifest(job.name), paths.staged(job.name))))
+    return f"once it is made anew: rm {stale}, and the same again"
 
 
 def _gather(job: Job, rules: scatter.Rules, blocks: list[Block]) -> Iterator[dict[str, Any]]:

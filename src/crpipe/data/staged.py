@@ -38,10 +38,11 @@ class RawFile:
 def read_staged(path: Path) -> list[RawFile]:
     """Read the staged table; raise DataError when it is missing or damaged."""
     try:
-        rows = pq.ParquetFile(path).read(_COLUMNS).to_pylist()
+        with pq.ParquetFile(path) as file:
+            rows = file.read(_COLUMNS).select(_COLUMNS).to_pylist()
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe stage {path.stem}` first") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, KeyError) as error:
         raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
     return [RawFile(number, **row) for number, row in enumerate(rows)]
 

@@ -120,11 +120,12 @@ def _cause(failure: Failure, row: dict[str, Any] | None) -> str:
     if row is not None and row["what"] == "failed":
         code = getattr(errors, row["kind"], CrpipeError).exit_code
         return f" (exit {code}): {row['error']}"
+    state = "OUT_OF_MEMORY" if _outgrew(failure.said) else failure.state
     if row is not None and row["what"] == "finished":
         if failure.around:
             return f": done, but Snakemake failed after it: {failure.around}"
-        return ": done, but killed before its process ended; the next run takes what it made"
-    state = "OUT_OF_MEMORY" if _outgrew(failure.said) else failure.state
+        why = f" ({_STATES[state]})" if state in _STATES else ""
+        return f": done, but its job failed after that{why}; the next run takes what it made"
     if state in _STATES:
         return f": {_STATES[state]}"
     said = _tail(failure.log)

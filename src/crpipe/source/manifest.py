@@ -119,10 +119,11 @@ def write_manifest(path: Path, entries: Iterable[Entry]) -> None:
 def read_manifest(path: Path) -> list[Entry]:
     """Read a manifest, or the manifest's part of a staged table; raise DataError when missing or damaged."""
     try:
-        table = pq.ParquetFile(path).read(_MANIFEST.names)
+        with pq.ParquetFile(path) as file:
+            table = file.read(_MANIFEST.names).select(_MANIFEST.names)
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe list {path.stem}` first") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, KeyError) as error:
         raise DataError(f"{path}: damaged ({error}); delete it and list the range again") from error
     return [Entry(**row) for row in table.to_pylist()]
 

@@ -113,7 +113,7 @@ class Part:
             self._read += len(data)
 
     def checksum(self) -> str:
-        """The checksum of what stands in the file, in hexadecimal."""
+        """The checksum of all that came, in hexadecimal; it stands in the file then."""
         self.flush()
         self.read_back()
         return self._digest.hexdigest()

@@ -7,7 +7,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from crpipe.files import writing
+from crpipe.files import digest, write_text, writing
 from crpipe.source import checksums
 from crpipe.source.manifest import Entry, Proof
 
@@ -26,6 +26,7 @@ class Proofs:
     def __init__(self, folder: Path, *, require_checksum: bool) -> None:
         self._folder = folder
         self._path = folder / ".proofs.jsonl"
+        self._listing = folder / ".listing"
         self._require_checksum = require_checksum
 
     def __enter__(self) -> Self:
@@ -37,6 +38,18 @@ class Proofs:
     def __exit__(self, *_: object) -> None:
         """Close it."""
         os.close(self._log)
+
+    def begin(self, entries: Iterable[Entry]) -> None:
+        """Remove what unfinished copies left that were begun under another listing.
+
+        A file that was made anew may have its old size: the old beginning would be kept, with a new end.
+        """
+        listing = digest([[entry.path, entry.size, *_listed(entry)] for entry in entries])
+        if self._listing.exists() and self._listing.read_text() == listing:
+            return
+        for part in self._folder.rglob(f"*{PART}"):
+            part.unlink()
+        write_text(self._listing, listing)
 
     def file(self, path: str) -> Path:
         """Where the copy of a listed file stands."""

@@ -47,8 +47,8 @@ class RemoteSource:
         self._federation = Federation(
             host, connections=config.concurrency, read_timeout_s=config.read_timeout_s
         )
-        # A copy in flight takes a connection for its bytes, and for a moment one for its checksum: fewer than
-        # two for each copy made a range of small files wait, 0.86 instead of 0.76 of curl at 20 ms.
+        # A copy in flight takes a connection for its bytes, and one for its checksum: with fewer than two for
+        # each copy, small files wait for one another.
         self._curl = Curl(connections=2 * config.concurrency, read_timeout_s=config.read_timeout_s)
 
     async def __aenter__(self) -> Self:

@@ -41,6 +41,7 @@ def stage_range(config: Config, name: Range, progress: Progress) -> None:
     folder = paths.raw(str(name))
     with lease(folder, wait_s=config.source.lease_wait_s, say=progress.say):
         proofs = Proofs(folder, require_checksum=config.source.require_checksum)
+        proofs.begin(entries)
         kept = proofs.keep(entries)
         if kept:
             progress.say(f"{name}: {len(kept)} of {len(entries)} files are here already, verified again")

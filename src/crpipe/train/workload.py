@@ -71,7 +71,7 @@ class Phase:
     repeat: optimizer steps of this phase within one training step, one batch each (train.fresh_batches).
     average: whether this phase's parameters enter the averaged (EMA) weights.
     smoothed: metrics that are also logged as a moving average over 500 steps.
-    banded: whether a loss beyond train.stop_loss means divergence. Not so for a likelihood, which one
+    banded: whether train.warn_loss and train.stop_loss hold for its loss. Not so for a likelihood, which one
         surprising event can make as large as it likes.
     """
 

@@ -111,4 +111,4 @@ def test_a_job_killed_after_its_work_is_told_so(campaign):
     note(campaign, "start", 10.0)
     note(campaign, "finished", 11.0)
     lines = explain(campaign, said(campaign, "None"), since=5.0)
-    assert lines[0].startswith(f"train {NAME}: done, but killed before its process ended")
+    assert lines[0].startswith(f"train {NAME}: done, but its job failed after that; the next run takes")

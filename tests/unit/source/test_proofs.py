@@ -49,3 +49,13 @@ def test_a_line_that_a_crash_cut_costs_one_copy(tmp_path):
     with (tmp_path / ".proofs.jsonl").open("a") as memory:
         memory.write('{"path": "b.parq')
     assert Proofs(tmp_path, require_checksum=False).keep([ENTRY]) == {"a.parquet": proof}
+
+
+def test_an_unfinished_copy_is_kept_under_its_listing_and_no_other(tmp_path):
+    proofs = Proofs(tmp_path, require_checksum=False)
+    (tmp_path / "below").mkdir()
+    part = tmp_path / "below" / "a.parquet.part"
+    for entries, kept in (([ENTRY], False), ([ENTRY], True), ([replace(ENTRY, mtime=None)], False)):
+        part.write_bytes(b"beg")
+        proofs.begin(entries)
+        assert part.exists() == kept
