@@ -57,7 +57,7 @@ class Source(Section):
         "data",
     )
     min_files: int = key(1, "fewest files that a range must list", ge=1)
-    concurrency: int = key(16, "files copied at once", ge=1, le=256)
+    concurrency: int = key(16, "files copied at once, each over two connections at most", ge=1, le=256)
     attempts: int = key(6, "tries for each file before it counts as bad", ge=1)
     deadline_minutes: float = key(
         120.0, "longest time that the copies of one range may take, in minutes", gt=0
