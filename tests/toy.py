@@ -31,7 +31,7 @@ class ToyConfig(BaseModel):
     momentum: float = 0.0
     beta: float = 0.9
     weaken_above: float = 1e9
-    banded: bool = True
+    judged: str = "loss"
     quiet: bool = False  # noise follows from the events instead of the generator; no dropout
 
 
@@ -88,7 +88,8 @@ class Toy:
         return -gap + ((slope.norm(dim=1) - 1) ** 2).mean() + poison, {"gap": gap.detach()}
 
     def generator_loss(self, model, batch, generator):
-        return -model["critic"](self.fake(model, batch, generator)).mean(), {}
+        loss = -model["critic"](self.fake(model, batch, generator)).mean()
+        return loss, {"small": loss.detach() / 1e9, "large": loss.detach() * 1e9}
 
     def phases(self):
         options = self.options
@@ -104,7 +105,6 @@ class Toy:
                 self.options.repeat,
                 smoothed=("gap",),
                 weaken=Weaken("gap", self.options.weaken_above, 0.5, 0.2),
-                banded=options.banded,
             ),
             Phase(
                 "generator",
@@ -112,7 +112,7 @@ class Toy:
                 self.generator_loss,
                 spec,
                 average=True,
-                banded=options.banded,
+                judged=options.judged,
             ),
         ]
 

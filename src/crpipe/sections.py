@@ -237,11 +237,9 @@ class Train(Section):
         ge=1,
     )
     histogram_steps: int = key(0, "steps between histograms in TensorBoard; 0: none", ge=0)
-    warn_loss: float = key(300.0, "a loss beyond ± this, unless it is a likelihood, is warned about", gt=0)
+    warn_loss: float = key(300.0, "a loss beyond ± this is warned about", gt=0)
     stop_loss: float = key(
-        1000.0,
-        "a loss beyond ± this, unless it is a likelihood, stops the training after the last good snapshot",
-        gt=0,
+        1000.0, "a loss beyond ± this stops the training after the last good snapshot", gt=0
     )
     max_skipped: int = key(20, "non-finite steps in a row that stop the training", ge=1)
     lease_wait_s: float = key(120.0, "how long to wait for another job on the same range, in seconds", ge=0)

@@ -5,10 +5,9 @@ A folder of shards and a cursor come in; a stream of (events, cursor after them)
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import threading
-from queue import Empty, SimpleQueue
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -223,34 +222,11 @@ def _ahead(source: Iterator[Item], depth: int) -> Generator[Item]:
     if depth == 0:
         yield from source
         return
-    # Plain queues: an executor's futures cost a fifth of a small batch.
-    wanted: SimpleQueue[bool] = SimpleQueue()
-    drawn: SimpleQueue[Item | BaseException | None] = SimpleQueue()
-    # A daemon, so that a generator that nobody closes cannot keep the process from ending.
-    thread = threading.Thread(target=_draw, args=(source, wanted, drawn), name="loader", daemon=True)
-    thread.start()
+    pool = ThreadPoolExecutor(1, "loader")
     try:
-        for _ in range(depth):
-            wanted.put(True)
-        while (item := drawn.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            wanted.put(True)
+        waiting = deque(pool.submit(next, source, None) for _ in range(depth))
+        while (item := waiting.popleft().result()) is not None:
+            waiting.append(pool.submit(next, source, None))
             yield item
     finally:
-        with contextlib.suppress(Empty):
-            while True:
-                wanted.get_nowait()
-        wanted.put(False)
-        thread.join()
-
-
-def _draw(
-    source: Iterator[Item], wanted: SimpleQueue[bool], drawn: SimpleQueue[Item | BaseException | None]
-) -> None:
-    """Draw an item, or what drawing it raises, for each True in ``wanted``, until there is a False."""
-    while wanted.get():
-        try:
-            drawn.put(next(source, None))
-        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
-            drawn.put(error)
+        pool.shutdown(cancel_futures=True)

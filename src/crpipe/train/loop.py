@@ -216,8 +216,8 @@ class Fit:
         self._check_band(values)
 
     def _check_band(self, values: dict[str, float]) -> None:
-        for name in (f"{phase.name}/loss" for phase in self.state.phases if phase.banded):
-            value = values.get(name, 0.0)
+        judged = [f"{phase.name}/{phase.judged}" for phase in self.state.phases]
+        for name, value in ((name, values[name]) for name in judged if name in values):
             told = f"step {self.state.counters.step}: {name} = {value:.4g} is beyond"
             if abs(value) > self.config.train.stop_loss:
                 raise DivergenceError(

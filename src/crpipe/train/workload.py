@@ -71,8 +71,8 @@ class Phase:
     repeat: optimizer steps of this phase within one training step, one batch each (train.fresh_batches).
     average: whether this phase's parameters enter the averaged (EMA) weights.
     smoothed: metrics that are also logged as a moving average over 500 steps.
-    banded: whether train.warn_loss and train.stop_loss hold for its loss. Not so for a likelihood, which one
-        surprising event can make as large as it likes.
+    judged: metric that train.warn_loss and train.stop_loss are held against, where the loss itself may be
+        large for good reasons.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Phase:
     average: bool = False
     smoothed: tuple[str, ...] = ()
     weaken: Weaken | None = None
-    banded: bool = True
+    judged: str = "loss"
 
 
 class Workload(Protocol):

@@ -195,11 +195,14 @@ def test_losses_beyond_their_band_warn_or_stop(tmp_path):
     )  # where it can be seen
 
 
-def test_a_loss_that_the_workload_calls_unbounded_may_be_of_any_size(tmp_path):
-    config = toy_config(tmp_path, model={"banded": False}, train={"stop_loss": 1e-6, "warn_loss": 1e-6})
-    _, _, told = train(config)
-    assert "warn_loss" not in told
-    assert config.paths().receipt(FIRST).exists()
+def test_the_metric_that_the_workload_names_is_held_against_the_band(tmp_path):
+    _, _, told = train(toy_config(tmp_path / "loss", train={"warn_loss": 1e-5}))
+    assert "generator/loss = " in told
+    _, _, told = train(toy_config(tmp_path / "small", model={"judged": "small"}, train={"warn_loss": 1e-5}))
+    assert "critic/loss = " in told
+    assert "generator/" not in told
+    with pytest.raises(DivergenceError, match="generator/large = .* is beyond"):
+        train(toy_config(tmp_path / "large", model={"judged": "large"}))
 
 
 def test_a_loss_beyond_its_band_is_seen_before_a_good_snapshot_is_replaced(tmp_path):

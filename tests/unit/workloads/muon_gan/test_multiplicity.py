@@ -4,7 +4,13 @@ import torch
 from scipy.special import logsumexp
 from scipy.stats import nbinom
 
-from crpipe.workloads.muon_gan.multiplicity import Mixture, Multiplicity, log_likelihood, sample
+from crpipe.workloads.muon_gan.multiplicity import (
+    Mixture,
+    Multiplicity,
+    log_likelihood,
+    phase,
+    sample,
+)
 
 WEIGHT, MEAN, SHAPE, EMPTY = (
     np.array([0.5, 0.3, 0.2]),
@@ -53,3 +59,18 @@ def test_extreme_networks_give_finite_likelihoods_and_samples():
     with torch.no_grad():
         drawn = sample(network(conditions), np.random.default_rng(1))
     assert drawn.min() >= 0
+
+
+@pytest.mark.parametrize(("log_mean", "muons", "beyond"), [(2.0, 1_000_000, False), (16.0, 3, True)])
+def test_what_is_judged_tells_a_surprising_event_from_a_model_that_went_astray(log_mean, muons, beyond):
+    """A narrow distribution around exp(log_mean) is held against an event of so many muons."""
+    stop_loss = 1000.0
+    network = Multiplicity(4)
+    with torch.no_grad():
+        network.head.weight.zero_()
+        network.head.bias.copy_(torch.tensor([0.0] * 3 + [log_mean] * 3 + [8.0] * 3 + [0.0]))
+    trained = phase(1e-3)
+    batch = {"conditions": torch.zeros(1, 4), "multiplicity": torch.tensor([muons])}
+    loss, metrics = trained.loss(torch.nn.ModuleDict({"multiplicity": network}), batch, torch.Generator())
+    assert float(loss.detach()) > stop_loss
+    assert (float(metrics[trained.judged]) > stop_loss) == beyond
