@@ -1,4 +1,4 @@
-"""A copy in the making: what arrives is written to the file, and then counts in its checksum."""
+"""A copy in the making: what arrives is written, read back from the file, and only then in its checksum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-PIECE = 1 << 18  # bytes written at once; they are hashed while the processor's cache still has them
+PIECE = 1 << 18  # bytes written at once; they are read back while the processor's cache still has them
 CHUNKS = 1024  # pieces of memory that a system takes at once
 STRIDE = 1 << 23  # bytes after which the disk is told to begin
 
@@ -81,10 +81,9 @@ class Part:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was taken, and add it to the checksum."""
+        """Write what was taken, and read it back."""
         if not self._held:
             return
-        self.read_back()
         chunks, end = self._chunks, self.position
         self._chunks, self._held = [], 0
         with writing(self.path):
@@ -94,9 +93,7 @@ class Part:
                 rest = b"".join(chunks)[self._written - end :]
                 self._written += os.pwrite(self._handle, rest, self._written)
         self._drop()
-        for chunk in chunks:
-            self._digest.update(chunk)
-        self._read = self._written
+        self.read_back()
         if self._written - self._begun >= STRIDE:
             # Linux begins to write such pages out, and cannot drop them before: a large file is nearly on the
             # disk when it is flushed.
@@ -104,7 +101,7 @@ class Part:
             self._begun = self._written
 
     def read_back(self) -> None:
-        """Add what an earlier try left in the file to the checksum; this may take seconds."""
+        """Add what stands in the file to the checksum; after an earlier try this may take seconds."""
         while self._read < self._written:
             data = os.pread(self._handle, min(checksums.CHUNK, self._written - self._read), self._read)
             if not data:
@@ -113,7 +110,7 @@ class Part:
             self._read += len(data)
 
     def checksum(self) -> str:
-        """The checksum of all that came, in hexadecimal; it stands in the file then."""
+        """The checksum of what stands in the file, in hexadecimal."""
         self.flush()
         self.read_back()
         return self._digest.hexdigest()

@@ -114,7 +114,7 @@ class Transfer:
             raise _cut(server, copy, "the connection ended early")
 
     async def _verify(self, copy: Part, named: tuple[str, str] | None) -> Proof:
-        """Hold what came against the checksum that the source names; the split reads the file again."""
+        """Hold what stands on the disk against the checksum that the source names."""
         algorithm, expected = named or (checksums.OWN, "")
         found = copy.checksum()
         if algorithm != copy.algorithm:
