@@ -209,6 +209,7 @@ def test_a_killed_job_goes_on_in_the_middle_of_a_file(campaign, proxy, wire, fau
     job.start()
     part = campaign.raw / "large.parquet.part"
     while not part.exists() or part.stat().st_size < 2_000_000:
+        assert job.is_alive()
         time.sleep(0.01)
     os.kill(job.pid, signal.SIGKILL)
     job.join()
@@ -342,6 +343,7 @@ def test_two_jobs_for_one_range_never_work_at_once(campaign, proxy, wire, faults
     job = multiprocessing.get_context("spawn").Process(target=campaign.stage)
     job.start()
     while proxy.count("GET", FILE) == 0:
+        assert job.is_alive()
         time.sleep(0.01)
     with pytest.raises(LeaseError, match=f"process {job.pid}"):
         campaign.stage()
