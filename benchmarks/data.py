@@ -29,13 +29,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from peak import peak_mib
 
-from crpipe.config import load_config
-from crpipe.converter import nested_table
-from crpipe.data.read import READERS
-from crpipe.data.split import split_range
-from crpipe.files import read_json
-from crpipe.progress import Silent
-from crpipe.ranges import Range
+from crpipe.config.loading import load_config
+from crpipe.core.files import read_json
+from crpipe.core.progress import Silent
+from crpipe.core.ranges import Range
+from crpipe.split.readers import READERS
+from crpipe.split.split import split_range
+from crpipe.workloads.muons.nested_rows import nested_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from crpipe.data.batch import Events
-from crpipe.fields import BUNDLES, PRIMARY
+from crpipe.events.batch import Events
+from crpipe.workloads.muons.layout import BUNDLES, PRIMARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -32,7 +32,7 @@ from peak import peak_mib
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from crpipe.data.batch import Events
+    from crpipe.events.batch import Events
 
 
 @dataclass

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from training import Setting, make_events
 
-from crpipe.config import validate
-from crpipe.data.batch import Cursor, Events
+from crpipe.config.loading import validate
+from crpipe.events.batch import Cursor, Events
+from crpipe.train.job import build_workload
 from crpipe.train.meter import Meter
-from crpipe.train.parallel import World
-from crpipe.train.run import build_workload
+from crpipe.train.ranks import World
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 

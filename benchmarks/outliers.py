@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from events import generate
 from peak import run_verb
 
-from crpipe.converter import nested_table
-from crpipe.data.batch import Events
+from crpipe.events.batch import Events
+from crpipe.workloads.muons.nested_rows import nested_table
 
 RANGE = "0000000-0000999"
 VERBS = (

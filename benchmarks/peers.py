@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import torch
 from events import BATCH, Batch, batched, collate, primaries, samples
 
-from crpipe.data.batch import Events, offsets
-from crpipe.data.loader import Loader
-from crpipe.fields import BUNDLES
-from crpipe.files import sha256
+from crpipe.core.files import sha256
+from crpipe.events.batch import Events, offsets
+from crpipe.loading.loader import Loader
+from crpipe.workloads.muons.layout import BUNDLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

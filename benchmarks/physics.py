@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from crpipe.config import validate
-from crpipe.data.batch import Cursor, Events, offsets
-from crpipe.fields import PRIMARY_IDS
-from crpipe.report import classify, metrics
-from crpipe.sections import Synthetic
-from crpipe.source.primaries import sample_primaries
-from crpipe.source.synthetic import resimulate
+from crpipe.config.loading import validate
+from crpipe.events.batch import Cursor, Events, offsets
+from crpipe.train.job import build_workload
 from crpipe.train.meter import Meter
-from crpipe.train.parallel import World
-from crpipe.train.run import build_workload
+from crpipe.train.ranks import World
 from crpipe.train.schedule import Schedule
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
-from crpipe.workloads.muon_gan.scoring import sample_of
+from crpipe.workloads.muons.layout import PRIMARY_IDS
+from crpipe.workloads.muons.scoring import classify, metrics
+from crpipe.workloads.muons.scoring.score import sample_of
+from crpipe.workloads.muons.simulator.files import resimulate
+from crpipe.workloads.muons.simulator.options import Synthetic
+from crpipe.workloads.muons.simulator.primaries import sample_primaries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +51,7 @@ Generate = Callable[[Events, "NDArray[np.int64] | None"], Events]
 
 
 @dataclass(frozen=True)
-class Trained:
+class LoadedModel:
     """A trained system: its steps, and the data's muons that it trained on, in ``seconds`` of CPU time."""
 
     generate: Generate
@@ -75,7 +75,7 @@ def simulate(rows: int, seed: int) -> Events:
     return Events(columns, *resimulate(SOURCE, seed, columns))
 
 
-def train_ours(name: str, options: dict[str, Any], events: Events, budget: float, seed: int) -> Trained:
+def train_ours(name: str, options: dict[str, Any], events: Events, budget: float, seed: int) -> LoadedModel:
     """Train a workload of crpipe by the trainer's own steps."""
     config = validate({"seed": seed, "train": {"workload": name}, "model": options})
     workload = build_workload(config.train.workload, config.options())
@@ -100,7 +100,7 @@ def train_ours(name: str, options: dict[str, Any], events: Events, budget: float
     def generate(conditions: Events, multiplicity: NDArray[np.int64] | None) -> Events:
         return workload.predict(state.model, conditions, generator, multiplicity=multiplicity)  # type: ignore[call-arg]
 
-    return Trained(generate, state.counters.step, muons, time.process_time() - started)
+    return LoadedModel(generate, state.counters.step, muons, time.process_time() - started)
 
 
 class Earlier:
@@ -124,7 +124,7 @@ class Earlier:
             for net in (self.generator, self.critic)
         ]
 
-    def train(self, events: Events, budget: float, seed: int) -> Trained:
+    def train(self, events: Events, budget: float, seed: int) -> LoadedModel:
         """Train for ``budget`` seconds."""
         rng = np.random.default_rng(seed)
         filled = np.flatnonzero(events.multiplicity)
@@ -136,7 +136,7 @@ class Earlier:
             self._step(batch)
             steps += 1
             muons += len(batch.items)
-        return Trained(self.generate, steps, muons, time.process_time() - started)
+        return LoadedModel(self.generate, steps, muons, time.process_time() - started)
 
     def _step(self, batch: Events) -> None:
         counts = batch.multiplicity.astype(np.int64)
@@ -178,7 +178,7 @@ class Earlier:
         return normalised
 
 
-def train_theirs(clone: Path, events: Events, budget: float, seed: int) -> Trained:
+def train_theirs(clone: Path, events: Events, budget: float, seed: int) -> LoadedModel:
     """Train a new instance of the earlier system."""
     torch.manual_seed(seed)
     return Earlier(clone).train(events, budget, seed)
@@ -199,10 +199,10 @@ def judge(truth: Events, generate: Generate) -> dict[str, float]:
     return numbers
 
 
-def systems(options: argparse.Namespace, events: Events) -> dict[str, Callable[[int], Trained]]:
+def systems(options: argparse.Namespace, events: Events) -> dict[str, Callable[[int], LoadedModel]]:
     """Name every system to train, each as a function of the seed."""
-    package = "crpipe.workloads.muon_gan"
-    chosen: dict[str, Callable[[int], Trained]] = {}
+    package = "crpipe.workloads.muons"
+    chosen: dict[str, Callable[[int], LoadedModel]] = {}
     if options.cr_muons is None:
         print("cr_muons: skipped; name its clone with --cr-muons PATH")
     else:
@@ -212,7 +212,7 @@ def systems(options: argparse.Namespace, events: Events) -> dict[str, Callable[[
     return chosen
 
 
-def show(name: str, trained: Trained | None, numbers: dict[str, float]) -> None:
+def show(name: str, trained: LoadedModel | None, numbers: dict[str, float]) -> None:
     """Print one row of the table."""
     cells = [f"{name:26}"]
     cells += [f"{trained.steps:7d} {trained.muons / trained.seconds:9.0f}" if trained else " " * 17]
@@ -225,7 +225,7 @@ def show(name: str, trained: Trained | None, numbers: dict[str, float]) -> None:
     print(" ".join(cells), flush=True)
 
 
-def tell_goals(rows: dict[str, list[tuple[Trained, dict[str, float]]]]) -> None:
+def tell_goals(rows: dict[str, list[tuple[LoadedModel, dict[str, float]]]]) -> None:
     """Print whether the goals of the default workload are met, for the mean over seeds."""
     ours = rows.get("MuonGan")
     if not ours:
@@ -263,7 +263,7 @@ def main() -> None:
         end="",
     )
     print(f" {'event':>7} {'N':>7} {'full':>7}  (AUC)", flush=True)
-    rows: dict[str, list[tuple[Trained, dict[str, float]]]] = {}
+    rows: dict[str, list[tuple[LoadedModel, dict[str, float]]]] = {}
     for name, train in systems(options, events).items():
         for seed in range(options.seeds):
             trained = train(seed)

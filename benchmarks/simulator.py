@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from crpipe.config import Synthetic
-from crpipe.ranges import Range
-from crpipe.source.synthetic import file_names, write_file
+from crpipe.config.loading import Synthetic
+from crpipe.core.ranges import Range
+from crpipe.workloads.muons.simulator.files import file_names, write_file
 
 STEEP = {"spectral_index": 2.6, "energy_min_gev": 600, "energy_max_gev": 1e11}
 SETTINGS = {

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crpipe.config import Synthetic
-from crpipe.source.primaries import MASS_NUMBERS, flux, power_law
-from crpipe.source.synthetic import resimulate
+from crpipe.config.loading import Synthetic
+from crpipe.workloads.muons.simulator.files import resimulate
+from crpipe.workloads.muons.simulator.primaries import MASS_NUMBERS, flux, power_law
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

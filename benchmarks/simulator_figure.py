@@ -13,11 +13,11 @@ import numpy as np
 from scipy import stats
 from simulator_bundles import published_radius, simulate
 
-from crpipe.config import Synthetic
-from crpipe.report.style import new_figure, save, style
-from crpipe.source.primaries import MASS_NUMBERS
-from crpipe.source.shower import CLUSTERS_PER_NUCLEON
-from crpipe.source.synthetic import resimulate
+from crpipe.config.loading import Synthetic
+from crpipe.report.figure_style import new_figure, save, style
+from crpipe.workloads.muons.simulator.files import resimulate
+from crpipe.workloads.muons.simulator.primaries import MASS_NUMBERS
+from crpipe.workloads.muons.simulator.shower import CLUSTERS_PER_NUCLEON
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,13 +25,13 @@ import psutil
 from events import generate
 from peers import write_shard
 
-from crpipe.data.batch import Cursor
-from crpipe.data.loader import START, Loader
+from crpipe.events.batch import Cursor
+from crpipe.loading.loader import START, Loader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from crpipe.data.batch import Events
+    from crpipe.events.batch import Events
 
 BATCH = 500
 GROUP = 2_000  # events of a row group: few, so that a small range has several windows

@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING
 from peak import peak_mib
 from pelicanfs import PelicanFileSystem
 
-from crpipe.config import Config, validate
-from crpipe.files import sync
-from crpipe.progress import Silent
-from crpipe.ranges import Range
-from crpipe.source import transfer
-from crpipe.source.federation.loopback import Federation
-from crpipe.source.federation.topology import Topology
+from crpipe.config.loading import Config, validate
+from crpipe.core.files import sync
+from crpipe.core.progress import Silent
+from crpipe.core.ranges import Range
 from crpipe.source.listing import list_range
+from crpipe.source.loopback.federation import Federation
+from crpipe.source.loopback.topology import Topology
+from crpipe.source.pelican import transfer
 from crpipe.source.stage import stage_range
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from peak import run_verb
 
-from crpipe.source.federation.loopback import Federation
+from crpipe.source.loopback.federation import Federation
 
 SETS = ((6, 50_000_000), (6, 250_000_000), (1000, 20_000), (8000, 20_000))
 NAME = "0000000-0000999"

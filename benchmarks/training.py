@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from crpipe.config import validate
-from crpipe.data.batch import Cursor, Events, offsets
-from crpipe.fields import BUNDLES
+from crpipe.config.loading import validate
+from crpipe.events.batch import Cursor, Events, offsets
+from crpipe.train.job import build_workload
 from crpipe.train.meter import Meter
-from crpipe.train.parallel import World
-from crpipe.train.run import build_workload
+from crpipe.train.ranks import World
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
-from crpipe.workloads.muon_gan import workload as muon_gan
+from crpipe.workloads.muons.layout import BUNDLES
+from crpipe.workloads.muons.models import gan as muon_gan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

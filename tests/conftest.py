@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.fields import BUNDLES
-from crpipe.files import sha256
+from crpipe.core.files import sha256
+from crpipe.workloads.muons.layout import BUNDLES
 
 pytest_plugins = ("services", "integration.slurm.campaigns")
 

@@ -1,5 +1,5 @@
 """`python -m crpipe` is `crpipe`: what torchrun starts."""
 
-from crpipe.cli import main
+from crpipe.cli.campaign import main
 
 main()

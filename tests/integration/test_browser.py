@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from campaign_files import realistic
-from crpipe.report.page import render_page
+from crpipe.report.status.page import render_page
 
 pytestmark = pytest.mark.browser
 FLAGS = (

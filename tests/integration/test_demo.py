@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from crpipe.config import read_tree
+from crpipe.config.loading import read_tree
 from runs import BIN, REPOSITORY, TINY, environment
 
 pytestmark = [pytest.mark.federation, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import yaml
 
-from crpipe.config import read_tree
+from crpipe.config.loading import read_tree
 from integration.slurm.cluster import wait_for
 from runs import BIN, REPOSITORY, TINY, Campaign, environment
 

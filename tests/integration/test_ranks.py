@@ -12,12 +12,12 @@ import pytest
 import torch
 import yaml
 
-from crpipe.journal import Journal
-from crpipe.train.store import load
+from crpipe.core.journal import Journal
+from crpipe.train.checkpoints import load
 from toy import RANGES, make_events, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[1] / "support"
 
 
 def command(config, root, name, ranks):

@@ -5,10 +5,10 @@ import subprocess
 
 import numpy as np
 import pytest
-
-from crpipe.report import metrics
-from services import JETNET
 from unit.report.conftest import make_sample
+
+from crpipe.workloads.muons.scoring import metrics
+from services import JETNET
 
 pytestmark = pytest.mark.jetnet
 BATCHES = 20

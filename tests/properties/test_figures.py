@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from crpipe.data.batch import Events
-from crpipe.report import plots
-from crpipe.workloads.muon_gan import MuonGan, MuonGanConfig
-from crpipe.workloads.muon_gan.scoring import sample_of
+from crpipe.events.batch import Events
+from crpipe.workloads.muons import MuonGan, MuonGanConfig
+from crpipe.workloads.muons.scoring import plots
+from crpipe.workloads.muons.scoring.score import sample_of
 
 FIGURES = {
     "lateral",

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crpipe.data.pairs import Shards
-from crpipe.data.scatter import DESTINATIONS
-from crpipe.data.shards import groups_of, verify
-from crpipe.data.split import split_range
-from crpipe.fields import BUNDLES
-from crpipe.progress import Silent
-from crpipe.ranges import Range
+from crpipe.core.progress import Silent
+from crpipe.core.ranges import Range
+from crpipe.events.shard_manifest import groups_of, verify
+from crpipe.events.shard_reader import Shards
+from crpipe.split.scatter import DESTINATIONS
+from crpipe.split.split import split_range
+from crpipe.workloads.muons.layout import BUNDLES
 from raw_files import (
     NAME,
     campaign,
@@ -121,9 +121,9 @@ import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
 from raw_files import campaign, NAME
-from crpipe.data.split import split_range
-from crpipe.progress import Silent
-from crpipe.ranges import Range
+from crpipe.split.split import split_range
+from crpipe.core.progress import Silent
+from crpipe.core.ranges import Range
 config = campaign(Path(sys.argv[1]), "split.shard_muons=20000")
 print("ready", flush=True)
 split_range(config, Range.parse(NAME), Silent())
@@ -140,7 +140,7 @@ def stage(root, *overrides):
 
 
 def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path, monkeypatch):
-    monkeypatch.setattr("crpipe.data.split._WORKER_RAW", 1)
+    monkeypatch.setattr("crpipe.split.split._WORKER_RAW", 1)
     products = []
     for workers in (1, 2):
         config = stage(tmp_path / str(workers), f"split.workers={workers}")

@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
 from raw_files import NAME, campaign, write_staged
-from crpipe.data.export import export_shards
-from crpipe.data.split import split_range
-from crpipe.progress import Silent
-from crpipe.ranges import Range
+from crpipe.workloads.muons.export.shards import export_shards
+from crpipe.split.split import split_range
+from crpipe.core.progress import Silent
+from crpipe.core.ranges import Range
 config = campaign(Path(sys.argv[1]))
 """
 SPLIT = """

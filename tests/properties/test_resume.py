@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from crpipe.errors import Interrupted
-from crpipe.files import sha256
-from crpipe.paths import OUTLIERS
-from crpipe.progress import Silent
-from crpipe.train.log import read_metrics
-from crpipe.train.run import train_range
+from crpipe.core.errors import Interrupted
+from crpipe.core.files import sha256
+from crpipe.core.paths import OUTLIERS
+from crpipe.core.progress import Silent
+from crpipe.train.job import train_range
+from crpipe.train.metrics_log import read_metrics
 from toy import RANGES, Toy, toy_config
 
 CHAIN = (*RANGES, OUTLIERS)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from crpipe.cli import app
-from crpipe.config import Config
-from crpipe.config_docs import entries
+from crpipe.cli.campaign import app
+from crpipe.config.docs import entries
+from crpipe.config.loading import Config
 
 REPOSITORY = Path(__file__).parents[2]
 SOURCE = REPOSITORY / "src" / "crpipe"
@@ -19,32 +19,52 @@ MODULES = {
     ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in SOURCE.rglob("*.py")
 }
-SIBLINGS = ("source", "data", "train", "report")
-BASE = {
-    "errors",
-    "fields",
-    "ranges",
-    "files",
-    "lease",
-    "paths",
-    "journal",
-    "progress",
-    "signals",
-    "converter",
-    "arrow",
+# Rooms from the base upwards; a room imports from the rooms below it, and siblings never from each other.
+LEVELS = (
+    {"core"},
+    {"config"},
+    {"events"},
+    {"source", "split", "loading", "report"},
+    {"train"},
+    {"inference"},
+    {"workloads"},
+    {"cli"},
+    {"__main__"},
+)
+# Ties of the engine to one workload that are still to be opened; each line that goes away is a gain.
+TIES = {
+    (f"crpipe.{module}", f"crpipe.workloads.muons.{name}")
+    for module, name in (
+        ("loading.loader", "layout"),
+        ("config.loading", "simulator.options"),
+        ("split.inspect", "layout"),
+        ("split.inspect", "reading.checks"),
+        ("split.inspect", "reading.parquet"),
+        ("split.readers", "layout"),
+        ("split.readers", "reading.hdf5"),
+        ("split.readers", "reading.parquet"),
+        ("source.simulated", "simulator.files"),
+        ("inference.export", "export.standalone"),
+        ("inference.export", "export.card"),
+        ("inference.export", "export.graph"),
+        ("inference.export", "export.provenance"),
+        ("inference.export", "layout"),
+        ("inference.export", "models.sampling"),
+        ("inference.evaluate", "simulator.files"),
+        ("events.shard_manifest", "layout"),
+    )
 }
-# What one sibling may take from another, beside the base.
-DOORS = {"train": ("crpipe.data.batch", "crpipe.data.loader", "crpipe.data.shards")}
+LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 ONLY = {
     "pelicanfs": {"source"},
     "fsspec": {"source"},
     "aiohttp": {"source"},
     "pycurl": {"source"},
-    "torch": {"train", "workloads"},
-    "typer": {"cli", "session", "tools"},
+    "torch": {"train", "inference", "workloads"},
+    "typer": {"cli"},
     "snakemake": set(),
 }
-COMMAND_LINE = {"cli", "session", "tools"}
+COMMAND_LINE = {"cli"}
 FROZEN = Path(__file__).with_name("frozen")
 
 
@@ -91,17 +111,8 @@ def test_imports_go_downwards_only(module):
         other = part(name)
         if not name.startswith("crpipe") or other in (own, "crpipe"):
             continue
-        if own in BASE:
-            allowed = other in BASE
-        elif own in ("sections", "config", "campaign"):
-            allowed = other in BASE | {"config", "sections"}
-        elif own in SIBLINGS:
-            allowed = other in BASE | {"config", "campaign"} or name.startswith(DOORS.get(own, "no door"))
-        elif own == "workloads":
-            allowed = other not in COMMAND_LINE
-        else:
-            allowed = own in COMMAND_LINE | {"config_docs", "__main__"}
-        assert allowed, f"{module} imports {name}"
+        if (module, name) not in TIES:
+            assert LEVEL_OF[other] < LEVEL_OF[own], f"{module} imports {name}"
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -137,7 +148,7 @@ def test_nothing_catches_everything(module):
 
 
 def test_every_key_of_the_configuration_is_read_somewhere():
-    declared = {SOURCE / "sections.py", SOURCE / "config.py"}
+    declared = {SOURCE / "config" / "sections.py", SOURCE / "config" / "loading.py"}
     texts = [path.read_text() for path in {*SOURCE.rglob("*.py")} - declared]
     texts += [
         path.read_text()

@@ -9,7 +9,7 @@ TESTS = Path(__file__).parents[1]
 SERVICES = ("federation", "slurm", "browser")
 PLUGINS = ("-p", "services", "-p", "pytest_timeout")
 ALONE = {
-    "PYTHONPATH": str(TESTS),
+    "PYTHONPATH": str(TESTS / "support"),
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
 }  # importing the others takes a second
 MARKED = "@pytest.mark.{name}\ndef test_{name}():\n    pass\n"

@@ -13,11 +13,11 @@ from pathlib import Path
 import yaml
 from snakemake.io import IOFile
 
-from crpipe import campaign
-from crpipe.config import flatten, load_config, read_tree
-from crpipe.errors import CrpipeError, LeaseError
-from crpipe.lease import lease
-from crpipe.report.failures import explain
+from crpipe.config import record
+from crpipe.config.loading import flatten, load_config, read_tree
+from crpipe.core.errors import CrpipeError, LeaseError
+from crpipe.core.lease import lease
+from crpipe.report.status.failures import explain
 
 CAMPAIGN = Path("config/config.yaml")
 SLURM_LOGS = Path("logs/slurm")
@@ -113,8 +113,8 @@ def checked_settings():
     with refusing():
         files = config_files()
         settings = load_config(files, overrides(files))
-        campaign.check_data(settings)
-        campaign.check_train(settings)
+        record.check_data(settings)
+        record.check_train(settings)
     return settings
 
 

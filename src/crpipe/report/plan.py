@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from crpipe.files import GIB, free_bytes, read_json, tree_bytes
-from crpipe.paths import CONSOLIDATED, OUTLIERS
+from crpipe.core.files import GIB, free_bytes, read_json, tree_bytes
+from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.report.text import Column, counted, number, size, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from crpipe.config import Config
-    from crpipe.paths import Paths
+    from crpipe.config.loading import Config
+    from crpipe.core.paths import Paths
 
 # Bytes of one event (one row: a primary at one depth) in the converter's files, measured on 2.54 M events.
 EVENT_BYTES = 181

@@ -8,15 +8,15 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.paths import OUTLIERS
-from crpipe.report.evidence import optional
+from crpipe.core.paths import OUTLIERS
+from crpipe.report.status.range_state import optional
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from crpipe.config import Config
-    from crpipe.report.rows import Row
+    from crpipe.config.loading import Config
+    from crpipe.report.status.journal_tail import Row
 
 WINDOW_STEPS = 500
 
@@ -31,18 +31,18 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class MultiplicityCounts:
     """Events by multiplicity: ``events[i]`` lie from ``edges[i]`` up to, not including, ``edges[i + 1]``."""
 
     edges: tuple[float, ...]
     events: tuple[int, ...]
 
-    def visible(self, threshold: int) -> Histogram:
+    def visible(self, threshold: int) -> MultiplicityCounts:
         """Leave out the empty bins at the end, those around the threshold excepted."""
         ends = [edge for edge, events in zip(self.edges[1:], self.events, strict=True) if events]
         wanted = max(ends[-1] if ends else 0.0, 2.0 * threshold)
         count = next((i for i, edge in enumerate(self.edges[1:], 1) if edge >= wanted), len(self.events))
-        return Histogram(self.edges[: count + 1], self.events[:count])
+        return MultiplicityCounts(self.edges[: count + 1], self.events[:count])
 
 
 def is_loss(name: str) -> bool:
@@ -98,7 +98,7 @@ def smoothed(series: Series, window: int = WINDOW_STEPS) -> Series:
     return Series(series.name, series.steps, tuple(means))
 
 
-def multiplicities(config: Config) -> Histogram | None:
+def multiplicities(config: Config) -> MultiplicityCounts | None:
     """Sum the multiplicity histograms of all ranges that have been split; ``None`` while there is none."""
     paths = config.paths()
     found = (
@@ -107,7 +107,7 @@ def multiplicities(config: Config) -> Histogram | None:
     return add_histograms(row for row in found if row is not None)
 
 
-def add_histograms(rows: Iterable[Row]) -> Histogram | None:
+def add_histograms(rows: Iterable[Row]) -> MultiplicityCounts | None:
     """Sum histograms; bins are matched by their lower edges, so that a longer tail fits a shorter one."""
     counts: dict[float, int] = {}
     last = 0.0
@@ -118,7 +118,7 @@ def add_histograms(rows: Iterable[Row]) -> Histogram | None:
     if not counts:
         return None
     lower = sorted(edge for edge in counts if edge < last)
-    return Histogram((*lower, last), tuple(counts[edge] for edge in lower))
+    return MultiplicityCounts((*lower, last), tuple(counts[edge] for edge in lower))
 
 
 def threshold_of(config: Config) -> int:

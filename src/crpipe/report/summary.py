@@ -5,18 +5,18 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from crpipe.paths import CONSOLIDATED, OUTLIERS
-from crpipe.report.collect import collect
-from crpipe.report.evidence import optional
-from crpipe.report.quality import ERROR, FLOOR, METRICS, evaluations
-from crpipe.report.states import DESTINATIONS, State, Sums
+from crpipe.core.paths import CONSOLIDATED, OUTLIERS
+from crpipe.report.evaluations import ERROR, FLOOR, METRICS, evaluations
+from crpipe.report.status.campaign_state import collect
+from crpipe.report.status.range_state import optional
+from crpipe.report.status.status_types import DESTINATIONS, State, Sums
 from crpipe.report.text import Column, counted, number, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from crpipe.config import Config
-    from crpipe.report.states import CampaignStatus
+    from crpipe.config.loading import Config
+    from crpipe.report.status.status_types import CampaignStatus
 
 WIDTH = 80
 LABEL = 14

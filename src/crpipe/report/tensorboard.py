@@ -9,8 +9,8 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
-from crpipe.errors import ConfigError, DataError
-from crpipe.files import replacing
+from crpipe.core.errors import ConfigError, DataError
+from crpipe.core.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,18 +6,19 @@ import asyncio
 import posixpath
 from typing import TYPE_CHECKING
 
-from crpipe.errors import ConfigError, ListingError
-from crpipe.source.backend import explicit_files, host_and_path, open_source, place_of, scheme_of
-from crpipe.source.manifest import Entry, read_manifest, write_manifest
+from crpipe.core.errors import ConfigError, ListingError
+from crpipe.core.raw_files import Entry, read_manifest, write_manifest
 from crpipe.source.retries import Deadline
+from crpipe.source.sources import open_source
+from crpipe.source.uris import explicit_files, host_and_path, place_of, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from crpipe.config import Config
-    from crpipe.progress import Progress
-    from crpipe.ranges import Range
+    from crpipe.config.loading import Config
+    from crpipe.core.progress import Progress
+    from crpipe.core.ranges import Range
 
 SHOWN = 5  # differing files named in an error
 TIME = "%Y-%m-%d %H:%M:%S"

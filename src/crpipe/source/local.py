@@ -10,18 +10,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from crpipe.errors import ListingError, TransferError
-from crpipe.files import writing
-from crpipe.source import checksums
-from crpipe.source.backend import host_and_path
-from crpipe.source.manifest import Entry, Proof
+from crpipe.core import checksums
+from crpipe.core.errors import ListingError, TransferError
+from crpipe.core.files import writing
+from crpipe.core.raw_files import Entry, Proof
 from crpipe.source.retries import Transient
+from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from crpipe.ranges import Range
-    from crpipe.source.backend import Place
+    from crpipe.core.ranges import Range
+    from crpipe.source.uris import RangeSource
 
 _PERMANENT = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
 
@@ -29,7 +29,7 @@ _PERMANENT = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTD
 class LocalSource:
     """Lists directories and copies files, comparing each copy with its source."""
 
-    async def entries(self, name: Range, place: Place) -> Sequence[Entry]:
+    async def entries(self, name: Range, place: RangeSource) -> Sequence[Entry]:
         """List the regular files of the range's directory that match the pattern."""
         folder = Path(place.folder)
         try:

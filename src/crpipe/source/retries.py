@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from crpipe.errors import SourceError
+from crpipe.core.errors import SourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Write = Callable[[bytes], object]
     from collections.abc import Awaitable, Callable, Iterable
 
 Item = TypeVar("Item")
@@ -93,3 +97,16 @@ async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], w
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+CONNECT_S = 10.0
+
+
+_SECRET = re.compile(
+    r"(authz=|Bearer[ +]|%20)?(eyJ[\w-]+\.[\w-]+(\.[\w-]+)?)|(authz=)[^&\s\"']+", re.IGNORECASE
+)
+
+
+def redact(text: str) -> str:
+    """Blank out anything that looks like a token."""
+    return _SECRET.sub(lambda found: f"{found[1] or found[4] or ''}[hidden]", text)

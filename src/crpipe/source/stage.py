@@ -8,23 +8,24 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from crpipe.errors import DiskError, SourceError, TransferError
-from crpipe.files import GIB, free_bytes, tree_bytes, writing
-from crpipe.lease import lease
-from crpipe.source.backend import host_and_path, open_source, scheme_of
-from crpipe.source.disk import Flush, Steps
-from crpipe.source.manifest import Entry, Proof, StagedFile, read_manifest, write_staged
-from crpipe.source.proofs import PART, Proofs
+from crpipe.core.errors import DiskError, SourceError, TransferError
+from crpipe.core.files import GIB, free_bytes, tree_bytes, writing
+from crpipe.core.lease import lease
+from crpipe.core.raw_files import Entry, Proof, StagedFile, read_manifest, write_staged
+from crpipe.source.flush import Flush, Steps
 from crpipe.source.retries import Deadline, Transient, each, persist
+from crpipe.source.sources import open_source
+from crpipe.source.uris import host_and_path, scheme_of
+from crpipe.source.verified import PART, Proofs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from crpipe.config import Config
-    from crpipe.progress import Progress
-    from crpipe.ranges import Range
-    from crpipe.source.backend import Source
+    from crpipe.config.loading import Config
+    from crpipe.core.progress import Progress
+    from crpipe.core.ranges import Range
+    from crpipe.source.sources import Source
 
 RESERVE = 1 << 28  # bytes of the disk that copies never take: journals and manifests must still be written
 

@@ -11,17 +11,17 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crpipe.errors import ConfigError, DiskError, SourceError, TransferError
-from crpipe.files import publish, write_json, writing
-from crpipe.source import checksums
-from crpipe.source.backend import FEDERATIONS, host_and_path, scheme_of
+from crpipe.core import checksums
+from crpipe.core.errors import ConfigError, DiskError, SourceError, TransferError
+from crpipe.core.files import publish, write_json, writing
 from crpipe.source.retries import Deadline, Transient, each, persist
+from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from crpipe.config import Config
-    from crpipe.progress import Progress
+    from crpipe.config.loading import Config
+    from crpipe.core.progress import Progress
 
     Send = Callable[[Path, str], Awaitable[None]]
 
@@ -89,7 +89,7 @@ async def _send_all(config: Config, root: Path, names: list[str], progress: Prog
         await each(names, lambda name: one(name, _to_folder(folder)), config.source.concurrency)
         return failed
     # Its own libraries are loaded only where a federation is used.
-    from crpipe.source.upload import Upload  # noqa: PLC0415
+    from crpipe.source.pelican.upload import Upload  # noqa: PLC0415
 
     async with Upload(config.source, config.sync.to) as upload:
         await each(names, lambda name: one(name, upload.send), config.source.concurrency)

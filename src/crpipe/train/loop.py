@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from crpipe.errors import DivergenceError, Interrupted
-from crpipe.fields import SOURCE_FILE, SOURCE_ROW
-from crpipe.files import sync
+from crpipe.core.errors import DivergenceError, Interrupted
+from crpipe.core.files import sync
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 from crpipe.train.compiling import compile_modules
-from crpipe.train.gpu import GpuSampler
-from crpipe.train.meter import Clock, Meter, Smooth
+from crpipe.train.meter import Clock, GpuSampler, Meter, Smooth
 from crpipe.train.schedule import Schedule
 from crpipe.train.step import Stepper
 from crpipe.train.workload import Histograms
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from crpipe.config import Config
-    from crpipe.data.batch import Cursor, Events
-    from crpipe.data.loader import Loader
-    from crpipe.progress import Progress
-    from crpipe.signals import StopRequest
-    from crpipe.train.log import EventFile, MetricsFile
-    from crpipe.train.parallel import World
+    from crpipe.config.loading import Config
+    from crpipe.core.progress import Progress
+    from crpipe.core.signals import StopRequest
+    from crpipe.events.batch import Cursor, Events
+    from crpipe.loading.loader import Loader
+    from crpipe.train.metrics_log import EventFile, MetricsFile
     from crpipe.train.profiling import Profiler
+    from crpipe.train.ranks import World
     from crpipe.train.state import TrainState
     from crpipe.train.workload import Workload
 
@@ -200,7 +199,7 @@ class Fit:
         self.last = values
         counters, clock = self.state.counters, self.clock
         values |= self.smooth.add(values)
-        for name in self.state.weaken(values):
+        for name in self.state.throttle(values):
             self.progress.say(f"{name}: too strong, its learning rate falls to {self.state.shares[name]:.3g}")
         speed = clock.read(self.world) | self.gpu.read()
         if self.outputs is not None:
@@ -216,7 +215,7 @@ class Fit:
         self._check_band(values)
 
     def _check_band(self, values: dict[str, float]) -> None:
-        judged = [f"{phase.name}/{phase.judged}" for phase in self.state.phases]
+        judged = [f"{phase.name}/{phase.watched_metric}" for phase in self.state.phases]
         for name, value in ((name, values[name]) for name in judged if name in values):
             told = f"step {self.state.counters.step}: {name} = {value:.4g} is beyond"
             if abs(value) > self.config.train.stop_loss:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
-from crpipe.files import replacing
+from crpipe.core.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crpipe.config import Train
+    from crpipe.config.sections import TrainSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Schedule:
     decay_to: float
 
     @classmethod
-    def of(cls, train: Train) -> Schedule:
+    def of(cls, train: TrainSection) -> Schedule:
         """Take the schedule from the configuration."""
         return cls(train.warmup_steps, train.decay_from, train.decay_to)
 

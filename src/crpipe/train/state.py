@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-from crpipe.data.batch import Cursor
-from crpipe.errors import CheckpointError
-from crpipe.train.store import FORMAT
+from crpipe.core.errors import CheckpointError
+from crpipe.events.batch import Cursor
+from crpipe.train.checkpoints import FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,7 +84,7 @@ class TrainState:
         self.generator = torch.Generator(device)
         self.averaged = self._averaged_names()
         self.average = {name: value.detach().clone() for name, value in self._averaged().items()}
-        self.shares = {phase.name: 1.0 for phase in phases}  # of the learning rate; see Phase.weaken
+        self.shares = {phase.name: 1.0 for phase in phases}  # of the learning rate; see Phase.throttle
         self.counters = Counters()
 
     def _averaged_names(self) -> list[str]:
@@ -131,11 +131,11 @@ class TrainState:
             for name, value in self._averaged().items():
                 self.average[name].lerp_(value, weight.to(value.dtype))
 
-    def weaken(self, values: Mapping[str, float]) -> list[str]:
+    def throttle(self, values: Mapping[str, float]) -> list[str]:
         """Lower the learning rate of phases that the metrics of a log interval call too strong; name them."""
         weakened = []
         for phase in self.phases:
-            rule, share = phase.weaken, self.shares[phase.name]
+            rule, share = phase.throttle, self.shares[phase.name]
             if rule and values.get(f"{phase.name}/{rule.metric}", 0.0) > rule.above and share > rule.least:
                 self.shares[phase.name] = max(share * rule.factor, rule.least)
                 weakened.append(phase.name)

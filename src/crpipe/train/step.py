@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from crpipe.data.loader import micro_batches
+from crpipe.loading.loader import micro_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from torch import Tensor, nn
 
-    from crpipe.config import Config
-    from crpipe.data.batch import Cursor, Events
+    from crpipe.config.loading import Config
+    from crpipe.events.batch import Cursor, Events
     from crpipe.train.meter import Meter
-    from crpipe.train.parallel import World
+    from crpipe.train.ranks import World
     from crpipe.train.state import TrainState
     from crpipe.train.workload import Batch, Phase, Workload
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from crpipe.data.batch import Events
+    from crpipe.events.batch import Events
 
 Batch = dict[str, Tensor]
 Metrics = dict[str, Tensor]
@@ -48,7 +48,7 @@ class OptimizerSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Weaken:
+class Throttle:
     """What lowers the learning rate of a player that grows too strong; nothing ever raises it again.
 
     Each log interval whose ``metric`` is beyond ``above`` multiplies it by ``factor``, down to the share
@@ -71,7 +71,7 @@ class Phase:
     repeat: optimizer steps of this phase within one training step, one batch each (train.fresh_batches).
     average: whether this phase's parameters enter the averaged (EMA) weights.
     smoothed: metrics that are also logged as a moving average over 500 steps.
-    judged: metric that train.warn_loss and train.stop_loss are held against, where the loss itself may be
+    watched_metric: metric compared with train.warn_loss and train.stop_loss, where the loss itself may be
         large for good reasons.
     """
 
@@ -82,8 +82,8 @@ class Phase:
     repeat: int = 1
     average: bool = False
     smoothed: tuple[str, ...] = ()
-    weaken: Weaken | None = None
-    judged: str = "loss"
+    throttle: Throttle | None = None
+    watched_metric: str = "loss"
 
 
 class Workload(Protocol):

@@ -15,14 +15,14 @@ import aiohttp
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.config import validate
-from crpipe.progress import Silent
-from crpipe.ranges import Range
-from crpipe.source.federation import origin
-from crpipe.source.federation.loopback import Federation
-from crpipe.source.federation.topology import Topology
+from crpipe.config.loading import validate
+from crpipe.core.progress import Silent
+from crpipe.core.ranges import Range
+from crpipe.core.raw_files import read_manifest
 from crpipe.source.listing import list_range
-from crpipe.source.manifest import read_manifest
+from crpipe.source.loopback import origin
+from crpipe.source.loopback.federation import LoopbackFederation
+from crpipe.source.loopback.topology import Topology
 from crpipe.source.stage import stage_range
 
 TREE = "/icecube/wipac/data/sim/testing"
@@ -40,7 +40,7 @@ def federation():
     # Not below pytest's own directory: the server runs as another user, who may not look into that.
     folder = Path(tempfile.mkdtemp(prefix="crpipe-federation-"))
     folder.chmod(0o755)
-    loopback = Federation(folder)
+    loopback = LoopbackFederation(folder)
     data = loopback.data / TREE.lstrip("/") / str(NAME)
     data.mkdir(parents=True)
     for index in range(FILES):

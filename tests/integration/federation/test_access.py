@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-from crpipe.source.access import check_access
+from crpipe.source.pelican.token_check import check_access
 
 pytestmark = pytest.mark.federation
 
@@ -16,7 +16,7 @@ def crpipe(campaign, *arguments, **environment):
     path = campaign.folder / "config.yaml"
     path.write_text(yaml.safe_dump(campaign.config().model_dump(mode="json")))
     return subprocess.run(
-        [sys.executable, "-c", "from crpipe.cli import main; main()", "-c", str(path), *arguments],
+        [sys.executable, "-c", "from crpipe.cli.campaign import main; main()", "-c", str(path), *arguments],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from crpipe.errors import SourceError, TransferError
-from crpipe.source.curl import Curl, Failure
-from crpipe.source.federation import credentials
+from crpipe.core.errors import SourceError, TransferError
+from crpipe.source.loopback import credentials
+from crpipe.source.pelican.curl import Curl, CurlFailure
 
 pytestmark = pytest.mark.federation
 FILE = "part-0003.parquet"
@@ -70,7 +70,7 @@ def test_only_the_named_authority_is_trusted(campaign, federation, tmp_path, mon
     assert asyncio.run(ask()).status == 403
     credentials.write_certificates(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-    with pytest.raises(Failure, match="its certificate is not trusted") as caught:
+    with pytest.raises(CurlFailure, match="its certificate is not trusted") as caught:
         asyncio.run(ask())
     assert caught.value.outage
 

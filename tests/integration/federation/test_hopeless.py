@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from crpipe.errors import AccessError, SourceError, TransferError
+from crpipe.core.errors import AccessError, SourceError, TransferError
 
 pytestmark = pytest.mark.federation
 FILE = "part-0003.parquet"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from crpipe.errors import AccessError, ListingError, SourceError
+from crpipe.core.errors import AccessError, ListingError, SourceError
 
 pytestmark = pytest.mark.federation
 FOLDER = "0000000-0000999"

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from crpipe.errors import AccessError, DiskError, LeaseError, SourceError, TransferError
-from crpipe.source import checksums
+from crpipe.core import checksums
+from crpipe.core.errors import AccessError, DiskError, LeaseError, SourceError, TransferError
 
 pytestmark = pytest.mark.federation
 FILE = "part-0003.parquet"
@@ -292,8 +292,9 @@ def test_a_disk_that_fills_up_is_told_and_the_same_command_goes_on(campaign, tmp
     results.mkdir()
     campaign.list(uri=campaign.source["uri"].replace("part-*", "large"))
     code = (
-        "import sys; from crpipe.config import load_config; from crpipe.ranges import Range;"
-        "from crpipe.progress import Silent; from crpipe.source import stage; stage.RESERVE = -(1 << 40);"
+        "import sys; from crpipe.config.loading import load_config; from crpipe.core.ranges import Range;"
+        "from crpipe.core.progress import Silent; from crpipe.source import stage;"
+        "stage.RESERVE = -(1 << 40);"
         "from pathlib import Path; config = load_config([Path(sys.argv[1])]);"
         "\ntry: stage.stage_range(config, Range.parse('0000000-0000999'), Silent())"
         "\nexcept Exception as error: print(type(error).__name__, error)"

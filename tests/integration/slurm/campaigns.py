@@ -45,7 +45,7 @@ def cluster():
 def faulty(split, tmp_path_factory):
     """A split campaign whose workload meets faults, if there are any."""
     folder = tmp_path_factory.mktemp("faulty") / "campaign"
-    campaign = split.copy(folder, PYTHONPATH=str(REPOSITORY / "tests"))
+    campaign = split.copy(folder, PYTHONPATH=str(REPOSITORY / "tests" / "support"))
     configure(campaign, model=None, **{"train.workload": "faulty:Faulty", "train.lease_wait_s": 20})
     return campaign
 

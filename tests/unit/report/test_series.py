@@ -2,7 +2,7 @@ import pytest
 
 from campaign_files import STEPS, CampaignFiles
 from crpipe.report.series import (
-    Histogram,
+    MultiplicityCounts,
     Series,
     add_histograms,
     chain_rows,
@@ -62,7 +62,7 @@ def test_histograms_add_up_even_when_one_reaches_further():
 
 
 def test_empty_bins_beyond_the_threshold_are_left_out():
-    histogram = Histogram((0.0, 1.0, 10.0, 100.0, 1000.0), (1, 2, 0, 0))
+    histogram = MultiplicityCounts((0.0, 1.0, 10.0, 100.0, 1000.0), (1, 2, 0, 0))
     assert histogram.visible(5).edges == (0.0, 1.0, 10.0)
     assert histogram.visible(40).edges == (0.0, 1.0, 10.0, 100.0)
     assert histogram.visible(5000) == histogram

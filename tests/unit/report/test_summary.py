@@ -1,8 +1,8 @@
 import pytest
 
 from campaign_files import CampaignFiles
-from crpipe.files import read_json, write_json
-from crpipe.paths import OUTLIERS
+from crpipe.core.files import read_json, write_json
+from crpipe.core.paths import OUTLIERS
 from crpipe.report.summary import WIDTH, render_summary
 
 

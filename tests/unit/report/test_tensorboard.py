@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from crpipe.errors import ConfigError, DataError
+from crpipe.core.errors import ConfigError, DataError
 from crpipe.report.tensorboard import merge_runs
 
 

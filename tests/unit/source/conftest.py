@@ -1,7 +1,7 @@
 import pytest
 
-from crpipe.config import validate
-from crpipe.ranges import Range
+from crpipe.config.loading import validate
+from crpipe.core.ranges import Range
 
 
 @pytest.fixture

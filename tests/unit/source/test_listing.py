@@ -2,10 +2,10 @@ import os
 
 import pytest
 
-from crpipe.errors import ConfigError, ListingError
-from crpipe.progress import Silent
+from crpipe.core.errors import ConfigError, ListingError
+from crpipe.core.progress import Silent
+from crpipe.core.raw_files import read_manifest
 from crpipe.source.listing import list_range
-from crpipe.source.manifest import read_manifest
 
 
 def listed(config, name):

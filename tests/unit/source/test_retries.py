@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from crpipe.errors import SourceError, TransferError
+from crpipe.core.errors import SourceError, TransferError
 from crpipe.source.retries import Deadline, Transient, each, persist
 
 

@@ -6,9 +6,9 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.errors import DataError, DiskError, LeaseError, SourceError, TransferError
-from crpipe.lease import lease
-from crpipe.progress import Silent
+from crpipe.core.errors import DataError, DiskError, LeaseError, SourceError, TransferError
+from crpipe.core.lease import lease
+from crpipe.core.progress import Silent
 from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
 

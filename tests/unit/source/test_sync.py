@@ -1,8 +1,8 @@
 import pytest
 
-from crpipe.config import validate
-from crpipe.errors import ConfigError
-from crpipe.progress import Silent
+from crpipe.config.loading import validate
+from crpipe.core.errors import ConfigError
+from crpipe.core.progress import Silent
 from crpipe.source.sync import sync_run
 
 

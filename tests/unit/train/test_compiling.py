@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from crpipe.progress import Silent
+from crpipe.core.progress import Silent
 from crpipe.train.compiling import compile_modules
-from crpipe.train.run import train_range
+from crpipe.train.job import train_range
 from toy import RANGES, toy_config
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from crpipe.train.meter import Meter
-from crpipe.train.parallel import World
+from crpipe.train.ranks import World
 
 WORLD = World(0, 1, torch.device("cpu"))
 

@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from crpipe.data.batch import Cursor
+from crpipe.events.batch import Cursor
 from crpipe.train.meter import Meter
-from crpipe.train.parallel import World
+from crpipe.train.ranks import World
 from crpipe.train.state import Held, TrainState
 from crpipe.train.step import Stepper
 from toy import Toy, ToyConfig, make_events, toy_config

@@ -1,0 +1,283 @@
+"""The command line: parse, call one function, print; only this, `tools` and `session` print."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crpipe import __version__
+from crpipe.cli.terminal import RangeArgument, Settings, Terminal
+from crpipe.cli.tools import tools
+from crpipe.config import record
+from crpipe.core.errors import AccessError, CrpipeError
+from crpipe.core.journal import Journal
+from crpipe.core.ranges import Range
+from crpipe.core.signals import follow_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from crpipe.config.loading import Config
+    from crpipe.report.status.status_types import SourceToken
+
+# Handlers import what they call: a verb pays for its own libraries only (`status` starts without torch).
+# ruff: noqa: PLC0415
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="From range directories of simulated muon bundles to a trained generator of such bundles.",
+)
+
+
+app.add_typer(tools)
+
+
+@app.callback()
+def _options(
+    config: Annotated[
+        list[Path] | None, typer.Option("--config", "-c", help="YAML file; later ones override earlier ones")
+    ] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", "-s", help="key.sub=value")] = None,
+) -> None:
+    Settings.files = tuple(config or ())
+    Settings.overrides = tuple(overrides or ())
+
+
+@contextlib.contextmanager
+def _data_step(verb: str, name: str) -> Iterator[Config]:
+    from crpipe.split.workers import leave_pandas_out
+
+    config = Settings.config()
+    if ":" not in config.source.reader:  # a reader of the user's own may hand pandas' objects to pyarrow
+        leave_pandas_out()
+    record.claim_data(config)
+    with Journal(config.paths().data_journal()).attempt(verb, name):
+        yield config
+
+
+@app.command("list")
+def list_(name: RangeArgument) -> None:
+    """List one range of the source into its manifest."""
+    from crpipe.source.listing import list_range
+
+    with _data_step("list", name) as config:
+        list_range(config, Range.parse(name), Terminal())
+
+
+@app.command()
+def stage(name: RangeArgument) -> None:
+    """Copy one range next to the results, each file verified before its name appears."""
+    from crpipe.source.stage import stage_range
+
+    with _data_step("stage", name) as config:
+        stage_range(config, Range.parse(name), Terminal())
+
+
+@app.command()
+def threshold() -> None:
+    """Choose the outlier threshold as a quantile of the reference ranges."""
+    from crpipe.split.threshold import choose_threshold
+
+    with _data_step("threshold", "") as config:
+        choose_threshold(config, Terminal())
+
+
+@app.command()
+def split(name: RangeArgument) -> None:
+    """Turn one staged range into shards, outliers and a balanced ledger."""
+    from crpipe.split.split import split_range
+
+    with _data_step("split", name) as config:
+        split_range(config, Range.parse(name), Terminal())
+
+
+@app.command()
+def consolidate() -> None:
+    """Merge the outliers of all ranges into shards of a chosen size."""
+    from crpipe.split.outliers import consolidate_outliers
+
+    with _data_step("consolidate", "") as config:
+        consolidate_outliers(config, Terminal())
+
+
+@app.command()
+def train(
+    name: RangeArgument,
+    max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
+    profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
+) -> None:
+    """Train on one range (or on `outliers`), from where its parent or its last snapshot left off."""
+    from crpipe.train.job import train_range
+
+    train_range(Settings.config(), name, Terminal(), max_minutes=max_minutes, profile_steps=profile)
+
+
+@app.command()
+def evaluate(name: RangeArgument) -> None:
+    """Compare generated with held-out events for the checkpoint of one range (or of `outliers`)."""
+    from crpipe.inference.evaluate import evaluate_checkpoint
+
+    evaluate_checkpoint(Settings.config(), name, Terminal())
+
+
+@app.command()
+def generate(
+    checkpoint: Annotated[Path, typer.Option(help="checkpoint file, or a receipt that points to it")],
+    primaries: Annotated[
+        Path, typer.Option(help="Parquet file with the primaries, in the input schema or flat")
+    ],
+    out: Annotated[Path, typer.Option(help="Parquet file to write, in the input schema")],
+    multiplicity: Annotated[str, typer.Option(help="predicted, column, or a number")] = "predicted",
+    cap: Annotated[int, typer.Option(help="most muons in one event")] = 10_000_000,
+    seed: Annotated[int, typer.Option(help="seed of the generation")] = 1,
+) -> None:
+    """Generate bundles for given primaries with a trained checkpoint."""
+    from crpipe.workloads.muons.generate import generate_file
+
+    generate_file(
+        checkpoint, primaries, out, multiplicity=multiplicity, cap=cap, seed=seed, progress=Terminal()
+    )
+
+
+@app.command()
+def export(
+    checkpoint: Annotated[Path, typer.Option(help="checkpoint file, or a receipt that points to it")],
+    out: Annotated[Path, typer.Option(help="directory for the model, its sampler and its card")],
+) -> None:
+    """Write a trained checkpoint so that it runs without crpipe: weights, ONNX sampler, model card."""
+    from crpipe.inference.export import export_checkpoint
+
+    export_checkpoint(Settings.config(), checkpoint, out, Terminal())
+    print(out)
+
+
+@app.command()
+def simulate(
+    name: RangeArgument,
+    out: Annotated[Path, typer.Option(help="directory for the files")],
+) -> None:
+    """Write the files of one synthetic range, in the schema of the real ones."""
+    from crpipe.workloads.muons.simulator.files import simulate_range
+
+    simulate_range(Settings.config(), Range.parse(name), out, Terminal())
+
+
+@app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(help="raw file, shard or HDF5 file")],
+    rows: Annotated[int, typer.Option(help="events to show")] = 5,
+) -> None:
+    """Show what a file holds: schema, rows, multiplicities, first events."""
+    from crpipe.split.inspect import inspect_file
+
+    print(inspect_file(file, rows=rows))
+
+
+@app.command()
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+    unfold: Annotated[bool, typer.Option("--all", help="a line for every range")] = False,
+    html: Annotated[Path | None, typer.Option(help="write a self-contained page instead")] = None,
+) -> None:
+    """Show every range's state from files alone; works while nothing runs."""
+    from crpipe.report.status.status import render_status, status_json
+
+    config = Settings.config()
+    token = _source_token(config)
+    if html is not None:
+        from crpipe.report.status.page import write_page
+
+        write_page(config, html, token)
+    elif as_json:
+        print(status_json(config, token))
+    else:
+        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        print(render_status(config, _width(), unfold=unfold, colour=colour, token=token))
+
+
+@app.command()
+def plan() -> None:
+    """Show ranges, files, bytes, peak disk against free disk, and jobs, before anything runs."""
+    from crpipe.report.plan import render_plan
+
+    print(render_plan(Settings.config()))
+
+
+@app.command()
+def summary() -> None:
+    """Show the campaign's sums, their check, and how good the final checkpoint is."""
+    from crpipe.report.summary import render_summary
+
+    print(render_summary(Settings.config()))
+
+
+@app.command()
+def figures(
+    *,
+    progress: Annotated[
+        bool, typer.Option("--progress", help="draw instead how good the evaluated checkpoints are")
+    ] = False,
+) -> None:
+    """Draw multiplicities, losses and throughput of the campaign so far, as SVG files."""
+    from crpipe.report.figures import draw_figures, draw_progress
+
+    for path in (draw_progress if progress else draw_figures)(Settings.config()):
+        print(path)
+
+
+@app.command()
+def notify(
+    event: Annotated[str, typer.Argument(help="success, failure or stall")],
+) -> None:
+    """Tell a person through the configured command (section `notify`); the message goes to its stdin."""
+    from crpipe.report.status.notify import send
+
+    config = Settings.config()
+    print(send(config, event, _source_token(config)), file=sys.stderr)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+def _source_token(config: Config) -> SourceToken | None:
+    """Tell the report, which knows no sources, what a job started here would find."""
+    from crpipe.report.status.status_types import SourceToken
+    from crpipe.source.pelican.tokens import of_campaign
+
+    try:
+        token = of_campaign(config)
+    except AccessError as error:
+        return SourceToken(problem=str(error))
+    if token is None:
+        return None
+    return SourceToken(token.place, None if math.isinf(token.expires) else token.expires)
+
+
+def _width() -> int:
+    with contextlib.suppress(OSError):
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    return 120
+
+
+def main() -> None:
+    """Run the command line; a CrpipeError becomes its message and its exit code."""
+    if os.environ.get("CRPIPE_WORKFLOW"):
+        follow_parent()
+    try:
+        app()
+    except CrpipeError as error:
+        # On a full disk the log may take no word more: the exit code still tells.
+        with contextlib.suppress(OSError):
+            print(f"crpipe: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,63 @@
+"""What all verbs share: the configuration named before the verb, and a terminal for their progress."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crpipe.config.loading import Config, load_config
+
+DEFAULT_CONFIG = Path("config/config.yaml")
+
+RangeArgument = Annotated[str, typer.Argument(metavar="RANGE", help="for example 0042000-0042999")]
+
+
+class Terminal:
+    """Progress on a terminal: one line that is rewritten, with the time left; plain lines elsewhere."""
+
+    def __init__(self) -> None:
+        self._tty = sys.stderr.isatty()
+        self._started: dict[str, tuple[float, float]] = {}
+        self._told = 0.0
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+        self._clear()
+        print(text, file=sys.stderr, flush=True)
+
+    def advance(self, label: str, done: float, total: float, note: str = "") -> None:
+        """Print how far the work is, at most five times a second on a terminal, every 10 s elsewhere."""
+        now = time.monotonic()
+        share = done / total if total else 1.0
+        # A resumed job starts somewhere in the middle: only what this process did tells its speed.
+        started, first = self._started.setdefault(label, (now, share))
+        if now - self._told < (0.2 if self._tty else 10.0) and done < total:
+            return
+        self._told = now
+        left = f"{(now - started) * (1 - share) / (share - first):.0f} s left" if share > first else ""
+        text = f"{label} {share:4.0%}  {left}  {note}".rstrip()
+        if self._tty:
+            print(f"\r\x1b[K{text}", end="\n" if done >= total else "", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def _clear(self) -> None:
+        if self._tty:
+            print("\r\x1b[K", end="", file=sys.stderr)
+
+
+class Settings:
+    """Options before the verb, kept until a handler asks for the configuration."""
+
+    files: tuple[Path, ...] = ()
+    overrides: tuple[str, ...] = ()
+
+    @classmethod
+    def config(cls) -> Config:
+        """Read and judge the configuration."""
+        files = cls.files or ((DEFAULT_CONFIG,) if DEFAULT_CONFIG.exists() else ())
+        return load_config(files, cls.overrides)

@@ -1,0 +1,154 @@
+"""Verbs around a campaign: its configuration's keys, shards, tokens, second copies, a federation to try."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from crpipe.cli.terminal import RangeArgument, Settings, Terminal
+from crpipe.core.errors import AccessError
+from crpipe.core.ranges import Range
+
+# Handlers import what they call: a verb pays for its own libraries only.
+# ruff: noqa: PLC0415
+
+tools = typer.Typer()
+
+
+class MergeMode(enum.StrEnum):
+    """How `tb merge` brings an event file."""
+
+    symlink = enum.auto()
+    copy = enum.auto()
+
+
+settings = typer.Typer(no_args_is_help=True, help="Write what the configuration can hold.")
+tools.add_typer(settings, name="config")
+
+
+@settings.command()
+def default() -> None:
+    """Print the default configuration, every key commented."""
+    from crpipe.config.docs import default_yaml
+
+    print(default_yaml(), end="")
+
+
+@settings.command()
+def schema() -> None:
+    """Print the configuration's JSON schema."""
+    from crpipe.config.docs import schema_json
+
+    print(schema_json(), end="")
+
+
+@settings.command()
+def table() -> None:
+    """Print the table of keys in Markdown."""
+    from crpipe.config.docs import key_table
+
+    print(key_table(), end="")
+
+
+tb = typer.Typer(no_args_is_help=True, help="Curate TensorBoard runs.")
+tools.add_typer(tb, name="tb")
+
+
+@tb.command()
+def merge(
+    dst: Annotated[Path, typer.Option(help="directory to gather the runs in")],
+    src: Annotated[list[Path], typer.Option(help="directory that holds runs, at any depth")],
+    since: Annotated[str, typer.Option(help="only runs that wrote on or after this day, YYYY-MM-DD")] = "",
+    match: Annotated[str, typer.Option(help="only names that this regular expression finds")] = "",
+    glob: Annotated[str, typer.Option(help="only names of this pattern")] = "*",
+    mode: Annotated[MergeMode, typer.Option(help="follow a run that still writes, or outlive it")] = (
+        MergeMode.symlink
+    ),
+) -> None:
+    """Gather the event files of many runs below one directory, for one TensorBoard."""
+    from crpipe.report.tensorboard import merge_runs
+
+    for name in merge_runs(dst, src, since=since, match=match, glob=glob, mode=mode.value):
+        print(name)
+
+
+shards = typer.Typer(no_args_is_help=True, help="Check shards, or hand them on in the input schema.")
+tools.add_typer(shards, name="shards")
+
+
+@shards.command("verify")
+def verify_shards(
+    names: Annotated[list[str] | None, typer.Argument(metavar="RANGE …", help="default: all made")] = None,
+    deep: Annotated[bool, typer.Option(help="hash every file and decode every page too")] = False,
+) -> None:
+    """Check that the shards of ranges (or of `consolidated`) are what their manifests say."""
+    from crpipe.events.shard_manifest import verifiable, verify
+
+    for folder in verifiable(Settings.config(), names or ()):
+        events, muons = verify(folder, deep=deep)
+        print(f"{folder}: {events} events, {muons} muons, good")
+
+
+@shards.command("export")
+def export_range(
+    name: RangeArgument,
+    out: Annotated[Path, typer.Option(help="directory for train, validation and outliers.parquet")],
+) -> None:
+    """Write the shards of one range as Parquet files in the input schema."""
+    from crpipe.workloads.muons.export.shards import export_shards
+
+    paths, key = Settings.config().paths(), str(Range.parse(name))
+    events = export_shards([paths.shards(key), paths.outliers(key)], out, Terminal())
+    print(f"{out}: {events} events")
+
+
+outliers = typer.Typer(no_args_is_help=True, help="Look at the outliers.")
+tools.add_typer(outliers, name="outliers")
+
+
+@outliers.command()
+def suggest() -> None:
+    """Show what each threshold would set aside, and the memory of a batch below it."""
+    from crpipe.split.threshold import suggest_threshold
+
+    print(suggest_threshold(Settings.config()))
+
+
+@tools.command()
+def token(
+    login: Annotated[bool, typer.Option("--login", help="get a new one from the issuer first")] = False,
+) -> None:
+    """Show the token in use: where from, issuer, scope, end, and whether it covers the campaign."""
+    from crpipe.source.pelican.token_check import check_access
+
+    if login:
+        from crpipe.source.pelican.login import log_in
+
+        log_in(Settings.config(), Terminal())
+    access = check_access(Settings.config())
+    print(access.text)
+    if access.problem:
+        raise AccessError(access.problem)
+
+
+@tools.command()
+def sync() -> None:
+    """Send the run's new TensorBoard files and checkpoints to `sync.to`; failures are told, never fatal."""
+    from crpipe.source.sync import sync_run
+
+    sync_run(Settings.config(), Terminal())
+
+
+@tools.command()
+def federation(
+    action: Annotated[Literal["up", "down"], typer.Argument(help="start it, or stop it; its files stay")],
+    folder: Annotated[Path, typer.Argument(help="folder of the federation; it serves what is in data/")],
+) -> None:
+    """Run a Pelican federation on this machine, to try things on; say how to use it."""
+    from crpipe.source.loopback.federation import LoopbackFederation
+
+    loopback = LoopbackFederation(folder)
+    print("\n".join(loopback.up()) if action == "up" else loopback.down())

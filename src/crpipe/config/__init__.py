@@ -1,0 +1,1 @@
+"""The configuration: keys, their judgement, and the record of what a campaign was made with."""

@@ -1,0 +1,263 @@
+"""The sections of the configuration: each key with its meaning, unit, legal values, and what it changes."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Scope = Literal["data", "train", "site"]
+
+PRODUCTION_SOURCE = "pelican://osg-htc.org/icecube/wipac/data/sim/IceCube/2025/testing/{range}/*.parquet"
+
+
+def key(default: Any, meaning: str, scope: Scope = "site", **bounds: Any) -> Any:
+    """Declare a configuration key.
+
+    ``scope`` says what a change of the key changes: the shards (data), the checkpoints (train), or neither
+    (site). Keys of scope data and train make up the fingerprint.
+    """
+    return Field(default, description=meaning, json_schema_extra={"scope": scope}, **bounds)
+
+
+class Section(BaseModel):
+    """Base of every section: frozen, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty(cls, tree: Any) -> Any:
+        """Read a section whose keys are all commented out (null in YAML) as an empty one."""
+        if not isinstance(tree, dict):
+            return tree
+        return {
+            name: {} if value is None and name in _sections(cls) else value for name, value in tree.items()
+        }
+
+
+class SourceSection(Section):
+    """Where the raw files are and how they are copied."""
+
+    uri: str = key(
+        PRODUCTION_SOURCE,
+        "where the raw files are: pelican://, osdf://, file:// or a plain path, each with {range} and a file "
+        "pattern; or synthetic:// for the built-in simulator",
+        "data",
+    )
+    files: str = key(
+        "", "text file with one URI or path per line, used in place of a listing; needs {range}", "data"
+    )
+    reader: str = key(
+        "bundles",
+        "named reader of the raw files: bundles (Parquet, primary of 4 values), bundles_depth_time or "
+        "bundles_time_depth (5 values, a time behind or before the depth), bundles_ids (ids in front), "
+        "bundles_ids_muons (ids in front of primary and muons), bundles_hdf5 (primaries, muons, counts); or "
+        "module:name",
+        "data",
+    )
+    min_files: int = key(1, "fewest files that a range must list", ge=1)
+    concurrency: int = key(16, "files copied at once, each over two connections at most", ge=1, le=256)
+    attempts: int = key(6, "tries for each file before it counts as bad", ge=1)
+    deadline_minutes: float = key(
+        120.0, "longest time that the copies of one range may take, in minutes", gt=0
+    )
+    read_timeout_s: float = key(
+        60.0, "a connection that sends nothing for this long is a stall, in seconds", gt=0
+    )
+    on_bad_file: Literal["fail", "quarantine"] = key(
+        "fail",
+        "a missing, short, damaged or foreign file fails its range, or is set aside and stands in the ledger",
+        "data",
+    )
+    max_quarantined: int = key(10, "most files of one range that may be set aside", "data", ge=0)
+    require_checksum: bool = key(False, "a file whose checksum cannot be verified is bad")
+    token_file: str = key(
+        "", "file with the bearer token; empty: BEARER_TOKEN, BEARER_TOKEN_FILE, then WLCG's places"
+    )
+    token_issuer: str = key("", "issuer that `crpipe token --login` asks; empty: the one the director names")
+    token_client: str = key(
+        "crpipe", "client id registered with the token issuer, for `crpipe token --login`"
+    )
+    look_ahead: int = key(2, "ranges that may be staged ahead of training", ge=1)
+    disk_budget_gib: float = key(500.0, "most space that raw copies may take at once, in GiB", gt=0)
+    range_gib: float = key(
+        10.0, "size of one range for `crpipe plan` as long as none is listed, in GiB", gt=0
+    )
+    lease_wait_s: float = key(
+        120.0, "how long to wait for another job that stages the same range, in seconds", ge=0
+    )
+
+
+class RangesSection(Section):
+    """Which ranges make up the campaign."""
+
+    first: int = key(0, "first file number", ge=0)
+    last: int = key(99_999, "last file number, included", ge=0)
+    step: int = key(1000, "file numbers in one range", ge=1)
+    skip: tuple[str, ...] = key(
+        (), "ranges to leave out, e.g. [0042000-0042999]; the explicit way past a bad one"
+    )
+
+
+class SplitSection(Section):
+    """Bulk and outliers, training and validation."""
+
+    threshold: int = key(50_000, "multiplicity above which an event is an outlier", "data", ge=1)
+    quantile: float | None = key(
+        None,
+        "take the threshold as this quantile of the reference ranges' multiplicities instead",
+        "data",
+        gt=0,
+        lt=1,
+    )
+    reference_ranges: tuple[str, ...] = key((), "ranges scanned for the quantile; empty: the first", "data")
+    validation_fraction: float = key(0.05, "share of the primaries kept for validation", "data", ge=0, lt=1)
+    shard_muons: int = key(16_000_000, "muons in one bulk shard, about", "data", ge=1000)
+    memory_mib: int = key(
+        512, "memory for the split's buffers, in MiB; each worker process takes 256 of it", ge=64
+    )
+    workers: int = key(
+        0, "processes that split one range; 0: one for each CPU of the job (resources.split.cpus)", ge=0
+    )
+    on_bad_event: Literal["fail", "reject"] = key(
+        "fail",
+        "an event with an impossible value fails its range, or is rejected and stands in the ledger",
+        "data",
+    )
+
+
+class OutliersSection(Section):
+    """Consolidated outlier shards."""
+
+    shard_mib: int = key(256, "size of one consolidated shard, in MiB, about", ge=1)
+
+
+class LoadSection(Section):
+    """Batches."""
+
+    batch_events: int = key(4096, "events in one batch", "train", ge=1)
+    budget_muons: int = key(
+        2_000_000, "most muons held in one micro-batch; larger batches are accumulated", "train", ge=1
+    )
+    prefetch: int = key(2, "batches prepared ahead in the background", ge=0)
+
+
+class TrainSection(Section):
+    """The training loop; what the model itself is stands under ``model``."""
+
+    workload: str = key("crpipe.workloads.muons:MuonGan", "what is trained, as module:class", "train")
+    epochs: int = key(1, "passes over each range", "train", ge=1)
+    fresh_batches: bool = key(
+        True, "each repeat of a phase draws its own batch; false: repeats share one", "train"
+    )
+    clip_norm: float = key(10.0, "gradients of a phase are clipped to this norm; 0: never", "train", ge=0)
+    warmup_steps: int = key(100, "steps over which the learning rate rises from zero", "train", ge=0)
+    decay_from: float = key(
+        0.6,
+        "share of the campaign after which the learning rate falls linearly to decay_to",
+        "train",
+        ge=0,
+        le=1,
+    )
+    decay_to: float = key(
+        0.05, "learning rate at the campaign's end, as a share of its full value", "train", ge=0, le=1
+    )
+    horizon_ranges: int = key(
+        0, "ranges that make up the learning rate's campaign; 0: all of this one", "train", ge=0
+    )
+    ema: float = key(
+        0.998,
+        "decay of the averaged weights that evaluation and generation use; 0: none",
+        "train",
+        ge=0,
+        lt=1,
+    )
+    outlier_epochs: int = key(1, "passes of train_outliers over the consolidated outliers", "train", ge=1)
+    precision: Literal["float32", "bfloat16"] = key("float32", "arithmetic of the forward passes", "train")
+    tf32: bool = key(
+        False, "float32 matrix products in TF32 on GPUs that have it: faster, 10 bits of mantissa", "train"
+    )
+    compile: bool = key(False, "compile the model's modules where that works, eager otherwise", "train")
+    device: Literal["auto", "cpu", "cuda"] = key("auto", "where to train; auto: a GPU when there is one")
+    gpus: int = key(1, "GPUs of a training job on each node, a process each; 0: train on CPUs", ge=0, le=64)
+    nodes: int = key(1, "nodes of a training job; more than one only on a cluster", ge=1)
+    threads: int = key(0, "CPU threads of a process; 0: its share of what the job was given", ge=0)
+    snapshot_steps: int = key(500, "steps between snapshots", ge=1)
+    snapshot_seconds: float = key(600.0, "a snapshot is also taken after this long, in seconds", gt=0)
+    log_steps: int = key(
+        20,
+        "steps between metrics, and between decisions to throttle a player that is too strong",
+        "train",
+        ge=1,
+    )
+    histogram_steps: int = key(0, "steps between histograms in TensorBoard; 0: none", ge=0)
+    warn_loss: float = key(300.0, "a loss beyond ± this is warned about", gt=0)
+    stop_loss: float = key(
+        1000.0, "a loss beyond ± this stops the training after the last good snapshot", gt=0
+    )
+    max_skipped: int = key(20, "non-finite steps in a row that stop the training", ge=1)
+    lease_wait_s: float = key(120.0, "how long to wait for another job on the same range, in seconds", ge=0)
+    init_from: str = key("", "checkpoint whose weights the first range starts from", "train")
+    on_optimizer_change: Literal["refuse", "reset"] = key(
+        "refuse",
+        "when the optimizer differs from the parent checkpoint's: refuse, or start its state anew",
+        "train",
+    )
+
+
+class EvaluateSection(Section):
+    """Held-out evaluation."""
+
+    events: int = key(40_000, "validation events compared with generated ones, at most", ge=100)
+    batch_events: int = key(2000, "events generated at once", ge=1)
+
+
+class NotifySection(Section):
+    """Shell commands that tell a person; the message comes on stdin, CRPIPE_SUBJECT in the environment."""
+
+    success: str = key(
+        "", 'when a workflow is done, e.g. mail -s "$CRPIPE_SUBJECT" me@example.org; empty: none'
+    )
+    failure: str = key("", "when a workflow fails; empty: none")
+    stall: str = key("", "when `crpipe notify stall`, called regularly, finds no sign of life; empty: none")
+    stall_minutes: float = key(
+        60.0, "a campaign that wrote nothing for this long is stalled, in minutes", gt=0
+    )
+    timeout_s: float = key(60.0, "longest time that one of these commands may take, in seconds", gt=0)
+
+
+class SyncSection(Section):
+    """A second place for what a run made (`crpipe sync`)."""
+
+    to: str = key(
+        "",
+        "directory or pelican://host/path that gets the run's TensorBoard files and checkpoints; empty: none",
+    )
+
+
+class JobResources(Section):
+    """What one job of a rule asks for."""
+
+    cpus: int = key(2, "CPU cores", ge=1)
+    mem_mb: int = key(4000, "memory of the first attempt, in MB; each retry asks for as much more", ge=100)
+    runtime_minutes: int = key(
+        240,
+        "longest run time, in minutes; each retry of a job that cannot resume asks for as much more",
+        ge=1,
+    )
+
+
+class ResourcesSection(Section):
+    """What the workflow asks the cluster for, per rule."""
+
+    stage: JobResources = key(JobResources(), "copying one range")
+    split: JobResources = key(JobResources(), "splitting one range")
+    train: JobResources = key(JobResources(cpus=8, mem_mb=32_000, runtime_minutes=1440), "training one range")
+    evaluate: JobResources = key(JobResources(mem_mb=16_000), "evaluating a checkpoint")
+
+
+def _sections(model: type[BaseModel]) -> frozenset[str]:
+    return frozenset(
+        name for name, info in model.model_fields.items() if isinstance(info.default, BaseModel | dict)
+    )

@@ -1,0 +1,145 @@
+"""Atomic writes, hashes, JSON, disk space: what every step needs from the file system."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from crpipe.core.errors import DataError, DiskError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+GIB = 1 << 30
+_DISK_ERRORS = {
+    errno.ENOSPC: "the disk is full: free some space",
+    errno.EDQUOT: "the quota is used up: free some space",
+    errno.EACCES: "permission denied: make it writable",
+    errno.EPERM: "permission denied: make it writable",
+    errno.EROFS: "the file system is read-only: choose another directory",
+    errno.EEXIST: "a file stands where a directory is needed: move it away",
+    errno.ENOTDIR: "a file stands where a directory is needed: move it away",
+}
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a full disk or a missing permission inside the block into a DiskError that names ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        raise _refused(error, error.filename or path) from error
+
+
+@contextlib.contextmanager
+def disk_watched() -> Iterator[None]:
+    """Turn a full disk that nothing inside the block has named, but a log or a library, into a DiskError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise _refused(error, error.filename or "a log or a temporary file") from error
+
+
+def _refused(error: OSError, place: Path | str) -> DiskError:
+    hint = _DISK_ERRORS[error.errno or 0]
+    return DiskError(f"{place}: cannot write: {hint}, then run the same command again")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary sibling of ``path``; when the block ends well, fsync it and rename it to ``path``.
+
+    A reader sees the old file or the whole new one. Nothing is left behind when the block raises; a SIGKILL
+    leaves one ``.part`` file, which the next call for the same path overwrites.
+    """
+    part = path.with_name(f".{path.name}.part")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield part
+            publish(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+def publish(part: Path, path: Path) -> None:
+    """Make a finished temporary file visible as ``path``, on the disk before its name is."""
+    sync(part)
+    part.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Flush a file or a directory to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` atomically."""
+    with replacing(path) as part:
+        part.write_text(text)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as sorted, indented JSON, atomically; equal values give equal bytes."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file that crpipe wrote; raise DataError when it is missing or damaged."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: missing; run the step that makes it") from error
+    except ValueError as error:
+        raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
+
+
+def sha256(path: Path) -> str:
+    """Hash a file's bytes."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def digest(value: Any) -> str:
+    """Hash a JSON value by its canonical form: 16 hexadecimal digits."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def free_bytes(path: Path) -> int:
+    """Tell the free space of the file system that holds ``path`` or its nearest existing parent."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def tree_bytes(path: Path) -> int:
+    """Sum the sizes of all files below ``path``; 0 when it does not exist."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 - os.walk speaks strings
+    return total
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a directory and all below it; silent when it does not exist."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)

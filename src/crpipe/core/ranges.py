@@ -1,0 +1,53 @@
+"""Ranges: consecutive file numbers such as 0042000-0042999, the unit of staging and of one training job."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from crpipe.core.errors import ConfigError
+
+DIGITS = 7
+PATTERN = re.compile(rf"(\d{{{DIGITS}}})-(\d{{{DIGITS}}})")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Range:
+    """File numbers first..last, both included; its text form names directories and files."""
+
+    first: int
+    last: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.first <= self.last < 10**DIGITS:
+            raise ConfigError(f"range {self.first}-{self.last}: needs 0 <= first <= last < 10^{DIGITS}")
+
+    def __str__(self) -> str:
+        return f"{self.first:0{DIGITS}d}-{self.last:0{DIGITS}d}"
+
+    @classmethod
+    def parse(cls, text: str) -> Range:
+        """Read the text form, e.g. ``0042000-0042999``; raise ConfigError for anything else."""
+        match = PATTERN.fullmatch(text)
+        if match is None:
+            raise ConfigError(f"range {text!r}: expected NNNNNNN-NNNNNNN, for example 0042000-0042999")
+        return cls(int(match[1]), int(match[2]))
+
+
+def expand(first: int, last: int, step: int, skip: frozenset[Range]) -> tuple[Range, ...]:
+    """List the ranges of ``step`` files each that tile first..last, without those in ``skip``.
+
+    Raise ConfigError when they do not tile it, or when ``skip`` names a range that is not among them.
+    """
+    if (last - first + 1) % step:
+        raise ConfigError(
+            f"ranges: {first}..{last} is not a whole number of steps of {step}; correct ranges.last"
+        )
+    tiles = tuple(Range(start, start + step - 1) for start in range(first, last + 1, step))
+    unknown = skip - set(tiles)
+    if unknown:
+        raise ConfigError(f"ranges.skip: {min(unknown)} is not a range of this campaign")
+    kept = tuple(tile for tile in tiles if tile not in skip)
+    if not kept:
+        raise ConfigError("ranges.skip: every range is skipped; nothing is left to do")
+    return kept

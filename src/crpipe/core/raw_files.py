@@ -1,0 +1,139 @@
+"""Manifest of one range: what the source lists, and after staging how each copy was made sure of.
+
+Two Parquet tables come out, one row per file, sorted by path: the manifest and, with more columns, the staged
+table. They are the only source of truth of what should exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crpipe.core.errors import DataError
+from crpipe.core.files import replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+    from pathlib import Path
+
+State = Literal["staged", "quarantined"]
+SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
+
+_MANIFEST = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("uri", pa.string(), nullable=False),
+        pa.field("size", pa.int64()),
+        pa.field("mtime", pa.timestamp("us", tz="UTC")),
+    ]
+)
+_STAGED = pa.schema(
+    [
+        *_MANIFEST,
+        *(pa.field(name, pa.string(), nullable=False) for name in ("state", "reason")),
+        *(pa.field(name, pa.string(), nullable=False) for name in ("checksum", "algorithm", "verified")),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of the source.
+
+    ``path`` is its name relative to the range. ``size`` (bytes) is None for a file that is only made when it
+    is staged; ``mtime`` is None where the source does not tell it.
+    """
+
+    path: str
+    uri: str
+    size: int | None
+    mtime: datetime | None
+
+    def row(self) -> dict[str, Any]:
+        """The entry as column values; `dataclasses.asdict` would copy each of them, which costs more."""
+        return {"path": self.path, "uri": self.uri, "size": self.size, "mtime": self.mtime}
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How a copy was made sure of: size in bytes, checksum in hexadecimal, what that was held against.
+
+    ``verified`` is source-checksum (the source named the checksum), copy-compare (source and copy were both
+    read), generated (made here, nothing to compare with) or size-only.
+    """
+
+    size: int
+    checksum: str
+    algorithm: str
+    verified: str
+
+    def row(self) -> dict[str, Any]:
+        """The proof as column values."""
+        return {
+            "size": self.size,
+            "checksum": self.checksum,
+            "algorithm": self.algorithm,
+            "verified": self.verified,
+        }
+
+    def is_checked(self) -> bool:
+        """Tell whether more than the size was verified."""
+        return self.verified != SIZE_ONLY
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """One row of the staged table: a verified copy, or a file set aside with the reason."""
+
+    entry: Entry
+    proof: Proof | None
+    reason: str = ""
+
+    @property
+    def state(self) -> State:
+        """``staged`` when there is a verified copy."""
+        return "staged" if self.proof else "quarantined"
+
+    def row(self) -> dict[str, Any]:
+        """The row as column values; a size that only staging could know is filled in."""
+        proof = self.proof or Proof(self.entry.size or 0, "", "", "")
+        size = self.entry.size if self.entry.size is not None else proof.size
+        return {
+            **self.entry.row(),
+            **proof.row(),
+            "size": size,
+            "state": self.state,
+            "reason": self.reason,
+        }
+
+
+def write_manifest(path: Path, entries: Iterable[Entry]) -> None:
+    """Write the manifest atomically."""
+    _write(path, [entry.row() for entry in entries], _MANIFEST)
+
+
+def read_manifest(path: Path) -> list[Entry]:
+    """Read a manifest, or the manifest's part of a staged table; raise DataError when missing or damaged."""
+    try:
+        with pq.ParquetFile(path) as file:
+            table = file.read(_MANIFEST.names).select(_MANIFEST.names)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: missing; run `crpipe list {path.stem}` first") from error
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise DataError(f"{path}: damaged ({error}); delete it and list the range again") from error
+    return [Entry(**row) for row in table.to_pylist()]
+
+
+def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
+    """Write the staged table atomically."""
+    _write(path, [file.row() for file in files], _STAGED)
+
+
+def _write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    rows.sort(key=lambda row: str(row["path"]))
+    with replacing(path) as part:
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), part)

@@ -1,1 +1,0 @@
-"""Data: raw rows become shards, outliers and a ledger; shards become batches."""

@@ -1,0 +1,1 @@
+"""Events and items in memory and in shards."""

@@ -1,0 +1,153 @@
+"""Events in memory: columns with one value per event, and the items (muons) of all events end to end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """A ragged block of N events and M items.
+
+    columns: one array [N] per event column of the layout.
+    multiplicity: [N] uint32, items of each event; sums to M.
+    items: [M, K] float32, C-contiguous, K item columns of the layout, event after event.
+    """
+
+    columns: dict[str, NDArray[Any]]
+    multiplicity: NDArray[np.uint32]
+    items: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        """Count the events."""
+        return len(self.multiplicity)
+
+    def offsets(self) -> NDArray[np.int64]:
+        """Start of each event in ``items``, and the end: [N + 1]."""
+        return offsets(self.multiplicity)
+
+    def part(self, start: int, end: int) -> Events:
+        """Cut out the events from ``start`` to ``end``, without a copy."""
+        ends = self.offsets()
+        return Events(
+            {name: column[start:end] for name, column in self.columns.items()},
+            self.multiplicity[start:end],
+            self.items[ends[start] : ends[end]],
+        )
+
+    def take(self, index: NDArray[np.integer[Any]]) -> Events:
+        """Gather events in the order of ``index``, each with its own items."""
+        return self.gather(item_view(self.offsets(), self.items), index)
+
+    def gather(self, view: pa.Array, index: NDArray[np.integer[Any]]) -> Events:
+        """Do what ``take`` does with a ``view`` of the items made once for many gathers."""
+        return Events(
+            {name: column.take(index) for name, column in self.columns.items()},
+            self.multiplicity.take(index),
+            gather_items(view, index, self.items.shape[1]),
+        )
+
+
+class Cursor(NamedTuple):
+    """Position in the data stream: the epoch and the number of batches of it already delivered."""
+
+    epoch: int
+    batch: int
+
+
+def offsets(multiplicity: NDArray[Any]) -> NDArray[np.int64]:
+    """Turn N multiplicities into N + 1 offsets."""
+    ends = np.zeros(len(multiplicity) + 1, np.int64)
+    np.cumsum(multiplicity, out=ends[1:])
+    return ends
+
+
+def item_view(starts: NDArray[np.int64], items: NDArray[np.float32]) -> pa.Array:
+    """View items as one binary value per event, without a copy: Arrow gathers these at memcpy speed."""
+    width = items.shape[1] * items.itemsize
+    large = int(starts[-1]) * width >= 2**31
+    kind, dtype = (pa.large_binary(), np.int64) if large else (pa.binary(), np.int32)
+    ends = (starts * width).astype(dtype)
+    return pa.Array.from_buffers(kind, len(starts) - 1, [None, pa.py_buffer(ends), pa.py_buffer(items)])
+
+
+def gather_items(view: pa.Array, index: NDArray[np.integer[Any]], columns: int) -> NDArray[np.float32]:
+    """Gather the items of the events in ``index`` out of their ``item_view``, end to end: [M, columns]."""
+    # pa.array would import pandas to look at the index: a quarter of a second of every process.
+    buffer = pa.py_buffer(np.ascontiguousarray(index, np.int64))
+    gathered = view.take(pa.Array.from_buffers(pa.int64(), len(index), [None, buffer]))
+    return items_of(gathered, columns)
+
+
+def items_of(view: pa.Array, columns: int) -> NDArray[np.float32]:
+    """Undo ``item_view`` on the contiguous result of a gather: [M, columns] float32."""
+    buffer = view.buffers()[2]
+    if buffer is None or buffer.size == 0:
+        return np.zeros((0, columns), np.float32)
+    return np.frombuffer(buffer, np.float32).reshape(-1, columns)
+
+
+def concatenate(parts: Sequence[Events]) -> Events:
+    """Join blocks of one layout end to end; needs at least one, and passes a single one on as it is."""
+    if len(parts) == 1:
+        return parts[0]
+    return Events(
+        {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns},
+        np.concatenate([part.multiplicity for part in parts]),
+        np.concatenate([part.items for part in parts]),
+    )
+
+
+def cuts(multiplicity: NDArray[Any], max_events: int, max_items: int) -> Iterator[tuple[int, int]]:
+    """Yield intervals [first, last) of events: as many as fit both limits, or one larger event."""
+    starts = offsets(multiplicity)
+    first = 0
+    while first < len(multiplicity):
+        fits = int(np.searchsorted(starts, starts[first] + max_items, side="right")) - 1
+        last = max(first + 1, min(fits, first + max_events))
+        yield first, last
+        first = last
+
+
+def regroup(blocks: Iterable[Events], max_events: int, max_items: int) -> Iterator[Events]:
+    """Cut a stream of blocks anew into the groups of ``cuts``; holds one group and one block."""
+    held: list[Events] = []
+    for block in blocks:
+        if held and len(block) and block.multiplicity[0] > max_items:
+            yield from _cut(concatenate(held), max_events, max_items)  # a giant event is never copied
+            held = []
+        held.append(block)
+        if sum(map(len, held)) >= max_events or sum(len(part.items) for part in held) >= max_items:
+            *whole, rest = _cut(concatenate(held), max_events, max_items)
+            yield from whole
+            held = [rest]
+    if held:
+        yield from _cut(concatenate(held), max_events, max_items)
+
+
+def even_cuts(weights: NDArray[Any], parts: int) -> list[tuple[int, int]]:
+    """Cut a sequence into at most ``parts`` intervals [first, last) of about equal weight."""
+    ends = np.cumsum(weights)
+    marks = ends[-1] * np.arange(1, parts) / parts if len(ends) else np.zeros(0)
+    borders = np.unique([0, *(np.searchsorted(ends, marks) + 1), len(weights)])
+    return [(int(first), int(last)) for first, last in pairwise(borders)]
+
+
+def _cut(events: Events, max_events: int, max_items: int) -> Iterator[Events]:
+    starts = events.offsets()
+    for first, last in cuts(events.multiplicity, max_events, max_items):
+        yield Events(
+            {name: column[first:last] for name, column in events.columns.items()},
+            events.multiplicity[first:last],
+            events.items[starts[first] : starts[last]],
+        )

@@ -1,0 +1,121 @@
+"""Shards on the disk: the pair NAME.events.parquet and NAME.<items>.parquet, and their manifest.
+
+Groups of events come in and become aligned row groups; what a manifest promises can be checked at any time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from crpipe.core.errors import DataError, ShardError
+from crpipe.core.files import read_json, sha256
+from crpipe.core.paths import CONSOLIDATED
+from crpipe.events.batch import Events
+from crpipe.events.shard_reader import MEND, Shards
+from crpipe.workloads.muons.layout import BUNDLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from crpipe.config.loading import Config
+    from crpipe.events.layout import Layout
+
+Role = Literal["train", "validation", "outliers"]
+LAYOUTS = {"bundles": BUNDLES}
+MANIFEST = "manifest.json"
+
+
+_WHOLE = 1 << 26  # rows of a row group: more than we ever write at once
+
+
+def read_manifest(folder: Path, data: str | None) -> dict[str, Any]:
+    """Read a folder's manifest; raise ShardError when it is missing, damaged or of other data keys.
+
+    ``data`` is the digest of the configuration's data keys; None accepts any.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest: dict[str, Any] = read_json(path)
+    except DataError as error:
+        raise ShardError(str(error)) from error
+    lacking = {"range", "data", "layout", "threshold", "shards"} - {*manifest}
+    if lacking:
+        raise ShardError(f"{path}: the key {min(lacking)} is missing; {MEND}")
+    if data is not None and manifest["data"] != data:
+        raise ShardError(
+            f"{path}: made under other data keys ({manifest['data']}, the configuration has {data}); "
+            "restore the configuration, or set `results` to a new directory"
+        )
+    return manifest
+
+
+def layout_of(manifest: dict[str, Any], folder: Path) -> Layout:
+    """Find the layout that a manifest names."""
+    name = manifest["layout"]
+    if name not in LAYOUTS:
+        raise ShardError(f"{folder / MANIFEST}: no layout {name!r}, only {', '.join(LAYOUTS)}; update crpipe")
+    return LAYOUTS[name]
+
+
+def verify(folder: Path, *, deep: bool) -> tuple[int, int]:
+    """Check that a folder holds what its manifest says, and return its events and items.
+
+    Sizes and row counts always; with ``deep`` also every file's hash and every page's checksum. Raise
+    ShardError naming the first file that does not fit.
+    """
+    manifest = read_manifest(folder, None)
+    layout = layout_of(manifest, folder)
+    for role in ("train", "validation", "outliers"):
+        entries = [entry for entry in manifest["shards"] if entry["role"] == role]
+        shards = Shards(folder, role, layout)  # checks sizes, columns and rows
+        if deep:
+            for entry in entries:
+                check_hashes(folder, entry)
+            for _ in groups_of(shards, layout):
+                pass
+    totals = [(entry["events"], entry["items"]) for entry in manifest["shards"]]
+    return sum(events for events, _ in totals), sum(items for _, items in totals)
+
+
+def verifiable(config: Config, names: Iterable[str]) -> Iterator[Path]:
+    """Folders of the shards of the named ranges, or of all that are made; bulk and outliers.
+
+    ``consolidated`` names the merged outliers. Raise ShardError for a name that has no shards.
+    """
+    paths = config.paths()
+    asked = list(names)
+    for name in asked or [*map(str, config.all_ranges()), CONSOLIDATED]:
+        folders = (
+            [paths.outliers(name)] if name == CONSOLIDATED else [paths.shards(name), paths.outliers(name)]
+        )
+        made = [folder for folder in folders if (folder / MANIFEST).exists()]
+        if asked and not made:
+            raise ShardError(f"{folders[0] / MANIFEST}: missing; run `crpipe split {name}` first")
+        yield from made
+
+
+def check_hashes(folder: Path, entry: dict[str, Any]) -> None:
+    """Raise ShardError unless both files of a manifest's entry have the recorded hash."""
+    for part, recorded in entry["files"].items():
+        path = folder / f"{entry['name']}.{part}.parquet"
+        if sha256(path) != recorded["sha256"]:
+            raise ShardError(f"{path}: damaged: its bytes are not those the manifest names; {MEND}")
+
+
+def groups_of(shards: Shards, layout: Layout) -> Iterator[Events]:
+    """Read all events of all shards, one row group of events at a time."""
+    for number, pair in enumerate(shards.pairs):
+        for index in range(pair.events.footer.num_row_groups):
+            yield read_group(shards, number, index, layout)
+
+
+def read_group(shards: Shards, shard: int, index: int, layout: Layout) -> Events:
+    """Read one row group of events with its items."""
+    group = shards.group(shard, index)
+    low, high = int(group.item_rows[0]), int(group.item_rows[-1])
+    items = np.empty((high - low, len(layout.items)), np.float32)
+    shards.items(shard, low, high, items)
+    return Events(group.columns, group.multiplicity, items)

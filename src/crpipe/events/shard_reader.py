@@ -1,0 +1,228 @@
+"""Shards open for reading: the pair NAME.events.parquet and NAME.<items>.parquet, checked when read.
+
+A manifest's shards come in; row groups as arrays come out. Damage of any kind is a ShardError with the file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crpipe.core.errors import DataError, ShardError
+from crpipe.core.files import read_json
+from crpipe.events.batch import offsets
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from crpipe.events.layout import Layout
+
+GROUPS_KEY = b"crpipe:groups"  # JSON in the events file: item row groups of each events row group
+# What pyarrow raises for bytes that do not fit; a damaged name is a ValueError: it is not UTF-8.
+DAMAGE = (OSError, ValueError, pa.ArrowException)
+MEND = "delete the shard's directory and run the same command again"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One Parquet file, its footer already read."""
+
+    path: Path
+    footer: pq.FileMetaData
+
+    def rows(self) -> NDArray[np.int64]:
+        """First row of each row group, and the end: [G + 1]."""
+        groups = range(self.footer.num_row_groups)
+        return offsets(np.array([self.footer.row_group(group).num_rows for group in groups], np.int64))
+
+    def read(self, group: int, columns: list[str]) -> dict[str, NDArray[Any]]:
+        """Decode columns of one row group; raise ShardError when a page does not match its checksum."""
+        try:
+            with pq.ParquetFile(
+                self.path, metadata=self.footer, pre_buffer=False, page_checksum_verification=True
+            ) as file:
+                table = file.read_row_group(group, columns=columns, use_threads=False)
+            return {name: _values(table[name]) for name in columns}
+        except DAMAGE as error:
+            raise ShardError(f"{self.path}: row group {group} cannot be read ({error}); {MEND}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPair:
+    """One shard.
+
+    item_groups: [G + 1] first row group in ``items`` of each row group of ``events``, and the end.
+    item_rows: [H + 1] first row of each row group of ``items``, and the end.
+    """
+
+    events: Table
+    items: Table
+    item_groups: NDArray[np.int64]
+    item_rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One decoded row group of events: columns and multiplicity [N]; first item row of each, and the end."""
+
+    columns: dict[str, NDArray[Any]]
+    multiplicity: NDArray[np.uint32]
+    item_rows: NDArray[np.int64]
+
+    def cut(self, first: int, last: int) -> tuple[dict[str, NDArray[Any]], NDArray[np.uint32]]:
+        """Columns and multiplicity of the events [first, last), without a copy."""
+        columns = {name: column[first:last] for name, column in self.columns.items()}
+        return columns, self.multiplicity[first:last]
+
+
+class Shards:
+    """The shards of one role in a folder; holds the last row group of each table."""
+
+    def __init__(self, folder: Path, role: str, layout: Layout) -> None:
+        self.pairs = list(_open_all(folder, role, layout))
+        self._columns = list(event_columns(layout))
+        self._items = [field.name for field in layout.items]
+        self._group: tuple[tuple[int, int], Group] | None = None
+        self._block: tuple[tuple[int, int], dict[str, NDArray[Any]]] | None = None
+
+    def multiplicity(self, shard: int, group: int) -> NDArray[np.uint32]:
+        """Multiplicities of one row group of events, [N]: 4 bytes an event."""
+        pair = self.pairs[shard]
+        return _consistent(pair, group, pair.events.read(group, [MULTIPLICITY])[MULTIPLICITY])
+
+    def multiplicities(self) -> NDArray[np.uint32]:
+        """Multiplicities of all events, in the order of shards and row groups: [N]."""
+        parts = [np.empty(0, np.uint32)]
+        for shard, pair in enumerate(self.pairs):
+            parts += [self.multiplicity(shard, group) for group in range(pair.events.footer.num_row_groups)]
+        return np.concatenate(parts)
+
+    def group(self, shard: int, group: int) -> Group:
+        """Decode one row group of events."""
+        if self._group is None or self._group[0] != (shard, group):
+            self._group = None
+            pair = self.pairs[shard]
+            columns = pair.events.read(group, [*self._columns, MULTIPLICITY])
+            multiplicity = _consistent(pair, group, columns.pop(MULTIPLICITY))
+            first = pair.item_rows[pair.item_groups[group]]
+            self._group = (shard, group), Group(columns, multiplicity, offsets(multiplicity) + first)
+        return self._group[1]
+
+    def items(self, shard: int, low: int, high: int, out: NDArray[np.float32]) -> None:
+        """Copy the item rows [low, high) of a shard into ``out``, [high - low, K]."""
+        rows = self.pairs[shard].item_rows
+        for block in range(*touched(rows, low, high)):
+            columns = self._decoded(shard, block)
+            start, stop = max(low, rows[block]), min(high, rows[block + 1])
+            inside = slice(start - rows[block], stop - rows[block])
+            for column, name in enumerate(self._items):
+                out[start - low : stop - low, column] = columns[name][inside]
+
+    def _decoded(self, shard: int, block: int) -> dict[str, NDArray[Any]]:
+        if self._block is None or self._block[0] != (shard, block):
+            self._block = None
+            self._block = (shard, block), self.pairs[shard].items.read(block, self._items)
+        return self._block[1]
+
+
+def _consistent(pair: ShardPair, group: int, multiplicity: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Hand back a row group's multiplicities if they add up to the rows of its items."""
+    low, high = pair.item_rows[pair.item_groups[group : group + 2]]
+    counted = int(multiplicity.sum(dtype=np.int64))
+    if counted != high - low:
+        raise ShardError(
+            f"{pair.events.path}: row group {group} counts {counted} items, "
+            f"{pair.items.path.name} holds {high - low}; {MEND}"
+        )
+    return multiplicity
+
+
+def _values(column: pa.ChunkedArray) -> NDArray[Any]:
+    """The values of a column, copied only where it was decoded in several chunks."""
+    whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    # Not to_numpy: it would import pandas, a quarter of a second of every process.
+    values: NDArray[Any] = np.from_dlpack(whole)
+    return values
+
+
+def event_columns(layout: Layout) -> dict[str, str]:
+    """Names and dtypes of the columns that each event of a batch carries: its own, and where it came from."""
+    own = {field.name: field.dtype for field in layout.events}
+    return own | dict.fromkeys((SOURCE_FILE, SOURCE_ROW), "uint32")
+
+
+def touched(borders: NDArray[np.int64], low: int, high: int) -> tuple[int, int]:
+    """Find the intervals between ascending ``borders`` that overlap [low, high): first, last + 1."""
+    if low >= high:
+        return 0, 0
+    first = np.searchsorted(borders, low, side="right") - 1
+    return int(first), int(np.searchsorted(borders, high, side="left"))
+
+
+def _open_all(folder: Path, role: str, layout: Layout) -> Iterator[ShardPair]:
+    path = folder / "manifest.json"
+    try:
+        for entry in read_json(path)["shards"]:
+            if entry["role"] == role:
+                yield _open(folder, entry, layout)
+    except KeyError as error:
+        raise ShardError(f"{path}: the key {error} is missing; {MEND}") from error
+    except ShardError:
+        raise
+    except DataError as error:
+        raise ShardError(str(error)) from error
+
+
+def _open(folder: Path, entry: Mapping[str, Any], layout: Layout) -> ShardPair:
+    """Open one shard of the manifest; raise ShardError when sizes, columns or rows are not as it says."""
+    sizes = {part: file["size"] for part, file in entry["files"].items()}
+    columns = event_columns(layout) | {MULTIPLICITY: "uint32"}
+    events = _table(folder / f"{entry['name']}.events.parquet", sizes["events"], columns)
+    names = {field.name: field.dtype for field in layout.items}
+    items = _table(folder / f"{entry['name']}.{layout.item}.parquet", sizes[layout.item], names)
+    for table, rows in ((events, entry["events"]), (items, entry["items"])):
+        if table.footer.num_rows != rows:
+            raise ShardError(f"{table.path}: {table.footer.num_rows} rows, the manifest says {rows}; {MEND}")
+    return ShardPair(events, items, _item_groups(events, items), items.rows())
+
+
+def _table(path: Path, size: int, columns: Mapping[str, str]) -> Table:
+    try:
+        found = path.stat().st_size
+        if found != size:
+            raise ShardError(f"{path}: {found} bytes, the manifest says {size}; {MEND}")
+        footer = pq.read_metadata(path)
+        types = {field.name: field.type for field in footer.schema.to_arrow_schema()}
+    except FileNotFoundError as error:
+        raise ShardError(f"{path}: missing, though the manifest names it; {MEND}") from error
+    except DAMAGE as error:
+        raise ShardError(f"{path}: the footer cannot be read ({error}); {MEND}") from error
+    for name, dtype in columns.items():
+        if types.get(name) != pa.from_numpy_dtype(dtype):
+            raise ShardError(f"{path}: no column {name} of {dtype}; {MEND}")
+    return Table(path, footer)
+
+
+def _item_groups(events: Table, items: Table) -> NDArray[np.int64]:
+    """Row groups of ``items`` for each row group of ``events``: one each, or as listed."""
+    groups = events.footer.num_row_groups
+    listed = (events.footer.metadata or {}).get(GROUPS_KEY)
+    try:
+        counts = json.loads(listed) if listed else [1] * groups
+    except ValueError as error:
+        raise ShardError(f"{events.path}: crpipe:groups is not JSON ({error}); {MEND}") from error
+    if len(counts) != groups or sum(counts) != items.footer.num_row_groups:
+        raise ShardError(
+            f"{events.path}: {groups} row groups do not match the {items.footer.num_row_groups} of "
+            f"{items.path.name}; {MEND}"
+        )
+    return offsets(np.array(counts, np.int64))

@@ -1,0 +1,111 @@
+"""Writes shards: the pair NAME.events.parquet and NAME.<items>.parquet, and their entry for the manifest."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crpipe.core.files import replacing, sha256
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+from crpipe.events.shard_manifest import _WHOLE, Role
+from crpipe.events.shard_reader import GROUPS_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from crpipe.events.batch import Events
+    from crpipe.events.layout import Layout
+
+
+# A group of bulk events becomes one row group in each file: a loader decodes one at a time.
+GROUP_EVENTS = 1 << 16
+
+
+GROUP_ITEMS = 1 << 21
+
+
+# Outliers: one giant event spans several row groups of items.
+OUTLIER_EVENTS = 1 << 16
+
+
+OUTLIER_ITEMS = 1 << 22
+
+
+_WRITER = {
+    "use_dictionary": False,
+    "write_statistics": False,
+    "compression": "zstd",
+    "compression_level": 1,
+    "max_rows_per_page": 1 << 30,
+    "write_page_checksum": True,
+}
+
+
+class ShardWriter:
+    """Writes one shard; each call of ``append`` makes one row group of events."""
+
+    def __init__(self, events: Path, items: Path, layout: Layout, role: Role) -> None:
+        self._layout = layout
+        self._role = role
+        self._schema = _schema(
+            [*_event_types(layout), (MULTIPLICITY, "u4"), (SOURCE_FILE, "u4"), (SOURCE_ROW, "u4")]
+        )
+        self._item_schema = _schema([(field.name, field.dtype) for field in layout.items])
+        floats = [field.name for field in layout.events if field.dtype == "float32"]
+        self._events = pq.ParquetWriter(events, self._schema, use_byte_stream_split=floats, **_WRITER)
+        self._items = pq.ParquetWriter(items, self._item_schema, use_byte_stream_split=True, **_WRITER)
+        self._groups: list[int] = []
+        self.events = 0
+        self.items = 0
+
+    def append(self, group: Events) -> None:
+        """Append one group of events, with its items in one row group, or for outliers in several."""
+        values = {**group.columns, MULTIPLICITY: group.multiplicity}
+        columns = [pa.array(values[name]) for name in self._schema.names]
+        self._events.write_table(pa.Table.from_arrays(columns, schema=self._schema), row_group_size=_WHOLE)
+        step = OUTLIER_ITEMS if self._role == "outliers" else max(len(group.items), 1)
+        starts = range(0, max(len(group.items), 1), step)
+        for start in starts:
+            part = group.items[start : start + step]
+            columns = [pa.array(np.ascontiguousarray(part[:, column])) for column in range(part.shape[1])]
+            table = pa.Table.from_arrays(columns, schema=self._item_schema)
+            self._items.write_table(table, row_group_size=_WHOLE)
+        self._groups.append(len(starts))
+        self.events += len(group)
+        self.items += len(group.items)
+
+    def close(self) -> None:
+        """Write both footers."""
+        self._events.add_key_value_metadata({GROUPS_KEY.decode(): json.dumps(self._groups)})
+        self._events.close()
+        self._items.close()
+
+
+def write_shard(
+    folder: Path, name: str, role: Role, layout: Layout, groups: Iterable[Events]
+) -> dict[str, Any]:
+    """Write one shard under its final name and return its entry for the manifest."""
+    paths = {part: folder / f"{name}.{part}.parquet" for part in ("events", layout.item)}
+    with replacing(paths["events"]) as events, replacing(paths[layout.item]) as items:
+        writer = ShardWriter(events, items, layout, role)
+        with contextlib.closing(writer):
+            for group in groups:
+                writer.append(group)
+    files = {part: {"size": path.stat().st_size, "sha256": sha256(path)} for part, path in paths.items()}
+    return {"name": name, "role": role, "events": writer.events, "items": writer.items, "files": files}
+
+
+def _event_types(layout: Layout) -> list[tuple[str, str]]:
+    return [(field.name, field.dtype) for field in layout.events]
+
+
+def _schema(columns: list[tuple[str, str]]) -> pa.Schema:
+    return pa.schema(
+        [pa.field(name, pa.from_numpy_dtype(np.dtype(kind)), nullable=False) for name, kind in columns]
+    )

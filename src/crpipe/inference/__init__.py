@@ -1,0 +1,1 @@
+"""What a trained checkpoint is used for: evaluate, predict, export."""

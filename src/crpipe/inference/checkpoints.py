@@ -1,0 +1,106 @@
+"""A trained model from a checkpoint file alone: the checkpoint says which workload with which options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from crpipe.config.loading import workload_config
+from crpipe.core.errors import CheckpointError
+from crpipe.core.files import read_json
+from crpipe.train.checkpoints import load, verified
+from crpipe.train.job import build_workload
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+    from pydantic import BaseModel
+    from torch import Tensor, nn
+
+    from crpipe.train.workload import Workload
+
+_MAX_NAMES = 8
+_OTHER_VERSION = "use the version that trained it, or train again"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A workload with its trained model, averaged weights in place, ready to predict."""
+
+    path: Path
+    workload: Workload
+    model: nn.Module
+    checkpoint: dict[str, Any]
+    sha256: str
+
+
+def open_checkpoint(path: Path, device: str | torch.device = "cpu") -> LoadedModel:
+    """Load a checkpoint, or the one that a receipt points to.
+
+    Raise CheckpointError when it is damaged, or when its weights or options are those of another version.
+    """
+    saved = verified(_resolve(path))
+    checkpoint = load(saved.path)
+    keys = checkpoint["keys"]
+    name = keys["train.workload"]
+    workload = build_workload(name, _options(saved.path, name, keys))
+    model = workload.model()
+    weights = {**checkpoint["model"], **checkpoint["average"]}
+    _refuse_other_weights(saved.path, model.state_dict(), weights)
+    model.load_state_dict(weights)
+    return LoadedModel(saved.path, workload, model.to(device).eval(), checkpoint, saved.sha256)
+
+
+def _resolve(path: Path) -> Path:
+    if path.suffix != ".json":
+        return path
+    receipt = read_json(path)
+    if not isinstance(receipt, dict) or "checkpoint" not in receipt:
+        raise CheckpointError(
+            f"{path}: not a receipt; name a checkpoint (.pt) or runs/<run>/ranges/<range>.json"
+        )
+    found: Path = path.parent.parent / "store" / receipt["range"] / receipt["checkpoint"]
+    return found
+
+
+def _options(path: Path, name: str, keys: dict[str, Any]) -> BaseModel:
+    try:
+        return workload_config(name).model_validate(nested(keys, "model."))
+    except ValidationError as error:
+        wrong = ", ".join(".".join(map(str, item["loc"])) or item["msg"] for item in error.errors())
+        raise CheckpointError(
+            f"{path}: its options do not fit {name} of this version of crpipe: {wrong}; {_OTHER_VERSION}"
+        ) from error
+
+
+def _refuse_other_weights(path: Path, own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+    """Raise CheckpointError naming what is missing, unexpected, or of another shape."""
+    wrong = [f"missing {name}" for name in sorted(own.keys() - found.keys())]
+    wrong += [f"unexpected {name}" for name in sorted(found.keys() - own.keys())]
+    wrong += [
+        f"{name} is {list(found[name].shape)}, the model has {list(own[name].shape)}"
+        for name in sorted(own.keys() & found.keys())
+        if own[name].shape != found[name].shape
+    ]
+    if wrong:
+        more = f" and {len(wrong) - _MAX_NAMES} more" if len(wrong) > _MAX_NAMES else ""
+        raise CheckpointError(
+            f"{path}: its weights do not fit the model of this version of crpipe: "
+            f"{', '.join(wrong[:_MAX_NAMES])}{more}; {_OTHER_VERSION}"
+        )
+
+
+def nested(keys: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Turn dotted names that begin with ``prefix`` into a tree without it."""
+    tree: dict[str, Any] = {}
+    for name, value in keys.items():
+        if name.startswith(prefix):
+            *parents, leaf = name.removeprefix(prefix).split(".")
+            node = tree
+            for parent in parents:
+                node = node.setdefault(parent, {})
+            node[leaf] = value
+    return tree

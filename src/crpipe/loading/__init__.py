@@ -1,0 +1,1 @@
+"""Batches from shards, in an order that resumes exactly."""

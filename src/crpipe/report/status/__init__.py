@@ -1,0 +1,1 @@
+"""The state of a campaign, read from its files."""

@@ -1,0 +1,146 @@
+"""Why a workflow did not finish, from Snakemake's own log, the journals and the logs of the jobs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crpipe.core import errors
+from crpipe.core.errors import CrpipeError
+from crpipe.report.status.journal_tail import attempts
+from crpipe.report.text import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from crpipe.config.loading import Config
+
+TAIL = 5
+_WIDTH = 200
+_BLOCK = re.compile(
+    r"^Error in rule \w+:\n(.*?)(?=^(?:Error in|\[|Logfile|Trying|Shutting|Exiting|Finished|=)|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_FIELD = r"^ {4}%s: (.+)$"
+_REFUSED = re.compile(r"sbatch failed\. The error message was '(.*?)'\.\s", re.DOTALL)
+_STATE = re.compile(r"SLURM status is: '(\w+)'")
+_STATES = {
+    "TIMEOUT": "ran into its time limit",
+    "DEADLINE": "ran into its time limit",
+    "OUT_OF_MEMORY": "needed more memory than it asked for",
+    "NODE_FAIL": "lost its node",
+    "BOOT_FAIL": "lost its node",
+    "CANCELLED": "was cancelled",
+}
+_AROUND = re.compile(r"^WorkflowError:\n(.+)\n(?:\[.*\]\n)?\Z", re.MULTILINE)
+_MEMORY = re.compile(r"exceeded (?:job )?memory limit|oom[-_ ]kill", re.IGNORECASE)
+_SILENT = "ended without a word: killed, or out of memory"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailure:
+    """One job that failed for good: what it did, its log, and what Snakemake and Slurm said of it.
+
+    state: Slurm's name for how the job ended; refused: why Slurm did not even take it; said: Slurm's own log;
+    around: what Snakemake met in its own work around the job, such as noting its resources.
+    """
+
+    verb: str
+    name: str
+    log: Path
+    slurm_job: str = ""
+    state: str = ""
+    refused: str = ""
+    said: Path | None = None
+    around: str = ""
+
+
+def explain(config: Config, messages: str, since: float) -> list[str]:
+    """Describe each job that failed for good in a workflow that began at ``since``.
+
+    messages: Snakemake's own log. A line for each failure with its cause, then the last lines of its log.
+    """
+    paths = config.paths()
+    rows = [*attempts(paths.data_journal()), *attempts(paths.train_journal())]
+    last = {(row["verb"], row["range"]): row for row in rows if row["time"] >= since}
+    starts = {(row["verb"], row["range"]): row for row in rows if row["what"] == "start"}
+    lines = []
+    for failure in failures_in(messages):
+        work = (failure.verb, failure.name)
+        lines.append(f"{' '.join(filter(None, work))}{_cause(failure, last.get(work))}")
+        host = starts[work]["host"] if work in starts and not failure.refused else ""
+        where = [f"Slurm job {failure.slurm_job}" if failure.slurm_job else "", f"on {host}" if host else ""]
+        lines.append(f"  log: {failure.log}  {' '.join(filter(None, where))}".rstrip())
+        lines += [f"  | {line}" for line in _tail(failure.log)]
+    return lines
+
+
+def failures_in(messages: str) -> Iterable[JobFailure]:
+    """Find the jobs that failed and did not succeed in a later attempt, in the order of their failures."""
+    found: dict[Path, JobFailure] = {}
+    mended: set[Path] = set()
+    for block in _BLOCK.finditer(messages):
+        log, number = _field("log", block[1]), _field("jobid", block[1])
+        path, *more = map(Path, re.split(r", ", log.partition(" (")[0]))
+        if re.search(rf"^Finished jobid: {number} ", messages[block.end() :], re.MULTILINE):
+            mended.add(path)
+        if not log or path in mended:
+            continue
+        refused, state = _REFUSED.search(block[1]), _STATE.search(block[1])
+        failure = JobFailure(
+            *_work(path),
+            path,
+            _field("external_jobid", block[1]),
+            state[1] if state else "",
+            " ".join(refused[1].split()) if refused else "",
+            more[0] if more else None,
+            around[1] if (around := _AROUND.search(messages, 0, block.start())) else "",
+        )
+        # The log of a job on a node repeats the failure, but does not know what Slurm knows.
+        if path not in found or failure.state or failure.refused:
+            found[path] = failure
+    return found.values()
+
+
+def _field(name: str, block: str) -> str:
+    found = re.search(_FIELD % name, block, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _work(log: Path) -> tuple[str, str]:
+    """Read the verb and the range from a log's path: logs/<verb>/<range>.log or logs/<verb>.log."""
+    return (log.stem, "") if log.parent.name == "logs" else (log.parent.name, log.stem)
+
+
+def _cause(failure: JobFailure, row: dict[str, Any] | None) -> str:
+    if failure.refused:
+        return f": Slurm does not take the job: {failure.refused}"
+    if row is not None and row["what"] == "failed":
+        code = getattr(errors, row["kind"], CrpipeError).exit_code
+        return f" (exit {code}): {row['error']}"
+    state = "OUT_OF_MEMORY" if _outgrew(failure.said) else failure.state
+    if row is not None and row["what"] == "finished":
+        if failure.around:
+            return f": done, but Snakemake failed after it: {failure.around}"
+        why = f" ({_STATES[state]})" if state in _STATES else ""
+        return f": done, but its job failed after that{why}; the next run takes what it made"
+    if state in _STATES:
+        return f": {_STATES[state]}"
+    said = _tail(failure.log)
+    return f": {said[-1] if said and row is None else _SILENT}"
+
+
+def _outgrew(said: Path | None) -> bool:
+    """Tell whether Slurm wrote that it killed the job for its memory; its state is FAILED all the same."""
+    if said is None or not said.exists():
+        return False
+    return _MEMORY.search(said.read_text(errors="replace")) is not None
+
+
+def _tail(log: Path) -> list[str]:
+    if not log.exists():
+        return []
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return [shorten(line, _WIDTH) for line in lines[-TAIL:]]

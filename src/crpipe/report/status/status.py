@@ -1,0 +1,268 @@
+"""The table of ``crpipe status``: every range's state in as many columns as the terminal is wide."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from dataclasses import asdict
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from crpipe.core.paths import OUTLIERS
+from crpipe.report.status.campaign_state import collect
+from crpipe.report.status.status_types import AT_WORK, DESTINATIONS, CampaignStatus, RangeStatus, State, Sums
+from crpipe.report.text import Column, bar, compact, counted, duration, moment, number, size, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from crpipe.config.loading import Config
+    from crpipe.report.status.status_types import SourceToken
+
+__all__ = ["collect", "render_status", "status_json"]
+
+# Runs of ranges in one of these states are folded into one line once they are longer than FOLD.
+FOLDED = frozenset({State.WAITING, State.LISTED, State.SPLIT, State.TRAINED, State.SKIPPED})
+FOLD = 4
+QUIET_S = 300.0
+TOKEN_S = 86_400.0  # a token that ends within this long is warned about, whatever the ETA
+LABEL = 12
+_BAR = 30
+_COLOURS = {
+    State.TRAINED: "32",
+    State.TRAINING: "1;36",
+    State.STAGING: "36",
+    State.SPLITTING: "36",
+    State.INTERRUPTED: "33",
+    State.STALE: "35",
+    State.FAILED: "1;31",
+    State.WAITING: "2",
+    State.SKIPPED: "2",
+}
+
+
+def render_status(
+    config: Config,
+    width: int,
+    *,
+    unfold: bool = False,
+    colour: bool = False,
+    token: SourceToken | None = None,
+) -> str:
+    """Describe the campaign in lines of at most ``width`` characters.
+
+    ``unfold`` gives each range its own line; ``colour`` adds terminal colours to the states.
+    """
+    status = collect(config, token)
+    lines = [*header(status, width), "", *_table(status, width, unfold=unfold, colour=colour)]
+    return "\n".join(lines)
+
+
+def status_json(config: Config, token: SourceToken | None = None) -> str:
+    """Give the same as JSON: the fields of CampaignStatus, one entry of ``ranges`` for each range."""
+    return json.dumps(asdict(collect(config, token)), indent=1)
+
+
+def header(status: CampaignStatus, width: int) -> Iterator[str]:
+    """Yield what concerns the campaign as a whole, a labelled paragraph each; warnings in capitals."""
+    for label, text in facts(status):
+        lines = textwrap.wrap(text, max(width - LABEL, LABEL)) or [""]
+        yield from (f"{label if line is lines[0] else '':<{LABEL}}{line}" for line in lines)
+
+
+def facts(status: CampaignStatus) -> Iterator[tuple[str, str]]:
+    """Yield label and text of everything that concerns the campaign as a whole."""
+    chain, states = status.chain(), status.states()
+    trained = states[State.TRAINED]
+    yield "run", f"{status.run}, fingerprint {status.fingerprint}, data {status.data}"
+    yield (
+        "progress",
+        f"{bar(trained / len(chain), _BAR)}  {trained} of {counted(len(chain), 'range')} trained",
+    )
+    yield "states", ", ".join(f"{count} {state}" for state, count in sorted(states.items(), key=_order))
+    yield "ETA", _eta(status, trained)
+    yield from _sums(status)
+    yield "disk", disk_line(status)
+    if status.token is not None and status.token.ends is not None and not status.copies_all():
+        yield "token", f"{_end(status.token.ends - status.time)} ({status.token.place})"
+    if status.queue:
+        yield (
+            "queue",
+            "; ".join(f"{job.work}: {job.state}, {job.where} (job {job.number})" for job in status.queue),
+        )
+    yield from warnings(status)
+
+
+def _order(item: tuple[State, int]) -> int:
+    return list(State).index(item[0])
+
+
+def _eta(status: CampaignStatus, trained: int) -> str:
+    if trained == len(status.chain()):
+        return "all ranges are trained"
+    if status.eta_s is None or status.pace_s is None:
+        return "unknown until the first steps of training"
+    at_work = status.states()[State.TRAINING]
+    when = f"about {moment(status.time + status.eta_s)}" if at_work else "once it is resumed"
+    return f"{duration(status.eta_s)}, {when}; {duration(status.pace_s)} a range"
+
+
+def _sums(status: CampaignStatus) -> Iterator[tuple[str, str]]:
+    ledgers, done = status.ledgers, status.trained
+    yield "events", sum_line(ledgers.events)
+    yield "muons", sum_line(ledgers.muons)
+    balanced = f"{ledgers.count - len(ledgers.unbalanced)} of {ledgers.count} balance"
+    bad_files, bad_events = counted(ledgers.quarantined, "file"), counted(ledgers.events.rejected, "event")
+    yield "ledgers", f"{balanced}; {bad_files} quarantined, {bad_events} rejected"
+    if done.step:
+        seen = f"{number(done.events)} events, {number(done.muons)} muons"
+        yield "trained", f"{number(done.step)} steps, {seen}, {counted(done.skipped, 'step')} skipped"
+
+
+def sum_line(sums: Sums) -> str:
+    """Write a sum as the equation that has to hold."""
+    parts = " + ".join(f"{name} {number(getattr(sums, name))}" for name in DESTINATIONS)
+    return f"{number(sums.listed)} = {parts}"
+
+
+def disk_line(status: CampaignStatus) -> str:
+    """Tell what raw copies take of their budget, and what is free."""
+    disk = status.disk
+    return f"raw copies {size(disk.raw)} of {size(disk.budget)} budget, {size(disk.free)} free"
+
+
+def warnings(status: CampaignStatus) -> Iterator[tuple[str, str]]:
+    """Yield what a person must act on: wrong sums, foreign products, a failed range that blocks others."""
+    if status.ledgers.unbalanced:
+        yield "UNBALANCED", f"{', '.join(status.ledgers.unbalanced)}: split these ranges again"
+    if status.changed:
+        yield "STALE", "; ".join(status.changed)
+    elif status.states()[State.STALE]:
+        yield "STALE", f"{counted(status.states()[State.STALE], 'range')} made under another configuration"
+    failed = [item.name for item in status.chain() if item.state is State.FAILED]
+    if failed:
+        yield "FAILED", f"{', '.join(failed)}: {_blocked(status, failed[0])} cannot be trained before"
+    if status.token is not None and not status.copies_all():
+        yield from _token_warning(status, status.token)
+    command = resume_command(status)
+    if command:
+        yield "resume", command
+
+
+def _token_warning(status: CampaignStatus, token: SourceToken) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the source's token, or will be before the campaign is through."""
+    left = float("inf") if token.ends is None else token.ends - status.time
+    if token.problem:
+        yield "TOKEN", token.problem
+    elif left <= 0:
+        yield "TOKEN", f"{_end(left)}: nothing can be copied until it is renewed; see `crpipe token`"
+    elif status.eta_s is not None and left < status.eta_s:
+        last = f"before the last range is trained (in {duration(status.eta_s)})"
+        yield "TOKEN", f"{_end(left)}, {last}: renew it in time; see `crpipe token`"
+    elif left < TOKEN_S:
+        yield "TOKEN", f"{_end(left)}: renew it in time; see `crpipe token`"
+
+
+def _end(left_s: float) -> str:
+    return f"ends in {duration(left_s)}" if left_s > 0 else f"ended {duration(-left_s)} ago"
+
+
+def _blocked(status: CampaignStatus, name: str) -> str:
+    later = [item for item in status.chain() if item.name > name]
+    return counted(sum(item.state not in (State.TRAINED, State.STALE) for item in later), "later range")
+
+
+def resume_command(status: CampaignStatus) -> str:
+    """Give the command that goes on where a stopped campaign stands; nothing while one of its jobs runs."""
+    states = status.states()
+    begun = any(item.attempt for item in status.ranges)
+    if not begun or any(states[state] for state in AT_WORK) or states[State.TRAINED] == len(status.chain()):
+        return ""
+    return "the same command again, e.g. snakemake train_all (on a cluster with --profile slurm)"
+
+
+def _table(status: CampaignStatus, width: int, *, unfold: bool, colour: bool) -> list[str]:
+    rows = list(_lines(status, unfold=unfold))
+    cells = list(zip(*(cells for _, cells in rows), strict=True))
+    columns = [
+        Column("range", cells[0]),
+        Column("staged", cells[1], drop=4, right=True),
+        Column("shards", cells[2], drop=2, right=True),
+        Column("outliers", cells[3], drop=3, right=True),
+        Column("state", cells[4]),
+        Column("step", cells[5], drop=6, right=True),
+        Column("ETA", cells[6], drop=5, right=True),
+        Column("attempt", cells[7], drop=1, right=True),
+        Column("last error", cells[8], drop=7, least=24),
+    ]
+    lines = table(columns, width)
+    if not colour:
+        return lines
+    painted = [_paint(line, state) for line, (state, _) in zip(lines[1:], rows, strict=True)]
+    return [f"\x1b[1m{lines[0]}\x1b[0m", *painted]
+
+
+def _paint(line: str, state: State) -> str:
+    code = _COLOURS.get(state)
+    return line.replace(f" {state}", f" \x1b[{code}m{state}\x1b[0m", 1) if code else line
+
+
+def _lines(status: CampaignStatus, *, unfold: bool) -> Iterator[tuple[State, list[str]]]:
+    for _, group in groupby(status.ranges, key=_fold_key):
+        items = list(group)
+        if unfold or len(items) <= FOLD:
+            yield from ((item.state, _cells(item)) for item in items)
+        else:
+            yield items[0].state, _folded(items)
+
+
+def _fold_key(item: RangeStatus) -> str:
+    plain = item.state in FOLDED and not item.error and item.name != OUTLIERS
+    return item.state if plain else item.name
+
+
+def _cells(item: RangeStatus) -> list[str]:
+    return [
+        item.name,
+        _staged(item.files, item.quarantined),
+        "" if item.shards is None else number(item.shards),
+        "" if item.outliers is None else compact(item.outliers),
+        item.state,
+        _step(item),
+        "" if item.eta_s is None else duration(item.eta_s),
+        number(item.attempt) if item.attempt else "",
+        item.error,
+    ]
+
+
+def _folded(items: list[RangeStatus]) -> list[str]:
+    def total(name: str) -> int:
+        return sum(getattr(item, name) or 0 for item in items)
+
+    known = items[0].shards is not None
+    first, last = items[0].name.partition("-")[0], items[-1].name.partition("-")[2]
+    return [
+        f"{first}-{last}",
+        _staged(total("files"), total("quarantined")) if known else "",
+        number(total("shards")) if known else "",
+        compact(total("outliers")) if known else "",
+        items[0].state,
+        f"{len(items)} ranges",
+        "",
+        "",
+        "",
+    ]
+
+
+def _staged(files: int | None, quarantined: int) -> str:
+    if files is None:
+        return ""
+    return number(files) + (f", {number(quarantined)} bad" if quarantined else "")
+
+
+def _step(item: RangeStatus) -> str:
+    if item.state in AT_WORK and item.quiet_s is not None and item.quiet_s > QUIET_S:
+        return f"quiet {duration(item.quiet_s)}"
+    if item.step is None:
+        return ""
+    return f"{number(item.step)}/{number(item.steps)}" if item.steps else number(item.step)

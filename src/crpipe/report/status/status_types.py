@@ -1,0 +1,182 @@
+"""What is known of a campaign: states of ranges, sums of ledgers, disk; plain data, computed by `collect`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from crpipe.core.paths import OUTLIERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from crpipe.report.status.slurm_queue import QueuedJob
+
+
+class State(StrEnum):
+    """How far a range is."""
+
+    WAITING = "waiting"
+    LISTED = "listed"
+    STAGING = "staging"
+    STAGED = "staged"
+    SPLITTING = "splitting"
+    SPLIT = "split"
+    CONSOLIDATED = "consolidated"  # the outliers of all ranges, merged; not a state of a single range
+    TRAINING = "training"
+    INTERRUPTED = "interrupted"  # nobody works on it; what was done so far is kept and will be resumed
+    TRAINED = "trained"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    STALE = "stale"  # made under another configuration
+
+
+DESTINATIONS = ("train", "validation", "outliers", "rejected")
+AT_WORK = frozenset({State.STAGING, State.SPLITTING, State.TRAINING})
+_COPIED = frozenset({State.STAGED, State.SPLITTING})
+
+
+@dataclass(frozen=True, slots=True)
+class RangeStatus:
+    """One line of the table; ``None`` stands for what no file tells yet.
+
+    files: raw copies that stand, or stood when the range was split.
+    outliers: events above the threshold.
+    step: within the range while it is in training; of the whole chain once it is trained.
+    quiet_s: seconds since the running job last wrote anything.
+    """
+
+    name: str
+    state: State
+    files: int | None = None
+    quarantined: int = 0
+    shards: int | None = None
+    outliers: int | None = None
+    step: int | None = None
+    steps: int | None = None
+    eta_s: float | None = None
+    quiet_s: float | None = None
+    attempt: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Events or muons by destination."""
+
+    listed: int = 0
+    train: int = 0
+    validation: int = 0
+    outliers: int = 0
+    rejected: int = 0
+
+    def balanced(self) -> bool:
+        """Tell whether everything listed went somewhere, once."""
+        return self.listed == self.train + self.validation + self.outliers + self.rejected
+
+
+@dataclass(frozen=True, slots=True)
+class Ledgers:
+    """All ledgers taken together; ``unbalanced`` names the ranges whose sums do not add up."""
+
+    count: int = 0
+    events: Sums = field(default_factory=Sums)
+    muons: Sums = field(default_factory=Sums)
+    quarantined: int = 0
+    unbalanced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Raw copies against their budget, and what is free where the results stand; in bytes."""
+
+    raw: int
+    budget: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceToken:
+    """The token that jobs read the source with: where it was found and when it ends, never its text.
+
+    ends: seconds since the epoch, None when the token does not say; problem: why it could not be read.
+    """
+
+    place: str = ""
+    ends: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTotals:
+    """Totals of the chain so far."""
+
+    step: int = 0
+    events: int = 0
+    muons: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignStatus:
+    """Everything that ``crpipe status`` shows.
+
+    pace_s: wall time that one range of the chain takes; eta_s: until the last range is trained.
+    changed: keys whose value differs from the one that results or run were made with.
+    queue: the jobs in Slurm's queue, if there is one.
+    token: None when the source needs none, or none is found.
+    """
+
+    run: str
+    fingerprint: str
+    data: str
+    time: float
+    ranges: tuple[RangeStatus, ...]
+    ledgers: Ledgers
+    trained: TrainingTotals
+    disk: Disk
+    pace_s: float | None
+    eta_s: float | None
+    changed: tuple[str, ...]
+    queue: tuple[QueuedJob, ...] = ()
+    token: SourceToken | None = None
+
+    def chain(self) -> tuple[RangeStatus, ...]:
+        """The ranges that are trained on, in order: without skipped ones and the outliers' own line."""
+        return tuple(
+            item for item in self.ranges if item.name != OUTLIERS and item.state is not State.SKIPPED
+        )
+
+    def copies_all(self) -> bool:
+        """Tell whether every range of the chain was copied from the source: nothing is read from it again."""
+        return all(item.shards is not None or item.state in _COPIED for item in self.chain())
+
+    def states(self) -> Counter[State]:
+        """Count the ranges in each state, without the outliers' own line."""
+        return Counter(item.state for item in self.ranges if item.name != OUTLIERS)
+
+
+def add_ledgers(ledgers: Iterable[Mapping[str, Any]]) -> Ledgers:
+    """Sum the ledgers of all ranges and check each one anew, whatever it says of itself."""
+    rows = list(ledgers)
+    unbalanced = [
+        row["range"]
+        for row in rows
+        if not (row["balanced"] and Sums(**row["events"]).balanced() and Sums(**row["muons"]).balanced())
+    ]
+    return Ledgers(
+        count=len(rows),
+        events=_total(row["events"] for row in rows),
+        muons=_total(row["muons"] for row in rows),
+        quarantined=sum(row["quarantined"] for row in rows),
+        unbalanced=tuple(unbalanced),
+    )
+
+
+def _total(parts: Iterable[Mapping[str, int]]) -> Sums:
+    counted: Counter[str] = Counter()
+    for part in parts:
+        counted.update(part)
+    return Sums(**counted)

@@ -1,1 +1,0 @@
-"""A whole Pelican federation on this machine, to try things on and to test against."""

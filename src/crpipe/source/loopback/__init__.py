@@ -1,0 +1,1 @@
+"""A Pelican federation on this machine."""

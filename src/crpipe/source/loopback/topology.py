@@ -1,0 +1,53 @@
+"""What stands where in a loopback federation: one JSON file that every part reads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from crpipe.core.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROTECTED = "/icecube/wipac"  # namespace that needs a token
+OPEN = "/public"  # namespace that needs none
+
+
+@dataclass
+class Topology:
+    """Addresses of a loopback federation.
+
+    ``port`` is the director's (and the federation's own), ``origin_port`` the XRootD origin's. ``director``,
+    ``caches`` and ``origin`` are the URLs that clients are sent to; they may lead through proxies.
+    """
+
+    port: int
+    origin_port: int
+    director: str = ""
+    origin: str = ""
+    caches: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.director = self.director or f"https://localhost:{self.port}"
+        self.origin = self.origin or f"https://localhost:{self.origin_port}"
+        self.caches = self.caches or [self.origin]
+
+    @property
+    def host(self) -> str:
+        """Host and port for ``pelican://`` URIs."""
+        return f"localhost:{self.port}"
+
+    @property
+    def issuer(self) -> str:
+        """URL of the token issuer."""
+        return f"https://localhost:{self.port}/issuer"
+
+    def save(self, folder: Path) -> None:
+        """Write the topology of the federation in ``folder``; the director sees it with the next request."""
+        write_json(folder / "topology.json", asdict(self))
+
+    @classmethod
+    def load(cls, folder: Path) -> Topology:
+        """Read the topology of the federation in ``folder``."""
+        return cls(**read_json(folder / "topology.json"))

@@ -1,0 +1,125 @@
+"""Get a token from its issuer in the browser (device flow); later calls renew it without one.
+
+The device flow is that of wipac-rest-tools (optional extra ``icecube``); never called from inside a job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from crpipe.core.errors import AccessError, ConfigError
+from crpipe.core.files import writing
+from crpipe.source.pelican import tokens
+from crpipe.source.pelican.director import Director, cause
+from crpipe.source.pelican.token_check import namespace_of
+from crpipe.source.retries import redact
+
+if TYPE_CHECKING:
+    from crpipe.config.loading import Config
+    from crpipe.core.progress import Progress
+
+
+def log_in(config: Config, progress: Progress) -> None:
+    """Put a fresh token for the campaign's source where `crpipe stage` finds it.
+
+    The refresh token is kept beside the user's configuration, readable by the user alone. Raise AccessError
+    when the issuer gives none, ConfigError when wipac-rest-tools is missing.
+    """
+    space, problem = namespace_of(config)
+    if space is None:
+        raise AccessError(f"{config.source.uri}: {problem}")
+    issuer = config.source.token_issuer or space.issuer
+    scope = tokens.scope_for(config.source.uri, space.base_path)
+    endpoints = asyncio.run(_ask(issuer, f"{issuer}/.well-known/openid-configuration"))
+    kept = _refresh_file(issuer)
+    client = config.source.token_client
+    granted = _renewed(endpoints, client, kept)
+    if granted is None:
+        _write_secret(kept, _from_browser(endpoints, client, scope))
+        granted = _renewed(endpoints, client, kept)
+    if granted is None:
+        raise AccessError(f"{issuer}: takes back the token it just gave; check source.token_client")
+    target = Path(config.source.token_file) if config.source.token_file else tokens.default_file()
+    _write_secret(target, granted)
+    progress.say(f"{target}: new token from {issuer} for {scope}")
+
+
+def _from_browser(endpoints: dict[str, str], client: str, scope: str) -> str:
+    """Let the user approve in a browser; return a refresh token."""
+    try:
+        library: Any = import_module("rest_tools.client.device_client")
+    except ImportError as error:
+        raise ConfigError(
+            "crpipe token --login: wipac-rest-tools is missing; pip install 'crpipe[icecube]'"
+        ) from error
+    # The library speaks through requests, which has a variable of its own for a private authority.
+    if "SSL_CERT_FILE" in os.environ:
+        os.environ["REQUESTS_CA_BUNDLE"] = os.environ["SSL_CERT_FILE"]
+    try:
+        return str(
+            library.CommonDeviceGrant().perform_device_grant(
+                logging.getLogger(__name__),
+                endpoints["device_authorization_endpoint"],
+                endpoints["token_endpoint"],
+                client,
+                scopes=[scope],
+            )
+        )
+    except (RuntimeError, KeyError) as error:
+        raise AccessError(
+            f"{endpoints.get('issuer')}: no token was given ({redact(str(error))}); check source.token_client"
+        ) from error
+
+
+def _renewed(endpoints: dict[str, str], client: str, kept: Path) -> str | None:
+    """Turn the kept refresh token into an access token; None when there is none, or it is no longer taken."""
+    if not kept.exists():
+        return None
+    form = {"grant_type": "refresh_token", "refresh_token": kept.read_text(), "client_id": client}
+    answer = asyncio.run(_ask(endpoints.get("issuer", ""), endpoints["token_endpoint"], form))
+    if "access_token" not in answer:
+        return None
+    if "refresh_token" in answer:
+        _write_secret(kept, answer["refresh_token"])
+    return answer["access_token"]
+
+
+async def _ask(issuer: str, url: str, form: dict[str, str] | None = None) -> dict[str, str]:
+    """Ask the issuer; a refusal (status 4xx) of a form is an answer without a token."""
+    try:
+        async with (
+            Director("", connections=1, read_timeout_s=60.0) as federation,
+            federation.session.request(
+                "POST" if form else "GET", url, data=form, raise_for_status=form is None
+            ) as answer,
+        ):
+            found: dict[str, str] = await answer.json(content_type=None)
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        raise AccessError(
+            f"{issuer}: the token issuer does not answer ({cause(error)}); try again"
+        ) from error
+    return found
+
+
+def _refresh_file(issuer: str) -> Path:
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return home / "crpipe" / f"refresh-{''.join(c if c.isalnum() else '-' for c in issuer)}"
+
+
+def _write_secret(path: Path, text: str) -> None:
+    """Write a file that only this user can read, from its first byte on."""
+    part = path.with_name(f".{path.name}.part")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(handle, "w") as file:  # noqa: PTH123 - a descriptor, not a path
+            file.write(text)
+        part.replace(path)

@@ -1,0 +1,176 @@
+"""Bearer tokens: where they are found, what they allow, when they end.
+
+Found in this order (WLCG bearer token discovery): source.token_file, BEARER_TOKEN, BEARER_TOKEN_FILE,
+$XDG_RUNTIME_DIR/bt_u<uid>, /tmp/bt_u<uid>.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crpipe.core.errors import AccessError
+from crpipe.core.ranges import PATTERN
+from crpipe.source.uris import FEDERATIONS
+
+if TYPE_CHECKING:
+    from crpipe.config.loading import Config
+
+MARGIN_S = 60.0  # a token this close to its end is looked up again: it may end on its way to the server
+_READ = ("storage.read", "storage.stage", "read")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One bearer token: its text, the place it was found in, and its claims (empty if it is not a JWT)."""
+
+    text: str = field(repr=False)
+    place: str
+    claims: dict[str, Any]
+
+    @classmethod
+    def parse(cls, text: str, place: str) -> Token:
+        """Take a token's text, bare or as the ``access_token`` of a JSON object."""
+        bare = text.strip()
+        if bare.startswith("{"):
+            try:
+                bare = str(json.loads(bare)["access_token"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise AccessError(f"{place}: holds JSON without access_token; renew the token") from error
+        if not bare:
+            raise AccessError(f"{place}: holds an empty token; renew it")
+        return cls(bare, place, _claims(bare))
+
+    @property
+    def expires(self) -> float:
+        """Seconds since the epoch; infinite when the token does not say."""
+        told = self.claims.get("exp")
+        return float(told) if isinstance(told, int | float) else float("inf")
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the token ends; negative once it has."""
+        return self.expires - time.time()
+
+    @property
+    def scopes(self) -> list[str]:
+        """What the token allows."""
+        scope = self.claims.get("scope", "")
+        return scope.split() if isinstance(scope, str) else [str(one) for one in scope]
+
+    def covers(self, needed: str) -> bool:
+        """Tell whether a scope of the token allows reading below the path of ``needed``."""
+        path = needed.partition(":")[2]
+        return any(_covers(scope, path) for scope in self.scopes)
+
+
+class Tokens:
+    """The token of the moment; looked up again when it nears its end or is refused."""
+
+    def __init__(self, token_file: str) -> None:
+        self._token_file = token_file
+        self._token: Token | None = None
+
+    def current(self) -> Token:
+        """Return a token that has not ended; raise AccessError when there is none."""
+        if self._token is None or self._token.left_s < MARGIN_S:
+            self._token = find(self._token_file)
+        if self._token is None:
+            raise AccessError(
+                "no token found; put one into source.token_file, BEARER_TOKEN, BEARER_TOKEN_FILE or "
+                f"{_runtime_file()}, for example with `crpipe token --login`"
+            )
+        if self._token.left_s <= 0:
+            ago = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self._token.expires))
+            raise AccessError(f"{self._token.place}: the token expired on {ago}; renew it")
+        return self._token
+
+    def renew(self, refused: Token) -> bool:
+        """Look the token up again after ``refused`` was; tell whether there is another one now."""
+        self._token = find(self._token_file)
+        return self._token is not None and self._token.text != refused.text
+
+
+def find(token_file: str) -> Token | None:
+    """Find the token of this user; None when there is none in any place."""
+    if token_file:
+        return _from_file(Path(token_file), "source.token_file")
+    if os.environ.get("BEARER_TOKEN"):
+        return Token.parse(os.environ["BEARER_TOKEN"], "BEARER_TOKEN")
+    if os.environ.get("BEARER_TOKEN_FILE"):
+        return _from_file(Path(os.environ["BEARER_TOKEN_FILE"]), "BEARER_TOKEN_FILE")
+    for path in (_runtime_file(), _temporary_file()):
+        # Anybody may write into /tmp: a token that someone else put there is not this user's.
+        if path.is_file() and path.stat().st_uid == os.getuid():
+            return _from_file(path, "the WLCG place")
+    return None
+
+
+def of_campaign(config: Config) -> Token | None:
+    """Find the token that a job started here would use; None when the source needs none or there is none."""
+    if config.source.uri.partition("://")[0] not in FEDERATIONS:
+        return None
+    return find(config.source.token_file)
+
+
+def default_file() -> Path:
+    """Where a new token is put so that `find` and other tools see it."""
+    return _runtime_file()
+
+
+def scope_for(uri: str, base_path: str) -> str:
+    """Name the scope that reads every range of ``uri``, e.g. ``storage.read:/data/sim``.
+
+    Scopes are relative to the issuer's ``base_path`` and stop at the first part that differs between ranges:
+    one token then serves the whole campaign.
+    """
+    path = "/" + uri.partition("://")[2].partition("/")[2].lstrip("/")
+    parts = [part for part in path.split("/") if part]
+    base = [part for part in base_path.split("/") if part]
+    if parts[: len(base)] == base:
+        parts = parts[len(base) :]
+    kept = []
+    for part in parts[:-1]:
+        if set(part) & set("*?[{") or PATTERN.search(part):
+            break
+        kept.append(part)
+    return "storage.read:/" + "/".join(kept)
+
+
+def _from_file(path: Path, what: str) -> Token:
+    try:
+        return Token.parse(path.read_text(), f"{what} ({path})")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text"
+        raise AccessError(f"{what}: {path} cannot be read ({reason}); name an existing file") from error
+
+
+def _runtime_file() -> Path:
+    folder = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(folder) / f"bt_u{os.getuid()}" if folder else _temporary_file()
+
+
+def _temporary_file() -> Path:
+    return Path("/tmp") / f"bt_u{os.getuid()}"  # noqa: S108 - named by WLCG's discovery order
+
+
+def _claims(text: str) -> dict[str, Any]:
+    parts = text.split(".")
+    if len(parts) != 3:  # noqa: PLR2004 - header, claims, signature
+        return {}
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (binascii.Error, ValueError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def _covers(scope: str, path: str) -> bool:
+    action, _, allowed = scope.partition(":")
+    return action in _READ and (path.rstrip("/") + "/").startswith(allowed.rstrip("/") + "/")

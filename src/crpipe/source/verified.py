@@ -1,0 +1,106 @@
+"""Memory of verified copies, one line per file beside them: a killed job loses only what was in flight."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from crpipe.core import checksums
+from crpipe.core.files import digest, write_text, writing
+from crpipe.core.raw_files import Entry, Proof
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from typing import Self
+
+PART = ".part"
+_THREADS = 4
+
+
+class Proofs:
+    """Proofs of the copies in one range's directory; in a ``with`` block they are appended to."""
+
+    def __init__(self, folder: Path, *, require_checksum: bool) -> None:
+        self._folder = folder
+        self._path = folder / ".proofs.jsonl"
+        self._listing = folder / ".listing"
+        self._require_checksum = require_checksum
+
+    def __enter__(self) -> Self:
+        """Open the memory, for all threads that will add to it; raise DiskError."""
+        with writing(self._path):
+            self._log = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        os.close(self._log)
+
+    def begin(self, entries: Iterable[Entry]) -> None:
+        """Remove what unfinished copies left that were begun under another listing.
+
+        A file that was made anew may have its old size: the old beginning would be kept, with a new end.
+        """
+        listing = digest([[entry.path, entry.size, *_listed(entry)] for entry in entries])
+        if self._listing.exists() and self._listing.read_text() == listing:
+            return
+        for part in self._folder.rglob(f"*{PART}"):
+            part.unlink()
+        write_text(self._listing, listing)
+
+    def file(self, path: str) -> Path:
+        """Where the copy of a listed file stands."""
+        return self._folder / path
+
+    def folders(self, entries: Iterable[Entry]) -> list[Path]:
+        """Where the copies stand: one directory, unless the range has some below its own."""
+        return [self._folder / name for name in {entry.path.rpartition("/")[0] for entry in entries}]
+
+    def add(self, entry: Entry, proof: Proof) -> None:
+        """Remember one verified copy; one write, so that rows of many threads never mix."""
+        row = json.dumps({"path": entry.path, "listed": _listed(entry), **proof.row()}) + "\n"
+        with writing(self._path):
+            os.write(self._log, row.encode())
+
+    def keep(self, entries: Iterable[Entry]) -> dict[str, Proof]:
+        """Find the copies that are still what was verified, by reading each again; the others are not kept.
+
+        Reading again costs a fraction of copying again, and a machine that lost power cannot fool it.
+        """
+        rows = self._rows()
+        known = [entry for entry in entries if entry.path in rows and rows[entry.path][0] == _listed(entry)]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            sound = list(pool.map(lambda entry: self._is_sound(entry, rows[entry.path][1]), known))
+        return {entry.path: rows[entry.path][1] for entry, good in zip(known, sound, strict=True) if good}
+
+    def _is_sound(self, entry: Entry, proof: Proof) -> bool:
+        file = self.file(entry.path)
+        if entry.size not in {None, proof.size} or (self._require_checksum and not proof.is_checked()):
+            return False
+        try:
+            return file.stat().st_size == proof.size and (
+                checksums.of_file(file, proof.algorithm) == proof.checksum
+            )
+        except OSError:
+            return False
+
+    def _rows(self) -> dict[str, tuple[list[str], Proof]]:
+        if not self._path.exists():
+            return {}
+        rows = {}
+        for line in self._path.read_text().splitlines():
+            try:
+                row = json.loads(line)
+                path, listed = row.pop("path"), row.pop("listed")
+            except (ValueError, KeyError):
+                continue  # cut by a crash, or of an earlier version: its copy is simply made again
+            rows[path] = (listed, Proof(**row))
+        return rows
+
+
+def _listed(entry: Entry) -> list[str]:
+    """Which file was copied: one that was made anew may have the old one's name and size."""
+    return [entry.uri, entry.mtime.isoformat() if entry.mtime else ""]

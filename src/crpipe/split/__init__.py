@@ -1,0 +1,1 @@
+"""One staged range becomes shards, outliers and a ledger."""

@@ -1,0 +1,199 @@
+"""The outliers of all ranges, merged into shards of a chosen size with an index; each event exactly once."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crpipe.core.errors import LedgerError, ShardError
+from crpipe.core.files import digest, read_json, replacing, write_json
+from crpipe.core.lease import lease
+from crpipe.core.paths import CONSOLIDATED
+from crpipe.events.batch import regroup
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+from crpipe.events.shard_manifest import MANIFEST, check_hashes, groups_of, layout_of, read_manifest, verify
+from crpipe.events.shard_reader import Shards
+from crpipe.events.shard_writer import OUTLIER_EVENTS, OUTLIER_ITEMS, write_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from crpipe.config.loading import Config
+    from crpipe.core.progress import Progress
+    from crpipe.events.batch import Events
+    from crpipe.events.layout import Layout
+
+INDEX = "index.parquet"
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The outliers of one range: its folder and manifest."""
+
+    name: str
+    folder: Path
+    manifest: dict[str, Any]
+
+    def totals(self) -> tuple[int, int]:
+        """Events and items."""
+        entries = self.manifest["shards"]
+        return sum(entry["events"] for entry in entries), sum(entry["items"] for entry in entries)
+
+
+@dataclass(slots=True)
+class Index:
+    """Rows of the index gathered so far: where each outlier came from and where it stands now."""
+
+    layout: Layout
+    tables: list[pa.Table] = field(default_factory=list)
+
+    def schema(self) -> pa.Schema:
+        """Columns of the index."""
+        kinds = {each.name: pa.from_numpy_dtype(np.dtype(each.dtype)) for each in self.layout.events}
+        numbers = (MULTIPLICITY, "part", "position")
+        columns = [("range", pa.string()), (SOURCE_FILE, pa.uint32()), (SOURCE_ROW, pa.uint32())]
+        columns += [(name, kinds[name]) for name in self.layout.group]
+        columns += [(name, pa.uint32()) for name in numbers]
+        return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
+
+    def add(self, name: str, events: Events, part: int, position: int) -> None:
+        """Add events of the range ``name`` that stand in ``part`` from ``position`` on."""
+        places = np.arange(position, position + len(events), dtype=np.uint32)
+        columns = [events.columns[each] for each in (SOURCE_FILE, SOURCE_ROW, *self.layout.group)]
+        arrays = [pa.repeat(name, len(events)), *map(pa.array, columns), pa.array(events.multiplicity)]
+        arrays += [pa.repeat(pa.scalar(part, pa.uint32()), len(events)), pa.array(places)]
+        self.tables.append(pa.Table.from_arrays(arrays, schema=self.schema()))
+
+
+def consolidate_outliers(config: Config, progress: Progress) -> None:
+    """Merge the outliers of all ranges of the campaign, in the order of the ranges.
+
+    The same inputs give the same bytes, however often and after whatever interruption. One group of muons or
+    one giant event is held at a time. Raise ShardError for a range that is missing, damaged or of another
+    campaign, LedgerError when events or muons do not add up.
+    """
+    folder = config.paths().outliers(CONSOLIDATED)
+    with lease(folder, wait_s=config.train.lease_wait_s, say=progress.say):
+        inputs = list(_inputs(config))
+        if _is_done(config, folder, inputs):
+            progress.say(f"{folder}: stands already")
+            return
+        _clear(folder)
+        _merge(config, folder, inputs, progress)
+
+
+def _inputs(config: Config) -> Iterator[Input]:
+    paths = config.paths()
+    names = [str(each) for each in config.all_ranges()]
+    missing = [name for name in names if not paths.outlier_manifest(name).exists()]
+    if missing:
+        raise ShardError(
+            f"{paths.outlier_manifest(missing[0])}: missing, as are those of {len(missing) - 1} more "
+            f"ranges; run `crpipe split {missing[0]}` first, or leave the range out with ranges.skip"
+        )
+    data = digest(config.data_keys())
+    for name in names:
+        yield Input(name, paths.outliers(name), read_manifest(paths.outliers(name), data))
+
+
+def _input_digests(inputs: list[Input]) -> dict[str, str]:
+    return {each.name: digest(each.manifest) for each in inputs}
+
+
+def _is_done(config: Config, folder: Path, inputs: list[Input]) -> bool:
+    path = folder / MANIFEST
+    if not path.exists() or not (folder / INDEX).exists():
+        return False
+    manifest = read_json(path)
+    made_from = manifest["inputs"], manifest["shard_mib"]
+    if made_from != (_input_digests(inputs), config.outliers.shard_mib):
+        return False
+    try:
+        verify(folder, deep=False)
+    except ShardError:  # the inputs stand: what is damaged is made again
+        return False
+    return True
+
+
+def _clear(folder: Path) -> None:
+    (folder / MANIFEST).unlink(missing_ok=True)
+    for path in folder.iterdir():
+        if path.name != "lease":
+            path.unlink()
+
+
+def _merge(config: Config, folder: Path, inputs: list[Input], progress: Progress) -> None:
+    first = inputs[0].manifest
+    layout = layout_of(first, inputs[0].folder)
+    index = Index(layout)
+    target = config.outliers.shard_mib * _MIB
+    merger = _Merger(folder, layout, target, index)
+    total = sum(each.totals()[1] for each in inputs)
+    entries = list(merger.parts(_all_groups(inputs, layout, target), progress, total))
+    expected = np.sum([each.totals() for each in inputs], axis=0).tolist()
+    found = [sum(entry[kind] for entry in entries) for kind in ("events", "items")]
+    if found != expected:
+        raise LedgerError(
+            f"{folder}: {expected[0]} outliers with {expected[1]} muons went in, {found[0]} with {found[1]} "
+            "came out; this is a fault in crpipe: keep the files and report it"
+        )
+    with replacing(folder / INDEX) as part:
+        pq.write_table(pa.concat_tables([index.schema().empty_table(), *index.tables]), part)
+    manifest = {key: first[key] for key in ("data", "layout", "threshold")}
+    manifest |= {"range": CONSOLIDATED, "shards": entries}
+    manifest |= {"inputs": _input_digests(inputs), "shard_mib": config.outliers.shard_mib}
+    write_json(folder / MANIFEST, manifest)
+
+
+def _all_groups(inputs: list[Input], layout: Layout, target: int) -> Iterator[tuple[str, Events]]:
+    """Read every outlier in order with the name of its range; each file's hash is checked first."""
+    most = min(OUTLIER_ITEMS, target // (4 * len(layout.items)))
+    for each in inputs:
+        for entry in each.manifest["shards"]:
+            check_hashes(each.folder, entry)
+        shards = Shards(each.folder, "outliers", layout)
+        for group in regroup(groups_of(shards, layout), OUTLIER_EVENTS, most):
+            yield each.name, group
+
+
+@dataclass(slots=True)
+class _Merger:
+    """Cuts a stream of groups into parts: a part is full once its decoded size reaches the target."""
+
+    folder: Path
+    layout: Layout
+    target: int
+    index: Index
+
+    def parts(
+        self, groups: Iterator[tuple[str, Events]], progress: Progress, total: int
+    ) -> Iterator[dict[str, Any]]:
+        done = 0
+        for number in itertools.count():
+            first = next(groups, None)
+            if first is None:
+                return
+            filling = self._fill(number, first, groups)
+            entry = write_shard(self.folder, f"part-{number:05d}", "outliers", self.layout, filling)
+            done += entry["items"]
+            progress.advance("consolidate", done, total, f"{number + 1} parts")
+            yield entry
+
+    def _fill(
+        self, number: int, first: tuple[str, Events], groups: Iterator[tuple[str, Events]]
+    ) -> Iterator[Events]:
+        size = position = 0
+        for name, events in itertools.chain([first], groups):
+            self.index.add(name, events, number, position)
+            position += len(events)
+            size += events.items.nbytes + sum(column.nbytes for column in events.columns.values())
+            yield events
+            if size >= self.target:
+                return

@@ -1,0 +1,215 @@
+"""First half of a split: raw files are decoded once and each event is sent to its destination.
+
+A list of raw files comes in; spilled events, one table row per event and a report per file go out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from crpipe.core.errors import FormatError
+from crpipe.events.batch import Events
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+from crpipe.split.hashing import bucket_of, is_chosen, shuffle_keys
+from crpipe.split.readers import find_reader
+from crpipe.split.spill import Block, SpillWriter
+from crpipe.split.staged import RawFile, check_unchanged
+from crpipe.split.validity import impossible
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from crpipe.events.layout import Layout
+    from crpipe.split.readers import Reader
+
+DESTINATIONS = ("train", "validation", "outliers", "rejected")
+TRAIN, VALIDATION, OUTLIERS, REJECTED = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides an event's destination and bucket.
+
+    Training events fill the buckets [0, train), validation events the next ones, outliers the last.
+    """
+
+    reader: str
+    seed: int
+    threshold: int
+    validation_fraction: float
+    train_buckets: int
+    validation_buckets: int
+
+    @property
+    def outlier_bucket(self) -> int:
+        """The one bucket that keeps the order of the source."""
+        return self.train_buckets + self.validation_buckets
+
+    @property
+    def buckets(self) -> int:
+        """All buckets."""
+        return self.outlier_bucket + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One worker's share: consecutive raw files, and the number of the spill they go to."""
+
+    number: int
+    raw: Path
+    spills: Path
+    files: tuple[RawFile, ...]
+    rules: Rules
+
+
+@dataclass(slots=True)
+class FileReport:
+    """What became of one raw file; ``bad`` tells why none of its events were taken.
+
+    events, items: counted per destination. rejected: (row, reason, items) of each rejected event.
+    """
+
+    file: RawFile
+    bad: str = ""
+    events: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(DESTINATIONS), np.int64))
+    items: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(DESTINATIONS), np.int64))
+    rejected: list[tuple[int, str, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Scattered:
+    """A finished task."""
+
+    number: int
+    files: list[FileReport]
+    blocks: list[Block]
+
+
+def table_path(spills: Path, number: int) -> Path:
+    """Arrow stream with one row per event of a finished task, in the order of the source."""
+    return spills / f"{number:04d}.table"
+
+
+def table_schema(layout: Layout) -> pa.Schema:
+    """Columns of that table."""
+    kinds = {each.name: each.dtype for each in layout.events}
+    return pa.schema(
+        [
+            pa.field(SOURCE_FILE, pa.uint32(), nullable=False),
+            pa.field(SOURCE_ROW, pa.uint32(), nullable=False),
+            *(
+                pa.field(name, pa.from_numpy_dtype(np.dtype(kinds[name])), nullable=False)
+                for name in layout.group
+            ),
+            pa.field(MULTIPLICITY, pa.uint32(), nullable=False),
+            pa.field("destination", pa.int8(), nullable=False),
+            pa.field("reason", pa.string(), nullable=False),
+        ]
+    )
+
+
+def scatter(task: Task) -> Scattered:
+    """Send the events of the task's files to their buckets; a file that is bad leaves nothing behind."""
+    reader = find_reader(task.rules.reader)
+    schema = table_schema(reader.layout)
+    reports: list[FileReport] = []
+    spill = SpillWriter(task.spills, task.number, reader.layout, task.rules.buckets)
+    try:
+        with pa.ipc.new_stream(table_path(task.spills, task.number), schema) as table:
+            for file in task.files:
+                check_unchanged(task.raw, file)
+                report, batches = _scatter_file(task, file, reader, spill)
+                reports.append(report)
+                for batch in batches:
+                    table.write_batch(batch)
+        return Scattered(task.number, reports, spill.finish())
+    finally:
+        spill.close()
+
+
+def _scatter_file(
+    task: Task, file: RawFile, reader: Reader, spill: SpillWriter
+) -> tuple[FileReport, list[pa.RecordBatch]]:
+    report = FileReport(file)
+    batches: list[pa.RecordBatch] = []
+    row = 0
+    try:
+        for events in reader.rows(task.raw / file.path):
+            rows = np.arange(row, row + len(events), dtype=np.uint32)
+            source = {SOURCE_FILE: np.full(len(events), file.number, np.uint32), SOURCE_ROW: rows}
+            known = Events(events.columns | source, events.multiplicity, events.items)
+            reasons = impossible(events, reader.layout)
+            destinations = _destinations(known, reasons, task.rules, reader.layout)
+            _count(report, known, destinations, reasons)
+            batches.append(_table(known, destinations, reasons, reader.layout))
+            _spill(known, destinations, task.rules, file.number, spill)
+            row += len(events)
+    except FormatError as error:
+        spill.forget()
+        return FileReport(file, bad=str(error)), []
+    spill.keep()
+    return report, batches
+
+
+def _destinations(events: Events, reasons: dict[int, str], rules: Rules, layout: Layout) -> NDArray[np.int8]:
+    groups = [events.columns[name] for name in layout.group]
+    chosen = is_chosen(groups, rules.validation_fraction, rules.seed)
+    result = np.where(chosen, VALIDATION, TRAIN).astype(np.int8)
+    result[events.multiplicity > rules.threshold] = OUTLIERS
+    result[list(reasons)] = REJECTED
+    return result
+
+
+def _count(
+    report: FileReport, events: Events, destinations: NDArray[np.int8], reasons: dict[int, str]
+) -> None:
+    for destination in range(len(DESTINATIONS)):
+        there = destinations == destination
+        report.events[destination] += there.sum()
+        report.items[destination] += events.multiplicity[there].sum(dtype=np.int64)
+    rows = events.columns[SOURCE_ROW]
+    report.rejected += [
+        (int(rows[at]), why, int(events.multiplicity[at])) for at, why in sorted(reasons.items())
+    ]
+
+
+def _table(
+    events: Events, destinations: NDArray[np.int8], reasons: dict[int, str], layout: Layout
+) -> pa.RecordBatch:
+    texts: Any = pa.repeat("", len(events))
+    if reasons:
+        texts = [reasons.get(index, "") for index in range(len(events))]
+    names = (SOURCE_FILE, SOURCE_ROW, *layout.group)
+    arrays = [*(events.columns[name] for name in names), events.multiplicity, destinations, texts]
+    schema = table_schema(layout)
+    return pa.record_batch([pa.array(values) for values in arrays], schema=schema)
+
+
+def _spill(
+    events: Events, destinations: NDArray[np.int8], rules: Rules, source: int, spill: SpillWriter
+) -> None:
+    aside = np.flatnonzero(destinations == OUTLIERS)
+    if len(aside):
+        spill.write(_part(events, aside), rules.outlier_bucket, source)
+    bulk = np.flatnonzero(destinations <= VALIDATION)
+    if not len(bulk):
+        return
+    events, destinations = _part(events, bulk), destinations[bulk]
+    keys = shuffle_keys(events.columns[SOURCE_FILE], events.columns[SOURCE_ROW], rules.seed)
+    buckets = np.where(
+        destinations == TRAIN,
+        bucket_of(keys, rules.train_buckets),
+        rules.train_buckets + bucket_of(keys, rules.validation_buckets),
+    )
+    spill.hold(events, buckets)
+
+
+def _part(events: Events, index: NDArray[np.int64]) -> Events:
+    """Take some events; all of them, a giant among them, without a copy."""
+    return events.take(index) if len(index) < len(events) else events

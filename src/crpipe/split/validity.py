@@ -1,0 +1,66 @@
+"""Impossible values: which events hold a value outside its field's legal interval, or none at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from crpipe.events.batch import Events
+    from crpipe.events.layout import Field, Layout
+
+_SIDE_BY_SIDE = 1024  # items in one row while extremes are sought: numpy reduces [M, 3] 20 times slower
+
+
+def impossible(events: Events, layout: Layout) -> dict[int, str]:
+    """Name the first impossible value of each event that has one: {index: reason}.
+
+    NaN and infinities are impossible for every field.
+    """
+    reasons: dict[int, str] = {}
+    for field in layout.events:
+        column = events.columns[field.name]
+        for index in np.flatnonzero(~_legal(column, field)):
+            reasons.setdefault(int(index), _reason(field, column[index]))
+    if len(events.items):
+        lows, highs = _extremes(events.items)
+        for position, field in enumerate(layout.items):
+            if not (_legal(lows[position], field) and _legal(highs[position], field)):
+                _blame(events, position, field, layout.item, reasons)
+    return reasons
+
+
+def _legal(values: Any, field: Field) -> Any:
+    return (values >= field.low) & (values <= field.high)
+
+
+def _reason(field: Field, value: Any) -> str:
+    interval = f"{field.low:.7g} to {field.high:.7g} {field.unit}".rstrip()
+    return f"{field.name} is {value}, not within {interval}"
+
+
+def _blame(events: Events, position: int, field: Field, item: str, reasons: dict[int, str]) -> None:
+    column = events.items[:, position]
+    starts = events.offsets()
+    bad = np.flatnonzero(~_legal(column, field))
+    owners, first = np.unique(np.searchsorted(starts, bad, side="right") - 1, return_index=True)
+    for owner, at in zip(owners.tolist(), bad[first].tolist(), strict=True):
+        reasons.setdefault(owner, f"{item}[{at - starts[owner]}]: {_reason(field, column[at])}")
+
+
+def _extremes(items: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Smallest and largest value of each column of [M, K]; NaN where the column holds one."""
+    columns = items.shape[1]
+    width = _SIDE_BY_SIDE * columns
+    flat = items.reshape(-1)
+    whole = len(flat) // width * width
+    rest = flat[whole:].reshape(-1, columns)
+    if not whole:
+        return rest.min(axis=0), rest.max(axis=0)
+    wide = flat[:whole].reshape(-1, width)
+    low = np.concatenate([wide.min(axis=0).reshape(-1, columns), rest])
+    high = np.concatenate([wide.max(axis=0).reshape(-1, columns), rest])
+    return low.min(axis=0), high.max(axis=0)

@@ -1,0 +1,173 @@
+"""The store of one range: checkpoints and snapshots whose names certify their content, and the receipt.
+
+A file is named ``<kind>-<key>[-<step>]-<sha256[:16]>.pt``: one rename publishes content and hash together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from crpipe.core.errors import CheckpointError
+from crpipe.core.files import digest, read_json, replacing, sha256, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+FORMAT = 1
+KEPT_SNAPSHOTS = 2
+HASH_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint or snapshot on disk."""
+
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Checkpoints and snapshots of one range under one key."""
+
+    folder: Path
+    key: str
+
+    def save_snapshot(self, state: dict[str, Any], step: int) -> Saved:
+        """Write a snapshot, then drop all but the newest two of this key."""
+        saved = self._save(state, f"snapshot-{self.key}-{step:010d}")
+        for old in self._snapshots()[KEPT_SNAPSHOTS:]:
+            old.unlink(missing_ok=True)
+        return saved
+
+    def save_checkpoint(self, state: dict[str, Any]) -> Saved:
+        """Write the finished state of the range."""
+        return self._save(state, f"checkpoint-{self.key}")
+
+    def drop_snapshots(self) -> None:
+        """Delete the snapshots of this key: its checkpoint stands."""
+        for path in self._snapshots():
+            path.unlink(missing_ok=True)
+
+    def drop_parts(self) -> None:
+        """Delete what processes that were killed while saving left behind."""
+        for path in self.folder.glob(f".*-{self.key}*.part"):
+            path.unlink(missing_ok=True)
+
+    def checkpoint(self, say: Callable[[str], None]) -> Saved | None:
+        """Find the finished checkpoint; a damaged one is told about, kept aside, and trained again."""
+        for path in sorted(self.folder.glob(f"checkpoint-{self.key}-*.pt")):
+            try:
+                return verified(path)
+            except CheckpointError as error:
+                say(str(error))
+                path.replace(path.with_suffix(".damaged"))
+        return None
+
+    def newest_snapshot(self, say: Callable[[str], None]) -> Path | None:
+        """Find the newest snapshot that is whole; tell about each damaged one that is passed over."""
+        for path in self._snapshots():
+            try:
+                return verified(path).path
+            except CheckpointError as error:
+                say(f"{error}; falling back to the one before")
+                path.replace(path.with_suffix(".damaged"))
+        return None
+
+    def _snapshots(self) -> list[Path]:
+        return sorted(self.folder.glob(f"snapshot-{self.key}-*.pt"), reverse=True)
+
+    def _save(self, state: dict[str, Any], stem: str) -> Saved:
+        # On its way into a file torch.save hides what the system said: a full disk would be a RuntimeError.
+        buffer = io.BytesIO()
+        torch.save(_canonical(state), buffer)
+        content = buffer.getbuffer()
+        full = hashlib.sha256(content).hexdigest()
+        path = self.folder / f"{stem}-{full[:HASH_DIGITS]}.pt"
+        with replacing(path) as part:
+            part.write_bytes(content)
+        return Saved(path, full)
+
+
+def _canonical(value: Any) -> Any:
+    """Copy a state so that equal states give equal bytes, whether they were resumed or not.
+
+    Pickle writes an object once and then refers to it, by identity: strings must be the same objects, and
+    tensors must not share memory.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().clone()
+    if isinstance(value, dict):
+        return {_canonical(name): _canonical(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(item) for item in value]
+    return sys.intern(value) if isinstance(value, str) else value
+
+
+def verified(path: Path) -> Saved:
+    """Check a checkpoint or snapshot against the hash in its name; raise CheckpointError when it differs."""
+    if not path.exists():
+        raise CheckpointError(f"{path}: missing; restore it, or delete its receipt to train the range again")
+    full = sha256(path)
+    if full[:HASH_DIGITS] != path.stem.rpartition("-")[2]:
+        raise CheckpointError(f"{path}: damaged (its content does not match the hash in its name)")
+    return Saved(path, full)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read a state onto the CPU, tensors and plain values only; raise CheckpointError when it is none."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"{path}: cannot be loaded ({' '.join(str(error).split())[:200]})") from error
+    if not isinstance(state, dict) or "format" not in state:
+        raise CheckpointError(f"{path}: not a checkpoint of crpipe")
+    if state["format"] != FORMAT:
+        raise CheckpointError(f"{path}: format {state['format']}, this version reads {FORMAT}")
+    return state
+
+
+def refuse_other_keys(state: dict[str, Any], keys: Mapping[str, Any], path: Path) -> None:
+    """Raise CheckpointError listing every configuration key that differs from the checkpoint's."""
+    lines = [
+        f"  {name}: checkpoint {state['keys'].get(name)!r}, run {keys.get(name)!r}"
+        for name in sorted({*state["keys"], *keys})
+        if state["keys"].get(name) != keys.get(name)
+    ]
+    if lines:
+        raise CheckpointError(
+            "\n".join(
+                [
+                    f"{path}: made under another configuration:",
+                    *lines,
+                    "restore the values, or start a new run",
+                ]
+            )
+        )
+
+
+def key_of(name: str, fingerprint: str, parent: str) -> str:
+    """Identify the result of training ``name`` under ``fingerprint`` on top of the checkpoint ``parent``."""
+    return digest([name, fingerprint, parent])
+
+
+def read_receipt(path: Path) -> dict[str, Any]:
+    """Read the receipt of a finished range; raise CheckpointError when there is none."""
+    if not path.exists():
+        raise CheckpointError(f"{path}: missing; train that range first")
+    receipt: dict[str, Any] = read_json(path)
+    return receipt
+
+
+def write_receipt(path: Path, receipt: Mapping[str, Any]) -> None:
+    """Write a receipt unless the same one stands: an unchanged file triggers nothing downstream."""
+    if not (path.exists() and read_json(path) == receipt):
+        write_json(path, dict(receipt))

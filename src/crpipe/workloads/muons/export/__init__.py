@@ -1,0 +1,1 @@
+"""Exported muon generators."""

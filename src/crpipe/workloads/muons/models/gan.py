@@ -1,0 +1,232 @@
+"""MuonGan: a conditional Wasserstein GAN for muon bundles, with its multiplicity by likelihood.
+
+Losses are sums over the events that have muons divided by all events of the batch: an event without muons
+scores the same real and generated, so its share of the Wasserstein gap is exactly zero, and micro-batches
+weighted by their events add up to the whole batch.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+from torch import nn
+
+from crpipe.train.workload import OptimizerSpec, Phase, Throttle
+from crpipe.workloads.muons import collate as bundles
+from crpipe.workloads.muons import features
+from crpipe.workloads.muons.models import large_bundles as pieces
+from crpipe.workloads.muons.models import multiplicity, penalty, sampler
+from crpipe.workloads.muons.models.base import BundleWorkload
+from crpipe.workloads.muons.models.networks import Critic, Generator, Networks
+from crpipe.workloads.muons.options import MuonGanConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from crpipe.events.batch import Events
+    from crpipe.train.workload import Batch, Metrics
+    from crpipe.workloads.muons.models.sampling import SamplerGraphs
+
+
+class RealAndFake(NamedTuple):
+    """Real events and their generated partners: same context [B, C], same muons kept, [M, D] each."""
+
+    real: Tensor
+    fake: Tensor
+    context: Tensor
+    event: Tensor
+    kept: Tensor
+
+
+class MuonGan(BundleWorkload[MuonGanConfig]):
+    """The workload; see crpipe.train.workload for what each method owes to the trainer."""
+
+    def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
+        """Make a batch (bundles.collate); ``penalised`` is ``event``, cut to the gradient penalty's sample.
+
+        The cut is made here because its length depends on the data: later only the device would know it.
+        """
+        options = self.options
+        batch = bundles.collate(events, index, most=options.max_muons, kind=options.features, seed=seed)
+        if options.penalty == "gradient":
+            sample = batch["kept"][: self._sample_size(len(batch["kept"]))]
+            batch["penalised"] = batch["event"][: int(sample.sum())]
+        return batch
+
+    def model(self) -> nn.Module:
+        """Build generator, critic and multiplicity network."""
+        return Networks(self.options)
+
+    def phases(self) -> list[Phase]:
+        """Multiplicity, critic (several times), generator."""
+        options = self.options
+        return [
+            multiplicity.phase(options.multiplicity_learning_rate),
+            Phase(
+                "critic",
+                lambda model: cast("Networks", model).critic.parameters(),
+                self.critic_loss,
+                self._optimizer(options.critic_learning_rate),
+                repeat=options.critic_steps,
+                smoothed=("wasserstein",),
+                throttle=self._weaken(),
+            ),
+            Phase(
+                "generator",
+                lambda model: cast("Networks", model).generator.parameters(),
+                self.generator_loss,
+                self._optimizer(options.generator_learning_rate),
+                average=True,
+            ),
+        ]
+
+    def critic_loss(
+        self, model: nn.Module, batch: Batch, generator: torch.Generator
+    ) -> tuple[Tensor, Metrics]:
+        """Widen the gap between real and generated scores, against a penalty on the critic's slope.
+
+        An event that fills a micro-batch alone is scored in pieces; a gradient penalty still takes it whole.
+        """
+        networks = cast("Networks", model)
+        pair = self._pair(networks, batch, generator)
+        gap = _gap(networks.critic, pair)
+        events = len(batch["multiplicity"])
+        distance = gap.sum() / events
+        slopes = self._penalty(networks, batch, pair, gap, generator) / events
+        loss = self.options.penalty_weight * slopes - distance
+        return loss, {"wasserstein": distance.detach(), "penalty": slopes.detach()}
+
+    def generator_loss(
+        self, model: nn.Module, batch: Batch, generator: torch.Generator
+    ) -> tuple[Tensor, Metrics]:
+        """Raise the critic's score of generated bundles."""
+        networks, event = cast("Networks", model), batch["event"]
+        context = bundles.filled_context(batch)
+        fake = _generated(networks.generator, context, event, generator)
+        score = partial(pieces.scores, networks.critic) if _oversized(event, context) else networks.critic
+        scores = score(fake, context, event, batch["kept"])
+        return -scores.sum() / len(batch["multiplicity"]), {}
+
+    def predict(
+        self,
+        model: nn.Module,
+        events: Events,
+        generator: torch.Generator,
+        multiplicity: NDArray[np.int64] | None = None,
+    ) -> Events:
+        """Generate bundles; see BundleGenerator."""
+        networks = cast("Networks", model)
+
+        def make(context: Tensor) -> Callable[[Tensor], Tensor]:
+            network = networks.generator
+            modulation = network.modulate(context, _normal(len(context), network.event_latent, generator))
+            return lambda event: features.decode(
+                network.muons(modulation, event, _normal(len(event), network.muon_latent, generator)),
+                self.options.features,
+                generator,
+            )
+
+        return bundles.generate(networks.multiplicity, events, multiplicity, make, generator)
+
+    def sampler(self, model: nn.Module) -> SamplerGraphs:
+        """Give what an export hands on."""
+        return sampler.of_gan(cast("Networks", model), self.options)
+
+    def _weaken(self) -> Throttle | None:
+        options = self.options
+        if not options.critic_throttle_above:
+            return None
+        limits = (
+            options.critic_throttle_above,
+            options.critic_throttle_factor,
+            options.critic_throttle_least,
+        )
+        return Throttle("wasserstein", *limits)
+
+    def _optimizer(self, rate: float) -> OptimizerSpec:
+        if self.options.optimizer == "sgd":
+            return OptimizerSpec("sgd", rate, momentum=self.options.momentum)
+        return OptimizerSpec("adam", rate, betas=(0.0, 0.9))
+
+    def _pair(self, networks: Networks, batch: Batch, generator: torch.Generator) -> RealAndFake:
+        real, event, context = batch["muons"], batch["event"], bundles.filled_context(batch)
+        with torch.no_grad():
+            fake = _generated(networks.generator, context, event, generator)
+        if self.options.penalty == "pair_slope":
+            real, fake = penalty.by_energy(real, event), penalty.by_energy(fake, event)
+        return RealAndFake(real, fake, context, event, batch["kept"])
+
+    def _penalty(
+        self, networks: Networks, batch: Batch, pair: RealAndFake, gap: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """Sum the squared excess slopes over the batch's events, or estimate that sum without bias."""
+        options = self.options
+        if options.penalty == "none":
+            return gap.new_zeros(())
+        if options.penalty == "pair_slope":
+            slopes = penalty.pair_slopes(gap, pair.real, pair.fake, pair.event, pair.kept)
+            return penalty.excess(slopes, options.penalty_sides).sum()
+        if not _one_in(options.gp_every, generator):
+            return gap.new_zeros(())
+        event = batch["penalised"]
+        size = self._sample_size(len(pair.kept))
+        kept, context = pair.kept[:size], pair.context[:size]
+        share = torch.rand(size, generator=generator, device=kept.device)
+        real, fake = (penalty.by_energy(muons[: len(event)], event) for muons in (pair.real, pair.fake))
+        middle = penalty.between(real, fake, share, event)
+        slopes = penalty.gradient_slopes(networks.critic, middle, context, event, kept)
+        whole = options.gp_every * len(pair.kept) / max(size, 1)
+        return whole * penalty.excess(slopes, options.penalty_sides).sum()
+
+    def _sample_size(self, events: int) -> int:
+        """Count the events of a gradient penalty, out of ``events``; the same on the host and in the loss."""
+        wanted = math.ceil(self.options.gp_sample_fraction * events)
+        return min(wanted, self.options.gp_max_pairs or events)
+
+
+def _one_in(every: int, generator: torch.Generator) -> bool:
+    """Say yes at random, once in ``every`` times on average.
+
+    Drawn on the host: asking a device would wait for it. Torch's own generator stands in for one that is not
+    on the host; the trainer seeds both, so a resumed run draws the same. Nothing counts steps, so nothing
+    needs to be saved, and micro-batches each have their fair chance.
+    """
+    host = generator if generator.device.type == "cpu" else None
+    return every == 1 or float(torch.rand((), generator=host)) * every < 1.0
+
+
+def _gap(critic: Critic, pair: RealAndFake) -> Tensor:
+    """Score real and generated events in one pass, and subtract: [B]."""
+    events = len(pair.kept)
+    score = partial(pieces.scores, critic) if _oversized(pair.event, pair.context) else critic
+    scores = score(
+        torch.cat([pair.real, pair.fake]),
+        torch.cat([pair.context, pair.context]),
+        torch.cat([pair.event, pair.event + events]),
+        torch.cat([pair.kept, pair.kept]),
+    )
+    return scores[:events] - scores[events:]
+
+
+def _generated(network: Generator, context: Tensor, event: Tensor, generator: torch.Generator) -> Tensor:
+    event_noise = _normal(len(context), network.event_latent, generator)
+    noise = _normal(len(event), network.muon_latent, generator)
+    if _oversized(event, context):
+        return pieces.muons(network, network.modulate(context, event_noise), event, noise)
+    made: Tensor = network(context, event, event_noise, noise)
+    return made
+
+
+def _oversized(event: Tensor, context: Tensor) -> bool:
+    return pieces.needed(len(event), len(context))
+
+
+def _normal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(rows, columns, generator=generator, device=generator.device)

@@ -1,0 +1,128 @@
+"""The generators of this package as pure functions of primaries and noise, in physical units."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from crpipe.workloads.muons import features
+from crpipe.workloads.muons.features import context_of
+from crpipe.workloads.muons.models.sampling import Noise, SamplerGraphs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from crpipe.workloads.muons.features import Kind
+    from crpipe.workloads.muons.models.multiplicity import Mixture, Multiplicity
+    from crpipe.workloads.muons.models.networks import FlowNetworks, Generator, Networks, Velocity
+    from crpipe.workloads.muons.options import MuonFlowConfig, MuonGanConfig
+
+# Cartesian features count in 500 m: there, rounding alone is some 1e-5 m, also close to the axis.
+_TOLERANCE = {"radial": 1e-5, "cartesian": 1e-4}
+_TURNS = Noise("turns", "muons", 1, "uniform")
+_NOTES = (
+    "Each row is drawn by itself: bundles of one primary at two depths share no muon and no fluctuation.",
+    "Energies that the network puts below the muon's mass are reflected at it.",
+)
+_RADIAL = (
+    "The azimuth around the shower axis is uniform and independent for each muon: no ellipse, no charge."
+)
+_INDEPENDENT = (
+    "Muons of one event are independent of each other given the primary, the multiplicity and one latent "
+    "vector of the event."
+)
+
+
+def of_gan(networks: Networks, options: MuonGanConfig) -> SamplerGraphs:
+    """Take the generator and the multiplicities out of a trained model; the critic stays behind."""
+    generator = networks.generator
+    noise = (
+        Noise("event_noise", "events", generator.event_latent, "normal"),
+        Noise("muon_noise", "muons", generator.muon_latent, "normal"),
+    )
+    return SamplerGraphs(
+        Law(networks.multiplicity),
+        GanMuons(generator, options.features),
+        noise + _turns(options.features),
+        whole=False,
+        tolerance=_TOLERANCE[options.features],
+        notes=(*_notes(options.features), _INDEPENDENT),
+    )
+
+
+def of_flow(networks: FlowNetworks, options: MuonFlowConfig) -> SamplerGraphs:
+    """Take the velocity, with all its steps, and the multiplicities out of a trained model."""
+    noise = (Noise("muon_noise", "muons", features.width(options.features), "normal"),)
+    return SamplerGraphs(
+        Law(networks.multiplicity),
+        FlowMuons(networks.velocity, options),
+        noise + _turns(options.features),
+        whole=True,
+        tolerance=_TOLERANCE[options.features],
+        notes=_notes(options.features),
+    )
+
+
+def _turns(kind: Kind) -> tuple[Noise, ...]:
+    return (_TURNS,) if kind == "radial" else ()
+
+
+def _notes(kind: Kind) -> tuple[str, ...]:
+    return (*_NOTES, _RADIAL) if kind == "radial" else _NOTES
+
+
+class Law(nn.Module):
+    """From primaries [N, 4] to the mixture that multiplicities are drawn from."""
+
+    def __init__(self, network: Multiplicity) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, primaries: Tensor) -> Mixture:
+        """Give the mixture's parameters."""
+        mixture: Mixture = self.network(features.condition_tensor(primaries))
+        return mixture
+
+
+class GanMuons(nn.Module):
+    """Muons of the conditional GAN."""
+
+    def __init__(self, generator: Generator, kind: Kind) -> None:
+        super().__init__()
+        self.generator, self.kind = generator, kind
+
+    def forward(
+        self,
+        primaries: Tensor,
+        multiplicity: Tensor,
+        event: Tensor,
+        event_noise: Tensor,
+        muon_noise: Tensor,
+        turns: Tensor | None = None,
+    ) -> Tensor:
+        """Make muons [M, 3]."""
+        context = context_of(features.condition_tensor(primaries), multiplicity)
+        made = self.generator(context, event, event_noise, muon_noise)
+        return features.physical(made, self.kind, None if turns is None else turns[:, 0])
+
+
+class FlowMuons(nn.Module):
+    """Muons of the flow, every integration step unrolled."""
+
+    def __init__(self, velocity: Velocity, options: MuonFlowConfig) -> None:
+        super().__init__()
+        self.velocity, self.kind, self.steps = velocity, options.features, options.sampling_steps
+
+    def forward(
+        self,
+        primaries: Tensor,
+        multiplicity: Tensor,
+        event: Tensor,
+        muon_noise: Tensor,
+        turns: Tensor | None = None,
+    ) -> Tensor:
+        """Make muons [M, 3]."""
+        context = context_of(features.condition_tensor(primaries), multiplicity)
+        made = self.velocity.follow(muon_noise, context, event, multiplicity.float(), self.steps)
+        return features.physical(made, self.kind, None if turns is None else turns[:, 0])

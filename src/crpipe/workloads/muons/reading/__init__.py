@@ -1,0 +1,1 @@
+"""Readers of raw muon bundle files."""

@@ -1,0 +1,77 @@
+"""Checks that all readers of raw files share, and the words in which they complain."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from crpipe.core.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where in a file a block of rows stands, for messages; ``starts`` leads from a muon to its row."""
+
+    path: Path
+    row: int
+    column: str = ""
+    starts: NDArray[Any] | None = None
+
+    def of(self, column: str) -> Location:
+        """The same block's rows in one column."""
+        return Location(self.path, self.row, column)
+
+    def inside(self, starts: NDArray[Any]) -> Location:
+        """The same block's inner lists, of which event i owns those from ``starts[i]`` on."""
+        return Location(self.path, self.row, self.column, starts)
+
+    def error(self, index: int, expected: str, found: str) -> FormatError:
+        """The error for the value at ``index`` of the block."""
+        if self.starts is not None:
+            index = int(np.searchsorted(self.starts, index, side="right")) - 1
+        return FormatError(
+            f"{self.path}: row {self.row + index}: {self.column}: expected {expected}, found {found}; "
+            "choose the reader of its layout with source.reader, or have the file made anew"
+        )
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn whatever a damaged file makes its library raise into a FormatError that names the file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise FormatError(
+            f"{path}: cannot be read whole ({' '.join(str(error).split())}); it is truncated, damaged or of "
+            "another format; have it copied or made anew"
+        ) from error
+
+
+def whole_numbers(values: NDArray[np.float32], place: Location) -> NDArray[np.uint64]:
+    """Turn ids that a file holds as floats into uint64; raise FormatError for any that is no whole number."""
+    good = (values >= 0) & (values < 2.0**64) & (np.floor(values) == values)
+    if not good.all():
+        index = int(np.argmin(good))
+        raise place.error(index, "a whole number from 0 to 2^64 - 1", str(values[index]))
+    return values.astype(np.uint64)
+
+
+def check_owner(
+    ids: NDArray[np.uint64], multiplicity: NDArray[np.uint32], tags: NDArray[np.float32], place: Location
+) -> None:
+    """Compare the id that each item carries, [M], with its event's, [N]; raise FormatError if they differ."""
+    owners = np.repeat(ids.astype(np.float32), multiplicity)
+    if not np.array_equal(owners, tags):
+        item = int(np.argmax(owners != tags))
+        event = int(np.searchsorted(np.cumsum(multiplicity), item, side="right"))
+        raise place.error(event, f"{owners[item]:.9g} in its muons as in its primary", f"{tags[item]:.9g}")

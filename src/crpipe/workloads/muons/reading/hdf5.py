@@ -1,0 +1,123 @@
+"""Raw HDF5 files of the simulation's converter: three flat datasets in, bounded blocks of events out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+
+from crpipe.core.errors import FormatError
+from crpipe.events.batch import Events, cuts, offsets
+from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS
+from crpipe.workloads.muons.reading.checks import Location, check_owner, reading, whole_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from crpipe.events.layout import Layout
+
+IDS = tuple(field.name for field in PRIMARY_IDS)
+PRIMARIES = (*IDS, *(field.name for field in PRIMARY[:3]), "time", PRIMARY[3].name)
+MUONS = (*IDS, *(field.name for field in MUON), "time")
+_EVENTS = 1 << 16
+_ITEMS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Hdf5Bundles:
+    """Reader of three datasets, one row per event or muon:
+
+    primaries: [N, 7] float32 (primary_major_id, primary_minor_id, energy_gev, zenith_rad, mass_number, time,
+        depth_m); time is passed over, ids are as exact as float32 is.
+    muons: [M, 6] float32 (primary_major_id, primary_minor_id, energy_gev, x_m, y_m, time), event after event;
+        ids must be those of the event's primary.
+    counts: [N] integers, rows of ``muons`` of each event; they sum to M.
+
+    The converter writes one muon of zeros for an event without muons, because its rows must not be empty:
+    a single muon with energy, x, y and time all 0 is read as none.
+    """  # noqa: D400 - a table of columns says it
+
+    layout_name: str = "bundles"
+    layout: Layout = BUNDLES
+
+    def rows(self, path: Path) -> Iterator[Events]:
+        """Yield all events in order, in blocks of about a million muons, or one larger event."""
+        with reading(path), h5py.File(path, "r") as file:
+            primaries, muons, counts = _datasets(path, file)
+            starts = offsets(counts)
+            for first, last in cuts(counts, _EVENTS, _ITEMS):
+                tracks = muons[starts[first] : starts[last]]
+                yield _events(primaries[first:last], counts[first:last], tracks, Location(path, first))
+
+    def totals(self, path: Path) -> tuple[int, int]:
+        """Count events and muons; only the rows of muons of zeros must be looked for."""
+        with reading(path), h5py.File(path, "r") as file:
+            _, muons, counts = _datasets(path, file)
+            starts = offsets(counts)
+            zeros = 0
+            for first, last in cuts(counts, _EVENTS, _ITEMS):
+                tracks = muons[starts[first] : starts[last]]
+                zeros += int(_stands_for_none(counts[first:last], tracks).sum())
+            return len(counts), int(starts[-1]) - zeros
+
+
+def _datasets(path: Path, file: h5py.File) -> tuple[h5py.Dataset, h5py.Dataset, NDArray[np.uint32]]:
+    primaries = _dataset(path, file, "primaries", PRIMARIES)
+    muons = _dataset(path, file, "muons", MUONS)
+    counts = file.get("counts")
+    if not isinstance(counts, h5py.Dataset) or counts.ndim != 1 or counts.dtype.kind not in "iu":
+        raise FormatError(f"{path}: counts: expected a dataset of integers [N], found {_found(counts)}")
+    values = counts[:].astype(np.int64)
+    if len(values) != len(primaries):
+        raise FormatError(f"{path}: counts holds {len(values)} rows, primaries {len(primaries)}")
+    if len(values) and values.min() < 0:
+        row = int(np.argmin(values))
+        raise FormatError(f"{path}: row {row}: counts: expected 0 or more, found {values[row]}")
+    if values.sum() != len(muons):
+        raise FormatError(f"{path}: counts sum to {values.sum()}, muons holds {len(muons)} rows")
+    return primaries, muons, values.astype(np.uint32)
+
+
+def _dataset(path: Path, file: h5py.File, name: str, columns: tuple[str, ...]) -> h5py.Dataset:
+    found = file.get(name)
+    good = isinstance(found, h5py.Dataset) and found.ndim == 2 and found.dtype == np.float32  # noqa: PLR2004
+    if not good or found.shape[1] != len(columns):
+        expected = f"float32 [rows, {len(columns)}] ({', '.join(columns)})"
+        raise FormatError(f"{path}: {name}: expected a dataset of {expected}, found {_found(found)}")
+    return found
+
+
+def _found(item: Any) -> str:
+    if isinstance(item, h5py.Dataset):
+        return f"{item.dtype} {list(item.shape)}"
+    return "none" if item is None else type(item).__name__.lower()
+
+
+def _stands_for_none(counts: NDArray[np.uint32], tracks: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Tell which events hold nothing but one muon of zeros, [N]."""
+    single = counts == 1
+    first = tracks[offsets(counts)[:-1][single]]
+    result = np.zeros(len(counts), np.bool_)
+    result[single] = (first[:, len(IDS) :] == 0).all(axis=1)
+    return result
+
+
+def _events(
+    primaries: NDArray[np.float32], counts: NDArray[np.uint32], tracks: NDArray[np.float32], place: Location
+) -> Events:
+    columns: dict[str, NDArray[Any]] = {}
+    for field in BUNDLES.events:
+        values = np.ascontiguousarray(primaries[:, PRIMARIES.index(field.name)])
+        ids = field.name in IDS
+        columns[field.name] = whole_numbers(values, place.of(field.name)) if ids else values
+    for name in IDS:
+        check_owner(columns[name], counts, tracks[:, MUONS.index(name)], place.of(name))
+    empty = _stands_for_none(counts, tracks)
+    wanted = [MUONS.index(field.name) for field in BUNDLES.items]
+    items = np.ascontiguousarray(tracks[~np.repeat(empty, counts)][:, wanted])
+    return Events(columns, np.where(empty, 0, counts).astype(np.uint32), items)

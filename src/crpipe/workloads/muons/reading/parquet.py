@@ -1,0 +1,248 @@
+"""Raw Parquet files of the simulation's converter: nested rows in, bounded blocks of flat events out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crpipe.core.errors import FormatError
+from crpipe.events.batch import Events
+from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, RAW_MUONS, RAW_PRIMARY
+from crpipe.workloads.muons.reading.checks import Location, check_owner, reading, whole_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from crpipe.events.layout import Field, Layout
+
+PRIMARY_NAMES = tuple(field.name for field in PRIMARY)
+MUON_NAMES = tuple(field.name for field in MUON)
+
+# Arrow takes 65 to 85 bytes a muon while it decodes nested floats: up to 28 a value. A row group above the
+# limit is decoded row by row (20 us each), because its muons may sit in a few adjacent giants.
+_BYTES_PER_VALUE = 28
+_DECODE_BYTES = 256 << 20
+_BLOCK_BYTES = 16 << 20
+_LEAF = f"{RAW_MUONS}."
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetBundles:
+    """Reader of one row layout of the converter.
+
+    primary, muon: names of the float32 values of one ``primary`` and of one of its ``muons``, in the order of
+        the file; names that are no field of the layout are passed over.
+
+    An event field that is a column of its own is read from there, otherwise from ``primary``: ids in a
+    uint64 column are exact, in a float32 list they are rounded. Ids that stand in a muon must be those of its
+    primary. Files of another width, nulls, other types and damage are a FormatError.
+    """
+
+    primary: tuple[str, ...] = PRIMARY_NAMES
+    muon: tuple[str, ...] = MUON_NAMES
+    layout_name: str = "bundles"
+    layout: Layout = BUNDLES
+
+    def rows(self, path: Path) -> Iterator[Events]:
+        """Yield all events in order, in blocks of about a million muons, or one larger event."""
+        with reading(path), _open(path) as file:
+            names = self._columns(path, file.schema_arrow)
+            row = 0
+            for group in range(file.num_row_groups):
+                footer = file.metadata.row_group(group)
+                read = found = 0
+                for batch in _blocks(decode(file, group, names)):
+                    events = self._events(batch, Location(path, row + read))
+                    read += len(events)
+                    found += events.items.shape[0] * len(self.muon) + int((events.multiplicity == 0).sum())
+                    yield events
+                _check_complete(path, footer, read, found)
+                row += read
+
+    def totals(self, path: Path) -> tuple[int, int]:
+        """Count events and muons from the footer alone; files without statistics are read whole."""
+        with reading(path), _open(path) as file:
+            self._columns(path, file.schema_arrow)
+            groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
+        leaves = [(column.num_values, column.statistics) for column in map(_muon_column, groups)]
+        if all(statistics is not None and statistics.has_null_count for _, statistics in leaves):
+            values = sum(count - statistics.null_count for count, statistics in leaves)
+            muons, left = divmod(values, len(self.muon))
+            if left:
+                raise FormatError(
+                    f"{path}: {RAW_MUONS} holds {values} values, not a multiple of {len(self.muon)}; "
+                    "choose the reader of its layout with source.reader"
+                )
+            return sum(footer.num_rows for footer in groups), muons
+        blocks = [(len(events), len(events.items)) for events in self.rows(path)]
+        return sum(events for events, _ in blocks), sum(muons for _, muons in blocks)
+
+    def _columns(self, path: Path, schema: pa.Schema) -> list[str]:
+        """Names of the columns to read; raise FormatError when one is missing or of another type."""
+        plain = [field for field in self.layout.events if field.name in schema.names]
+        missing = {field.name for field in self.layout.events} - {*schema.names, *self.primary}
+        missing |= {RAW_PRIMARY, RAW_MUONS} - {*schema.names}
+        if missing:
+            raise FormatError(
+                f"{path}: no column {', '.join(sorted(missing))}; the file has {', '.join(schema.names)}; "
+                "choose the reader of its layout with source.reader"
+            )
+        expected = {field.name: pa.from_numpy_dtype(np.dtype(field.dtype)) for field in plain}
+        for name, kind in expected.items():
+            if schema.field(name).type != kind:
+                raise FormatError(f"{path}: column {name}: expected {kind}, found {schema.field(name).type}")
+        for name, depth in ((RAW_PRIMARY, 1), (RAW_MUONS, 2)):
+            _check_nesting(path, name, schema.field(name).type, depth)
+        return [*expected, RAW_PRIMARY, RAW_MUONS]
+
+    def _events(self, batch: pa.RecordBatch, place: Location) -> Events:
+        primary = _rows_of(batch.column(RAW_PRIMARY), self.primary, place.of(RAW_PRIMARY))
+        starts, tracks = _unnest(batch.column(RAW_MUONS), place.of(RAW_MUONS))
+        multiplicity = np.diff(starts).astype(np.uint32)
+        muons = _rows_of(tracks, self.muon, place.of(RAW_MUONS).inside(starts))
+        columns = {field.name: self._column(batch, primary, field, place) for field in self.layout.events}
+        self._check_ids(columns, multiplicity, muons, place)
+        wanted = [self.muon.index(field.name) for field in self.layout.items]
+        if wanted != list(range(len(self.muon))):
+            muons = np.ascontiguousarray(muons[:, wanted])
+        return Events(columns, multiplicity, muons)
+
+    def _column(
+        self, batch: pa.RecordBatch, primary: NDArray[np.float32], field: Field, place: Location
+    ) -> NDArray[Any]:
+        if field.name in batch.schema.names:
+            column = batch.column(field.name)
+            if column.null_count:
+                raise place.of(field.name).error(_first_null(column), field.dtype, "null")
+            return np.asarray(column.to_numpy())
+        values = np.ascontiguousarray(primary[:, self.primary.index(field.name)])
+        return values if field.dtype == "float32" else whole_numbers(values, place.of(field.name))
+
+    def _check_ids(
+        self,
+        columns: dict[str, NDArray[Any]],
+        multiplicity: NDArray[np.uint32],
+        muons: NDArray[np.float32],
+        place: Location,
+    ) -> None:
+        for name in self.layout.group:
+            if name in self.muon:
+                check_owner(columns[name], multiplicity, muons[:, self.muon.index(name)], place.of(name))
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    return pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
+
+
+def _muon_column(footer: pq.RowGroupMetaData) -> pq.ColumnChunkMetaData:
+    for index in range(footer.num_columns):
+        if footer.column(index).path_in_schema.startswith(_LEAF):
+            return footer.column(index)
+    raise pa.ArrowInvalid(f"a row group has no column {RAW_MUONS}")
+
+
+def decode(file: pq.ParquetFile, group: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Decode columns of one row group, at once, or row by row where its muons might not fit into memory."""
+    footer = file.metadata.row_group(group)
+    if not footer.num_rows:
+        return iter(())
+    large = _muon_column(footer).num_values * _BYTES_PER_VALUE > _DECODE_BYTES
+    batches: Iterator[pa.RecordBatch] = file.iter_batches(
+        batch_size=1 if large else footer.num_rows, row_groups=[group], columns=names, use_threads=False
+    )
+    return batches
+
+
+def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches; pass a large one on alone, so that a giant event is never copied."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        added = batch.get_total_buffer_size()  # nbytes takes six times as long
+        if held and size + added > _BLOCK_BYTES:
+            yield pa.concat_batches(held) if len(held) > 1 else held[0]
+            held, size = [], 0
+        held.append(batch)
+        size += added
+    if held:
+        yield pa.concat_batches(held) if len(held) > 1 else held[0]
+
+
+def _check_complete(path: Path, footer: pq.RowGroupMetaData, rows: int, values: int) -> None:
+    """Hold what was decoded against the footer: each empty event takes one place in the column of values."""
+    expected = (footer.num_rows, _muon_column(footer).num_values if footer.num_rows else 0)
+    if (rows, values) != expected:
+        raise FormatError(
+            f"{path}: the footer promises {expected[0]} rows with {expected[1]} places for {RAW_MUONS}, "
+            f"decoded were {rows} and {values}; have the file made anew"
+        )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    kinds = pa.types
+    return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
+
+
+def _check_nesting(path: Path, name: str, kind: pa.DataType, depth: int) -> None:
+    inner = kind
+    for _ in range(depth):
+        inner = inner.value_type if _is_list(inner) else None
+        if inner is None:
+            break
+    if inner != pa.float32():
+        expected = "list<" * depth + "float32" + ">" * depth
+        raise FormatError(f"{path}: column {name}: expected {expected}, found {kind}")
+
+
+def _first_null(array: pa.Array) -> int:
+    return int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
+
+
+def _unnest(array: pa.Array, place: Location) -> tuple[NDArray[np.int64], pa.Array]:
+    """Strip one level of lists: offsets [N + 1] from 0, and the array of what the lists held."""
+    if array.null_count:
+        raise place.error(_first_null(array), "a list", "null")
+    if pa.types.is_fixed_size_list(array.type):
+        starts = np.arange(len(array) + 1, dtype=np.int64) * array.type.list_size
+        return starts, array.flatten()
+    starts = array.offsets.to_numpy()
+    first, last = int(starts[0]), int(starts[-1])
+    return starts.astype(np.int64) - first, array.values.slice(first, last - first)
+
+
+def _rows_of(array: pa.Array, names: tuple[str, ...], place: Location) -> NDArray[np.float32]:
+    """Turn lists of ``len(names)`` floats each into [N, len(names)], without a copy."""
+    width = len(names)
+    if array.null_count:
+        raise place.error(_first_null(array), f"{width} values", "null")
+    if pa.types.is_fixed_size_list(array.type):
+        values = array.flatten()
+        if array.type.list_size != width and len(array):
+            raise place.error(0, _values(names), f"{array.type.list_size} values")
+    else:
+        starts = array.offsets.to_numpy()
+        _check_width(starts, names, place)
+        values = array.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
+    if values.null_count:
+        raise place.error(_first_null(values) // width, _values(names), "a null among them")
+    return np.asarray(values.to_numpy()).reshape(-1, width)
+
+
+def _check_width(starts: NDArray[Any], names: tuple[str, ...], place: Location) -> None:
+    step = 1 << 20  # a 10^7-muon event would need another 100 MB at once
+    for first in range(0, len(starts) - 1, step):
+        widths = np.diff(starts[first : first + step + 1])
+        if (widths != len(names)).any():
+            index = int(np.argmax(widths != len(names)))
+            raise place.error(first + index, _values(names), f"{widths[index]} values")
+
+
+def _values(names: tuple[str, ...]) -> str:
+    return f"{len(names)} values ({', '.join(names)})"

@@ -1,0 +1,185 @@
+"""How far generated events are from real ones of the same conditions, as named numbers with errors.
+
+Distances are 0 for a perfect model and infinite statistics; what re-simulation reaches is the floor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from crpipe.workloads.muons.scoring import classify
+from crpipe.workloads.muons.scoring.sample import AXES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from crpipe.workloads.muons.scoring.sample import Sample
+
+    Floats = NDArray[np.float64]
+    Numbers = dict[str, float]
+
+_SEED = 0  # equal predictions give equal numbers
+REPLICAS = 20  # bootstrap samples: the error is itself good to 16 %
+FEWEST_MUONS = 300  # real muons that a bin of conditions needs to count
+FEWEST_GENERATED = 20  # with fewer, the bin counts as empty and has no distance
+FEWEST_EVENTS = 100
+
+CLASSIFIERS: dict[str, Callable[[Sample], classify.Table]] = {
+    "auc_muon": classify.muon_rows,
+    "auc_event": classify.bundle_rows,
+    "auc_multiplicity": classify.multiplicity_rows,
+    "auc_full": classify.full_rows,
+}
+# Values of each muon, and how they are named.
+_OBSERVABLES: dict[str, Callable[[Sample], Floats]] = {
+    "log_energy": lambda sample: sample.log_energy,
+    "radius_m": lambda sample: sample.radius,
+    "log_radius": lambda sample: sample.log_radius,
+}
+
+
+def compare(real: Sample, generated: Sample, judged: Mapping[str, classify.Verdict]) -> Numbers:
+    """Measure everything; ``name`` with its bootstrap error ``name_error`` (see docs/physics.md).
+
+    Events of the two samples correspond: same conditions, in the same order. ``judged``: what ``verdicts``
+    gave. What cannot be measured (too few muons or events) is left out.
+    """
+    groups = group_weights(real.group)
+    weights = groups[:, real.group]
+    numbers = binned_distances(real, generated, weights)
+    numbers |= marginal_distances(real, generated)
+    numbers |= multiplicities(real, generated, weights)
+    numbers["anisotropy"] = anisotropy(generated)
+    for name, verdict in judged.items():
+        numbers |= _with_error(name, np.array([verdict.auc(weight) for weight in groups]))
+    return {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
+
+
+def verdicts(real: Sample, generated: Sample) -> dict[str, classify.Verdict]:
+    """Train all classifiers that have enough to learn from."""
+    found = {name: classify.compare(real, generated, rows) for name, rows in CLASSIFIERS.items()}
+    return {name: verdict for name, verdict in found.items() if verdict is not None}
+
+
+def group_weights(group: NDArray[np.int64]) -> Floats:
+    """Give bootstrap weights of the groups: [1 + REPLICAS, G], the first row all ones.
+
+    Weights from a Poisson distribution of mean 1 stand for drawing with replacement, without copying or
+    sorting anything again.
+    """
+    groups = int(group.max(initial=-1)) + 1
+    drawn = np.random.default_rng(_SEED).poisson(1.0, (REPLICAS, groups)).astype(np.float64)
+    return np.concatenate([np.ones((1, groups)), drawn])
+
+
+def wasserstein(first: Floats, second: Floats, weights: Iterator[tuple[Floats, Floats]]) -> Floats:
+    """Give the first Wasserstein distance of two samples under each pair of weights.
+
+    It is the area between the two cumulative distributions; the values are sorted once for all weights.
+    """
+    values = np.concatenate([first, second])
+    order = np.argsort(values)
+    steps = np.diff(values[order])
+    distances = []
+    for one, two in weights:
+        density = np.concatenate([one / one.sum(), -two / two.sum()])
+        distances.append(np.abs(np.cumsum(density[order])[:-1]) @ steps)
+    return np.array(distances)
+
+
+def binned_distances(real: Sample, generated: Sample, weights: Floats) -> Numbers:
+    """Average distances between muons of equal conditions over all bins of conditions.
+
+    weights: [1 + R, N] of the events; the first row gives the values, the others the errors.
+    """
+    distances: dict[str, list[Floats]] = {f"w1_{name}": [] for name in _OBSERVABLES}
+    correlations, empty = [], 0
+    real_bins, generated_bins = real.joint_bins[real.event], generated.joint_bins[generated.event]
+    for number in np.unique(real_bins):
+        ours, theirs = np.equal(real_bins, number), np.equal(generated_bins, number)
+        if np.count_nonzero(ours) < FEWEST_MUONS:
+            continue
+        if np.count_nonzero(theirs) < FEWEST_GENERATED:
+            empty += 1
+            continue
+        for name, values in _OBSERVABLES.items():
+            pairs = ((row[real.event[ours]], row[generated.event[theirs]]) for row in weights)
+            distances[f"w1_{name}"].append(wasserstein(values(real)[ours], values(generated)[theirs], pairs))
+        correlations.append(_correlation(real, ours) - _correlation(generated, theirs))
+    numbers = {"bins": float(len(correlations)), "bins_empty": float(empty)}
+    if correlations:
+        numbers["spearman_difference"] = float(np.mean(np.abs(correlations)))
+        for name, rows in distances.items():
+            numbers |= _with_error(name, np.mean(rows, axis=0))
+    return numbers
+
+
+def marginal_distances(real: Sample, generated: Sample) -> Numbers:
+    """Give distances of all muons, and of those in each bin of each condition."""
+    numbers = {}
+    cells = [("all", real.event >= 0, generated.event >= 0)]
+    for axis in AXES:
+        one, two = real.axis_bins(axis)[real.event], generated.axis_bins(axis)[generated.event]
+        bins = range(len(axis.edges) + 1)
+        cells += [(axis.label(number), one == number, two == number) for number in bins]
+    for label, ours, theirs in cells:
+        if np.count_nonzero(ours) < FEWEST_MUONS or np.count_nonzero(theirs) < FEWEST_GENERATED:
+            continue
+        for name in ("log_energy", "radius_m"):
+            values = _OBSERVABLES[name]
+            first, second = values(real)[ours], values(generated)[theirs]
+            even = iter([(np.ones(len(first)), np.ones(len(second)))])
+            numbers[f"w1_{name}/{label}"] = float(wasserstein(first, second, even)[0])
+    return numbers
+
+
+def multiplicities(real: Sample, generated: Sample, weights: Floats) -> Numbers:
+    """Compare multiplicities at equal conditions: distance of log10(N + 1), share of empty events, mean."""
+    distances, empty, ratios = [], [], []
+    for number in np.unique(real.joint_bins):
+        chosen = real.joint_bins == number
+        if np.count_nonzero(chosen) < FEWEST_EVENTS:
+            continue
+        one, two = real.multiplicity[chosen], generated.multiplicity[chosen]
+        pairs = ((row[chosen], row[chosen]) for row in weights)
+        logs = real.log_multiplicity[chosen], generated.log_multiplicity[chosen]
+        distances.append(wasserstein(*logs, pairs))
+        empty.append(abs(np.mean(one == 0) - np.mean(two == 0)))
+        if one.sum() >= FEWEST_MUONS:
+            ratios.append(two.sum() / one.sum())
+    numbers = {
+        "empty_share_real": float(np.mean(real.multiplicity == 0)),
+        "empty_share_generated": float(np.mean(generated.multiplicity == 0)),
+        "multiplicity_largest_real": float(real.multiplicity.max()),
+        "multiplicity_largest_generated": float(generated.multiplicity.max()),
+    }
+    if distances:
+        numbers |= _with_error("w1_log_multiplicity", np.mean(distances, axis=0))
+        numbers["empty_share_difference"] = float(np.mean(empty))
+    if real.multiplicity.any():
+        numbers["multiplicity_ratio"] = float(generated.multiplicity.sum() / real.multiplicity.sum())
+    if ratios:
+        numbers |= {"multiplicity_ratio_lowest": min(ratios), "multiplicity_ratio_highest": max(ratios)}
+    return numbers
+
+
+def anisotropy(sample: Sample) -> float:
+    """Give the largest mean of cos and sin of one and two times the azimuth; 0 for isotropic bundles."""
+    if not len(sample.azimuth):
+        return float("nan")
+    waves = [wave(order * sample.azimuth).mean() for order in (1, 2) for wave in (np.cos, np.sin)]
+    return float(np.max(np.abs(waves)))
+
+
+def _correlation(sample: Sample, muons: NDArray[np.bool_]) -> float:
+    return float(spearmanr(sample.log_energy[muons], sample.radius[muons]).statistic)
+
+
+def _with_error(name: str, values: Floats) -> Numbers:
+    """Name a value and its spread over replicas; ``values`` holds the value itself first."""
+    return {name: float(values[0]), f"{name}_error": float(np.nanstd(values[1:], ddof=1))}

@@ -1,0 +1,301 @@
+"""Figures of generated bundles beside real ones: spectra, profiles, maps, classifier scores, displays.
+
+Real events are bands or grey lines, generated ones points or orange lines; below, their ratio with its error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from crpipe.report import figure_style as style
+from crpipe.workloads.muons.scoring import histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from crpipe.workloads.muons.scoring.classify import Verdict
+    from crpipe.workloads.muons.scoring.histogram import BinnedValues
+    from crpipe.workloads.muons.scoring.sample import Sample
+
+    Chosen = NDArray[np.bool_]
+    Floats = NDArray[np.float64]
+
+_RATIO = (0.5, 1.5)
+_ENERGY_GEV = np.geomspace(1.0, 1e6, 25)
+_RADIUS_M = np.geomspace(0.3, 300.0, 22)
+_PRIMARY_GEV = np.geomspace(1e3, 1e9, 25)
+_DEPTH_M = np.linspace(1000.0, 2800.0, 10)
+_ZERO = 0.35  # where events without muons stand on an axis that has no zero
+_SHOWN_EVENTS = 4
+_SHOWN_MUONS = (10, 150)
+
+
+class Band(NamedTuple):
+    """Events between two values of one condition."""
+
+    column: str
+    low: float
+    high: float
+    label: str
+
+    def of(self, sample: Sample) -> Chosen:
+        """Choose its events: [N]."""
+        values = np.asarray(sample.columns[self.column])
+        return (values >= self.low) & (values < self.high)
+
+
+_ENERGY_BANDS = (
+    Band("energy_gev", 0.0, 1e5, "$E_0$ < 100 TeV"),
+    Band("energy_gev", 1e5, 1e7, "100 TeV ≤ $E_0$ < 10 PeV"),
+    Band("energy_gev", 1e7, np.inf, "$E_0$ ≥ 10 PeV"),
+)
+_DEPTH_BANDS = (
+    Band("depth_m", 0.0, 1600.0, "depth < 1.6 km"),
+    Band("depth_m", 1600.0, 2200.0, "1.6 km ≤ depth < 2.2 km"),
+    Band("depth_m", 2200.0, np.inf, "depth ≥ 2.2 km"),
+)
+
+
+def draw_all(real: Sample, generated: Sample, judged: Mapping[str, Verdict], folder: Path) -> list[Path]:
+    """Draw every figure into ``folder``; return their paths."""
+    figures: dict[str, Callable[[], Figure]] = {
+        "lateral": lambda: lateral(real, generated),
+        "energy": lambda: energy(real, generated),
+        "energy_radius": lambda: energy_radius(real, generated),
+        "multiplicity_energy": lambda: multiplicity_energy(real, generated),
+        "multiplicity": lambda: multiplicity(real, generated),
+        "empty": lambda: empty(real, generated),
+        "classifiers": lambda: classifiers(judged),
+        "displays": lambda: displays(real, generated),
+    }
+    with style.style():
+        return [style.save(draw(), folder / f"{name}.svg") for name, draw in figures.items()]
+
+
+def lateral(real: Sample, generated: Sample) -> Figure:
+    """Muons per area against the distance from the axis, in bands of primary energy."""
+    area = np.pi * np.diff(_RADIUS_M**2)
+    figure = _muon_spectra((real, generated), lambda sample: sample.radius, _RADIUS_M, 1.0 / area)
+    _label(figure, "distance from the axis [m]", "muons per event and area [1/m²]")
+    return figure
+
+
+def energy(real: Sample, generated: Sample) -> Figure:
+    """Muons per logarithm of their energy, in bands of primary energy."""
+    width = np.diff(np.log10(_ENERGY_GEV))
+    figure = _muon_spectra(
+        (real, generated), lambda sample: sample.muons[:, 0].astype(np.float64), _ENERGY_GEV, 1.0 / width
+    )
+    _label(figure, "muon energy [GeV]", "muons per event and decade of energy")
+    return figure
+
+
+def energy_radius(real: Sample, generated: Sample) -> Figure:
+    """Median and central 68 % of the radius against the muon energy, in bands of depth."""
+    figure, tops, bottoms = _panels(len(_DEPTH_BANDS))
+    edges = _ENERGY_GEV
+    centre = np.sqrt(edges[1:] * edges[:-1])
+    for band, top, bottom in zip(_DEPTH_BANDS, tops, bottoms, strict=True):
+        tables = []
+        for sample in (real, generated):
+            mine = band.of(sample)[sample.event]
+            values = sample.radius[mine], sample.muons[mine, 0].astype(np.float64)
+            tables.append(histogram.quantiles_in_bins(*values, edges, (0.16, 0.5, 0.84)))
+        ours, theirs = tables
+        top.fill_between(centre, ours[0], ours[2], color=style.REAL, alpha=0.25, linewidth=0)
+        top.plot(centre, ours[1], color=style.REAL, label="real: median, 68 %")
+        top.plot(centre, theirs[1], "o", markersize=3, color=style.GENERATED, label="generated: median, 68 %")
+        for edge in (theirs[0], theirs[2]):
+            top.plot(centre, edge, ":", color=style.GENERATED)
+        top.set(xscale="log", yscale="log", title=band.label)
+        bottom.plot(centre, theirs[1] / ours[1], "o", markersize=3, color=style.GENERATED)
+    _label(figure, "muon energy [GeV]", "distance from the axis [m]")
+    return figure
+
+
+def multiplicity_energy(real: Sample, generated: Sample) -> Figure:
+    """Mean multiplicity against the primary energy, in bands of depth."""
+    figure, tops, bottoms = _panels(len(_DEPTH_BANDS))
+    for band, top, bottom in zip(_DEPTH_BANDS, tops, bottoms, strict=True):
+        ours, theirs = (_mean_multiplicity(sample, band.of(sample)) for sample in (real, generated))
+        _compare(top, bottom, ours, theirs)
+        top.set(xscale="log", yscale="log", title=band.label)
+    _label(figure, "primary energy [GeV]", "mean multiplicity")
+    return figure
+
+
+def multiplicity(real: Sample, generated: Sample) -> Figure:
+    """Share of events by multiplicity, with the tail; events without muons stand at the left."""
+    figure, tops, bottoms = _panels(1)
+    edges = _multiplicity_edges(max(real.multiplicity.max(initial=0), generated.multiplicity.max(initial=0)))
+    ours, theirs = (_multiplicity_shares(sample, edges) for sample in (real, generated))
+    _compare(tops[0], bottoms[0], ours, theirs)
+    tops[0].set(xscale="log", yscale="log")
+    bottoms[0].set_xticks([_ZERO, 1, 10, 100, 1000], ["0", "1", "10", "100", "1000"])
+    _label(figure, "multiplicity", "share of events per unit of multiplicity")
+    return figure
+
+
+def empty(real: Sample, generated: Sample) -> Figure:
+    """Probability of no muon at all over primary energy and depth: real, generated, difference."""
+    figure = style.new_figure(2.8)
+    axes = figure.subplots(1, 3, sharey=True)
+    ours, theirs = _empty_share(real), _empty_share(generated)
+    shown: list[tuple[str, Floats, dict[str, Any]]] = [
+        ("P(no muon), real", ours, {"cmap": "viridis", "vmin": 0, "vmax": 1}),
+        ("P(no muon), generated", theirs, {"cmap": "viridis", "vmin": 0, "vmax": 1}),
+        ("generated minus real", theirs - ours, {"cmap": "RdBu_r", "vmin": -0.1, "vmax": 0.1}),
+    ]
+    for axis, (title, table, options) in zip(axes, shown, strict=True):
+        mesh = axis.pcolormesh(_PRIMARY_GEV, _DEPTH_M / 1e3, table.T, **options)
+        axis.set(xscale="log", title=title, xlabel="primary energy [GeV]")
+        axis.grid(visible=False)
+        figure.colorbar(mesh, ax=axis)
+    axes[0].set_ylabel("depth [km]")
+    axes[0].invert_yaxis()
+    return figure
+
+
+def classifiers(judged: Mapping[str, Verdict]) -> Figure:
+    """Held-out scores of each classifier, real and generated: alike when it cannot tell them apart."""
+    figure = style.new_figure(2.6)
+    axes = figure.subplots(1, max(len(judged), 1), squeeze=False)[0]
+    edges = np.linspace(0.0, 1.0, 31)
+    for axis, (name, verdict) in zip(axes, judged.items(), strict=False):
+        for real, colour, label in ((True, style.REAL, "real"), (False, style.GENERATED, "generated")):
+            share, _ = np.histogram(verdict.score[verdict.real == real], edges)
+            axis.stairs(share / max(share.sum(), 1), edges, color=colour, label=label)
+        axis.set(title=f"{name.removeprefix('auc_')}: AUC {verdict.auc():.3f}", xlabel="classifier score")
+    axes[0].set_ylabel("share of held-out rows")
+    if judged:
+        axes[0].legend(loc="upper right")
+    return figure
+
+
+def displays(real: Sample, generated: Sample) -> Figure:
+    """A few events seen along the axis: the same conditions, real above and generated below."""
+    chosen = _shown_events(real, generated)
+    figure = style.new_figure(4.4)
+    if not len(chosen):
+        figure.text(0.5, 0.5, "no event has enough muons on both sides to show", ha="center")
+        return figure
+    grid = figure.subplots(2, len(chosen), squeeze=False)
+    for axes, event in zip(grid.T, chosen, strict=True):
+        reach = max(np.quantile(side.radius[side.event == event], 0.98) for side in (real, generated))
+        for axis, side in zip(axes, (real, generated), strict=True):
+            muons, logs = side.muons[side.event == event], side.log_energy[side.event == event].clip(0.0)
+            dots = axis.scatter(
+                muons[:, 1], muons[:, 2], c=logs, s=6 + 4 * logs**1.5, vmin=0, vmax=5, alpha=0.8
+            )
+            axis.set(aspect="equal", xlim=(-reach, reach), ylim=(-reach, reach), title=f"{len(muons)} muons")
+        axes[0].set_title(f"{_conditions(real, event)}\n{axes[0].get_title()}")
+        axes[1].set_xlabel("x [m]")
+    for axis, name in zip(grid[:, 0], ("real", "generated"), strict=True):
+        axis.set_ylabel(f"{name}\ny [m]")
+    figure.colorbar(dots, ax=grid, label="log10(E / GeV)", shrink=0.8)
+    return figure
+
+
+def _muon_spectra(
+    samples: tuple[Sample, Sample], values: Callable[[Sample], Floats], edges: Floats, scale: Floats
+) -> Figure:
+    figure, tops, bottoms = _panels(len(_ENERGY_BANDS))
+    for band, top, bottom in zip(_ENERGY_BANDS, tops, bottoms, strict=True):
+        made = []
+        for sample in samples:
+            events = band.of(sample)
+            mine = events[sample.event]
+            counts = histogram.per_event(
+                values(sample)[mine], sample.event[mine], edges, int(np.count_nonzero(events))
+            )
+            made.append(histogram.BinnedValues(edges, counts.value * scale, counts.error * scale))
+        _compare(top, bottom, made[0], made[1])
+        top.set(xscale="log", yscale="log", title=band.label)
+    return figure
+
+
+def _panels(columns: int) -> tuple[Figure, list[Axes], list[Axes]]:
+    """Start a figure of ``columns`` panels, each with a ratio below."""
+    figure = style.new_figure(3.8)
+    grid = figure.subplots(2, columns, sharex="col", sharey="row", squeeze=False, height_ratios=(3, 1))
+    for axis in grid[1]:
+        axis.axhline(1.0, color=style.REAL, linewidth=0.8)
+        axis.set_ylim(*_RATIO)
+    return figure, list(grid[0]), list(grid[1])
+
+
+def _label(figure: Figure, horizontal: str, vertical: str) -> None:
+    axes = figure.axes
+    columns = len(axes) // 2
+    for axis in axes[columns:]:
+        axis.set_xlabel(horizontal)
+    axes[0].set_ylabel(vertical)
+    axes[columns].set_ylabel("generated / real")
+    axes[0].legend(loc="best")
+
+
+def _compare(top: Axes, bottom: Axes, real: BinnedValues, generated: BinnedValues) -> None:
+    """Draw a real histogram as steps with an error band, a generated one as points, and their ratio."""
+    low, high = real.value - real.error, real.value + real.error
+    filled = np.where(real.value > 0, real.value, np.nan)
+    top.stairs(filled, real.edges, baseline=None, color=style.REAL, label="real")
+    top.stairs(high, real.edges, baseline=low, fill=True, color=style.REAL, alpha=0.25)
+    shown = generated.value > 0
+    options: dict[str, Any] = {"fmt": "o", "markersize": 3, "linewidth": 1, "color": style.GENERATED}
+    top.errorbar(
+        generated.centre[shown], generated.value[shown], generated.error[shown], label="generated", **options
+    )
+    ratio, error = generated.over(real)
+    bottom.errorbar(real.centre, ratio, error, **options)
+
+
+def _mean_multiplicity(sample: Sample, chosen: Chosen) -> BinnedValues:
+    values = np.asarray(sample.multiplicity, np.float64)[chosen]
+    return histogram.mean_in_bins(values, np.asarray(sample.columns["energy_gev"])[chosen], _PRIMARY_GEV)
+
+
+def _multiplicity_edges(largest: int) -> Floats:
+    """Give each multiplicity below 10 its own bin, the first one for 0, and the tail bins that grow."""
+    single = np.sqrt(np.arange(1.0, 10.0) * np.arange(2.0, 11.0))
+    tail = np.unique(np.round(np.geomspace(10, max(largest, 20), 25))) + 0.5
+    return np.concatenate([[0.5 * _ZERO, 2.0 * _ZERO], single, tail])
+
+
+def _multiplicity_shares(sample: Sample, edges: Floats) -> BinnedValues:
+    placed = np.where(sample.multiplicity == 0, _ZERO, sample.multiplicity).astype(np.float64)
+    counts = histogram.per_event(placed, np.arange(len(sample)), edges, len(sample))
+    width = np.maximum(np.diff(np.floor(edges)), 1.0)  # multiplicities in a bin
+    return histogram.BinnedValues(edges, counts.value / width, counts.error / width)
+
+
+def _empty_share(sample: Sample) -> Floats:
+    """Share of events without muons in bins of primary energy and depth; nan where there is no event."""
+    where = np.asarray(sample.columns["energy_gev"]), np.asarray(sample.columns["depth_m"])
+    bins = (_PRIMARY_GEV, _DEPTH_M)
+    events, _, _ = np.histogram2d(*where, bins)
+    none, _, _ = np.histogram2d(*where, bins, weights=np.asarray(sample.multiplicity) == 0)
+    with np.errstate(invalid="ignore"):
+        return np.where(events > 0, none / events, np.nan)
+
+
+def _shown_events(real: Sample, generated: Sample) -> NDArray[np.int64]:
+    """Choose events that have enough muons on both sides to see a shape, spread over multiplicities."""
+    low, high = _SHOWN_MUONS
+    counts = np.minimum(real.multiplicity, generated.multiplicity).astype(np.int64)
+    able = np.flatnonzero((counts >= low) & (np.maximum(real.multiplicity, generated.multiplicity) <= high))
+    able = able[np.argsort(counts[able], kind="stable")]
+    return able[np.linspace(0, len(able) - 1, _SHOWN_EVENTS).astype(int)] if len(able) else able
+
+
+def _conditions(sample: Sample, event: int) -> str:
+    energy_gev, zenith, mass, depth = (
+        float(sample.columns[name][event]) for name in ("energy_gev", "zenith_rad", "mass_number", "depth_m")
+    )
+    return f"{energy_gev / 1e6:.2g} PeV, A = {mass:.0f}\n{np.rad2deg(zenith):.0f}°, {depth / 1e3:.2f} km"

@@ -1,0 +1,59 @@
+"""How good generated bundles are, in numbers and figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from crpipe.workloads.muons.layout import BUNDLES
+from crpipe.workloads.muons.scoring import metrics, plots
+from crpipe.workloads.muons.scoring.sample import Sample
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from crpipe.events.batch import Events
+    from crpipe.workloads.muons.models.sampling import BundleGenerator
+
+_SHOWN_EVENTS = 1000
+_SHOWN_MUONS = 100  # of one event: a glance during training must not wait for outliers
+
+
+def score(truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
+    """Compare generated events with the real ones of the same conditions; draw figures into ``folder``."""
+    real, generated = sample_of(truth), sample_of(prediction)
+    judged = metrics.verdicts(real, generated)
+    plots.draw_all(real, generated, judged, folder)
+    return metrics.compare(real, generated, judged)
+
+
+def sample_of(events: Events) -> Sample:
+    """Take what the metrics look at; rows of one primary make one group."""
+    ids = np.stack([events.columns[name] for name in BUNDLES.group], axis=1)
+    _, group = np.unique(ids, axis=0, return_inverse=True)
+    return Sample(events.columns, events.multiplicity, events.items, group)
+
+
+def histograms(
+    workload: BundleGenerator, model: nn.Module, events: Events, generator: torch.Generator
+) -> dict[str, NDArray[np.float64]]:
+    """Give distributions of a few events, real and generated, for a glance during training."""
+    shown = events.part(0, min(len(events), _SHOWN_EVENTS))
+    drawn = workload.multiplicities(model, shown, generator)
+    made = workload.predict(model, shown, generator, np.minimum(drawn, _SHOWN_MUONS))
+    real = sample_of(shown)
+    names = ("log10_energy_gev", "cos_zenith", "log10_mass_number", "depth_m")
+    found = {f"condition/{name}": column for name, column in zip(names, real.conditions.T, strict=True)}
+    found |= {"log10_multiplicity/real": real.log_multiplicity}
+    found |= {"log10_multiplicity/generated": np.log10(drawn + 1.0)}
+    for name, sample in (("real", real), ("generated", sample_of(made))):
+        first = np.cumsum(sample.multiplicity, dtype=np.int64) - sample.multiplicity
+        early = np.arange(len(sample.event)) - first[sample.event] < _SHOWN_MUONS
+        found[f"log10_muon_energy_gev/{name}"] = sample.log_energy[early]
+        found[f"log10_radius_m/{name}"] = sample.log_radius[early]
+    return {name: values for name, values in found.items() if len(values)}

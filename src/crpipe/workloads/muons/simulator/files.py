@@ -1,0 +1,223 @@
+"""The synthetic source: files of simulated muon bundles in the schema of the simulation's converter.
+
+In: the configuration's synthetic section, the seed and a range. Out: Parquet files, one row per primary and
+depth, or a fresh realisation of given primaries.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from crpipe.core.errors import ConfigError, SourceError
+from crpipe.core.files import replacing
+from crpipe.core.ranges import DIGITS
+from crpipe.workloads.muons.layout import MUON, PRIMARY, PRIMARY_IDS
+from crpipe.workloads.muons.nested_rows import SCHEMA, WRITER, nested_table
+from crpipe.workloads.muons.simulator.ice import IONISATION_GEV_PER_M, advance, track
+from crpipe.workloads.muons.simulator.primaries import Primaries, sample_primaries
+from crpipe.workloads.muons.simulator.shower import Showers, sample_muons, sample_showers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from crpipe.config.loading import Config, Synthetic
+    from crpipe.core.progress import Progress
+    from crpipe.core.ranges import Range
+
+# Bounds on memory: a block holds many small showers or one large one, whose rows leave it depth by depth.
+BLOCK_ROWS = 1 << 18
+BLOCK_MUONS = 1 << 22  # muons at the surface times depths: a block's result, were no muon to stop
+GROUP_ROWS, GROUP_MUONS = 1 << 17, 1 << 20  # a row group is written once it holds either
+# Staging writes from many threads: side by side, files gain a fifth in time and take many times the memory.
+_ONE_FILE = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """R rows of a file: minor ids [R], primaries [R, 4], multiplicities [R], muons end to end [M, 3]."""
+
+    minor: NDArray[np.uint64]
+    primary: NDArray[np.float32]
+    multiplicity: NDArray[np.int64]
+    muons: NDArray[np.float32]
+
+
+def file_names(synthetic: Synthetic, name: Range) -> list[str]:
+    """Name the files of a range, each after its file number; raise ConfigError when there are too many."""
+    last = name.first + synthetic.files_per_range - 1
+    if last > name.last:
+        raise ConfigError(
+            f"synthetic.files_per_range: {synthetic.files_per_range} files do not fit into range {name}; "
+            "lower it, or raise ranges.step"
+        )
+    return [f"bundles-{number:0{DIGITS}d}.parquet" for number in range(name.first, last + 1)]
+
+
+def simulate_range(config: Config, name: Range, out: Path, progress: Progress) -> None:
+    """Write all files of a range into ``out``, each atomically."""
+    files = file_names(config.synthetic, name)
+    for done, file in enumerate(files, start=1):
+        with replacing(out / file) as part:
+            write_file(config.synthetic, config.seed, name, file, part)
+        progress.advance(f"simulate {name}", done, len(files), file)
+
+
+def write_file(synthetic: Synthetic, seed: int, name: Range, file: str, path: Path) -> None:
+    """Simulate one file of a range and write it to ``path``; the same arguments give the same bytes.
+
+    Raise SourceError when ``file`` is not one of the range's files.
+    """
+    files = file_names(synthetic, name)
+    if file not in files:
+        raise SourceError(
+            f"{file}: not a file of the synthetic range {name}; delete its manifest to list the range again"
+        )
+    number = name.first + files.index(file)
+    major = (seed % 2**32) << 32 | number
+    rng = np.random.default_rng([seed, number])
+    with _ONE_FILE, pq.ParquetWriter(path, SCHEMA, write_statistics=False, **WRITER) as writer:
+        for rows in _row_groups(_simulate(rng, synthetic)):
+            writer.write_table(_to_table(major, rows), row_group_size=len(rows.minor))
+
+
+def resimulate(
+    synthetic: Synthetic, seed: int, columns: Mapping[str, NDArray[Any]]
+) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+    """Draw a fresh realisation of given events, each row on its own: how well a perfect model would do.
+
+    columns: energy_gev, zenith_rad, mass_number, depth_m, [N] each; others are ignored. Return multiplicities
+    [N] and muons [M, 3] (energy_gev, x_m, y_m), row after row. Raise SourceError for a depth at which the
+    simulator never records.
+    """
+    energy, zenith, mass, depth = (np.asarray(columns[field.name], np.float64) for field in PRIMARY)
+    outside = (depth < synthetic.depth_min_m - 1) | (depth > synthetic.depth_max_m + 1)
+    if outside.any():
+        raise SourceError(
+            f"depth_m: {depth[outside][0]:g} lies outside the synthetic source's depths "
+            f"{synthetic.depth_min_m:g}..{synthetic.depth_max_m:g} m; re-simulate its own events only"
+        )
+    rng = np.random.default_rng([seed, len(depth)])
+    reach = track(np.cos(zenith), depth)
+    showers = sample_showers(rng, Primaries(energy, mass, np.cos(zenith)), IONISATION_GEV_PER_M * reach[1])
+    counts, muons = [np.zeros(0, np.int64)], [np.zeros((0, len(MUON)), np.float32)]
+    for block in _blocks(showers.multiplicity, 1):
+        alive = advance(rng, sample_muons(rng, showers.take(block)), reach[:, block])
+        counts.append(np.bincount(alive.shower, minlength=block.stop - block.start))
+        muons.append(alive.table())
+    return np.concatenate(counts).astype(np.uint32), np.concatenate(muons)
+
+
+def _simulate(rng: np.random.Generator, synthetic: Synthetic) -> Iterator[Rows]:
+    """Yield the rows of one file in order, all depths of a primary together, block after block."""
+    depths = np.linspace(synthetic.depth_min_m, synthetic.depth_max_m, synthetic.depths)
+    batch = max(1, BLOCK_ROWS // len(depths))
+    for first in range(0, synthetic.showers_per_file, batch):
+        count = min(batch, synthetic.showers_per_file - first)
+        primaries = sample_primaries(rng, synthetic, count)
+        threshold = IONISATION_GEV_PER_M * track(primaries.cos_zenith, depths[0])[1]
+        showers = sample_showers(rng, primaries, threshold)
+        for block in _blocks(showers.multiplicity, len(depths)):
+            yield from _simulate_block(rng, showers.take(block), depths, first + block.start)
+
+
+def _blocks(multiplicity: NDArray[np.int64], depths: int) -> Iterator[slice]:
+    """Cut showers into runs of at most BLOCK_MUONS muons times depths; a larger shower stands alone."""
+    ends = np.cumsum(multiplicity * depths)
+    start, below = 0, 0
+    while start < len(ends):
+        stop = max(int(np.searchsorted(ends, below + BLOCK_MUONS, side="right")), start + 1)
+        yield slice(start, stop)
+        start, below = stop, int(ends[stop - 1])
+
+
+def _simulate_block(
+    rng: np.random.Generator, showers: Showers, depths: NDArray[np.float64], first: int
+) -> Iterator[Rows]:
+    """Yield a block's rows: all at once, or depth by depth when it is one large shower."""
+    minor = np.arange(first, first + len(showers), dtype=np.uint64)
+    levels = _descend(rng, showers, depths)
+    if showers.multiplicity.sum() * len(depths) > BLOCK_MUONS:
+        for depth, (count, table) in zip(depths, levels, strict=True):
+            yield Rows(minor, _primary(showers, np.array([depth])), count, table)
+        return
+    counts, tables = zip(*levels, strict=True)
+    multiplicity, muons = _by_shower(np.stack(counts), tables)
+    yield Rows(np.repeat(minor, len(depths)), _primary(showers, depths), multiplicity, muons)
+
+
+def _descend(
+    rng: np.random.Generator, showers: Showers, depths: NDArray[np.float64]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Yield, depth after depth, each shower's multiplicity and the muons of all."""
+    muons = sample_muons(rng, showers)
+    behind = np.zeros((2, len(showers)))
+    for depth in depths:
+        reach = track(showers.cos_zenith, depth)
+        muons = advance(rng, muons, reach - behind)
+        behind = reach
+        yield np.bincount(muons.shower, minlength=len(showers)), muons.table()
+
+
+def _by_shower(
+    counts: NDArray[np.int64], tables: Sequence[NDArray[np.float32]]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Turn depth-major results (counts: [depths, showers]) into shower-major ones."""
+    starts = np.cumsum(counts).reshape(counts.shape) - counts
+    multiplicity = counts.T.ravel()
+    shift = starts.T.ravel() - (np.cumsum(multiplicity) - multiplicity)
+    index = np.repeat(shift, multiplicity)
+    index += np.arange(len(index))
+    return multiplicity, np.concatenate(tables)[index]
+
+
+def _primary(showers: Showers, depths: NDArray[np.float64]) -> NDArray[np.float32]:
+    values = np.empty((len(showers), len(depths), len(PRIMARY)), np.float32)
+    values[..., 0] = showers.energy_gev[:, None]
+    values[..., 1] = np.arccos(showers.cos_zenith)[:, None]
+    values[..., 2] = showers.mass_number[:, None]
+    values[..., 3] = depths
+    return values.reshape(-1, len(PRIMARY))
+
+
+def _row_groups(stream: Iterator[Rows]) -> Iterator[Rows]:
+    """Join rows until they fill a row group; the last one may be smaller."""
+    held: list[Rows] = []
+    room_rows, room_muons = GROUP_ROWS, GROUP_MUONS
+    for rows in stream:
+        held.append(rows)
+        room_rows -= len(rows.minor)
+        room_muons -= len(rows.muons)
+        if room_rows <= 0 or room_muons <= 0:
+            yield _join(held)
+            held = []
+            room_rows, room_muons = GROUP_ROWS, GROUP_MUONS
+    if held:
+        yield _join(held)
+
+
+def _join(held: list[Rows]) -> Rows:
+    return Rows(
+        np.concatenate([rows.minor for rows in held]),
+        np.concatenate([rows.primary for rows in held]),
+        np.concatenate([rows.multiplicity for rows in held]),
+        np.concatenate([rows.muons for rows in held]),
+    )
+
+
+def _to_table(major: int, rows: Rows) -> pa.Table:
+    ids = np.full(len(rows.minor), major, np.uint64), rows.minor
+    columns: dict[str, NDArray[Any]] = {
+        field.name: values for field, values in zip(PRIMARY_IDS, ids, strict=True)
+    }
+    columns |= {field.name: rows.primary[:, column] for column, field in enumerate(PRIMARY)}
+    return nested_table(columns, rows.multiplicity, rows.muons)

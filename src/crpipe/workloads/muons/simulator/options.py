@@ -1,0 +1,54 @@
+"""Options of the muon simulator (section ``simulator`` of the configuration)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from crpipe.config.sections import Section, key
+
+
+class Synthetic(Section):
+    """The built-in simulator (source.uri: synthetic://)."""
+
+    files_per_range: int = key(8, "files in each range", "data", ge=1)
+    showers_per_file: int = key(40, "primaries in each file", "data", ge=1)
+    depths: int = key(100, "depths at which each primary is recorded; one row each", "data", ge=1, le=10_000)
+    depth_min_m: float = key(1000.0, "smallest vertical depth, in m", "data", ge=1000)
+    depth_max_m: float = key(2800.0, "largest vertical depth, in m", "data", le=20_000)
+    spectrum: Literal["power_law", "gaisser_h3a", "gaisser_h4a"] = key(
+        "power_law",
+        "energies and masses of the primaries: a power law with fixed shares, or a model of measured fluxes",
+        "data",
+    )
+    energy_min_gev: float = key(1e3, "smallest primary energy, in GeV", "data", gt=0)
+    energy_max_gev: float = key(1e11, "largest primary energy, in GeV", "data", gt=0, le=1e12)
+    spectral_index: float = key(1.25, "primary spectrum E^-index; power_law only", "data", ge=0, le=10)
+    composition: tuple[float, float, float, float, float] = key(
+        (5.0, 2.25, 1.1, 1.2, 1.0),
+        "relative shares of protons, helium, nitrogen, aluminium and iron; power_law only",
+        "data",
+    )
+    zenith_max_deg: float = key(80.0, "largest zenith angle, in degrees", "data", gt=0, le=89)
+    zenith_law: Literal["isotropic", "plane"] = key(
+        "isotropic",
+        "zenith angles flat in the cosine, or as an isotropic flux crosses a horizontal plane",
+        "data",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Synthetic:
+        if self.depth_max_m < self.depth_min_m:
+            raise ValueError("depth_max_m must be at least depth_min_m")
+        if self.energy_max_gev <= self.energy_min_gev:
+            raise ValueError("energy_max_gev must be above energy_min_gev")
+        if min(self.composition) < 0 or not sum(self.composition):
+            raise ValueError("composition needs shares of at least 0, not all of them 0")
+        fields = type(self).model_fields
+        ignored = [
+            name for name in ("composition", "spectral_index") if getattr(self, name) != fields[name].default
+        ]
+        if self.spectrum != "power_law" and ignored:
+            raise ValueError(f"{ignored[0]} does not apply to spectrum {self.spectrum}: remove it")
+        return self

@@ -1,0 +1,250 @@
+"""A campaign directory as its steps leave it behind, laid out without running them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crpipe.config.loading import Config, load_config
+from crpipe.core.files import digest, write_json
+from crpipe.core.paths import CONSOLIDATED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STEPS = 400
+LOG_STEPS = 20
+FILES = 10
+EVENTS = 40_000
+START = 1_700_000_000.0
+DEAD_PID = 2**22 + 1  # above the largest process number that Linux gives
+
+
+@dataclass
+class CampaignFiles:
+    """Writes the files of single ranges; each method leaves what that step leaves."""
+
+    root: Path
+    ranges: int
+    overrides: tuple[str, ...] = ()
+    clock: float = START
+    step: int = 0
+    config: Config = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.config = load_config(
+            (),
+            (
+                f"results={self.root}/results",
+                f"runs={self.root}/runs",
+                f"ranges.last={self.ranges * 1000 - 1}",
+                "source.disk_budget_gib=2",
+                *self.overrides,
+            ),
+        )
+        self.paths = self.config.paths()
+        self.data = digest(self.config.data_keys())
+
+    def name(self, index: int) -> str:
+        return str(self.config.all_ranges()[index])
+
+    def claim(self) -> None:
+        write_json(self.paths.campaign(), self.config.data_keys())
+        write_json(self.paths.run_config(), self.config.train_keys())
+
+    def journal(self, verb: str, name: str, what: str, pid: int = DEAD_PID, **more: object) -> None:
+        data = verb in {"list", "stage", "split", "consolidate"}
+        path = self.paths.data_journal() if data else self.paths.train_journal()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        row = {"time": self.clock, "what": what, "host": platform.node(), "pid": pid, "verb": verb}
+        with path.open("a") as handle:
+            handle.write(json.dumps({**row, "range": name, **more}) + "\n")
+
+    def attempt(self, verb: str, name: str, seconds: float = 60.0) -> None:
+        self.journal(verb, name, "start")
+        self.clock += seconds
+        self.journal(verb, name, "finished")
+
+    def listed(self, index: int, size: int = 40 << 20) -> str:
+        name = self.name(index)
+        names = [f"{number:07d}.parquet" for number in range(FILES)]
+        table = pa.table(
+            {
+                "path": names,
+                "uri": [f"file:///data/{name}/{file}" for file in names],
+                "size": pa.array([size] * FILES, pa.int64()),
+                "mtime": pa.array([None] * FILES, pa.timestamp("us", tz="UTC")),
+            }
+        )
+        self.paths.manifest(name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, self.paths.manifest(name))
+        self.attempt("list", name, 2.0)
+        return name
+
+    def copied(self, index: int, files: int) -> str:
+        name = self.listed(index)
+        folder = self.paths.raw(name)
+        folder.mkdir(parents=True)
+        for number in range(files):
+            path = folder / f"{number:07d}.parquet"
+            path.touch()
+            os.truncate(path, 40 << 20)
+        (folder / ".proofs.jsonl").write_text("{}\n")
+        return name
+
+    def staged(self, index: int) -> str:
+        name = self.copied(index, FILES)
+        self.paths.staged(name).touch()
+        self.attempt("stage", name)
+        return name
+
+    def split(self, index: int, quarantined: int = 0, rejected: int = 0, data: str = "") -> str:
+        name = self.listed(index)
+        outliers, validation = 100 + index, EVENTS // 20
+        events = {"outliers": outliers, "rejected": rejected, "validation": validation}
+        events |= {"listed": EVENTS, "train": EVENTS - validation - outliers - rejected}
+        muons = {
+            "outliers": 9_000_000,
+            "rejected": 0,
+            "validation": 20_000,
+            "train": 380_000,
+            "listed": 9_400_000,
+        }
+        ledger = {"range": name, "data": data or self.data, "threshold": self.config.split.threshold}
+        ledger |= {"events": events, "muons": muons, "files": _files(quarantined), "balanced": True}
+        ledger |= {"quarantined": quarantined, "rejected": _rejected(rejected)}
+        write_json(self.paths.ledger(name), ledger)
+        write_json(self.paths.multiplicity(name).with_suffix(".histogram.json"), histogram(EVENTS))
+        self._manifest(self.paths.outlier_manifest(name), name, {"outliers": outliers}, data)
+        bulk = {"train": events["train"], "validation": validation}
+        self._manifest(self.paths.shard_manifest(name), name, bulk, data)
+        self.attempt("split", name)
+        return name
+
+    def consolidated(self, events: int) -> None:
+        self._manifest(self.paths.outlier_manifest(CONSOLIDATED), CONSOLIDATED, {"outliers": events}, "")
+        self.attempt("consolidate", "")
+
+    def trained(self, name: str, fingerprint: str = "") -> None:
+        self.journal("train", name, "start")
+        self.metrics(name, STEPS)
+        self.clock += 30.0
+        self.journal("train", name, "finished")
+        receipt = {"range": name, "key": "k", "checkpoint": "checkpoint-k-0.pt", "sha256": "0" * 64}
+        receipt |= {"parent": "", "fingerprint": fingerprint or self.config.fingerprint(), "metrics": {}}
+        receipt |= {"step": self.step, "events": self.step * 90, "muons": self.step * 900, "skipped": 1}
+        write_json(self.paths.receipt(name), receipt)
+        (self.paths.store(name) / "checkpoint-k-0.pt").write_bytes(b"0" * 1000)
+        os.utime(self.paths.receipt(name), (self.clock, self.clock))
+
+    def metrics(self, name: str, steps: int) -> None:
+        path = self.paths.store(name) / "metrics.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as handle:
+            for range_step in range(LOG_STEPS, steps + 1, LOG_STEPS):
+                self.step += LOG_STEPS
+                self.clock += 10.0
+                row = {"range": name, "range_step": range_step, "range_steps": STEPS, "epoch": 0}
+                handle.write(json.dumps({**row, "time": self.clock, **metrics_at(self.step)}) + "\n")
+
+    def snapshot(self, name: str) -> None:
+        (self.paths.store(name) / "snapshot-k-0000000100-0.pt").touch()
+
+    def evaluated(self, name: str, values: dict[str, float]) -> None:
+        write_json(self.paths.evaluation(name) / "metrics.json", values)
+
+    def _manifest(self, path: Path, name: str, roles: dict[str, int], data: str) -> None:
+        shards = []
+        for role, events in roles.items():
+            file = {"size": events * 100, "sha256": "0" * 64}
+            shard = {"name": f"{role}-00000", "role": role, "events": events, "items": events * 10}
+            shards.append({**shard, "files": {"events": file, "muons": file}})
+        layout = {"range": name, "data": data or self.data, "layout": "bundles", "threshold": 50_000}
+        write_json(path, {**layout, "shards": shards})
+
+
+def _files(quarantined: int) -> list[dict[str, object]]:
+    bad = range(FILES - quarantined, FILES)
+    return [
+        {
+            "path": f"{number:07d}.parquet",
+            "size": 40 << 20,
+            "state": "quarantined" if number in bad else "staged",
+            "reason": "12 bytes short of 41943040" if number in bad else "",
+            "checksum": "",
+            "algorithm": "",
+            "verified": "" if number in bad else "source-checksum",
+            "events": 0 if number in bad else EVENTS // FILES,
+            "muons": 0 if number in bad else 940_000,
+        }
+        for number in range(FILES)
+    ]
+
+
+def _rejected(count: int) -> list[dict[str, object]]:
+    reason = "zenith_rad 9.9 is above 3.1415930"
+    return [{"file": "0000003.parquet", "row": row, "reason": reason, "muons": 0} for row in range(count)]
+
+
+def histogram(events: int) -> dict[str, list[float]]:
+    edges = [0, *sorted({round(10 ** (index / 10)) for index in range(81)})]
+    weights = np.array([6.0, *(10 ** (-0.08 * index) for index in range(len(edges) - 2))])
+    counts = np.floor(events * weights / weights.sum()).astype(int)
+    return {"edges": edges, "events": [int(count) for count in counts]}
+
+
+def metrics_at(step: int) -> dict[str, float]:
+    wave = math.sin(step * 12.9898) * 43758.5453
+    noise = wave - math.floor(wave) - 0.5
+    decay = math.exp(-step / 4000)
+    return {
+        "step": step,
+        "events": step * 90,
+        "muons": step * 900,
+        "skipped": 1,
+        "critic/loss": -2.5 * decay - 0.1 + 0.4 * noise,
+        "critic/wasserstein": 2.0 * decay + 0.08 + 0.3 * noise,
+        "critic/grad_norm_p50": 1.5 + 0.5 * noise,
+        "critic/grad_norm_max": 4.0 + 2.0 * noise,
+        "generator/loss": 0.6 - decay + 0.3 * noise,
+        "generator/grad_norm_p50": 0.4 + 0.1 * noise,
+        "generator/grad_norm_max": 1.4 + 0.4 * noise,
+        "multiplicity/loss": 2.2 + 1.5 * decay + 0.05 * noise,
+        "learning_rate": 1.0,
+        "speed/events_per_s": 80_000 * (1 + 0.1 * noise),
+        "speed/muons_per_s": 800_000 * (1 + 0.1 * noise),
+        "speed/step_s": 0.5,
+        "speed/wait_fraction": 0.02,
+    }
+
+
+def realistic(root: Path, ranges: int = 100) -> CampaignFiles:
+    """Lay out a campaign in its third week: most trained, one failed, the rest waiting."""
+    files = CampaignFiles(root, ranges)
+    files.claim()
+    done = ranges * 57 // 100
+    for index in range(done):
+        files.trained(files.split(index, quarantined=2 if index == 3 else 0, rejected=5 if index == 9 else 0))
+    name = files.split(done)
+    files.journal("train", name, "start")
+    files.metrics(name, STEPS // 4)
+    files.journal("train", name, "failed", error="RuntimeError: CUDA error: an illegal memory access")
+    files.journal("train", name, "start")
+    files.metrics(name, 0)
+    files.snapshot(name)
+    files.staged(done + 1)
+    name = files.copied(done + 2, 6)
+    files.journal("stage", name, "start", pid=os.getpid())
+    name = files.listed(done + 3)
+    files.journal("stage", name, "start")
+    error = f"pelican://osg-htc.org/{name}/0000004.parquet: 41943028 of 41943040 bytes after 6 tries"
+    files.journal("stage", name, "failed", error=error)
+    return files

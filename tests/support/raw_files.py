@@ -1,0 +1,146 @@
+"""Raw files in the converter's layouts, and ranges staged from them, without the simulator."""
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crpipe.config.loading import load_config
+from crpipe.split.staged import checksum
+from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY
+from crpipe.workloads.muons.reading.parquet import ParquetBundles
+
+NAME = "0000000-0000999"
+OWN_READER = ParquetBundles()
+DEPTHS = 5  # rows of one primary
+
+
+def make_events(multiplicity, seed=0):
+    """Columns and items in which each muon tells its event: x_m is the event's row, y_m its place."""
+    rng = np.random.default_rng(seed)
+    multiplicity = np.asarray(multiplicity, np.uint32)
+    n, total = len(multiplicity), int(multiplicity.sum())
+    rows = np.arange(n)
+    columns = {
+        "primary_major_id": np.full(n, 7 + seed, np.uint64),
+        "primary_minor_id": (rows // DEPTHS).astype(np.uint64),
+        "energy_gev": rng.uniform(1e3, 1e6, n).astype(np.float32),
+        "zenith_rad": rng.uniform(0, 1, n).astype(np.float32),
+        "mass_number": rng.choice([1, 4, 56], n).astype(np.float32),
+        "depth_m": (1000 + 100 * (rows % DEPTHS)).astype(np.float32),
+    }
+    owner = np.repeat(rows, multiplicity)
+    inside = np.arange(total) - np.repeat(np.cumsum(multiplicity) - multiplicity, multiplicity)
+    inside %= 1_000_000  # y_m beyond that is impossible
+    items = np.stack([rng.uniform(1, 1e3, total), owner, inside], axis=1).astype(np.float32)
+    return columns, multiplicity, items
+
+
+def nested(columns, multiplicity, items, primary=None, muon=None):
+    """The converter's table; ``primary`` and ``muon`` name the values of its lists (missing ones are 0)."""
+    primary = primary or [field.name for field in PRIMARY]
+    muon = muon or [field.name for field in MUON]
+    n, total = len(multiplicity), len(items)
+    values = [np.asarray(columns.get(name, np.zeros(n)), np.float32) for name in primary]
+    tracks = dict(zip([field.name for field in MUON], items.T, strict=True))
+    tracks |= {name: np.repeat(columns[name], multiplicity) for name in muon if name not in tracks}
+    muons = np.stack([np.asarray(tracks[name], np.float32) for name in muon], axis=1)
+    starts = np.concatenate([[0], np.cumsum(multiplicity)]).astype(np.int32)
+    arrays = {
+        "primary": lists(np.stack(values, axis=1)),
+        "muons": pa.ListArray.from_arrays(pa.array(starts), lists(muons)),
+    }
+    for name in BUNDLES.group:
+        if name not in primary:
+            arrays[name] = pa.array(columns[name])
+    assert len(muons) == total
+    return pa.table(arrays)
+
+
+def lists(values):
+    starts = np.arange(len(values) + 1, dtype=np.int32) * values.shape[1]
+    return pa.ListArray.from_arrays(pa.array(starts), pa.array(np.ascontiguousarray(values).reshape(-1)))
+
+
+def write_parquet(path, multiplicity, seed=0, row_group=1000, **layout):
+    pq.write_table(nested(*make_events(multiplicity, seed), **layout), path, row_group_size=row_group)
+    return path
+
+
+def write_hdf5(path, multiplicity, seed=0, zeros_for_none=False):
+    """The converter's HDF5 file, with a muon of zeros for each empty event if asked."""
+    columns, counts, items = make_events(multiplicity, seed)
+    ids = [columns[name].astype(np.float32) for name in BUNDLES.group]
+    values = [columns[field.name] for field in PRIMARY]
+    primaries = np.stack([*ids, *values[:3], np.full(len(counts), 9, np.float32), values[3]], axis=1)
+    if zeros_for_none:
+        empty = counts == 0
+        items = np.insert(items, np.cumsum(counts, dtype=np.int64)[empty], 0, axis=0)
+        counts = np.where(empty, 1, counts)
+        time = np.where((items == 0).all(axis=1), 0, 5)
+    else:
+        time = np.full(len(items), 5)
+    tags = [np.repeat(each, counts) for each in ids]
+    with h5py.File(path, "w") as file:
+        file["primaries"] = primaries.astype(np.float32)
+        file["muons"] = np.stack([*tags, *items.T, time], axis=1).astype(np.float32)
+        file["counts"] = counts.astype(np.int32)
+    return path
+
+
+def campaign(root, *overrides):
+    """A campaign of one range with results under ``root``."""
+    return load_config(
+        (),
+        (
+            f"results={root}/results",
+            f"runs={root}/runs",
+            "ranges.last=999",
+            "split.threshold=20",
+            "split.validation_fraction=0.3",
+            "split.workers=1",
+            *overrides,
+        ),
+    )
+
+
+def raw_folder(config, name=NAME):
+    folder = config.paths().raw(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def write_staged(config, name=NAME, quarantined=()):
+    """Write the staged table of whatever stands in the range's raw folder."""
+    folder = config.paths().raw(name)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    rows = [
+        {
+            "path": str(path.relative_to(folder)),
+            "uri": f"file://{path.name}",
+            "size": path.stat().st_size,
+            "mtime": None,
+            "state": "staged",
+            "reason": "",
+            "checksum": checksum(path, "crc32c"),
+            "algorithm": "crc32c",
+            "verified": "copy-compare",
+        }
+        for path in files
+    ]
+    aside = {"size": 1, "mtime": None, "state": "quarantined", "reason": "short"}
+    aside |= {"uri": "", "checksum": "", "algorithm": "", "verified": ""}
+    rows += [{"path": path, **aside} for path in quarantined]
+    rows.sort(key=lambda row: row["path"])
+    pq.write_table(pa.Table.from_pylist(rows), config.paths().staged(name))
+
+
+def product_bytes(config, name=NAME):
+    """Every declared product of a split, as {name: bytes}."""
+    paths = config.paths()
+    table = paths.multiplicity(name)
+    single = [paths.ledger(name), table, table.with_name(f"{name}.histogram.json")]
+    found = [
+        path for folder in (paths.shards(name), paths.outliers(name)) for path in folder.glob("[a-z]*.*")
+    ]
+    return {f"{path.parent.parent.name}/{path.name}": path.read_bytes() for path in [*single, *found]}

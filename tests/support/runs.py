@@ -1,0 +1,167 @@
+"""A campaign of its own, run through the real Snakemake as a user would."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+REPOSITORY = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+TINY = REPOSITORY / "tests" / "integration" / "tiny.yaml"
+RANGES = ("0000000-0000001", "0000002-0000003", "0000004-0000005")
+LINKS = (*RANGES, "outliers")
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A working directory as a fresh clone has it, with tiny.yaml as the configuration of the user.
+
+    ``variables`` are added to the environment of every command.
+    """
+
+    folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, folder):
+        folder.mkdir(parents=True)
+        for name in ("workflow", "profiles", "slurm"):
+            (folder / name).symlink_to(REPOSITORY / name)
+        (folder / "config").mkdir()
+        shutil.copy(REPOSITORY / "config" / "config.yaml", folder / "config")
+        shutil.copy(TINY, folder / "config" / "tiny.yaml")
+        return cls(folder)
+
+    def copy(self, folder, **variables):
+        """Copy with times and links, so that Snakemake sees the same campaign."""
+        shutil.copytree(self.folder, folder, symlinks=True)
+        return Campaign(folder, variables)
+
+    @property
+    def results(self):
+        return self.folder / "results"
+
+    @property
+    def run(self):
+        return self.folder / "runs" / "tiny"
+
+    def command(self, words):
+        return [BIN / "snakemake", *shlex.split(words), "--configfile", "config/tiny.yaml"]
+
+    def snakemake(self, words="", *, check=True):
+        """Run to the end; return the finished process with its output in ``stdout``."""
+        done = subprocess.run(
+            self.command(words),
+            cwd=self.folder,
+            env=environment(self.variables),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stdout
+        return done
+
+    @contextmanager
+    def running(self, words=""):
+        """Start, and leave no process behind."""
+        with (self.folder / "head.log").open("w") as output:
+            head = subprocess.Popen(
+                self.command(words),
+                cwd=self.folder,
+                env=environment(self.variables),
+                stdout=output,
+                stderr=output,
+            )
+        try:
+            yield head
+        finally:
+            for process in [head, *children(head)]:
+                kill(process)
+            head.wait()
+
+    def crpipe(self, *words):
+        files = ("--config", "config/config.yaml", "--config", "config/tiny.yaml")
+        return subprocess.run(
+            [BIN / "crpipe", *files, *words],
+            cwd=self.folder,
+            env=environment(self.variables),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def receipts(self):
+        return {link: json.loads((self.run / "ranges" / f"{link}.json").read_text()) for link in LINKS}
+
+    def journal(self):
+        """Read all rows of both journals in the order of time."""
+        paths = (self.results / "journal.jsonl", self.run / "journal.jsonl")
+        lines = [line for path in paths if path.exists() for line in path.read_text().splitlines()]
+        return sorted(map(json.loads, lines), key=lambda row: row["time"])
+
+    def times(self, what, verb):
+        """Tell when each range was started with (or finished by) a verb, the last time."""
+        rows = [row for row in self.journal() if (row["what"], row.get("verb")) == (what, verb)]
+        return {row["range"]: row["time"] for row in rows}
+
+    def jobs(self, words):
+        """Count the jobs of each rule that a dry run would start."""
+        lines = self.snakemake(f"{words} -n --quiet rules").stdout.splitlines()
+        rows = [line.split() for line in lines]
+        return {
+            row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit() and row[0] != "total"
+        }
+
+    def contents(self):
+        """Read every file of the campaign that is not about the attempt itself."""
+        passing = ("logs", "benchmarks", "tensorboard", ".claim")
+        return {
+            str(path.relative_to(self.folder)): path.read_bytes()
+            for root in (self.results, self.run)
+            for path in root.rglob("*")
+            if path.is_file()
+            and path.name not in ("journal.jsonl", "lease")
+            and not {*path.parts} & {*passing}
+        }
+
+
+def environment(more):
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(["/usr/bin", "/bin"]), **more}
+
+
+def children(process):
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def verb_of(process):
+    """Name the crpipe verb that a process executes, or nothing."""
+    verbs = ("list", "stage", "split", "consolidate", "train", "evaluate", "figures")
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return ""
+    if not any(word.endswith("/crpipe") for word in words[:2]):
+        return ""
+    return next((word for word in words if word in verbs), "")
+
+
+def kill(process):
+    with suppress(psutil.NoSuchProcess, ProcessLookupError):
+        process.send_signal(signal.SIGKILL)
+
+
+def flipped(data, place):
+    """Turn over one bit of bytes."""
+    return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]

@@ -1,0 +1,33 @@
+"""Tests that talk to a real service: skipped with the command that installs it, or failed in CI."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+JETNET = os.environ.get("JETNET_PYTHON", str(Path(__file__).parents[2] / ".venv-jetnet" / "bin" / "python"))
+PROGRAMS = {
+    "federation": ("xrootd",),
+    "slurm": ("slurmctld", "slurmd", "sbatch", "tmux"),
+    "browser": ("chromium",),
+    "jetnet": (JETNET,),
+}
+
+
+def missing_service(item):
+    """Say what a marked test needs and this machine lacks, in the words of the marker's own description."""
+    described = dict(line.partition(": ")[::2] for line in item.config.getini("markers"))
+    for name, programs in PROGRAMS.items():
+        lacking = [program for program in programs if shutil.which(program) is None]
+        if lacking and item.get_closest_marker(name):
+            return f"{described[name]}; not found: {', '.join(lacking)}"
+    return ""
+
+
+def pytest_runtest_setup(item):
+    reason = missing_service(item)
+    if reason and os.environ.get("CI"):
+        pytest.fail(f"{reason}. In CI every service is installed by .ci/run.", pytrace=False)
+    if reason:
+        pytest.skip(reason)

@@ -1,0 +1,216 @@
+"""A small adversarial workload and hand-made shards: enough to try all that the trainer promises."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import nn
+
+from crpipe.config.loading import validate
+from crpipe.core.files import digest, sha256
+from crpipe.core.paths import CONSOLIDATED, OUTLIERS
+from crpipe.events.batch import Events, offsets
+from crpipe.train.workload import OptimizerSpec, Phase, Throttle
+from crpipe.workloads.muons.layout import BUNDLES
+
+RANGES = ("0000000-0000999", "0001000-0001999", "0002000-0002999")
+
+
+class ToyConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hidden: int = 8
+    repeat: int = 3
+    optimizer: str = "adam"
+    poison_row: int = -1  # a source row whose batch turns the loss into NaN
+    rate: float = 1e-3
+    momentum: float = 0.0
+    beta: float = 0.9
+    weaken_above: float = 1e9
+    judged: str = "loss"
+    quiet: bool = False  # noise follows from the events instead of the generator; no dropout
+
+
+class Toy:
+    """A critic with a gradient penalty, and a generator with dropout, on each event's mean muon."""
+
+    on_collate = staticmethod(lambda: None)  # a test's way to strike at any moment of a step
+
+    def __init__(self, options):
+        self.options = options
+
+    def size(self, events):
+        return events.multiplicity
+
+    def collate(self, events, index, seed):
+        Toy.on_collate()
+        part = events.take(index)
+        owner = np.repeat(np.arange(len(part)), part.multiplicity)
+        sums = np.zeros((len(part), 3))
+        np.add.at(sums, owner, part.items)
+        return {
+            "mean": torch.tensor(sums / np.maximum(part.multiplicity, 1)[:, None], dtype=torch.float32),
+            "noise": torch.tensor(
+                np.sin(np.outer(part.columns["source_row"] + 1, np.arange(1, 5))), dtype=torch.float32
+            ),
+            "poison": torch.tensor(part.columns["source_row"] == self.options.poison_row),
+        }
+
+    def model(self):
+        def block(width, out):
+            return nn.Sequential(
+                nn.Linear(width, self.options.hidden), nn.SiLU(), nn.Linear(self.options.hidden, out)
+            )
+
+        return nn.ModuleDict(
+            {
+                "critic": block(3, 1),
+                "generator": nn.Sequential(block(4, 3), nn.Dropout(0.0 if self.options.quiet else 0.1)),
+            }
+        )
+
+    def fake(self, model, batch, generator):
+        noise = batch["noise"]
+        if not self.options.quiet:
+            noise = torch.randn(noise.shape, generator=generator)
+        return model["generator"](noise)
+
+    def critic_loss(self, model, batch, generator):
+        real, fake = batch["mean"], self.fake(model, batch, generator).detach()
+        gap = (model["critic"](real) - model["critic"](fake)).mean()
+        point = (real + fake).div(2).requires_grad_(True)
+        (slope,) = torch.autograd.grad(model["critic"](point).sum(), point, create_graph=True)
+        poison = torch.where(batch["poison"].any(), torch.nan, 0.0)
+        return -gap + ((slope.norm(dim=1) - 1) ** 2).mean() + poison, {"gap": gap.detach()}
+
+    def generator_loss(self, model, batch, generator):
+        loss = -model["critic"](self.fake(model, batch, generator)).mean()
+        return loss, {"small": loss.detach() / 1e9, "large": loss.detach() * 1e9}
+
+    def phases(self):
+        options = self.options
+        spec = OptimizerSpec(
+            options.optimizer, options.rate, betas=(options.beta, 0.999), momentum=options.momentum
+        )
+        return [
+            Phase(
+                "critic",
+                lambda m: m["critic"].parameters(),
+                self.critic_loss,
+                spec,
+                self.options.repeat,
+                smoothed=("gap",),
+                throttle=Throttle("gap", self.options.weaken_above, 0.5, 0.2),
+            ),
+            Phase(
+                "generator",
+                lambda m: m["generator"].parameters(),
+                self.generator_loss,
+                spec,
+                average=True,
+                watched_metric=options.judged,
+            ),
+        ]
+
+    def predict(self, model, events, generator):
+        return events
+
+    def histograms(self, model, events, generator):
+        drawn = torch.rand(4, generator=generator) + torch.rand(4)
+        return {"noise": model["generator"](drawn).numpy()}
+
+    def score(self, truth, prediction, folder):
+        return {"events": float(len(truth))}
+
+
+def make_events(count: int, seed: int) -> Events:
+    """Draw events with a few muons each; every row is named by its own source row."""
+    rng = np.random.default_rng(seed)
+    multiplicity = rng.poisson(3, count).astype(np.uint32)
+    columns = {field.name: rng.uniform(1, 2, count).astype(field.dtype) for field in BUNDLES.events}
+    columns |= {
+        "source_file": np.full(count, seed, np.uint32),
+        "source_row": np.arange(count, dtype=np.uint32),
+    }
+    return Events(columns, multiplicity, rng.normal(size=(int(multiplicity.sum()), 3)).astype(np.float32))
+
+
+def write_shards(folder: Path, shards: list[tuple[str, str, Events]], data: str, rows: int = 50) -> None:
+    """Write (name, role, events) as flat pairs with aligned row groups, and their manifest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    listed = []
+    for name, role, events in shards:
+        ends = offsets(events.multiplicity)
+        table = pa.table({**events.columns, "multiplicity": events.multiplicity})
+        muons = pa.table({field.name: events.items[:, i] for i, field in enumerate(BUNDLES.items)})
+        files = {kind: folder / f"{name}.{kind}.parquet" for kind in ("events", "muons")}
+        with (
+            pq.ParquetWriter(files["events"], table.schema, write_page_checksum=True) as first,
+            pq.ParquetWriter(files["muons"], muons.schema, write_page_checksum=True) as second,
+        ):
+            for start in range(0, len(events), rows):
+                end = min(start + rows, len(events))
+                first.write_table(table.slice(start, end - start))
+                second.write_table(muons.slice(ends[start], ends[end] - ends[start]))
+        described = {
+            kind: {"size": path.stat().st_size, "sha256": sha256(path)} for kind, path in files.items()
+        }
+        listed.append(
+            {
+                "name": name,
+                "role": role,
+                "events": len(events),
+                "items": len(events.items),
+                "files": described,
+            }
+        )
+    manifest = {
+        "range": folder.name,
+        "data": data,
+        "layout": "bundles",
+        "threshold": 50_000,
+        "shards": listed,
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def toy_config(root: Path, **sections):
+    """Configure three tiny ranges and write their shards, unless they stand already."""
+    tree = {
+        "results": str(root / "results"),
+        "runs": str(root / "runs"),
+        "run": "toy",
+        "source": {"uri": "synthetic://"},
+        "ranges": {"first": 0, "last": 2999},
+        "load": {"batch_events": 16},
+        "train": {
+            "workload": "toy:Toy",
+            "device": "cpu",
+            "threads": 1,
+            "log_steps": 4,
+            "snapshot_steps": 5,
+            "warmup_steps": 3,
+            "lease_wait_s": 0.0,
+            **sections.pop("train", {}),
+        },
+        "model": sections.pop("model", {}),
+        **sections,
+    }
+    config = validate(tree)
+    data = digest(config.data_keys())
+    outliers = config.paths().outliers(CONSOLIDATED)
+    if not outliers.exists():
+        write_shards(outliers, [("part-00000", OUTLIERS, make_events(40, 99))], data)
+    for number, name in enumerate(RANGES):
+        folder = config.paths().shards(name)
+        if not folder.exists():
+            write_shards(
+                folder,
+                [(f"train-{i:05d}", "train", make_events(150, 10 * number + i)) for i in range(2)],
+                data,
+            )
+    return config

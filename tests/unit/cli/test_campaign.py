@@ -1,0 +1,148 @@
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jwt
+import pytest
+
+from crpipe.cli.campaign import main
+
+CRPIPE = Path(sys.executable).with_name("crpipe")
+SMALL = [
+    "--set",
+    "source.uri=synthetic://",
+    "--set",
+    "ranges.last=1",
+    "--set",
+    "ranges.step=1",
+    "--set",
+    "synthetic.files_per_range=1",
+]
+
+
+@pytest.fixture
+def crpipe(tmp_path, monkeypatch, capsys):
+    """Call the command line in an empty working directory: crpipe(*words) -> (exit code, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    # A script belongs to no package, as the installed command: then its name is argv[0].
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["crpipe", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, capsys.readouterr().err
+
+    return call
+
+
+def installed(*words, folder):
+    """Start the installed command as a user does."""
+    return subprocess.run([CRPIPE, *words], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (
+            ["--set", "sorce=1", "status"],
+            2,
+            "crpipe: --set sorce=1: sorce: unknown key; did you mean source?",
+        ),
+        (["--config", "nowhere.yaml", "status"], 2, "crpipe: nowhere.yaml: cannot be read"),
+        (["list", "0042000"], 2, "expected NNNNNNN-NNNNNNN"),
+        (["stage", "0000000-0000000"], 65, "missing; run `crpipe list 0000000-0000000` first"),
+        (["inspect", "nowhere.parquet"], 66, "nowhere.parquet"),
+        (["train", "0000005-0000009"], 2, "not a range of this campaign"),
+    ],
+)
+def test_bad_input_ends_in_one_message_and_an_exit_code(crpipe, words, code, said):
+    ended, told = crpipe(*SMALL, *words)
+    assert said in told
+    assert ended == code
+
+
+def test_the_installed_command_ends_bad_input_without_a_traceback(tmp_path):
+    done = installed("--config", "nowhere.yaml", "status", folder=tmp_path)
+    assert done.stderr.startswith("crpipe: nowhere.yaml: cannot be read")
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("words", [["no-such-verb"], ["list"], ["list", "--fast", "0000000-0000000"]])
+def test_a_wrong_call_shows_how_to_call(crpipe, words):
+    ended, told = crpipe(*words)
+    assert ended == 2
+    assert "Usage: crpipe" in told
+
+
+def test_every_verb_explains_itself(tmp_path):
+    from typer.main import get_command
+
+    from crpipe.cli.campaign import app
+
+    for name, command in get_command(app).commands.items():
+        assert command.help.endswith("."), name
+
+
+def test_the_configuration_of_the_working_directory_is_read(crpipe, tmp_path):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.yaml").write_text("seed: none-at-all\n")
+    ended, told = crpipe("status")
+    assert ended == 2
+    assert "config/config.yaml: seed" in told
+
+
+def test_an_attempt_stands_in_the_journal(tmp_path):
+    assert installed(*SMALL, "list", "0000000-0000000", folder=tmp_path).returncode == 0
+    rows = [json.loads(line) for line in (tmp_path / "results" / "journal.jsonl").read_text().splitlines()]
+    assert [(row["what"], row["verb"], row["range"]) for row in rows] == [
+        ("start", "list", "0000000-0000000"),
+        ("finished", "list", "0000000-0000000"),
+    ]
+
+
+def test_data_of_another_configuration_is_refused_and_left_alone(crpipe, tmp_path):
+    assert crpipe(*SMALL, "list", "0000000-0000000")[0] == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()}
+    ended, told = crpipe(*SMALL, "--set", "seed=2", "list", "0000000-0000000")
+    assert ended == 2
+    assert "seed: results 1, config 2" in told
+    assert {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("form", [["--json"], ["--html", "page.html"], []])
+def test_status_tells_when_the_token_ends_and_never_its_text(tmp_path, form):
+    claims = {"exp": time.time() + 2 * 3600 + 30, "scope": "storage.read:/"}
+    secret = jwt.encode(claims, "a key that is long enough to sign with", algorithm="HS256")
+    (tmp_path / "token").write_text(secret)
+    pelican = ["--set", "source.uri=pelican://h/{range}/*.parquet", "--set", "source.token_file=token"]
+    done = installed(*pelican, "status", *form, folder=tmp_path)
+    shown = (tmp_path / "page.html").read_text() if "--html" in form else done.stdout
+    assert "source.token_file (token)" in shown
+    assert f'"ends": {claims["exp"]}' in shown or "ends in 2 h 00 min: renew it in time" in shown
+    assert not any(part in shown + done.stderr for part in secret.split("."))
+    (tmp_path / "token").unlink()
+    done = installed(*pelican, "status", *form, folder=tmp_path)
+    shown = (tmp_path / "page.html").read_text() if "--html" in form else done.stdout
+    assert "source.token_file: token cannot be read (No such file or directory)" in shown
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("verb", ["status", "plan", "summary"])
+def test_looking_needs_neither_torch_nor_a_campaign(tmp_path, verb):
+    code = (
+        "import sys; sys.argv = ['crpipe', *sys.argv[1:]]\n"
+        "from crpipe.cli.campaign import app\n"
+        "app(standalone_mode=False)\n"
+        "heavy = {'torch', 'snakemake', 'pelicanfs', 'aiohttp', 'matplotlib', 'pandas'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *SMALL, verb], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+    assert not list(tmp_path.iterdir())

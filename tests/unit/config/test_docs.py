@@ -1,0 +1,74 @@
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from crpipe.config import docs as config_docs
+from crpipe.config.loading import Config, flatten, load_config
+
+REPOSITORY = Path(__file__).parents[3]
+SCHEMA = json.loads(config_docs.schema_json())
+
+
+@pytest.mark.parametrize(
+    ("path", "write", "verb"),
+    [
+        ("config/config.yaml", config_docs.default_yaml, "default"),
+        ("workflow/schemas/config.schema.json", config_docs.schema_json, "schema"),
+        ("docs/configuration.md", config_docs.key_table, "table"),
+    ],
+)
+def test_the_committed_file_is_what_the_tree_generates(path, write, verb):
+    assert (REPOSITORY / path).read_text() == write(), f"run: crpipe config {verb} > {path}"
+
+
+def test_the_default_file_says_what_the_defaults_are(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(config_docs.default_yaml())
+    assert load_config([path]) == Config()
+
+
+def test_every_key_stands_in_the_file_and_in_the_table():
+    config = Config()
+    keys = [f"model.{name}" for name, _ in flatten(config.options().model_dump())]
+    keys += [name for name, _ in flatten(config.model_dump()) if name != "model"]
+    told = {entry.dotted for entry in config_docs.entries()}
+    table, text = config_docs.key_table(), config_docs.default_yaml()
+    assert set(keys) <= told
+    for name in keys:
+        assert f"| `{name}` |" in table
+        assert f"{name.rpartition('.')[2]}: " in text
+
+
+def test_a_commented_option_of_the_workload_can_be_taken_in_by_removing_its_mark(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(config_docs.default_yaml().replace("# hidden: ", "hidden: 1"))
+    assert load_config([path]).options().hidden == int(f"1{Config().options().hidden}")
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "demo.yaml"])
+def test_the_schema_accepts_the_repositorys_configurations(name):
+    tree = yaml.safe_load((REPOSITORY / "config" / name).read_text())
+    errors = [e for e in Draft202012Validator(SCHEMA).iter_errors(tree) if list(e.path) != ["model"]]
+    assert errors == []
+
+
+@pytest.mark.parametrize("tree", [{"sorce": {}}, {"seed": -1}, {"source": {"on_bad_file": "maybe"}}])
+def test_the_schema_refuses_what_the_program_refuses(tree):
+    assert list(Draft202012Validator(SCHEMA).iter_errors(tree))
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"type": "integer", "minimum": 1, "maximum": 9}, "integer at least 1, at most 9"),
+        ({"type": "number", "exclusiveMinimum": 0.0}, "number above 0"),
+        ({"anyOf": [{"type": "number"}, {"type": "null"}]}, "number or null"),
+        ({"enum": ["a", "b"], "type": "string"}, "one of a, b"),
+        ({"type": "array", "items": {"type": "string"}}, "list, each text"),
+    ],
+)
+def test_legal_values_in_words(schema, said):
+    assert config_docs.legal_values(schema) == said

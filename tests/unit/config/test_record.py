@@ -1,0 +1,83 @@
+import subprocess
+import sys
+
+import pytest
+
+from crpipe.config import record
+from crpipe.config.loading import load_config
+from crpipe.core.errors import ConfigError
+from crpipe.core.files import read_json
+
+
+@pytest.fixture
+def configure(tmp_path):
+    def make(*overrides):
+        return load_config([], [f"results={tmp_path}/results", f"runs={tmp_path}/runs", *overrides])
+
+    return make
+
+
+def test_nothing_is_refused_before_the_campaign_has_begun(configure):
+    record.check_data(configure())
+    record.check_train(configure())
+    assert not configure().paths().campaign().exists()
+
+
+def test_data_made_under_other_keys_is_refused_with_key_values_and_way_out(configure):
+    record.claim_data(configure())
+    for judge in (record.check_data, record.claim_data):
+        with pytest.raises(ConfigError) as caught:
+            judge(configure("split.threshold=7"))
+        assert "split.threshold" in str(caught.value)
+        assert "50000, config 7" in str(caught.value)
+        assert "set `results` to a new directory" in str(caught.value)
+
+
+def test_a_changed_run_is_refused_and_a_new_name_is_not(configure):
+    record.claim_train(configure())
+    with pytest.raises(ConfigError, match="give the changed campaign a new name with `run`"):
+        record.check_train(configure("train.epochs=2"))
+    record.check_train(configure("train.epochs=2", "run=other"))
+
+
+def test_keys_of_the_site_may_change_under_a_campaign(configure):
+    record.claim_data(configure())
+    record.claim_train(configure())
+    changed = configure("source.concurrency=2", "train.snapshot_steps=3", "resources.train.cpus=1")
+    record.check_data(changed)
+    record.check_train(changed)
+
+
+def test_a_claim_is_never_overwritten(configure):
+    record.claim_data(configure())
+    before = read_json(configure().paths().campaign())
+    record.claim_data(configure())
+    with pytest.raises(ConfigError):
+        record.claim_data(configure("seed=2"))
+    assert read_json(configure().paths().campaign()) == before
+
+
+CLAIMS = """
+import os, sys
+from crpipe.config.record import claim_data
+from crpipe.config.loading import load_config
+config = load_config([], sys.argv[1:])
+closed, gate = os.pipe()
+jobs = []
+for _ in range(6):
+    job = os.fork()
+    if job == 0:
+        os.close(gate)
+        os.read(closed, 1)  # returns when the last holder of the gate, the parent, has closed it
+        claim_data(config)
+        os._exit(0)
+    jobs.append(job)
+os.close(gate)
+sys.exit(sum(os.waitpid(job, 0)[1] != 0 for job in jobs))
+"""
+
+
+def test_the_first_jobs_of_a_campaign_may_start_together(configure):
+    words = [sys.executable, "-c", CLAIMS, f"results={configure().results}"]
+    assert subprocess.run(words, check=False).returncode == 0
+    assert configure().paths().campaign().exists()

@@ -1,0 +1,22 @@
+import inspect
+
+import pytest
+
+from crpipe.core import errors
+
+RAISED = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
+
+
+@pytest.mark.parametrize("kind", RAISED)
+def test_the_drawing_shows_every_error_with_its_exit_code(kind):
+    line = next(line for line in errors.__doc__.splitlines() if kind.__name__ in line.split())
+    drawn = line.partition("exit ")[2].split()
+    assert issubclass(kind, errors.CrpipeError)
+    if drawn:
+        assert int(drawn[0]) == kind.exit_code
+    else:
+        assert kind.exit_code == kind.__base__.exit_code
+
+
+def test_exit_codes_do_not_collide_with_those_of_shells_and_signals():
+    assert all(0 < kind.exit_code < 126 for kind in RAISED)

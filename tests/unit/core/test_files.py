@@ -1,0 +1,104 @@
+import errno
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crpipe.core import files
+from crpipe.core.errors import DataError, DiskError
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "table"
+    files.write_text(path, "old")
+    with pytest.raises(UnicodeEncodeError), files.replacing(path) as part:
+        part.write_text("new \ud800", encoding="utf-8")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_part_file_of_a_killed_process_is_overwritten(tmp_path):
+    path = tmp_path / "deep" / "table"
+    path.parent.mkdir()
+    (path.parent / ".table.part").write_text("of a killed process, and longer than what follows")
+    files.write_text(path, "new")
+    assert path.read_text() == "new"
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EDQUOT, "quota"),
+        (errno.EACCES, "make it writable"),
+        (errno.EROFS, "read-only"),
+    ],
+)
+def test_what_the_disk_refuses_is_said_with_the_file_and_the_way_out(tmp_path, number, hint):
+    path = tmp_path / "table"
+    with pytest.raises(DiskError, match=hint) as caught, files.writing(path):
+        raise OSError(number, os.strerror(number))
+    assert str(path) in str(caught.value)
+    assert "run the same command again" in str(caught.value)
+
+
+def test_another_os_error_passes_unchanged(tmp_path):
+    with pytest.raises(FileNotFoundError), files.writing(tmp_path):
+        (tmp_path / "missing").read_text()
+
+
+def test_a_file_where_a_directory_is_needed_is_named(tmp_path):
+    (tmp_path / "results").write_text("")
+    with pytest.raises(DiskError, match="results"):
+        files.write_text(tmp_path / "results" / "table", "")
+
+
+@given(JSON)
+def test_equal_json_has_equal_bytes_and_is_read_back(tmp_path_factory, value):
+    path = tmp_path_factory.mktemp("json") / "value.json"
+    files.write_json(path, value)
+    first = path.read_bytes()
+    files.write_json(path, value)
+    assert path.read_bytes() == first
+    assert files.read_json(path) == value
+
+
+def test_missing_and_damaged_json_say_what_to_do(tmp_path):
+    path = tmp_path / "value.json"
+    with pytest.raises(DataError, match="missing; run the step that makes it"):
+        files.read_json(path)
+    path.write_text('{"half": ')
+    with pytest.raises(DataError, match=r"damaged .* delete it"):
+        files.read_json(path)
+
+
+def test_digest_ignores_the_order_of_keys_only():
+    assert files.digest({"a": 1, "b": [1, 2]}) == files.digest({"b": [1, 2], "a": 1})
+    assert files.digest({"a": [1, 2]}) != files.digest({"a": [2, 1]})
+    assert files.digest({"a": 1}) != files.digest({"a": "1"})
+
+
+def test_tree_bytes_sums_files_at_every_depth(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "one").write_bytes(b"1" * 10)
+    (tmp_path / "a" / "b" / "two").write_bytes(b"2" * 200)
+    assert files.tree_bytes(tmp_path) == 210
+    assert files.tree_bytes(tmp_path / "missing") == 0
+
+
+def test_free_bytes_of_a_directory_that_is_still_to_be_made(tmp_path):
+    assert files.free_bytes(tmp_path / "not" / "yet") > 0
+
+
+def test_a_tree_is_removed_and_a_missing_one_is_no_error(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    files.remove_tree(tmp_path / "a")
+    files.remove_tree(tmp_path / "a")
+    assert not list(tmp_path.iterdir())

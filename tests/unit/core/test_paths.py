@@ -1,0 +1,27 @@
+import inspect
+from pathlib import Path
+
+import pytest
+
+from crpipe.core.paths import Paths
+
+PATHS = Paths(Path("here/results"), Path("there/runs"), "night")
+OF_DATA = {"manifest", "staged", "raw", "shards", "outliers", "shard_manifest", "outlier_manifest"}
+OF_DATA |= {"multiplicity", "ledger", "threshold", "campaign", "data_journal"}
+METHODS = {name: method for name, method in inspect.getmembers(PATHS, inspect.ismethod) if name[0] != "_"}
+
+
+def place(name):
+    parameters = inspect.signature(METHODS[name]).parameters
+    return METHODS[name](*["0000000-0000999"] * len(parameters))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_file_stands_below_its_root_and_a_run_touches_no_other(name):
+    root = Path("here/results") if name in OF_DATA else Path("there/runs/night")
+    assert place(name).is_relative_to(root)
+
+
+def test_no_two_files_share_a_place():
+    places = [place(name) for name in METHODS]
+    assert len(set(places)) == len(places)

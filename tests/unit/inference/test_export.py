@@ -1,0 +1,280 @@
+"""An exported model gives crpipe's own muons without crpipe, and its card tells the truth about it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from crpipe.config.loading import load_config
+from crpipe.core.errors import CheckpointError, ConfigError
+from crpipe.core.files import digest, read_json, write_json
+from crpipe.core.progress import Silent
+from crpipe.events.batch import Events
+from crpipe.inference.checkpoints import open_checkpoint
+from crpipe.inference.export import export_checkpoint
+from crpipe.train.checkpoints import Store
+from crpipe.train.state import TrainState
+from crpipe.workloads.muons.export.card import model_card
+from crpipe.workloads.muons.export.graph import check_graphs
+from crpipe.workloads.muons.export.provenance import provenance
+from crpipe.workloads.muons.export.standalone import Sampler
+from toy import Toy, ToyConfig
+
+MODELS = {
+    "gan": ("MuonGan", {"hidden": 8}),
+    "flow": ("MuonFlow", {"hidden": 8, "sampling_steps": 1, "features": "cartesian"}),
+}
+RANGES = ("0000000-0000009", "0000010-0000019")
+SCORES = {"w1_radius_m": 0.5, "w1_radius_m_error": 0.01, "floor/w1_radius_m": 0.4, "step": 3}
+BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("crpipe", "torch"):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Blocked())
+import numpy as np
+from sample import Sampler
+
+given = np.load(sys.argv[1])
+sampler = Sampler(".")
+noise = {item["name"]: given[item["name"]] for item in sampler.config["sampler"]["noise"]}
+filled = given["multiplicity"] > 0
+muons = sampler.muons(given["primaries"][filled], given["multiplicity"][filled], given["event"], noise)
+drawn = sampler.multiplicity(given["primaries"], np.random.default_rng(int(given["seed"])))
+np.savez(sys.argv[2], muons=muons, drawn=drawn)
+"""
+
+
+def settings(folder, name, options=()):
+    model = [f"model.{key}={value}" for key, value in (*MODELS[name][1].items(), *options)]
+    return load_config(
+        [],
+        [
+            f"run={name}",
+            f"results={folder / 'results'}",
+            f"runs={folder / 'runs'}",
+            "source.uri=synthetic://",
+            "ranges.last=29",
+            "ranges.step=10",
+            f"train.workload=crpipe.workloads.muons:{MODELS[name][0]}",
+            *model,
+        ],
+    )
+
+
+def trained(config):
+    """Write what two trained ranges leave: store, receipts, evaluation; give the receipt of the second."""
+    torch.manual_seed(1)
+    paths, parent = config.paths(), ""
+    module, name = config.train.workload.split(":")
+    workload = getattr(sys.modules[module], name)(config.options())
+    for link in RANGES:
+        state = TrainState(workload.model(), workload.phases(), 1, torch.device("cpu"))
+        for value in state.average.values():
+            value.add_(torch.randn_like(value), alpha=0.1)
+        state.counters.step, state.counters.events, state.counters.muons = 3, 12_345, 678_901
+        folder = paths.store(link)
+        folder.mkdir(parents=True)
+        saved = Store(folder, "k").save_checkpoint({**state.state(config.train_keys()), "range": link})
+        receipt = {"range": link, "checkpoint": saved.path.name, "sha256": saved.sha256, "parent": parent}
+        write_json(paths.receipt(link), receipt)
+        parent = saved.sha256
+    write_json(paths.evaluation(RANGES[-1]) / "metrics.json", {"checkpoint": parent, **SCORES})
+    return paths.receipt(RANGES[-1])
+
+
+def add_shards(config, write_shards):
+    for link in RANGES:
+        folder = write_shards(config.paths().shards(link), [[[2, 0, 5] * 4, [1] * 3]])
+        manifest = read_json(folder / "manifest.json")
+        write_json(folder / "manifest.json", manifest | {"data": digest(config.data_keys())})
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, write_shards):
+    """Export on demand, once each: (config, receipt, directory)."""
+    made = {}
+
+    def export(name):
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            config = settings(folder, name)
+            receipt = trained(config)
+            if name == "gan":
+                add_shards(config, write_shards)
+            export_checkpoint(config, receipt, folder / "out", Silent())
+            made[name] = config, receipt, folder / "out"
+        return made[name]
+
+    return export
+
+
+def primaries(size):
+    rng = np.random.default_rng(2)
+    low, high = np.log10([1e4, 0.01, 1, 1000]), np.log10([1e8, 1.3, 56, 2800])
+    return (10 ** rng.uniform(low, high, (size, 4))).astype(np.float32)
+
+
+def conditions(given):
+    names = ("energy_gev", "zenith_rad", "mass_number", "depth_m")
+    columns = {name: given[:, column] for column, name in enumerate(names)}
+    return Events(columns, np.zeros(len(given), np.uint32), np.zeros((0, 3), np.float32))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_same_noise_gives_the_same_muons_where_crpipe_cannot_be_imported(exported, name, tmp_path):
+    _, receipt, out = exported(name)
+    own, given = open_checkpoint(receipt), primaries(60)
+    multiplicity = np.random.default_rng(3).integers(0, 40, 60)
+    made = own.workload.predict(
+        own.model, conditions(given), torch.Generator().manual_seed(4), multiplicity=multiplicity
+    )
+    drawn = own.workload.multiplicities(own.model, conditions(given), torch.Generator().manual_seed(5))
+
+    generator = torch.Generator().manual_seed(4)
+    rows = {"events": np.count_nonzero(multiplicity), "muons": multiplicity.sum()}
+    draw = {"normal": torch.randn, "uniform": torch.rand}
+    config = json.loads((out / "config.json").read_text())["sampler"]
+    noise = {
+        item["name"]: draw[item["law"]](int(rows[item["rows"]]), item["columns"], generator=generator)
+        for item in config["noise"]
+    }
+    seed = int(torch.randint(2**62, (), generator=torch.Generator().manual_seed(5)))
+    event = np.repeat(np.arange(rows["events"]), multiplicity[multiplicity > 0])
+    inputs, outputs = tmp_path / "in.npz", tmp_path / "out.npz"
+    np.savez(inputs, primaries=given, multiplicity=multiplicity, event=event, seed=seed, **noise)
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED, inputs, outputs], cwd=out, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = np.load(outputs)
+    # Cartesian features count in 500 m, so float32 itself resolves 1e-5 m no better close to the axis.
+    tolerance = 1e-4 if name == "flow" else 1e-5
+    np.testing.assert_allclose(found["muons"], made.items, rtol=tolerance, atol=tolerance)
+    assert np.array_equal(found["drawn"], drawn)
+    assert len(set(drawn)) > 1
+
+
+@pytest.mark.parametrize("name", ["gan", "flow"])
+def test_bundles_of_every_size_come_out_in_order(exported, name):
+    sampler = Sampler(exported(name)[2])
+    sampler.config["limits"] = {}
+    counts = [0, 3, 20_000, 0, 1, 8192, 0] if name == "gan" else [0, 3, 0, 1, 40, 0]
+    given = primaries(len(counts))
+    multiplicity, muons = sampler.bundles(given, np.random.default_rng(1), counts)
+    assert multiplicity.tolist() == counts
+    assert muons.shape == (sum(counts), 3)
+    assert (muons[:, 0] > 0.1).all()
+    assert len(np.unique(muons, axis=0)) == len(muons)
+    again = sampler.bundles(given, np.random.default_rng(1), counts)[1]
+    assert np.array_equal(again, muons)
+
+
+def test_no_primaries_and_no_muons_are_legal(exported):
+    sampler = Sampler(exported("flow")[2])
+    for size in (0, 3):
+        multiplicity, muons = sampler.bundles(primaries(size), np.random.default_rng(1), [0] * size)
+        assert (len(multiplicity), muons.shape) == (size, (0, 3))
+
+
+def test_primaries_outside_of_the_training_data_are_told(exported):
+    _, _, out = exported("gan")
+    sampler = Sampler(out)
+    inside, outside = [[2.0, 1.0, 1.0, 1.5]], [[2.0, 1.0, 1.0, 1e4]]
+    assert sampler.outside([*inside, *outside]).tolist() == [False, True]
+    with pytest.warns(UserWarning, match="outside"):
+        sampler.bundles(outside, np.random.default_rng(1))
+
+
+def test_the_table_command_of_the_card_runs(exported, tmp_path):
+    out = exported("flow")[2]
+    np.save(tmp_path / "primaries.npy", primaries(3))
+    files = [tmp_path / "primaries.npy", tmp_path / "bundles.npz"]
+    subprocess.run([sys.executable, out / "sample.py", *files], check=True)
+    found = np.load(files[1])
+    assert found["multiplicity"].sum() == len(found["muons"])
+
+
+def test_the_weights_are_the_averaged_ones(exported):
+    _, receipt, out = exported("gan")
+    weights, checkpoint = load_file(out / "model.safetensors"), open_checkpoint(receipt).checkpoint
+    assert weights.keys() == checkpoint["model"].keys()
+    for name, value in weights.items():
+        wanted = checkpoint["average"].get(name, checkpoint["model"][name])
+        assert np.array_equal(value, wanted.numpy())
+    assert any(not torch.equal(checkpoint["model"][n], v) for n, v in checkpoint["average"].items())
+
+
+def test_the_card_tells_data_metrics_and_limits(exported):
+    config, _, out = exported("gan")
+    card = (out / "MODEL_CARD.md").read_text()
+    for text in (
+        config.fingerprint(),
+        "| source | `synthetic://` |",
+        "0000000-0000009 … 0000010-0000019 (2 links of run `gan`)",
+        "30 events, 62 muons",
+        "12,345 events, 678,901 muons",
+        "(measured on the training shards)",
+        "| depth_m | m | 1 | 8 |",
+        "| multiplicity |  | 0 | 5 |",
+        "Multiplicities above 50,000 are outliers, which this model was **not** trained on",
+        "| W1 of radius, in m | 0.500 ± 0.010 | 0.400 |",
+        "azimuth",
+        "CITATION.cff",
+    ):
+        assert text in card
+
+
+def test_without_shards_the_limits_are_the_simulators_and_foreign_scores_are_not_quoted(exported):
+    config, receipt, out = exported("flow")
+    card = (out / "MODEL_CARD.md").read_text()
+    assert "as configured for the simulator; not measured: the shards are not all at hand" in card
+    assert "| depth_m | m | 1000 | 2800 |" in card
+    path = config.paths().evaluation(RANGES[-1]) / "metrics.json"
+    write_json(path, read_json(path) | {"checkpoint": "another"})
+    own = open_checkpoint(receipt)
+    made = provenance(own, config, Silent())
+    assert "how good it is, is not known" in model_card(made, own.workload.sampler(own.model), 0.0)
+
+
+def test_the_campaign_beside_it_trains_the_same_model(exported):
+    config, _, out = exported("gan")
+    again = load_config([out / "campaign.yaml"])
+    assert again.fingerprint() == config.fingerprint()
+    assert tuple(map(str, again.all_ranges())) == RANGES
+
+
+def test_nothing_of_this_machine_stands_in_the_graphs(exported):
+    out = exported("gan")[2]
+    for path in out.glob("*.onnx"):
+        content = path.read_bytes()
+        for text in (b"site-packages", b".py", str(Path(__file__).parents[3]).encode()):
+            assert text not in content
+
+
+def test_graphs_that_say_something_else_are_refused(exported):
+    _, receipt, out = exported("gan")
+    own = open_checkpoint(receipt)
+    sampler = own.workload.sampler(own.model)
+    assert check_graphs(sampler, primaries(8), out) <= 1e-5
+    for value in (0.0, torch.nan):
+        with torch.no_grad():
+            own.model.generator.out.bias.fill_(value)
+        with pytest.raises(CheckpointError, match="differs from the model"):
+            check_graphs(sampler, primaries(8), out)
+
+
+def test_a_workload_without_a_sampler_is_told(tmp_path):
+    keys = {"train.workload": "toy:Toy"}
+    state = {"format": 1, "keys": keys, "model": Toy(ToyConfig()).model().state_dict(), "average": {}}
+    path = Store(tmp_path, "k").save_checkpoint(state).path
+    with pytest.raises(ConfigError, match="toy:Toy has no sampler"):
+        export_checkpoint(settings(tmp_path, "gan"), path, tmp_path / "out", Silent())

@@ -1,0 +1,155 @@
+import contextlib
+import threading
+
+import numpy as np
+import pytest
+
+from crpipe.core.errors import ShardError
+from crpipe.events.batch import Cursor
+from crpipe.loading.loader import START, Loader
+
+RANDOM = np.random.default_rng(0)
+SHARDS = [[RANDOM.poisson(3, 40).tolist() for _ in range(3)] for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, write_shards):
+    return write_shards(tmp_path_factory.mktemp("shards"), SHARDS)
+
+
+@pytest.fixture
+def own_folder(tmp_path, write_shards):
+    return write_shards(tmp_path, SHARDS)
+
+
+def load(folder, **options):
+    return Loader(folder, "train", **{"batch_events": 50, "seed": (1, 2), "epochs": 1} | options)
+
+
+def read(loader, start=START):
+    with contextlib.closing(loader.batches(start)) as stream:
+        return list(stream)
+
+
+def ids(batches):
+    return np.concatenate([events.columns["primary_minor_id"] for events, _ in batches])
+
+
+def loader_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("loader")]
+
+
+def test_counts_of_the_folder(folder):
+    loader = load(folder)
+    assert (loader.events, loader.items) == (240, sum(sum(group) for shard in SHARDS for group in shard))
+    assert loader.batches_per_epoch == 5
+
+
+def test_every_event_comes_once_with_its_own_items(folder):
+    batches = read(load(folder))
+    assert sorted(ids(batches)) == list(range(240))
+    for events, _ in batches:
+        owner = np.repeat(events.columns["primary_minor_id"], events.multiplicity)
+        assert np.array_equal(events.items[:, 0], owner)
+        assert np.array_equal(events.items[:, 2], -owner.astype(np.float32))
+        assert events.items.flags.c_contiguous
+
+
+def test_batches_are_equal_without_a_small_remainder(folder):
+    assert [len(events) for events, _ in read(load(folder, batch_events=100))] == [80, 80, 80]
+
+
+def test_cursors_lead_through_the_epochs(folder):
+    cursors = [cursor for _, cursor in read(load(folder, batch_events=120, epochs=2))]
+    assert cursors == [(0, 1), (1, 0), (1, 1), (2, 0)]
+
+
+def test_events_of_all_row_groups_meet_in_early_batches(folder):
+    first, _ = next(iter(read(load(folder, batch_events=80))))
+    assert len(set(first.columns["primary_minor_id"] // 40)) >= 2
+    assert np.any(np.diff(first.columns["primary_minor_id"].astype(int)) < 0)
+
+
+def test_a_loader_at_the_end_yields_nothing(folder):
+    assert read(load(folder), Cursor(1, 0)) == []
+    assert read(load(folder), Cursor(0, 5)) == []
+
+
+def test_a_cursor_of_other_shards_is_refused(folder):
+    with pytest.raises(ShardError, match="epoch 0, batch 6 lies outside"):
+        load(folder).batches(Cursor(0, 6))
+
+
+def test_resume_reads_one_window_only(own_folder):
+    loader = load(own_folder, batch_events=10)
+    *_, (expected, _) = read(loader)
+    reads = []
+    table = loader._shards.items
+    loader._shards.items = lambda shard, low, high, out: (
+        reads.append(high - low),
+        table(shard, low, high, out),
+    )
+    ((last, _),) = read(loader, Cursor(0, loader.batches_per_epoch - 1))
+    assert np.array_equal(last.items, expected.items)
+    assert sum(reads) < loader.items / 4
+
+
+def test_a_role_without_shards_has_no_batches(folder):
+    loader = Loader(folder, "validation", batch_events=10, seed=(1,), epochs=2)
+    assert (loader.events, loader.batches_per_epoch, read(loader)) == (0, 0, [])
+
+
+def test_more_ranks_than_events_give_empty_batches(tmp_path, write_shards):
+    write_shards(tmp_path, [[[2, 1]]])
+    parts = [read(load(tmp_path, batch_events=1, rank=rank, ranks=3)) for rank in range(3)]
+    assert [len(part) for part in parts] == [1, 1, 1]
+    assert sorted(len(events) for part in parts for events, _ in part) == [0, 1, 1]
+    empty = next(events for part in parts for events, _ in part if not len(events))
+    assert empty.items.shape == (0, 3)
+    assert empty.columns["energy_gev"].dtype == np.float32
+
+
+def test_max_items_bounds_a_batch_of_outliers(tmp_path, write_shards):
+    sizes = [5, 400, 7, 90, 1000, 3, 60, 60, 60, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
+    write_shards(tmp_path, [[sizes[:10], sizes[10:]]], items_per_group=64)
+    batches = read(load(tmp_path, batch_events=8, max_items=100))
+    assert sorted(ids(batches)) == list(range(len(sizes)))
+    for events, _ in batches:
+        assert 0 < len(events) <= 8
+        assert events.multiplicity[:-1].sum() <= 100
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_prefetch_changes_nothing(folder, prefetch):
+    assert np.array_equal(ids(read(load(folder, prefetch=prefetch))), ids(read(load(folder))))
+
+
+def test_the_thread_ends_with_the_generator(folder):
+    with contextlib.closing(load(folder, batch_events=5).batches()) as stream:
+        next(stream)
+        assert len(loader_threads()) == 1
+    assert loader_threads() == []
+
+
+def test_the_thread_ends_when_the_consumer_fails(folder):
+    with pytest.raises(ZeroDivisionError), contextlib.closing(load(folder).batches()) as stream:
+        1 / len(next(stream)[0].columns["energy_gev"][:0])
+    assert loader_threads() == []
+
+
+def test_batches_can_be_written_to(folder):
+    events, _ = read(load(folder))[0]
+    events.items[0, 0] = 1.0
+    assert events.items.flags.writeable
+
+
+@pytest.mark.parametrize("part", ["events", "muons"])
+def test_a_flipped_byte_is_found_while_reading_and_the_thread_ends(own_folder, part):
+    path = own_folder / f"train-00001.{part}.parquet"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 4
+    path.write_bytes(data)
+    loader = load(own_folder)
+    with pytest.raises(ShardError, match=f"train-00001.{part}.parquet: row group 0 cannot be read"):
+        read(loader)
+    assert loader_threads() == []

@@ -1,0 +1,114 @@
+"""Why a workflow did not finish, from the texts that Snakemake and Slurm really write."""
+
+import json
+
+import pytest
+
+from crpipe.config.loading import load_config
+from crpipe.report.status.failures import explain, failures_in
+
+NAME = "0000000-0000999"
+ERROR = """\
+Error in rule train:
+    message: {message}
+    jobid: 9
+    input: results/shards/{name}/manifest.json
+    output: {runs}/default/ranges/{name}.json
+    log: {runs}/default/logs/train/{name}.log, {runs}/slurm/5.log (check log file(s) for error details)
+    shell:
+        exec crpipe train {name}
+        (command exited with non-zero exit code)
+    external_jobid: 5
+Logfile {runs}/default/logs/train/{name}.log:
+======
+Error in rule train:
+    message: None
+    jobid: 0
+    log: {runs}/default/logs/train/{name}.log (check log file(s) for error details)
+======
+"""
+ENDED = "SLURM-job '5' failed, SLURM status is: '{state}'. Detailed failure reason unavailable."
+REFUSED = """SLURM sbatch failed. The error message was 'sbatch: error: Memory specification: no
+sbatch: error: Requested node configuration is not available'.
+    sbatch call:
+        sbatch --parsable"""
+
+
+@pytest.fixture
+def campaign(tmp_path):
+    config = load_config((), (f"results={tmp_path}/results", f"runs={tmp_path}/runs"))
+    log = config.paths().run_dir() / "logs" / "train" / f"{NAME}.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("range starts\nstep 20\n")
+    return config
+
+
+def said(config, message):
+    return ERROR.format(message=message, name=NAME, runs=config.runs)
+
+
+def note(config, what, time, **more):
+    with config.paths().train_journal().open("a") as journal:
+        row = {"time": time, "what": what, "host": "node7", "pid": 1, "verb": "train", "range": NAME, **more}
+        journal.write(json.dumps(row) + "\n")
+
+
+def test_an_error_of_crpipe_is_told_with_its_code_its_node_and_the_log(campaign):
+    note(campaign, "start", 10.0)
+    note(campaign, "failed", 11.0, kind="ShardError", error="shard x: damaged")
+    lines = explain(campaign, said(campaign, ENDED.format(state="FAILED")), since=5.0)
+    assert lines[0] == f"train {NAME} (exit 65): shard x: damaged"
+    assert lines[1].endswith("Slurm job 5 on node7")
+    assert lines[2:] == ["  | range starts", "  | step 20"]
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"),
+    [
+        ("TIMEOUT", "ran into its time limit"),
+        ("OUT_OF_MEMORY", "needed more memory than it asked for"),
+        ("NODE_FAIL", "lost its node"),
+        ("FAILED", "ended without a word"),
+    ],
+)
+def test_a_job_that_died_in_silence_is_explained_by_slurm(campaign, state, cause):
+    note(campaign, "failed", 1.0, kind="ShardError", error="of an earlier workflow")
+    note(campaign, "start", 10.0)
+    lines = explain(campaign, said(campaign, ENDED.format(state=state)), since=5.0)
+    assert lines[0].startswith(f"train {NAME}: {cause}")
+
+
+def test_memory_is_named_where_only_slurms_log_does(campaign, tmp_path):
+    note(campaign, "start", 10.0)
+    log = tmp_path / "runs" / "slurm" / "5.log"
+    log.parent.mkdir()
+    log.write_text("slurmstepd-n1: error: Exceeded job memory limit\n")
+    lines = explain(campaign, said(campaign, ENDED.format(state="FAILED")), since=5.0)
+    assert lines[0] == f"train {NAME}: needed more memory than it asked for"
+
+
+def test_a_job_that_slurm_refuses_is_told_in_slurms_words(campaign):
+    (line, *_) = explain(campaign, said(campaign, REFUSED), since=0.0)
+    assert "Slurm does not take the job: sbatch: error: Memory specification: no" in line
+    assert line.endswith("Requested node configuration is not available")
+
+
+def test_a_failure_that_a_retry_mended_is_none(campaign):
+    text = said(campaign, ENDED.format(state="FAILED"))
+    assert len(list(failures_in(text))) == 1
+    assert not list(failures_in(f"{text}Finished jobid: 9 (Rule: train)\n"))
+
+
+def test_a_job_that_did_its_work_is_not_blamed_for_what_snakemake_met_after_it(campaign):
+    note(campaign, "start", 10.0)
+    note(campaign, "finished", 11.0)
+    full = "WorkflowError:\nOSError: [Errno 28] No space left on device\n[Sat Nov 21 19:38:04 2026]\n"
+    lines = explain(campaign, full + said(campaign, "None"), since=5.0)
+    assert "Snakemake failed after it: OSError: [Errno 28] No space left on device" in lines[0]
+
+
+def test_a_job_killed_after_its_work_is_told_so(campaign):
+    note(campaign, "start", 10.0)
+    note(campaign, "finished", 11.0)
+    lines = explain(campaign, said(campaign, "None"), since=5.0)
+    assert lines[0].startswith(f"train {NAME}: done, but its job failed after that; the next run takes")

@@ -1,0 +1,72 @@
+import os
+import time
+
+import pytest
+
+from campaign_files import CampaignFiles
+from crpipe.core.errors import ConfigError
+from crpipe.report.status.notify import send
+
+
+@pytest.fixture
+def told(tmp_path):
+    return tmp_path / "told"
+
+
+def campaign(tmp_path, *overrides):
+    files = CampaignFiles(tmp_path, ranges=2, overrides=overrides)
+    files.claim()
+    files.trained(files.split(0))
+    return files
+
+
+def age(files, seconds):
+    then = time.time() - seconds
+    for path in (files.paths.data_journal(), files.paths.train_journal()):
+        os.utime(path, (then, then))
+
+
+def test_the_message_comes_by_stdin_and_the_subject_by_the_environment(tmp_path, told):
+    command = f'(echo "$CRPIPE_EVENT $CRPIPE_RUN: $CRPIPE_SUBJECT"; cat) > {told}'
+    config = campaign(tmp_path, f"notify.failure='{command}'").config
+    assert send(config, "failure") == "notify.failure: told"
+    text = told.read_text()
+    assert text.startswith("failure default: crpipe default: failure, 1 of 2 ranges trained\n")
+    assert "0001000-0001999" in text
+
+
+def test_without_a_command_nobody_is_told(tmp_path):
+    assert "nobody is told" in send(campaign(tmp_path).config, "success")
+
+
+def test_a_stall_is_told_once_and_again_after_the_campaign_has_moved(tmp_path, told):
+    files = campaign(tmp_path, f"notify.stall='cat >> {told}'", "notify.stall_minutes=10")
+    assert "nobody is told" in send(files.config, "stall")
+    age(files, 3000)
+    assert send(files.config, "stall") == "notify.stall: told"
+    assert "nobody is told" in send(files.config, "stall")
+    age(files, 1000)
+    assert send(files.config, "stall") == "notify.stall: told"
+    assert told.read_text().count("crpipe default: stall") == 2
+
+
+def test_a_finished_campaign_never_stalls(tmp_path, told):
+    files = campaign(tmp_path, f"notify.stall='cat >> {told}'", "notify.stall_minutes=10")
+    files.trained(files.split(1))
+    age(files, 3000)
+    assert "nobody is told" in send(files.config, "stall")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [("echo no such host >&2; exit 3", "ended with 3: no such host"), ("sleep 30; true", "longer than")],
+)
+def test_a_command_that_fails_is_named(tmp_path, command, message):
+    config = campaign(tmp_path, f"notify.success='{command}'", "notify.timeout_s=0.3").config
+    with pytest.raises(ConfigError, match=f"notify.success: .*{message}"):
+        send(config, "success")
+
+
+def test_an_unknown_event_lists_the_known_ones(tmp_path):
+    with pytest.raises(ConfigError, match="'done' is not an event; expected success, failure, stall"):
+        send(campaign(tmp_path).config, "done")

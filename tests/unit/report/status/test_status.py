@@ -1,0 +1,231 @@
+import json
+import os
+
+import pytest
+
+from campaign_files import STEPS, CampaignFiles, realistic
+from crpipe.core.lease import lease
+from crpipe.core.paths import OUTLIERS
+from crpipe.report.status.status import collect, render_status, status_json
+from crpipe.report.status.status_types import SourceToken, State
+
+
+@pytest.fixture
+def files(tmp_path):
+    made = CampaignFiles(tmp_path, ranges=4)
+    made.claim()
+    return made
+
+
+def first(files):
+    return collect(files.config).ranges[0]
+
+
+def test_an_empty_campaign_waits_and_can_be_shown(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=3)
+    status = collect(files.config)
+    assert [item.state for item in status.ranges] == [State.WAITING] * 4
+    assert status.eta_s is None
+    text = render_status(files.config, 100)
+    assert "0 of 3 ranges trained" in text
+    assert "resume" not in text
+
+
+def test_each_step_leaves_its_state(files):
+    files.listed(0)
+    assert first(files).state is State.LISTED
+    files.staged(0)
+    assert (first(files).state, first(files).files) == (State.STAGED, 10)
+    files.split(0, quarantined=1)
+    item = first(files)
+    assert (item.state, item.files, item.quarantined, item.shards, item.outliers) == (
+        State.SPLIT,
+        9,
+        1,
+        1,
+        100,
+    )
+    files.trained(files.name(0))
+    assert (first(files).state, first(files).step) == (State.TRAINED, STEPS)
+
+
+def test_copying_is_seen_by_its_journal_and_counts_whole_files_only(files):
+    name = files.copied(0, 3)
+    (files.paths.raw(name) / "0000004.parquet.part").touch()
+    files.journal("stage", name, "start", pid=os.getpid())
+    item = first(files)
+    assert (item.state, item.files, item.attempt) == (State.STAGING, 3, 1)
+
+
+@pytest.mark.parametrize(("step", "state"), [("raw", State.STAGING), ("shards", State.SPLITTING)])
+def test_a_held_lease_shows_work_on_the_data_whatever_the_journal_lost(files, step, state):
+    name = files.copied(0, 3)
+    with lease(getattr(files.paths, step)(name), wait_s=0, say=str):
+        item = first(files)
+    assert (item.state, item.files) == (state, 3)
+    assert item.quiet_s < 60
+
+
+def test_a_killed_copy_is_interrupted_and_a_failed_one_says_why(files):
+    name = files.copied(0, 3)
+    files.journal("stage", name, "start")
+    assert first(files).state is State.INTERRUPTED
+    files.journal("stage", name, "failed", error="no route to host")
+    item = first(files)
+    assert (item.state, item.error) == (State.FAILED, "no route to host")
+    assert "cannot be trained before" in render_status(files.config, 120)
+
+
+def test_a_held_lease_means_training_with_its_progress(files):
+    name = files.split(0)
+    files.journal("train", name, "start")
+    files.metrics(name, STEPS // 4)
+    with lease(files.paths.store(name), wait_s=0, say=str):
+        item = first(files)
+        status = collect(files.config)
+    assert (item.state, item.step, item.steps) == (State.TRAINING, STEPS // 4, STEPS)
+    assert item.eta_s == pytest.approx(0.5 * STEPS * 3 / 4)
+    assert status.eta_s == pytest.approx(0.5 * STEPS * 3.75)
+    assert status.trained.events == files.step * 90
+
+
+def test_a_free_lease_and_a_snapshot_mean_interrupted_until_a_failure_says_otherwise(files):
+    name = files.split(0)
+    files.journal("train", name, "start")
+    files.metrics(name, 100)
+    files.snapshot(name)
+    assert first(files).state is State.INTERRUPTED
+    files.journal("train", name, "failed", error="stopped by SIGTERM", kind="Interrupted")
+    assert first(files).state is State.INTERRUPTED
+    files.journal("train", name, "start")
+    files.journal("train", name, "failed", error="losses left their band", kind="DivergenceError")
+    item = first(files)
+    assert (item.state, item.error, item.attempt) == (State.FAILED, "losses left their band", 2)
+    assert "the same command again" in render_status(files.config, 120)
+
+
+def test_products_of_another_configuration_are_stale_and_the_key_is_named(files):
+    files.trained(files.split(0), fingerprint="other")
+    files.split(1, data="other")
+    assert [item.state for item in collect(files.config).ranges[:2]] == [State.STALE] * 2
+    again = CampaignFiles(files.root, ranges=4, overrides=("split.threshold=7", "train.epochs=3"))
+    text = render_status(again.config, 200)
+    assert "split.threshold: made with 50000, now 7" in text
+    assert "train.epochs: made with 1, now 3" in text
+
+
+def test_a_failed_evaluation_is_seen_beside_the_trained_range(files):
+    name = files.split(0)
+    files.trained(name)
+    files.journal("evaluate", name, "start")
+    files.journal("evaluate", name, "failed", error="no validation events", kind="DataError")
+    item = first(files)
+    assert (item.state, item.error) == (State.TRAINED, "evaluate: no validation events")
+
+
+def test_skipped_ranges_are_shown_but_not_part_of_the_chain(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=3, overrides=("ranges.skip=[0001000-0001999]",))
+    status = collect(files.config)
+    assert [item.state for item in status.ranges[:3]] == [State.WAITING, State.SKIPPED, State.WAITING]
+    assert "0 of 2 ranges trained" in render_status(files.config, 80)
+
+
+def test_ledgers_are_summed_and_checked_anew(files):
+    files.split(0, rejected=3)
+    name = files.split(1, quarantined=2)
+    ledgers = collect(files.config).ledgers
+    assert (ledgers.count, ledgers.quarantined, ledgers.events.rejected) == (2, 2, 3)
+    assert ledgers.events.balanced()
+    path = files.paths.ledger(name)
+    ledger = json.loads(path.read_text())
+    ledger["muons"]["outliers"] -= 1
+    path.write_text(json.dumps(ledger))
+    assert collect(files.config).ledgers.unbalanced == (name,)
+    assert f"UNBALANCED  {name}" in render_status(files.config, 120)
+
+
+def test_the_outliers_are_the_last_link(files):
+    files.consolidated(events=406)
+    item = collect(files.config).ranges[-1]
+    assert (item.name, item.state, item.outliers) == (OUTLIERS, State.CONSOLIDATED, 406)
+    files.trained(OUTLIERS)
+    assert collect(files.config).ranges[-1].state is State.TRAINED
+
+
+def test_raw_copies_count_against_the_budget(files):
+    files.copied(0, 3)
+    disk = collect(files.config).disk
+    assert disk.raw == pytest.approx(3 * (40 << 20), rel=1e-3)
+    assert disk.budget == 2 << 30
+
+
+def test_the_table_folds_equal_ranges_and_fits_any_width(tmp_path):
+    config = realistic(tmp_path, ranges=30).config
+    for width in (40, 60, 80, 100, 160):
+        text = render_status(config, width)
+        assert max(map(len, text.splitlines())) <= width
+        assert "\x1b" not in text
+    assert "17 ranges" in render_status(config, 160)
+    unfolded = render_status(config, 160, unfold=True)
+    assert all(str(name) in unfolded for name in config.all_ranges())
+    assert "\x1b[32mtrained" in render_status(config, 160, colour=True)
+
+
+HOUR, DAY = 3600.0, 86_400.0
+
+
+def told_of_token(files, left_s, **about):
+    token = SourceToken("source.token_file (/home/me/token)", collect(files.config).time + left_s, **about)
+    text = render_status(files.config, 200, token=token)
+    lines = [line.partition(" ")[::2] for line in text.splitlines()]
+    return {label: line.strip() for label, line in lines if label in ("token", "TOKEN")}
+
+
+def trained_at_a_pace(files, pace_s):
+    """Two ranges with receipts, the second one ``pace_s`` after the first; two ranges are left."""
+    for index in range(2):
+        files.split(index)
+        files.trained(files.name(index))
+        receipt = files.paths.receipt(files.name(index))
+        os.utime(receipt, (1e9 + index * pace_s, 1e9 + index * pace_s))
+
+
+def test_a_token_that_lasts_is_told_without_a_warning(files):
+    trained_at_a_pace(files, HOUR)
+    told = told_of_token(files, 2 * DAY + 30)
+    assert told == {"token": "ends in 2 d 0 h (source.token_file (/home/me/token))"}
+
+
+@pytest.mark.parametrize(
+    ("left_s", "warning"),
+    [
+        (1.5 * DAY + 30, "ends in 1 d 12 h, before the last range is trained (in 2 d 0 h): renew it in time"),
+        (-HOUR - 30, "ended 1 h 00 min ago: nothing can be copied until it is renewed"),
+    ],
+)
+def test_a_token_that_does_not_last_until_the_end_is_a_warning(files, left_s, warning):
+    trained_at_a_pace(files, DAY)
+    assert told_of_token(files, left_s)["TOKEN"].startswith(warning)
+
+
+def test_a_token_that_ends_within_a_day_is_a_warning_whatever_the_eta(files):
+    assert told_of_token(files, 23 * HOUR + 30)["TOKEN"].startswith("ends in 23 h 00 min: renew it in time")
+
+
+def test_a_token_that_cannot_be_read_is_a_warning(files):
+    text = render_status(files.config, 200, token=SourceToken(problem="source.token_file: /x cannot be read"))
+    assert "TOKEN       source.token_file: /x cannot be read" in text
+
+
+def test_once_everything_is_copied_no_token_is_needed(files):
+    for index in range(4):
+        files.split(index)
+    assert told_of_token(files, -HOUR) == {}
+
+
+def test_json_holds_the_same(files):
+    files.split(0)
+    status = json.loads(status_json(files.config))
+    assert status["ranges"][0]["state"] == "split"
+    assert status["ledgers"]["events"]["listed"] == 40_000
+    assert status["fingerprint"] == files.config.fingerprint()

@@ -1,0 +1,61 @@
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from crpipe.core import checksums
+from crpipe.core.raw_files import SIZE_ONLY, Entry, Proof
+from crpipe.source.verified import Proofs
+
+ENTRY = Entry("a.parquet", "pelican://h/a.parquet", 5, datetime(2025, 1, 1, tzinfo=UTC))
+
+
+def remember(folder, verified="source-checksum", entry=ENTRY):
+    (folder / entry.path).write_bytes(b"bytes")
+    checksum = checksums.of_file(folder / entry.path, "adler32")
+    proof = Proof(5, checksum, "adler32", verified)
+    with Proofs(folder, require_checksum=False) as proofs:
+        proofs.add(entry, proof)
+    return proof
+
+
+def test_a_sound_copy_is_kept(tmp_path):
+    proof = remember(tmp_path)
+    assert Proofs(tmp_path, require_checksum=True).keep([ENTRY]) == {"a.parquet": proof}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        replace(ENTRY, uri="pelican://elsewhere/a.parquet"),
+        replace(ENTRY, size=6),
+        replace(ENTRY, mtime=datetime(2025, 1, 2, tzinfo=UTC)),
+        replace(ENTRY, path="b.parquet", uri="pelican://h/b.parquet"),
+    ],
+)
+def test_a_copy_of_something_else_is_not_kept(tmp_path, entry):
+    remember(tmp_path)
+    assert Proofs(tmp_path, require_checksum=False).keep([entry]) == {}
+
+
+def test_a_copy_without_a_source_s_checksum_is_not_kept_where_one_is_required(tmp_path):
+    proof = remember(tmp_path, SIZE_ONLY)
+    assert Proofs(tmp_path, require_checksum=False).keep([ENTRY]) == {"a.parquet": proof}
+    assert Proofs(tmp_path, require_checksum=True).keep([ENTRY]) == {}
+
+
+def test_a_line_that_a_crash_cut_costs_one_copy(tmp_path):
+    proof = remember(tmp_path)
+    with (tmp_path / ".proofs.jsonl").open("a") as memory:
+        memory.write('{"path": "b.parq')
+    assert Proofs(tmp_path, require_checksum=False).keep([ENTRY]) == {"a.parquet": proof}
+
+
+def test_an_unfinished_copy_is_kept_under_its_listing_and_no_other(tmp_path):
+    proofs = Proofs(tmp_path, require_checksum=False)
+    (tmp_path / "below").mkdir()
+    part = tmp_path / "below" / "a.parquet.part"
+    for entries, kept in (([ENTRY], False), ([ENTRY], True), ([replace(ENTRY, mtime=None)], False)):
+        part.write_bytes(b"beg")
+        proofs.begin(entries)
+        assert part.exists() == kept

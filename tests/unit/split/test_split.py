@@ -1,0 +1,284 @@
+"""What a split promises: nothing lost or doubled, the same bytes every time, errors that name the file."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from crpipe.core.errors import DataError, FormatError, SourceError
+from crpipe.core.files import digest
+from crpipe.core.progress import Silent
+from crpipe.core.ranges import Range
+from crpipe.events.shard_manifest import groups_of, read_manifest, verify
+from crpipe.events.shard_reader import Shards
+from crpipe.split.split import split_range
+from crpipe.workloads.muons.layout import BUNDLES
+from raw_files import (
+    NAME,
+    campaign,
+    make_events,
+    nested,
+    product_bytes,
+    raw_folder,
+    write_hdf5,
+    write_parquet,
+    write_staged,
+)
+
+RANGE = Range.parse(NAME)
+MULTIPLICITIES = ([0, 3, 25, 1, 0, 2] * 20, [5] * 40, [0] * 7, [100, 1, 0, 21, 20])
+
+
+def split(config):
+    split_range(config, RANGE, Silent())
+
+
+@pytest.fixture
+def staged(tmp_path):
+    """A staged range of four small files: build(*overrides) -> config."""
+
+    def build(*overrides, folder="a"):
+        config = campaign(tmp_path / folder, *overrides)
+        raw = raw_folder(config)
+        for number, multiplicity in enumerate(MULTIPLICITIES):
+            write_parquet(raw / f"{number:04d}.parquet", multiplicity, seed=number)
+        write_staged(config)
+        return config
+
+    return build
+
+
+def events_of(config, role):
+    folder = config.paths().outliers(NAME) if role == "outliers" else config.paths().shards(NAME)
+    return list(groups_of(Shards(folder, role, BUNDLES), BUNDLES))
+
+
+def ledger_of(config):
+    return json.loads(config.paths().ledger(NAME).read_text())
+
+
+def test_every_event_arrives_once_with_its_own_muons(staged):
+    config = staged()
+    split(config)
+    seen = set()
+    for role in ("train", "validation", "outliers"):
+        for events in events_of(config, role):
+            starts = events.offsets()
+            for index in range(len(events)):
+                file, row = (int(events.columns[name][index]) for name in ("source_file", "source_row"))
+                columns, multiplicity, items = make_events(MULTIPLICITIES[file], seed=file)
+                first = int(multiplicity[:row].sum())
+                expected = items[first : first + multiplicity[row]]
+                assert np.array_equal(events.items[starts[index] : starts[index + 1]], expected)
+                assert all(events.columns[name][index] == column[row] for name, column in columns.items())
+                assert (role == "outliers") == (multiplicity[row] > 20)
+                assert (file, row) not in seen
+                seen.add((file, row))
+    assert len(seen) == sum(map(len, MULTIPLICITIES))
+
+
+def test_ledger_balances_and_raw_files_are_gone(staged):
+    config = staged()
+    split(config)
+    ledger = ledger_of(config)
+    for kind, listed in (("events", sum(map(len, MULTIPLICITIES))), ("muons", sum(map(sum, MULTIPLICITIES)))):
+        sums = ledger[kind]
+        assert sums.pop("listed") == listed == sum(sums.values())
+    assert ledger["events"]["outliers"] == 22
+    assert ledger["balanced"] is True
+    assert ledger["data"] == digest(config.data_keys())
+    assert not config.paths().raw(NAME).exists()
+    assert read_manifest(config.paths().shards(NAME), ledger["data"])["range"] == NAME
+    assert verify(config.paths().outliers(NAME), deep=True) == (22, ledger["muons"]["outliers"])
+
+
+def test_primaries_never_straddle_training_and_validation(staged):
+    config = staged()
+    split(config)
+    primaries = [
+        {
+            (int(major), int(minor))
+            for events in events_of(config, role)
+            for major, minor in zip(*(events.columns[name] for name in BUNDLES.group), strict=True)
+        }
+        for role in ("train", "validation")
+    ]
+    assert all(primaries)
+    assert not primaries[0] & primaries[1]
+
+
+def test_training_events_of_all_files_are_mixed(staged):
+    config = staged()
+    split(config)
+    files = np.concatenate([events.columns["source_file"] for events in events_of(config, "train")])
+    assert (np.diff(files.astype(int)) != 0).mean() > 0.3
+
+
+def test_multiplicity_table_lists_every_event_in_source_order(staged):
+    config = staged()
+    split(config)
+    table = pq.read_table(config.paths().multiplicity(NAME))
+    assert np.array_equal(table["multiplicity"].to_numpy(), np.concatenate(MULTIPLICITIES))
+    place = table["source_file"].to_numpy() * 10_000 + table["source_row"].to_numpy()
+    assert (np.diff(place.astype(int)) > 0).all()
+    sums = ledger_of(config)["events"]
+    counts = dict(zip(*np.unique(table["destination"].to_pylist(), return_counts=True), strict=True))
+    assert counts == {name: sums[name] for name in counts}
+    histogram = json.loads((config.paths().multiplicity(NAME).parent / f"{NAME}.histogram.json").read_text())
+    assert histogram["edges"][:2] == [0, 1]
+    assert histogram["events"][0] == sum(each.count(0) for each in MULTIPLICITIES)
+    assert sum(histogram["events"]) == len(table)
+
+
+def test_small_shards_are_cut_by_muons(tmp_path):
+    config = campaign(tmp_path, "split.shard_muons=1000", "split.validation_fraction=0")
+    write_parquet(raw_folder(config) / "a.parquet", [10] * 1000)
+    write_staged(config)
+    split(config)
+    entries = read_manifest(config.paths().shards(NAME), None)["shards"]
+    assert len(entries) == 10
+    assert all(500 < entry["items"] < 2000 for entry in entries)
+
+
+def test_hdf5_gives_the_same_shards_as_parquet(staged, tmp_path):
+    parquet = staged()
+    hdf5 = campaign(tmp_path / "h", "source.reader=bundles_hdf5")
+    for number, multiplicity in enumerate(MULTIPLICITIES):
+        path = raw_folder(hdf5) / f"{number:04d}.h5"
+        write_hdf5(path, multiplicity, seed=number, zeros_for_none=number % 2 == 0)
+    write_staged(hdf5)
+    split(parquet)
+    split(hdf5)
+    shards = [
+        {name: data for name, data in product_bytes(config).items() if name.endswith(".parquet")}
+        for config in (parquet, hdf5)
+    ]
+    assert shards[0] == shards[1]
+
+
+def test_second_run_changes_nothing(staged):
+    config = staged()
+    split(config)
+    before = product_bytes(config)
+    split(config)
+    assert product_bytes(config) == before
+    assert not list(config.paths().results.rglob("*.part"))
+
+
+def test_outputs_deleted_after_the_raw_files_come_back(staged):
+    """A workflow engine deletes the outputs of a job that dies between its last output and its end."""
+    config = staged()
+    split(config)
+    before = product_bytes(config)
+    paths = config.paths()
+    for path in (paths.shard_manifest(NAME), paths.outlier_manifest(NAME), paths.ledger(NAME)):
+        path.unlink()
+    split(config)
+    assert product_bytes(config) == before
+
+
+def test_a_range_staged_anew_is_split_anew(staged):
+    config = staged()
+    split(config)
+    write_parquet(raw_folder(config) / "only.parquet", [1, 2, 3])
+    write_staged(config)
+    split(config)
+    assert ledger_of(config)["events"]["listed"] == 3
+
+
+def test_an_empty_file_and_no_outliers(tmp_path):
+    config = campaign(tmp_path)
+    write_parquet(raw_folder(config) / "a.parquet", [])
+    write_parquet(raw_folder(config) / "b.parquet", [1, 0])
+    write_staged(config)
+    split(config)
+    assert ledger_of(config)["events"]["listed"] == 2
+    assert read_manifest(config.paths().outliers(NAME), None)["shards"] == []
+
+
+def spoil(config, column, value, item=None):
+    """Write a file in which one value is impossible."""
+    columns, multiplicity, items = make_events([2, 3, 4], seed=9)
+    if item is None:
+        columns[column][1] = value
+    else:
+        items[item, 1] = value
+    pq.write_table(nested(columns, multiplicity, items), raw_folder(config) / "bad.parquet")
+    write_staged(config)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
+def test_impossible_event_fails_its_range(staged, value):
+    config = staged()
+    spoil(config, "energy_gev", value)
+    with pytest.raises(FormatError, match=r"bad\.parquet: row 1: energy_gev is .*on_bad_event"):
+        split(config)
+    assert not config.paths().shard_manifest(NAME).exists()
+
+
+def test_impossible_event_is_rejected_if_asked(staged):
+    config = staged("split.on_bad_event=reject")
+    spoil(config, "x_m", np.nan, item=3)
+    split(config)
+    ledger = ledger_of(config)
+    reason = ledger["rejected"][0].pop("reason")
+    assert ledger["rejected"] == [{"file": "bad.parquet", "row": 1, "muons": 3}]
+    assert reason.startswith("muons[1]: x_m is nan")
+    assert (ledger["events"]["rejected"], ledger["muons"]["rejected"]) == (1, 3)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip"])
+def test_damaged_file_fails_or_is_set_aside_whole(staged, damage):
+    for policy in ("fail", "quarantine"):
+        config = staged(f"source.on_bad_file={policy}", folder=policy)
+        bad = raw_folder(config) / "bad.parquet"
+        table = nested(*make_events([30, 2] * 3000, seed=9))
+        pq.write_table(table, bad, row_group_size=3000, write_page_checksum=True)
+        data = bytearray(bad.read_bytes())
+        if damage == "truncate":
+            del data[len(data) // 2 :]
+        else:
+            data[len(data) * 3 // 4] ^= 1
+        bad.write_bytes(data)
+        write_staged(config, quarantined=["gone.parquet"])
+        if policy == "fail":
+            with pytest.raises(FormatError, match=r"bad\.parquet.*source\.on_bad_file"):
+                split(config)
+            continue
+        split(config)
+        ledger = ledger_of(config)
+        assert ledger["quarantined"] == 2
+        assert ledger["events"]["listed"] == sum(map(len, MULTIPLICITIES))
+        row = next(row for row in ledger["files"] if row["path"] == "bad.parquet")
+        assert row["state"] == "quarantined"
+        assert "bad.parquet" in row["reason"]
+
+
+def test_too_many_bad_files_fail_the_range(staged):
+    config = staged("source.on_bad_file=quarantine", "source.max_quarantined=1")
+    (raw_folder(config) / "bad.parquet").write_bytes(b"PAR1")
+    write_staged(config, quarantined=["gone.parquet"])
+    with pytest.raises(FormatError, match="2 bad files, 1 may be set aside"):
+        split(config)
+
+
+def test_raw_file_that_is_not_what_was_staged(staged):
+    config = staged()
+    path = raw_folder(config) / "0001.parquet"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match=r"0001\.parquet: changed since it was staged"):
+        split(config)
+    path.write_bytes(data[:-1])
+    with pytest.raises(SourceError, match=r"0001\.parquet: \d+ bytes, \d+ were staged"):
+        split(config)
+    path.unlink()
+    with pytest.raises(SourceError, match=r"0001\.parquet: missing"):
+        split(config)
+
+
+def test_a_range_that_was_not_staged(tmp_path):
+    with pytest.raises(DataError, match="run `crpipe stage"):
+        split(campaign(tmp_path))

@@ -1,0 +1,306 @@
+"""A range is trained once, on every event, from the right weights, or refused with a reason."""
+
+import json
+import shutil
+import weakref
+
+import pytest
+import torch
+
+from crpipe.core.errors import (
+    CheckpointError,
+    ConfigError,
+    DivergenceError,
+    Interrupted,
+    LeaseError,
+    ShardError,
+)
+from crpipe.core.journal import Journal
+from crpipe.core.lease import lease
+from crpipe.core.progress import Silent
+from crpipe.loading.loader import Loader
+from crpipe.train.checkpoints import Store, load
+from crpipe.train.job import train_range
+from crpipe.train.metrics_log import read_metrics
+from toy import RANGES, toy_config, write_shards
+
+FIRST, SECOND, _ = RANGES
+
+
+class Told(Silent):
+    """Keeps what was said."""
+
+    def __init__(self):
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+    def __str__(self):
+        return "\n".join(self.lines)
+
+
+def train(config, name=FIRST):
+    told = Told()
+    train_range(config, name, told)
+    receipt = json.loads(config.paths().receipt(name).read_text())
+    return receipt, load(config.paths().store(name) / receipt["checkpoint"]), str(told)
+
+
+def interrupt(config):
+    with pytest.raises(Interrupted):
+        train_range(config, FIRST, Told(), max_minutes=1e-9)
+
+
+def test_every_event_is_trained_on_in_every_epoch(tmp_path):
+    receipt, _, _ = train(toy_config(tmp_path, train={"epochs": 2}))
+    assert receipt["events"] == 2 * 300
+    assert receipt["step"] == -(-2 * 19 // 3)
+
+
+def test_the_chain_carries_weights_optimizers_and_totals_on(tmp_path):
+    config = toy_config(tmp_path)
+    first, before, _ = train(config)
+    second, after, told = train(config, SECOND)
+    assert f"starts from the checkpoint of {FIRST}" in told
+    assert second["parent"] == first["sha256"]
+    assert second["events"] == 600
+    steps = [checkpoint["optimizers"]["critic"]["state"][0]["step"] for checkpoint in (before, after)]
+    assert steps[1] == 2 * steps[0]
+
+
+def test_a_finished_range_is_adopted_and_its_receipt_stays_the_same(tmp_path):
+    config = toy_config(tmp_path)
+    train(config)
+    receipt = config.paths().receipt(FIRST)
+    text, stamp = receipt.read_text(), receipt.stat().st_mtime_ns
+    _, _, told = train(config)
+    assert "adopted" in told
+    assert (receipt.read_text(), receipt.stat().st_mtime_ns) == (text, stamp)
+    receipt.unlink()
+    train(config)
+    assert receipt.read_text() == text
+
+
+def test_a_range_needs_its_parent(tmp_path):
+    with pytest.raises(CheckpointError, match=f"{FIRST}.json: missing; train that range first"):
+        train(toy_config(tmp_path), SECOND)
+
+
+def test_a_range_outside_the_campaign_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="not a range of this campaign"):
+        train(toy_config(tmp_path), "0009000-0009999")
+
+
+def test_a_changed_configuration_is_refused_with_its_keys(tmp_path):
+    train(toy_config(tmp_path))
+    with pytest.raises(ConfigError, match=r"model.hidden: .* 8, config 16"):
+        train(toy_config(tmp_path, model={"hidden": 16}))
+
+
+def test_a_damaged_parent_is_refused_and_not_overwritten(tmp_path):
+    config = toy_config(tmp_path)
+    receipt, _, _ = train(config)
+    path = config.paths().store(FIRST) / receipt["checkpoint"]
+    half = path.read_bytes()[: path.stat().st_size // 2]
+    path.write_bytes(half)
+    with pytest.raises(CheckpointError, match="damaged"):
+        train(config, SECOND)
+    assert path.read_bytes() == half
+
+
+def test_shards_of_another_configuration_are_refused(tmp_path):
+    config = toy_config(tmp_path)
+    shutil.rmtree(config.paths().shards(FIRST))
+    write_shards(config.paths().shards(FIRST), [], "0123456789abcdef")
+    with pytest.raises(ShardError, match="made under another configuration"):
+        train(config)
+
+
+def test_a_range_without_training_events_hands_its_parent_on(tmp_path):
+    config = toy_config(tmp_path)
+    _, before, _ = train(config)
+    manifest = config.paths().shard_manifest(SECOND)
+    content = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**content, "shards": []}))
+    _, after, _ = train(config, SECOND)
+    assert all(torch.equal(before["model"][name], after["model"][name]) for name in before["model"])
+
+
+def test_two_jobs_never_train_one_range(tmp_path):
+    config = toy_config(tmp_path)
+    with (
+        lease(config.paths().store(FIRST), wait_s=0, say=print),
+        pytest.raises(LeaseError, match="already being worked on by process"),
+    ):
+        train(config)
+
+
+def test_a_poisoned_step_is_skipped_counted_and_named(tmp_path):
+    config = toy_config(tmp_path, model={"poison_row": 7}, train={"fresh_batches": False})
+    receipt, checkpoint, told = train(config)
+    assert receipt["skipped"] == 2  # row 7 of either shard
+    assert all(torch.isfinite(value).all() for value in checkpoint["model"].values())
+    rows = [row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "skipped"]
+    assert len(rows) == 2
+    assert all(any(name.endswith("row 7") for name in row["events"]) for row in rows)
+    assert "not finite, skipped" in told
+
+
+def test_a_skipped_step_leaves_the_weights_alone(tmp_path):
+    config = toy_config(tmp_path, model={"poison_row": 7}, load={"batch_events": 1000})
+    _, poisoned, _ = train(config)
+    torch.manual_seed(config.seed)
+    from toy import Toy, ToyConfig
+
+    fresh = Toy(ToyConfig(poison_row=7)).model().state_dict()
+    assert all(torch.equal(fresh[name], poisoned["model"][name]) for name in fresh)
+
+
+def test_a_first_step_that_is_skipped_leaves_no_trace_in_the_momentum(tmp_path):
+    model = {"poison_row": 7, "optimizer": "sgd", "momentum": 0.9}
+    _, checkpoint, _ = train(toy_config(tmp_path, model=model, load={"batch_events": 1000}))
+    for optimizer in checkpoint["optimizers"].values():
+        assert all(slots["momentum_buffer"].abs().max() == 0 for slots in optimizer["state"].values())
+
+
+def test_batches_are_not_kept_until_the_flags_of_their_steps_are_read(tmp_path, monkeypatch):
+    batches, muons, most = Loader.batches, [], 0
+
+    def watched(self, start):
+        nonlocal most
+        for events, cursor in batches(self, start):
+            muons.append(weakref.ref(events.items))
+            most = max(most, sum(each() is not None for each in muons))
+            yield events, cursor
+
+    monkeypatch.setattr(Loader, "batches", watched)
+    load = {"batch_events": 16, "prefetch": 0}
+    train(toy_config(tmp_path, model={"repeat": 1}, train={"log_steps": 100}, load=load))
+    assert len(muons) == 19
+    assert most <= 3
+
+
+def test_too_many_bad_steps_stop_and_are_not_repeated(tmp_path):
+    config = toy_config(
+        tmp_path, model={"poison_row": 7}, load={"batch_events": 1000}, train={"max_skipped": 1}
+    )
+    with pytest.raises(DivergenceError, match="1 steps in a row were not finite"):
+        train(config)
+    with pytest.raises(DivergenceError, match="delete it to try all the same"):
+        train(config)
+
+
+def test_losses_beyond_their_band_warn_or_stop(tmp_path):
+    _, _, told = train(toy_config(tmp_path / "warn", train={"warn_loss": 1e-6}))
+    assert "train.warn_loss" in told
+    config = toy_config(tmp_path / "stop", train={"stop_loss": 1e-6, "snapshot_steps": 100})
+    with pytest.raises(DivergenceError, match="train.stop_loss"):
+        train(config)
+    assert (
+        read_metrics(config.paths().store(FIRST) / "metrics.jsonl")[-1]["step"] == 4
+    )  # where it can be seen
+
+
+def test_the_metric_that_the_workload_names_is_held_against_the_band(tmp_path):
+    _, _, told = train(toy_config(tmp_path / "loss", train={"warn_loss": 1e-5}))
+    assert "generator/loss = " in told
+    _, _, told = train(toy_config(tmp_path / "small", model={"judged": "small"}, train={"warn_loss": 1e-5}))
+    assert "critic/loss = " in told
+    assert "generator/" not in told
+    with pytest.raises(DivergenceError, match="generator/large = .* is beyond"):
+        train(toy_config(tmp_path / "large", model={"judged": "large"}))
+
+
+def test_a_loss_beyond_its_band_is_seen_before_a_good_snapshot_is_replaced(tmp_path):
+    config = toy_config(tmp_path, train={"stop_loss": 1e-6, "snapshot_steps": 1, "log_steps": 100})
+    with pytest.raises(DivergenceError, match="train.stop_loss"):
+        train(config)
+    assert not list(config.paths().store(FIRST).glob("snapshot-*"))
+
+
+def test_a_snapshot_of_another_number_of_ranks_is_refused(tmp_path):
+    config = toy_config(tmp_path)
+    interrupt(config)
+    (path,) = config.paths().store(FIRST).glob("snapshot-*")
+    key = path.stem.split("-")[1]
+    state = load(path)
+    path.unlink()
+    Store(path.parent, key).save_snapshot({**state, "ranks": 2}, 1)
+    with pytest.raises(CheckpointError, match="made by 2 ranks, this job has 1"):
+        train(config)
+
+
+def test_the_snapshots_of_a_finished_range_go_even_if_a_crash_came_first(tmp_path):
+    config = toy_config(tmp_path)
+    interrupt(config)
+    (path,) = config.paths().store(FIRST).glob("snapshot-*")
+    content = path.read_bytes()
+    train(config)
+    path.write_bytes(content)
+    train(config)
+    assert not path.exists()
+
+
+def test_init_from_lists_what_it_loaded(tmp_path):
+    receipt, _, _ = train(toy_config(tmp_path / "old"))
+    path = tmp_path / "old" / "runs" / "toy" / "store" / FIRST / receipt["checkpoint"]
+    _, _, told = train(toy_config(tmp_path / "new", train={"init_from": str(path)}))
+    assert "loaded 8 of 8 weights; missing: none; unexpected: none" in told
+
+
+def test_init_from_another_optimizer_is_an_explicit_choice(tmp_path):
+    receipt, _, _ = train(toy_config(tmp_path / "old"))
+    path = str(tmp_path / "old" / "runs" / "toy" / "store" / FIRST / receipt["checkpoint"])
+    changed = {"init_from": path}
+    with pytest.raises(CheckpointError, match="train.on_optimizer_change: reset"):
+        train(toy_config(tmp_path / "refused", model={"optimizer": "sgd"}, train=changed))
+    _, _, told = train(
+        toy_config(
+            tmp_path / "reset", model={"optimizer": "sgd"}, train={**changed, "on_optimizer_change": "reset"}
+        )
+    )
+    assert "started anew for: critic, generator" in told
+
+
+def test_init_from_keeps_the_options_of_this_runs_optimizer(tmp_path):
+    receipt, _, _ = train(toy_config(tmp_path / "old"))
+    path = str(tmp_path / "old" / "runs" / "toy" / "store" / FIRST / receipt["checkpoint"])
+    _, checkpoint, _ = train(toy_config(tmp_path / "new", model={"beta": 0.5}, train={"init_from": path}))
+    assert checkpoint["optimizers"]["critic"]["param_groups"][0]["betas"] == [0.5, 0.999]
+
+
+def test_init_from_a_model_that_fits_nowhere_is_an_error(tmp_path):
+    receipt, _, _ = train(toy_config(tmp_path / "old"))
+    path = tmp_path / "old" / "runs" / "toy" / "store" / FIRST / receipt["checkpoint"]
+    state = torch.load(path, weights_only=True)
+    state["model"] = {"foreign": torch.zeros(3)}
+    torch.save(state, tmp_path / "foreign.pt")
+    with pytest.raises(CheckpointError, match="nothing was loaded"):
+        train(toy_config(tmp_path / "new", train={"init_from": str(tmp_path / "foreign.pt")}))
+
+
+def test_metrics_hold_losses_rates_and_the_moving_average(tmp_path):
+    config = toy_config(tmp_path)
+    train(config)
+    row = read_metrics(config.paths().store(FIRST) / "metrics.jsonl")[-1]
+    expected = {"critic/loss", "critic/gap", "critic/gap_average", "generator/loss", "critic/grad_norm_p95"}
+    assert expected | {"speed/events_per_s", "speed/wait_fraction", "learning_rate", "events"} <= row.keys()
+
+
+def test_a_critic_too_strong_is_weakened_down_to_a_floor_and_never_strengthened(tmp_path):
+    _, checkpoint, told = train(toy_config(tmp_path, model={"weaken_above": -1e9}, train={"epochs": 2}))
+    assert "critic: too strong, its learning rate falls to 0.5" in told
+    assert checkpoint["shares"] == {"critic": 0.2, "generator": 1.0}
+    _, after, _ = train(toy_config(tmp_path, model={"weaken_above": -1e9}, train={"epochs": 2}), SECOND)
+    assert after["shares"] == checkpoint["shares"]
+
+
+def test_micro_batches_add_up_to_the_whole_step_with_a_gradient_penalty(tmp_path):
+    model = {"quiet": True, "optimizer": "sgd", "rate": 0.05}
+    _, whole, _ = train(toy_config(tmp_path / "whole", model=model))
+    # A budget below the largest event: that event stands alone, the others share micro-batches.
+    _, cut, _ = train(toy_config(tmp_path / "cut", model=model, load={"batch_events": 16, "budget_muons": 5}))
+    for name, value in whole["model"].items():
+        torch.testing.assert_close(cut["model"][name], value, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(whole["model"]["critic.0.weight"], cut["model"]["critic.0.weight"])

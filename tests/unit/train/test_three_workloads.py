@@ -1,0 +1,169 @@
+"""The protocol carries other workloads than the generator: nothing in crpipe knows what it trains.
+
+One is a supervised, dense regression on the conditions (no items at all, one phase, no metrics), the other a
+regression from the ragged muons of each event. Neither touches the package.
+"""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from pydantic import BaseModel, ConfigDict
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+
+from crpipe.config.loading import validate
+from crpipe.core.files import digest
+from crpipe.core.progress import Silent
+from crpipe.events.batch import Events
+from crpipe.inference import evaluate
+from crpipe.inference.evaluate import evaluate_checkpoint
+from crpipe.train.job import train_range
+from crpipe.train.workload import OptimizerSpec, Phase
+from toy import RANGES, make_events, write_shards
+
+HERE = "test_three_workloads"
+FIRST = RANGES[0]
+
+
+class DenseConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hidden: int = 16
+
+
+class Dense:
+    """Learns a smooth function of two conditions; events count, muons do not."""
+
+    def __init__(self, options):
+        self.options = options
+
+    def size(self, events):
+        return np.zeros(len(events), np.int64)
+
+    def collate(self, events, index, seed):
+        x = np.stack([events.columns[name][index] for name in ("energy_gev", "zenith_rad")], 1)
+        x = torch.from_numpy(x.astype(np.float32))
+        return {"x": x, "y": torch.cos(x[:, :1]) * x[:, 1:]}
+
+    def model(self):
+        hidden = self.options.hidden
+        return nn.Sequential(nn.Linear(2, hidden), nn.Tanh(), nn.Linear(hidden, 1))
+
+    def phases(self):
+        return [Phase("fit", nn.Module.parameters, self.loss, OptimizerSpec("adam", 1e-2), average=True)]
+
+    def loss(self, model, batch, generator):
+        return nn.functional.mse_loss(model(batch["x"]), batch["y"]), {}
+
+    def predict(self, model, events, generator):
+        guess = model(self.collate(events, np.arange(len(events)), ())["x"])[:, 0].numpy()
+        return Events({"prediction": guess}, events.multiplicity, events.items)
+
+    def score(self, truth, prediction, folder):
+        expected = self.collate(truth, np.arange(len(truth)), ())["y"][:, 0].numpy()
+        return {"mse": float(np.square(prediction.columns["prediction"] - expected).mean())}
+
+
+class RaggedConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hidden: int = 16
+
+
+class Ragged:
+    """Learns the mean position of each event's muons from the muons, pooled event by event."""
+
+    def __init__(self, options):
+        self.options = options
+
+    def size(self, events):
+        return events.multiplicity
+
+    def collate(self, events, index, seed):
+        part = events.take(index)
+        owner = torch.from_numpy(np.repeat(np.arange(len(part)), part.multiplicity))
+        count = torch.from_numpy(part.multiplicity.astype(np.float32))[:, None]
+        muons = torch.from_numpy(part.items.copy())
+        sums = torch.zeros(len(part), 2).index_add(0, owner, muons[:, 1:])
+        return {"muons": muons, "owner": owner, "count": count, "y": sums / count.clamp_min(1)}
+
+    def model(self):
+        hidden = self.options.hidden
+        return nn.ModuleDict(
+            {"each": nn.Sequential(nn.Linear(3, hidden), nn.Tanh()), "all": nn.Linear(hidden, 2)}
+        )
+
+    def phases(self):
+        return [
+            Phase("fit", lambda model: model.parameters(), self.loss, OptimizerSpec("sgd", 0.1, momentum=0.9))
+        ]
+
+    def guess(self, model, batch):
+        hidden = model["each"](batch["muons"])
+        pooled = torch.zeros(len(batch["count"]), hidden.shape[1]).index_add(0, batch["owner"], hidden)
+        return model["all"](pooled / batch["count"].clamp_min(1))
+
+    def loss(self, model, batch, generator):
+        wrong = (self.guess(model, batch) - batch["y"]).square().sum(1)
+        return wrong.mean(), {"worst": wrong.detach().max()}
+
+    def predict(self, model, events, generator):
+        x, y = self.guess(model, self.collate(events, np.arange(len(events)), ())).T.numpy()
+        return Events({"x_m": x, "y_m": y}, events.multiplicity, events.items)
+
+    def score(self, truth, prediction, folder):
+        expected = self.collate(truth, np.arange(len(truth)), ())["y"].numpy()
+        found = np.stack([prediction.columns["x_m"], prediction.columns["y_m"]], 1)
+        return {"mse": float(np.square(found - expected).mean())}
+
+
+@pytest.fixture(params=["Dense", "Ragged"])
+def config(request, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, HERE, sys.modules[__name__])  # as train.workload names it
+    tree = {
+        "results": str(tmp_path / "results"),
+        "runs": str(tmp_path / "runs"),
+        "source": {"uri": str(tmp_path / "{range}" / "*.parquet")},
+        "ranges": {"first": 0, "last": 999},
+        "load": {"batch_events": 25, "budget_muons": 50},
+        "train": {"workload": f"{HERE}:{request.param}", "device": "cpu", "threads": 1, "epochs": 15},
+        "evaluate": {"events": 100},
+    }
+    config = validate(tree)
+    shards = [("train-00000", "train", make_events(400, 1)), ("val-00000", "validation", make_events(100, 2))]
+    write_shards(config.paths().shards(FIRST), shards, digest(config.data_keys()))
+    return config
+
+
+def test_trains_on_every_event_and_is_evaluated(config):
+    train_range(config, FIRST, Silent())
+    paths = config.paths()
+    receipt = json.loads(paths.receipt(FIRST).read_text())
+    assert (receipt["events"], receipt["step"]) == (15 * 400, 15 * 16)
+    evaluate_checkpoint(config, FIRST, Silent())
+    scores = json.loads((paths.evaluation(FIRST) / "metrics.json").read_text())
+    events = EventAccumulator(str(paths.tensorboard()))
+    events.Reload()
+    (table,) = events.Tensors("evaluation/text_summary")
+    assert f"| mse | {scores['mse']:.4g} |" in table.tensor_proto.string_val[0].decode()
+    assert receipt["skipped"] == 0
+    assert scores["mse"] < 0.05
+    assert receipt["metrics"]["fit/loss"] < 0.1
+
+
+def test_evaluation_computes_with_the_threads_of_training(config, monkeypatch):
+    train_range(config, FIRST, Silent())
+    used, predict = [], evaluate._predict
+    monkeypatch.setattr(
+        evaluate, "_predict", lambda *args: used.append(torch.get_num_threads()) or predict(*args)
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        evaluate.evaluate_checkpoint(config, FIRST, Silent())
+    finally:
+        torch.set_num_threads(before)
+    assert used == [config.train.threads]

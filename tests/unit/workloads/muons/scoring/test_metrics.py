@@ -1,0 +1,96 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import wasserstein_distance
+
+from crpipe.workloads.muons.scoring import metrics
+
+
+@pytest.fixture(scope="module")
+def good(toy):
+    real, generated = toy(seed=1), toy(seed=2)
+    return metrics.compare(real, generated, metrics.verdicts(real, generated))
+
+
+@pytest.fixture(scope="module")
+def bad(toy):
+    real, generated = toy(seed=1), toy(seed=2, shift=0.3, stretch=2.0)
+    return metrics.compare(real, generated, metrics.verdicts(real, generated))
+
+
+def test_wasserstein_is_scipys():
+    rng = np.random.default_rng(1)
+    one, two = rng.normal(size=300), rng.normal(0.4, 2.0, size=170)
+    weights = [(np.ones(300), np.ones(170)), (rng.poisson(1.0, 300) * 1.0, rng.poisson(1.0, 170) * 1.0)]
+    found = metrics.wasserstein(one, two, iter(weights))
+    expected = [wasserstein_distance(one, two, *pair) for pair in weights]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_perfect_model_is_told_from_a_bad_one(good, bad):
+    for name in ("auc_muon", "auc_event", "auc_multiplicity", "auc_full"):
+        assert good[name] == pytest.approx(0.5, abs=0.05)
+        assert bad[name] > good[name] + 0.05
+    assert bad["w1_log_energy"] == pytest.approx(0.3, abs=0.04)
+    assert good["w1_log_energy"] < 0.08
+    assert good["multiplicity_ratio"] == pytest.approx(1.0, abs=0.05)
+    assert bad["multiplicity_ratio"] == pytest.approx(2.0, abs=0.1)
+    assert bad["empty_share_difference"] > 3 * good["empty_share_difference"]
+    assert bad["w1_log_multiplicity"] > 3 * good["w1_log_multiplicity"]
+
+
+def test_distances_are_averages_over_bins(toy):
+    real, generated = toy(seed=1), toy(seed=2, shift=0.1)
+    expected = []
+    for number in np.unique(real.joint_bins):
+        ours, theirs = (side.joint_bins[side.event] == number for side in (real, generated))
+        if ours.sum() >= metrics.FEWEST_MUONS:
+            expected.append(wasserstein_distance(real.radius[ours], generated.radius[theirs]))
+    found = metrics.binned_distances(real, generated, np.ones((3, len(real))))
+    assert found["bins"] == len(expected)
+    assert found["w1_radius_m"] == pytest.approx(np.mean(expected))
+    assert found["w1_radius_m_error"] == 0
+
+
+def test_bootstrap_errors_are_the_spread_of_repeated_measurements(toy, good):
+    repeated = []
+    for seed in range(12):
+        real, generated = toy(seed=100 + seed), toy(seed=200 + seed)
+        ones = np.ones((3, len(real)))
+        repeated.append(metrics.binned_distances(real, generated, ones)["w1_log_energy"])
+    assert good["w1_log_energy_error"] == pytest.approx(np.std(repeated, ddof=1), rel=1.0)
+
+
+def test_rows_of_a_primary_share_their_weight():
+    weights = metrics.group_weights(np.array([0, 0, 1, 2, 1]))
+    assert weights.shape == (1 + metrics.REPLICAS, 3)
+    assert (weights[0] == 1).all()
+    assert weights[1:].mean() == pytest.approx(1.0, abs=0.5)
+
+
+def test_bins_without_generated_muons_are_counted_not_hidden(toy):
+    real, generated = toy(seed=1), toy(seed=2)
+    none = replace(
+        generated, multiplicity=np.zeros(len(generated), np.uint32), muons=np.zeros((0, 3), np.float32)
+    )
+    numbers = metrics.compare(real, none, metrics.verdicts(real, none))
+    assert numbers["bins"] == 0
+    assert numbers["bins_empty"] > 10
+    assert "w1_log_energy" not in numbers
+    assert "auc_muon" not in numbers
+    assert numbers["auc_multiplicity"] > 0.6
+    assert np.isfinite(list(numbers.values())).all()
+
+
+def test_anisotropy_sees_a_direction(toy):
+    sample = toy(seed=1)
+    squeezed = replace(sample, muons=sample.muons * np.array([1, 1, 0.3], np.float32))
+    assert metrics.anisotropy(sample) < 0.03
+    assert metrics.anisotropy(squeezed) > 0.2
+
+
+def test_marginal_distances_name_their_bin(good):
+    assert "w1_log_energy/all" in good
+    assert "w1_radius_m/depth_m_above_1900" in good
+    assert "w1_log_energy/zenith_deg_below_53.13" in good

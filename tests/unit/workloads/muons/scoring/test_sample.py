@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+from crpipe.workloads.muons.scoring.sample import AXES, Axis, Sample
+
+
+def sample_of(multiplicity, muons):
+    events = len(multiplicity)
+    columns = {
+        "energy_gev": np.full(events, 1e6, np.float32),
+        "zenith_rad": np.zeros(events, np.float32),
+        "mass_number": np.ones(events, np.float32),
+        "depth_m": np.full(events, 2000.0, np.float32),
+    }
+    return Sample(columns, np.array(multiplicity, np.uint32), np.array(muons, np.float32), np.arange(events))
+
+
+SAMPLE = sample_of([0, 2, 1, 0], [[100, 3, 4], [1000, 0, 10], [10, 6, 8]])
+
+
+def test_muons_know_their_event_and_geometry():
+    assert SAMPLE.event.tolist() == [1, 1, 2]
+    assert SAMPLE.radius.tolist() == [5, 10, 10]
+    np.testing.assert_allclose(SAMPLE.log_energy, [2, 3, 1])
+
+
+def test_summaries_are_of_each_event_alone():
+    rows = SAMPLE.summaries
+    assert rows.shape == (4, 11)
+    assert not np.delete(rows[0], 8).any()
+    mean, spread, largest, smallest, total = rows[1][[0, 2, 5, 6, 8]]
+    assert (mean, spread, largest, smallest) == pytest.approx((2.5, 0.5, 3.0, 2.0))
+    assert total == pytest.approx(np.log10(1100), abs=1e-4)
+    assert rows[2][9:].tolist() == [6, 8]
+
+
+def test_correlation_in_an_event_has_its_sign():
+    up = sample_of([3], [[10, 1, 0], [100, 2, 0], [1000, 4, 0]]).summaries[0, 4]
+    down = sample_of([3], [[10, 4, 0], [100, 2, 0], [1000, 1, 0]]).summaries[0, 4]
+    assert up > 0.99
+    assert down < -0.99
+
+
+def test_bins_and_their_names():
+    axis = Axis("depth_m", (1500.0, 2000.0))
+    assert axis.bins(np.array([1000, 1500, 1999, 3000])).tolist() == [0, 1, 1, 2]
+    assert [axis.label(number) for number in range(3)] == [
+        "depth_m_below_1500",
+        "depth_m_1500_to_2000",
+        "depth_m_above_2000",
+    ]
+
+
+def test_joint_bins_tell_every_combination_apart():
+    values = {
+        "energy_gev": [1e3, 1e8],
+        "zenith_rad": [0.1, 1.2],
+        "mass_number": [1, 56],
+        "depth_m": [1200, 2500],
+    }
+    grid = np.meshgrid(*values.values(), indexing="ij")
+    columns = {name: part.ravel() for name, part in zip(values, grid, strict=True)}
+    sample = Sample(columns, np.zeros(16, np.uint32), np.zeros((0, 3), np.float32), np.arange(16))
+    assert len(np.unique(sample.joint_bins)) == 16
+    assert {axis.name for axis in AXES} == {"energy_gev", "zenith_deg", "mass_number", "depth_m"}

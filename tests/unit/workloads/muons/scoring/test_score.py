@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+import torch
+
+from crpipe.train.workload import Histograms
+from crpipe.workloads.muons import MuonFlow, MuonFlowConfig, MuonGan, MuonGanConfig
+from crpipe.workloads.muons.scoring.score import sample_of
+
+
+def test_rows_of_one_primary_are_one_group(bundles):
+    events = bundles([1, 2, 3, 0])
+    events.columns["primary_minor_id"][:] = [5, 9, 5, 9]
+    events.columns["primary_major_id"][:] = [1, 1, 1, 2]
+    group = sample_of(events).group.tolist()
+    assert group[0] == group[2]
+    assert len(set(group)) == 3
+
+
+@pytest.mark.parametrize(
+    "workload", [MuonGan(MuonGanConfig(hidden=8)), MuonFlow(MuonFlowConfig(hidden=8, sampling_steps=2))]
+)
+def test_histograms_show_conditions_multiplicities_and_features(bundles, workload):
+    assert isinstance(workload, Histograms)
+    events = bundles([0, 3, 4000, 7] * 10)
+    found = workload.histograms(workload.model(), events, torch.Generator().manual_seed(1))
+    for name in ("log10_multiplicity", "log10_muon_energy_gev", "log10_radius_m"):
+        assert {f"{name}/real", f"{name}/generated"} <= found.keys()
+    assert len(found["condition/depth_m"]) == 40
+    assert len(found["log10_radius_m/real"]) == 10 * (3 + 100 + 7)
+    assert all(np.isfinite(values).all() for values in found.values())
+
+
+def test_histograms_of_events_without_muons_leave_out_what_is_not_there(bundles):
+    workload = MuonGan(MuonGanConfig(hidden=8))
+    found = workload.histograms(workload.model(), bundles([0, 0]), torch.Generator().manual_seed(1))
+    assert "log10_radius_m/real" not in found
+    assert "log10_multiplicity/real" in found

@@ -1,0 +1,28 @@
+import pytest
+from pydantic import ValidationError
+
+from crpipe.config.loading import load_config
+from crpipe.core.errors import ConfigError
+from crpipe.workloads.muons import MuonGanConfig
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gp_every": 2}, "gp_every need penalty: gradient"),
+        ({"penalty": "none", "penalty_weight": 3.0}, "need a penalty"),
+        ({"momentum": 0.5}, "momentum needs optimizer: sgd"),
+    ],
+)
+def test_an_option_that_does_not_apply_is_refused(options, message):
+    with pytest.raises(ValidationError, match=message):
+        MuonGanConfig(**options)
+
+
+def test_an_option_that_does_not_apply_is_told_with_its_section():
+    with pytest.raises(ConfigError, match=r"model.*gp_every need penalty: gradient"):
+        load_config([], ["model.gp_every=2"])
+
+
+def test_options_that_apply_are_taken():
+    assert MuonGanConfig(penalty="gradient", gp_every=2, gp_max_pairs=4096).gp_every == 2
