@@ -56,8 +56,7 @@ def _data_step(verb: str, name: str) -> Iterator[Config]:
     from crpipe.split.workers import leave_pandas_out
 
     config = Settings.config()
-    if ":" not in config.source.reader:  # a reader of the user's own may hand pandas' objects to pyarrow
-        leave_pandas_out()
+    leave_pandas_out()
     record.claim_data(config)
     with Journal(config.paths().data_journal()).attempt(verb, name):
         yield config
@@ -165,9 +164,11 @@ def simulate(
     out: Annotated[Path, typer.Option(help="directory for the files")],
 ) -> None:
     """Write the files of one synthetic range, in the schema of the real ones."""
-    from crpipe.workloads.muons.simulator.files import simulate_range
+    from crpipe.source.simulated import open_simulator, simulate_range
 
-    simulate_range(Settings.config(), Range.parse(name), out, Terminal())
+    config = Settings.config()
+    simulator = open_simulator(config.source.simulator, config.options("simulator"))
+    simulate_range(simulator, Range.parse(name), config.seed, out, Terminal())
 
 
 @app.command()

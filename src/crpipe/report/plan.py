@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from crpipe.core.files import GIB, free_bytes, read_json, tree_bytes
+from crpipe.core.files import GIB, digest, free_bytes, read_json, tree_bytes
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.report.text import Column, counted, number, size, table
 
@@ -117,10 +117,6 @@ def _mean(known: list[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _typical(config: Config) -> tuple[int, int]:
-    if config.source.uri.startswith("synthetic:"):
-        made = config.synthetic
-        events = made.showers_per_file * made.depths
-        return made.files_per_range, made.files_per_range * events * EVENT_BYTES
     return config.ranges.step, round(config.source.range_gib * GIB)
 
 
@@ -137,7 +133,7 @@ def _facts(config: Config, volume: Volume) -> Iterator[str]:
     unknown = volume.ranges - volume.listed
     ranges = config.all_ranges()
     skipped = f", {len(config.ranges.skip)} skipped" if config.ranges.skip else ""
-    yield _line("run", f"{config.run}, fingerprint {config.fingerprint()}")
+    yield _line("run", f"{config.run}, fingerprint {digest(config.train_keys())}")
     yield _line("source", config.source.files or config.source.uri)
     yield _line("ranges", f"{volume.ranges}{skipped}: {ranges[0]} to {ranges[-1]}")
     yield _line("files", f"{volume.mark}{number(volume.files)}, {volume.mark}{size(volume.bytes)}")

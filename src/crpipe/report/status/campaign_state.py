@@ -36,7 +36,7 @@ def collect(config: Config, token: SourceToken | None = None) -> CampaignStatus:
     What is known of the source's ``token`` comes from the caller. Raise DataError when a file is damaged.
     """
     paths = config.paths()
-    expected = Expected(digest(config.data_keys()), config.fingerprint(), time.time())
+    expected = Expected(digest(config.data_keys()), digest(config.train_keys()), time.time())
     past = histories([*attempts(paths.data_journal()), *attempts(paths.train_journal())])
     past[OUTLIERS] = _merged(past.pop("", None), past.get(OUTLIERS))
     names = [str(item) for item in config.all_ranges()]
