@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe import __version__
+from crpipe.cli.jobs import open_campaign
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal
 from crpipe.cli.tools import tools
 from crpipe.config import record
@@ -57,7 +58,8 @@ def _data_step(verb: str, name: str) -> Iterator[Config]:
 
     config = Settings.config()
     leave_pandas_out()
-    record.claim_data(config)
+    campaign = open_campaign(config)
+    record.claim_data(campaign.paths, campaign.data_keys, campaign.layout.describe())
     with Journal(config.paths().data_journal()).attempt(verb, name):
         yield config
 
