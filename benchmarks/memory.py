@@ -66,7 +66,7 @@ def main() -> None:
     options = parser.parse_args()
     device = torch.device(options.device)
     model = {"hidden": options.hidden} | ({"max_muons": 0} if options.all_muons else {})
-    config = validate({"model": model, "load": {"budget_muons": options.budget}})
+    config = validate({"model": model, "load": {"budget_items": options.budget}})
     workload = build_workload(config.train.workload, config.options())
     torch.manual_seed(1)
     state = TrainState(workload.model(), workload.phases(), 1, device)

@@ -72,7 +72,7 @@ def main() -> None:
         "split.workers=1",
         "train.epochs=1",
         f"model.hidden={given.hidden}",
-        f"load.budget_muons={given.budget}",
+        f"load.budget_items={given.budget}",
         f"model.max_muons={0 if given.all_muons else 32}",
     ]
     with tempfile.TemporaryDirectory() as name:

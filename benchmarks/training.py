@@ -92,7 +92,7 @@ def ours(setting: Setting, events: Events, device: torch.device, extra: list[str
         take_penalties_as_they_do(setting, math.ceil(len(events.items) / budget))
     train = {"fresh_batches": False, "compile": "compile" in extra}
     train["precision"] = "bfloat16" if "bfloat16" in extra else "float32"
-    config = validate({"model": model, "train": train, "load": {"budget_muons": budget}})
+    config = validate({"model": model, "train": train, "load": {"budget_items": budget}})
     workload = build_workload(config.train.workload, config.options())
     torch.manual_seed(1)
     state = TrainState(workload.model(), workload.phases(), 1, device)

@@ -89,7 +89,12 @@ def write_shards():
             events, items = sum(map(len, groups)), int(sum(map(sum, groups)))
             entries.append({"name": name, "role": role, "events": events, "items": items, "files": files})
             first_id += events
-        manifest = {"range": "0000000-0000999", "data": "0" * 16, "layout": "bundles", "threshold": 50_000}
+        manifest = {
+            "range": "0000000-0000999",
+            "data": "0" * 16,
+            "layout": BUNDLES.describe(),
+            "threshold": 50_000,
+        }
         (folder / "manifest.json").write_text(json.dumps(manifest | {"shards": entries}))
         return folder
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from crpipe.events.batch import Events
-from crpipe.workloads.muons import MuonGan, MuonGanConfig
+from crpipe.workloads.muons import MuonGan, MuonGanOptions
 from crpipe.workloads.muons.scoring import plots
 from crpipe.workloads.muons.scoring.score import sample_of
 
@@ -41,7 +41,7 @@ def bundles(seed):
 
 
 def test_score_gives_finite_numbers_and_figures(tmp_path):
-    numbers = MuonGan(MuonGanConfig()).score(bundles(seed=1), bundles(seed=2), tmp_path / "new")
+    numbers = MuonGan(MuonGanOptions()).score(bundles(seed=1), bundles(seed=2), tmp_path / "new")
     assert numbers["multiplicity_ratio"] == 1
     assert 0.4 < numbers["auc_full"] < 0.6
     assert all(isinstance(value, float) for value in numbers.values())

@@ -54,7 +54,7 @@ options = st.fixed_dictionaries(
         "seed": st.integers(0, 5),
         "split.threshold": st.sampled_from([1, 10, 20, 10**6]),
         "split.validation_fraction": st.sampled_from([0, 0.2, 0.9]),
-        "split.shard_muons": st.sampled_from([1000, 10**6]),
+        "split.shard_items": st.sampled_from([1000, 10**6]),
     }
 )
 
@@ -124,14 +124,14 @@ from raw_files import campaign, NAME
 from crpipe.split.split import split_range
 from crpipe.core.progress import Silent
 from crpipe.core.ranges import Range
-config = campaign(Path(sys.argv[1]), "split.shard_muons=20000")
+config = campaign(Path(sys.argv[1]), "split.shard_items=20000")
 print("ready", flush=True)
 split_range(config, Range.parse(NAME), Silent())
 """
 
 
 def stage(root, *overrides):
-    config = campaign(root, "split.shard_muons=20000", *overrides)
+    config = campaign(root, "split.shard_items=20000", *overrides)
     for number in range(6):
         multiplicity = np.random.default_rng(number).poisson(6, 3000) + (np.arange(3000) % 500 == 0) * 900
         write_parquet(raw_folder(config) / f"{number}.parquet", multiplicity, seed=number)

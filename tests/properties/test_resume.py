@@ -29,7 +29,7 @@ class Crash(Exception):  # noqa: N818 - it stands for a signal
 
 def configure(root, **site):
     """Micro-batches of a few muons, a batch that is not finite; ``site`` must not change the outcome."""
-    load = {"batch_events": 16, "budget_muons": 20}
+    load = {"batch_events": 16, "budget_items": 20}
     return toy_config(root, load=load, model={"poison_row": 7}, train=site)
 
 

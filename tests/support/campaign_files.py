@@ -19,6 +19,7 @@ from crpipe.core.files import write_json
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.events.layout import Field, Layout
 from crpipe.events.metric import Metric
+from named import READERS, SIMULATOR
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +60,10 @@ class CampaignFiles:
         self.config = load_config(
             (),
             (
+                "source.uri=file:///data/{range}/*.parquet",
+                f"source.reader={READERS['bundles']}",
+                f"source.simulator={SIMULATOR}",
+                "train.workload=crpipe.workloads.muons:MuonGan",
                 f"results={self.root}/results",
                 f"runs={self.root}/runs",
                 f"ranges.last={self.ranges * 1000 - 1}",
@@ -67,19 +72,22 @@ class CampaignFiles:
             ),
         )
         self.paths = self.config.paths()
-        self.data = self.view.data
+
+    @property
+    def data(self) -> str:
+        return self.view.data
 
     @property
     def view(self) -> CampaignView:
-        return view_of(self.config)
+        return view_of(self.config, Layout.from_description(LAYOUT))
 
     def name(self, index: int) -> str:
         return str(self.config.all_ranges()[index])
 
     def claim(self) -> None:
-        write_json(self.paths.campaign(), self.config.data_keys())
-        write_json(self.paths.run_config(), self.config.train_keys())
         self.laid_out()
+        write_json(self.paths.campaign(), self.view.data_keys)
+        write_json(self.paths.run_config(), self.view.train_keys)
 
     def laid_out(self, **changes: object) -> None:
         write_json(self.paths.layout(), {**LAYOUT, **changes})

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from toy import Toy, ToyConfig
+from toy import Toy, ToyOptions
 
 SLOW = Path("slow")  # while it stands, every batch takes as much longer as it says, in seconds
 FAULT = Path("fault")  # holds one of FAULTS; taken away by the one process that meets it
 BATCHES = 20  # that go well before the fault: a few steps, and a snapshot
 
 
-class FaultyConfig(ToyConfig):
+class FaultyConfig(ToyOptions):
     pass
 
 

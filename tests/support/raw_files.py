@@ -8,10 +8,8 @@ import pyarrow.parquet as pq
 from crpipe.config.loading import load_config
 from crpipe.split.staged import checksum
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY
-from crpipe.workloads.muons.reading.parquet import ParquetBundles
 
 NAME = "0000000-0000999"
-OWN_READER = ParquetBundles()
 DEPTHS = 5  # rows of one primary
 
 

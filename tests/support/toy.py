@@ -20,7 +20,7 @@ from crpipe.workloads.muons.layout import BUNDLES
 RANGES = ("0000000-0000999", "0001000-0001999", "0002000-0002999")
 
 
-class ToyConfig(BaseModel):
+class ToyOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     hidden: int = 8
@@ -38,6 +38,9 @@ class ToyConfig(BaseModel):
 class Toy:
     """A critic with a gradient penalty, and a generator with dropout, on each event's mean muon."""
 
+    metrics = ()
+    event_columns = ()
+    item_columns = tuple(field.name for field in BUNDLES.items)
     on_collate = staticmethod(lambda: None)  # a test's way to strike at any moment of a step
 
     def __init__(self, options):
@@ -171,7 +174,7 @@ def write_shards(folder: Path, shards: list[tuple[str, str, Events]], data: str,
     manifest = {
         "range": folder.name,
         "data": data,
-        "layout": "bundles",
+        "layout": BUNDLES.describe(),
         "threshold": 50_000,
         "shards": listed,
     }
@@ -184,7 +187,11 @@ def toy_config(root: Path, **sections):
         "results": str(root / "results"),
         "runs": str(root / "runs"),
         "run": "toy",
-        "source": {"uri": "synthetic://"},
+        "source": {
+            "uri": "synthetic://",
+            "reader": "crpipe.workloads.muons.reading.parquet:Bundles",
+            "simulator": "crpipe.workloads.muons.simulator.files:AirShowers",
+        },
         "ranges": {"first": 0, "last": 2999},
         "load": {"batch_events": 16},
         "train": {

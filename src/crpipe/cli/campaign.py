@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe import __version__
+from crpipe.cli.jobs import open_campaign
 from crpipe.cli.jobs_report import notify_job, plan_job, view_of
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal
 from crpipe.cli.tools import tools
@@ -57,9 +58,9 @@ def _data_step(verb: str, name: str) -> Iterator[Config]:
     from crpipe.split.workers import leave_pandas_out
 
     config = Settings.config()
-    if ":" not in config.source.reader:  # a reader of the user's own may hand pandas' objects to pyarrow
-        leave_pandas_out()
-    record.claim_data(config)
+    leave_pandas_out()
+    campaign = open_campaign(config)
+    record.claim_data(campaign.paths, campaign.data_keys, campaign.layout.describe())
     with Journal(config.paths().data_journal()).attempt(verb, name):
         yield config
 
@@ -166,9 +167,11 @@ def simulate(
     out: Annotated[Path, typer.Option(help="directory for the files")],
 ) -> None:
     """Write the files of one synthetic range, in the schema of the real ones."""
-    from crpipe.workloads.muons.simulator.files import simulate_range
+    from crpipe.source.simulated import open_simulator, simulate_range
 
-    simulate_range(Settings.config(), Range.parse(name), out, Terminal())
+    config = Settings.config()
+    simulator = open_simulator(config.source.simulator, config.options("simulator"))
+    simulate_range(simulator, Range.parse(name), config.seed, out, Terminal())
 
 
 @app.command()

@@ -1,56 +1,66 @@
-"""What the reports work on, composed from the configuration: the only place that asks it for them."""
+"""What the reports work on, as plain values: the only place that asks the configuration for them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from crpipe.core.files import GIB, digest
-from crpipe.report.campaign_view import CampaignView, read_item
+from crpipe.events.tables import table_keys
+from crpipe.report.campaign_view import CampaignView, read_layout
 
 if TYPE_CHECKING:
     from crpipe.config.loading import Config
+    from crpipe.events.layout import Layout
     from crpipe.report.plan import PlanJob
     from crpipe.report.status.notify import NotifyJob
 
 # Each verb pays for its own libraries only.
 # ruff: noqa: PLC0415
 
-SYNTHETIC = "synthetic:"
 
+def view_of(config: Config, layout: Layout | None = None) -> CampaignView:
+    """Compose what all reports need to know of a campaign.
 
-def view_of(config: Config) -> CampaignView:
-    """Compose what all reports need to know of a campaign."""
+    ``layout`` is used until a job has recorded one. The reader is not asked for it: `crpipe status` works
+    where the reader's package is missing, and importing it takes as long as all the rest.
+    """
     paths = config.paths()
-    item, has_outliers = read_item(paths.layout())
-    data_keys, train_keys = config.data_keys(), config.train_keys()
+    layout = read_layout(paths.layout()) or layout
+    identity = {} if layout is None else layout.identity()
+    tables = table_keys(paths.tables())
+    data_keys, train_keys = config.data_keys() | identity, config.train_keys() | identity
     return CampaignView(
         run=config.run,
         paths=paths,
         ranges=tuple(map(str, config.all_ranges())),
         skipped=tuple(config.ranges.skip),
-        data=digest(data_keys),
-        fingerprint=digest(train_keys),
+        data="" if layout is None else digest(data_keys | tables),
+        fingerprint="" if layout is None else digest(train_keys | tables),
         data_keys=data_keys,
         train_keys=train_keys,
         threshold=config.split.threshold,
         disk_budget=round(config.source.disk_budget_gib * GIB),
-        item=item,
-        has_outliers=has_outliers,
+        layout=layout,
     )
 
 
 def plan_job(config: Config) -> PlanJob:
-    """Compose what a plan is made from."""
+    """Compose what a plan is made from; raise ConfigError when the reader or simulator cannot be used."""
     from crpipe.report.plan import PlanJob
+    from crpipe.source.simulated import open_simulator
+    from crpipe.split.readers import open_reader
 
     source = config.source
-    simulated = source.uri.startswith(SYNTHETIC)
+    files, size = config.ranges.step, round(source.range_gib * GIB)
+    if config.simulates():
+        simulator = open_simulator(source.simulator, config.options("simulator"))
+        files = len(simulator.files(config.all_ranges()[0]))
     return PlanJob(
-        view=view_of(config),
+        view=view_of(config, open_reader(source.reader, config.options("reader")).layout),
         source=source.files or source.uri,
         look_ahead=source.look_ahead,
-        range_files=None if simulated else config.ranges.step,
-        range_bytes=None if simulated else round(source.range_gib * GIB),
+        range_files=files,
+        range_bytes=None if config.simulates() else size,
     )
 
 

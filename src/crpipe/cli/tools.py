@@ -31,10 +31,10 @@ tools.add_typer(settings, name="config")
 
 @settings.command()
 def default() -> None:
-    """Print the default configuration, every key commented."""
+    """Print the configuration with every key commented; without --config the defaults."""
     from crpipe.config.docs import default_yaml
 
-    print(default_yaml(), end="")
+    print(default_yaml(Settings.config()), end="")
 
 
 @settings.command()
@@ -50,7 +50,7 @@ def table() -> None:
     """Print the table of keys in Markdown."""
     from crpipe.config.docs import key_table
 
-    print(key_table(), end="")
+    print(key_table(Settings.config()), end="")
 
 
 tb = typer.Typer(no_args_is_help=True, help="Curate TensorBoard runs.")

@@ -7,7 +7,7 @@ are a ConfigError that names the file, the key and the nearest legal name.
 from __future__ import annotations
 
 import difflib
-from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ import pydantic
 import yaml
 from pydantic import BaseModel, model_validator
 
+from crpipe.config.names import options_class
 from crpipe.config.sections import (
     EvaluateSection,
     LoadSection,
@@ -30,18 +31,21 @@ from crpipe.config.sections import (
     key,
 )
 from crpipe.core.errors import ConfigError
-from crpipe.core.files import digest
+from crpipe.core.files import read_json
 from crpipe.core.paths import Paths
 from crpipe.core.ranges import Range, expand
-from crpipe.workloads.muons.simulator.options import Synthetic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 Tree = dict[str, Any]
+AUTO = "auto"
+SYNTHETIC = "synthetic://"
+# Sections whose keys belong to what another key names.
+NAMED = {"reader": "source.reader", "simulator": "source.simulator", "model": "train.workload"}
 
 # Sections are part of this module's surface: who reads a configuration need not know where its keys stand.
-__all__ = ["Config", "SourceSection", "Synthetic", "TrainSection", "Tree", "load_config", "validate"]
+__all__ = ["Config", "SourceSection", "TrainSection", "Tree", "load_config", "validate"]
 
 
 class Config(Section):
@@ -56,13 +60,18 @@ class Config(Section):
     results: str = key("results", "directory of the data products")
     runs: str = key("runs", "directory of the training runs")
     source: SourceSection = key(SourceSection(), "the raw files")
-    synthetic: Synthetic = key(Synthetic(), "the built-in simulator; read only with source.uri synthetic://")
+    reader: Annotated[Tree, "options of source.reader, validated by its own model"] = key(
+        {}, "options of the reader", "data"
+    )
+    simulator: Annotated[Tree, "options of source.simulator, validated by its own model"] = key(
+        {}, "options of the simulator; used only when source.uri is synthetic://", "data"
+    )
     ranges: RangesSection = key(RangesSection(), "the campaign's ranges")
     split: SplitSection = key(SplitSection(), "bulk and outliers")
     outliers: OutliersSection = key(OutliersSection(), "consolidated outliers")
     load: LoadSection = key(LoadSection(), "batches")
     train: TrainSection = key(TrainSection(), "the training loop")
-    model: Annotated[Tree, "options of train.workload, validated by its own Config"] = key(
+    model: Annotated[Tree, "options of train.workload, validated by its own model"] = key(
         {}, "options of the workload", "train"
     )
     evaluate: EvaluateSection = key(EvaluateSection(), "held-out evaluation")
@@ -72,61 +81,75 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
-        expand(self.ranges.first, self.ranges.last, self.ranges.step, self._skip())
+        if isinstance(self.ranges.last, int):
+            self._expand(self.ranges.last)
         return self
 
-    def _skip(self) -> frozenset[Range]:
-        return frozenset(Range.parse(text) for text in self.ranges.skip)
+    def _expand(self, last: int, *, skip: bool = True) -> tuple[Range, ...]:
+        skipped = frozenset(Range.parse(text) for text in self.ranges.skip) if skip else frozenset()
+        ragged = self.ranges.last == AUTO
+        return expand(self.ranges.first, last, self.ranges.step, skipped, ragged=ragged)
+
+    def last_file(self) -> int:
+        """Last file number; with ``ranges.last: auto`` the one that the first listing recorded."""
+        if isinstance(self.ranges.last, int):
+            return self.ranges.last
+        record = self.paths().positions()
+        if not record.exists():
+            raise ConfigError(
+                "ranges.last: auto: the files of the source are not counted yet; run `crpipe count` first"
+            )
+        last: int = read_json(record)["last"]
+        return last
 
     def all_ranges(self) -> tuple[Range, ...]:
         """The campaign's ranges in order, without the skipped ones."""
-        return expand(self.ranges.first, self.ranges.last, self.ranges.step, self._skip())
+        return self._expand(self.last_file())
 
     def paths(self) -> Paths:
-        """Where this campaign's files stand."""
+        """Where this campaign's files are."""
         return Paths(Path(self.results), Path(self.runs), self.run)
 
-    def options(self) -> BaseModel:
-        """The workload's own options, validated."""
-        return workload_config(self.train.workload).model_validate(self.model)
+    def simulates(self) -> bool:
+        """Tell whether the raw files come from source.simulator."""
+        return self.source.uri == SYNTHETIC
+
+    def options(self, section: str = "model") -> Tree:
+        """The options of the reader, the simulator or the workload, with their defaults, as plain values."""
+        name = self._named(section)
+        model = options_class(NAMED[section], name) if name else None
+        if model is None:
+            return {}
+        return model.model_validate(getattr(self, section)).model_dump(mode="json")
+
+    def _named(self, section: str) -> str:
+        group, _, leaf = NAMED[section].partition(".")
+        name: str = getattr(getattr(self, group), leaf)
+        return name
 
     def data_keys(self) -> Tree:
-        """Every key that shapes the shards, flattened to dotted names."""
-        return _scoped(self, {"data"})
+        """Every configured key that shapes the shards, flattened to dotted names."""
+        keys = self._keys({"data"}, ["reader", "simulator"] if self.simulates() else ["reader"])
+        if not self.simulates():
+            del keys["source.simulator"]
+        return keys
 
     def train_keys(self) -> Tree:
-        """Every key that shapes a checkpoint: those of the data, of the training, and of the workload."""
-        keys = _scoped(self, {"data", "train"})
-        del keys["model"]  # as written; what counts is what it says with its defaults
-        keys["train.horizon_ranges"] = self.horizon()
-        return keys | {
-            f"model.{name}": value for name, value in flatten(self.options().model_dump(mode="json"))
-        }
+        """Every configured key that shapes a checkpoint: those of the data, the training, the workload."""
+        keys = self._keys({"train"}, ["model"])
+        return {**self.data_keys(), **keys, "train.horizon_ranges": self.horizon()}
+
+    def _keys(self, scopes: set[str], sections: list[str]) -> Tree:
+        keys = _scoped(self, scopes)
+        for section in NAMED:
+            keys.pop(section, None)  # as written; what counts is what it says with its defaults
+        for section in sections:
+            keys |= {f"{section}.{name}": value for name, value in flatten(self.options(section))}
+        return keys
 
     def horizon(self) -> int:
         """Ranges over which the learning rate runs its course; one that is skipped counts like the others."""
-        ranges = self.ranges
-        return self.train.horizon_ranges or len(expand(ranges.first, ranges.last, ranges.step, frozenset()))
-
-    def fingerprint(self) -> str:
-        """Hash of every key that changes a checkpoint."""
-        return digest(self.train_keys())
-
-
-def workload_config(name: str) -> type[BaseModel]:
-    """Find the options' model of a workload named ``module:Class``: ``ClassConfig`` in the same module."""
-    module, _, attribute = name.partition(":")
-    if not attribute:
-        raise ConfigError(f"train.workload: {name!r} cannot be used; expected module:Class")
-    try:
-        found = getattr(import_module(module), f"{attribute}Config")
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"train.workload: {name!r} cannot be used ({error}); expected module:Class"
-        ) from error
-    if not (isinstance(found, type) and issubclass(found, BaseModel)):
-        raise ConfigError(f"train.workload: {name}Config is not a pydantic model")
-    return found
+        return self.train.horizon_ranges or len(self._expand(self.last_file(), skip=False))
 
 
 def load_config(files: Iterable[Path], overrides: Iterable[str] = ()) -> Config:
@@ -166,12 +189,25 @@ def validate(tree: Tree, origin: Mapping[str, str] | None = None) -> Config:
         config = Config.model_validate(tree)
     except pydantic.ValidationError as error:
         raise ConfigError(_explain(error, Config, "", origin)) from error
-    options = workload_config(config.train.workload)
-    try:
-        options.model_validate(config.model)
-    except pydantic.ValidationError as error:
-        raise ConfigError(_explain(error, options, "model.", origin)) from error
+    for section, name in NAMED.items():
+        _check_options(config, section, name, origin)
     return config
+
+
+def _check_options(config: Config, section: str, key_name: str, origin: Mapping[str, str]) -> None:
+    """Validate the options of one named thing; raise ConfigError with one line per wrong option."""
+    given: Tree = getattr(config, section)
+    group, _, leaf = key_name.partition(".")
+    name = getattr(getattr(config, group), leaf)
+    model = options_class(key_name, name) if name else None
+    if model is not None:
+        try:
+            model.model_validate(given)
+        except pydantic.ValidationError as error:
+            raise ConfigError(_explain(error, model, f"{section}.", origin)) from error
+    elif given:
+        taker = f"{name} takes none" if name else f"{key_name} is not set"
+        raise ConfigError(f"{section}: options are given ({', '.join(given)}), but {taker}")
 
 
 def refuse_changes(recorded: Mapping[str, Any], current: Mapping[str, Any], what: str, advice: str) -> None:
@@ -238,11 +274,18 @@ def _explain(
         where = next((origin[name] for name in _ancestors(dotted) if name in origin), "")
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
-            message = "unknown key" + _nearest(parts, model, prefix)
+            message = "unknown key" + (_renamed(dotted) or _nearest(parts, model, prefix))
         elif not isinstance(item["input"], dict | BaseModel):
             message = f"{item['input']!r}: {message[:1].lower()}{message[1:]}"
         lines.append(": ".join(part for part in (where, dotted, message) if part))
     return "\n".join(lines)
+
+
+def _renamed(dotted: str) -> str:
+    """Say the new name of a key that an earlier version had."""
+    text = files("crpipe.config").joinpath("renamed.yaml").read_text()
+    new = yaml.safe_load(text).get(dotted)
+    return f"; it is now called {new}" if new else ""
 
 
 def _ancestors(dotted: str) -> Iterator[str]:

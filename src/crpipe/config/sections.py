@@ -8,8 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Scope = Literal["data", "train", "site"]
 
-PRODUCTION_SOURCE = "pelican://osg-htc.org/icecube/wipac/data/sim/IceCube/2025/testing/{range}/*.parquet"
-
 
 def key(default: Any, meaning: str, scope: Scope = "site", **bounds: Any) -> Any:
     """Declare a configuration key.
@@ -40,20 +38,26 @@ class SourceSection(Section):
     """Where the raw files are and how they are copied."""
 
     uri: str = key(
-        PRODUCTION_SOURCE,
-        "where the raw files are: pelican://, osdf://, file:// or a plain path, each with {range} and a file "
-        "pattern; or synthetic:// for the built-in simulator",
+        "",
+        "where the raw files are: pelican://, osdf://, file:// or a plain path, with {range} or {number} in "
+        "place of the file numbers, or a folder and a pattern; or synthetic:// for files of source.simulator",
         "data",
     )
     files: str = key(
-        "", "text file with one URI or path per line, used in place of a listing; needs {range}", "data"
+        "",
+        "text file with one URI or path per line, used in place of a listing; one list, or one per {range}",
+        "data",
     )
-    reader: str = key(
-        "bundles",
-        "named reader of the raw files: bundles (Parquet, primary of 4 values), bundles_depth_time or "
-        "bundles_time_depth (5 values, a time behind or before the depth), bundles_ids (ids in front), "
-        "bundles_ids_muons (ids in front of primary and muons), bundles_hdf5 (primaries, muons, counts); or "
-        "module:name",
+    reader: str = key("", "what reads the raw files, as module:Name; its options are under `reader`", "data")
+    simulator: str = key(
+        "",
+        "what makes the raw files when source.uri is synthetic://, as module:Name; its options are under "
+        "`simulator`",
+        "data",
+    )
+    tables: dict[str, str] = key(
+        {},
+        "side tables that the reader or the workload needs, by name: {geometry: pelican://host/geometry.csv}",
         "data",
     )
     min_files: int = key(1, "fewest files that a range must list", ge=1)
@@ -93,7 +97,10 @@ class RangesSection(Section):
     """Which ranges make up the campaign."""
 
     first: int = key(0, "first file number", ge=0)
-    last: int = key(99_999, "last file number, included", ge=0)
+    last: int | Literal["auto"] = key(
+        99_999,
+        "last file number, included; auto: as many as the source holds when it is listed for the first time",
+    )
     step: int = key(1000, "file numbers in one range", ge=1)
     skip: tuple[str, ...] = key(
         (), "ranges to leave out, e.g. [0042000-0042999]; the explicit way past a bad one"
@@ -112,8 +119,10 @@ class SplitSection(Section):
         lt=1,
     )
     reference_ranges: tuple[str, ...] = key((), "ranges scanned for the quantile; empty: the first", "data")
-    validation_fraction: float = key(0.05, "share of the primaries kept for validation", "data", ge=0, lt=1)
-    shard_muons: int = key(16_000_000, "muons in one bulk shard, about", "data", ge=1000)
+    validation_fraction: float = key(
+        0.05, "share of the groups of events (layout.group) kept for validation", "data", ge=0, lt=1
+    )
+    shard_items: int = key(16_000_000, "items in one bulk shard, about", "data", ge=1000)
     memory_mib: int = key(
         512, "memory for the split's buffers, in MiB; each worker process takes 256 of it", ge=64
     )
@@ -137,8 +146,8 @@ class LoadSection(Section):
     """Batches."""
 
     batch_events: int = key(4096, "events in one batch", "train", ge=1)
-    budget_muons: int = key(
-        2_000_000, "most muons held in one micro-batch; larger batches are accumulated", "train", ge=1
+    budget_items: int = key(
+        2_000_000, "most items held in one micro-batch; larger batches are accumulated", "train", ge=1
     )
     prefetch: int = key(2, "batches prepared ahead in the background", ge=0)
 
@@ -146,7 +155,7 @@ class LoadSection(Section):
 class TrainSection(Section):
     """The training loop; what the model itself is stands under ``model``."""
 
-    workload: str = key("crpipe.workloads.muons:MuonGan", "what is trained, as module:class", "train")
+    workload: str = key("", "what is trained, as module:Name; its options are under `model`", "train")
     epochs: int = key(1, "passes over each range", "train", ge=1)
     fresh_batches: bool = key(
         True, "each repeat of a phase draws its own batch; false: repeats share one", "train"

@@ -7,9 +7,11 @@ CrpipeError                     exit 1
 │   ├── TransferError                     a file cannot be copied whole
 │   ├── AccessError             exit 77   the source refuses us: no token, an expired one, or a narrow one
 │   └── FormatError                       a file is not in the schema
+├── ForeignError                exit 70   a reader, simulator or workload raised something unexpected
 ├── DataError                   exit 65   files that crpipe wrote do not fit
 │   ├── LedgerError                       events or muons do not add up
-│   └── ShardError                        a shard is damaged, missing or of another campaign
+│   ├── ShardError                        a shard is damaged, missing or of another campaign
+│   └── LayoutError                       a layout that cannot be stored, or the description of none
 ├── TrainError                  exit 1
 │   ├── CheckpointError         exit 65   a checkpoint or snapshot is refused
 │   └── DivergenceError         exit 76   losses out of their band; a retry would diverge again
@@ -55,6 +57,12 @@ class FormatError(SourceError):
     """A file is not in the schema that its reader expects."""
 
 
+class ForeignError(CrpipeError):
+    """Code named in the configuration (a reader, a simulator, a workload) raised something unexpected."""
+
+    exit_code = 70
+
+
 class DataError(CrpipeError):
     """Files that crpipe wrote are damaged or do not fit together."""
 
@@ -67,6 +75,10 @@ class LedgerError(DataError):
 
 class ShardError(DataError):
     """A shard is damaged, missing, or belongs to another configuration."""
+
+
+class LayoutError(DataError):
+    """A layout cannot be stored, or a description is not that of a layout."""
 
 
 class TrainError(CrpipeError):

@@ -67,6 +67,18 @@ class Paths:
         """The configuration keys that shaped the data, written by the first split."""
         return self.results / "campaign.json"
 
+    def layout(self) -> Path:
+        """The layout of the events, as the reader declared it; written with ``campaign``."""
+        return self.results / "layout.json"
+
+    def tables(self) -> Path:
+        """The record of the side tables: URI, copy, size, hash; the copies are in ``tables/`` beside it."""
+        return self.results / "tables.json"
+
+    def positions(self) -> Path:
+        """The last file number that the first listing found; only with ``ranges.last: auto``."""
+        return self.results / "positions.json"
+
     def data_journal(self) -> Path:
         """Attempts of list, stage, split and consolidate."""
         return self.results / "journal.jsonl"

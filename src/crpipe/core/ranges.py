@@ -34,16 +34,19 @@ class Range:
         return cls(int(match[1]), int(match[2]))
 
 
-def expand(first: int, last: int, step: int, skip: frozenset[Range]) -> tuple[Range, ...]:
+def expand(
+    first: int, last: int, step: int, skip: frozenset[Range], *, ragged: bool = False
+) -> tuple[Range, ...]:
     """List the ranges of ``step`` files each that tile first..last, without those in ``skip``.
 
-    Raise ConfigError when they do not tile it, or when ``skip`` names a range that is not among them.
+    ragged: the last range may be shorter. Raise ConfigError when the ranges do not tile first..last, or when
+    ``skip`` names a range that is not among them.
     """
-    if (last - first + 1) % step:
+    if (last - first + 1) % step and not ragged:
         raise ConfigError(
             f"ranges: {first}..{last} is not a whole number of steps of {step}; correct ranges.last"
         )
-    tiles = tuple(Range(start, start + step - 1) for start in range(first, last + 1, step))
+    tiles = tuple(Range(start, min(start + step - 1, last)) for start in range(first, last + 1, step))
     unknown = skip - set(tiles)
     if unknown:
         raise ConfigError(f"ranges.skip: {min(unknown)} is not a range of this campaign")

@@ -1,8 +1,34 @@
-"""Column names, dtypes, units and legal values: the one place that knows what a bundle file holds."""
+"""The one description of a ragged table: names, types, units and legal values of its events and items.
+
+A reader declares it; it is stored in every manifest and in the fingerprints, so that shards can be read where
+the reader's package is missing.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crpipe.core.errors import LayoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MULTIPLICITY = "multiplicity"
+SOURCE_FILE = "source_file"
+SOURCE_ROW = "source_row"
+
+# Columns that the engine adds to the events of a layout, and names of files beside the items' file.
+_RESERVED_COLUMNS = frozenset({MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, "destination", "reason"})
+_RESERVED_ITEMS = frozenset({"events", "manifest"})
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_EVENT_TYPES = frozenset(
+    ["bool", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
+)
+_ITEM_TYPE = "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +47,98 @@ class Field:
 class Layout:
     """A ragged table: one row per event, and ``multiplicity`` items (rows of ``items``) for each event.
 
-    ``group`` names the event columns whose hash decides between training and validation, so that rows
-    which share them never straddle the split.
+    item: plural noun for one item; it names files and appears in the ledger, on axes and in messages.
+    group: event columns whose hash decides training or validation; rows that share them stay together.
+    key: event columns by which people know an event, for example (run, event).
+    weight: event column by which loss and metrics weigh an event; empty: all events count alike.
+    fixed: items of every event; 0: events have different numbers of items.
     """
 
     item: str
     events: tuple[Field, ...]
     items: tuple[Field, ...]
     group: tuple[str, ...]
+    key: tuple[str, ...] = ()
+    weight: str = ""
+    fixed: int = 0
+
+    def describe(self) -> dict[str, Any]:
+        """Give the layout as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_description(cls, tree: Mapping[str, Any]) -> Layout:
+        """Build a layout from what ``describe`` gave; raise LayoutError when the tree is something else."""
+        try:
+            events, items = (tuple(Field(**row) for row in tree[kind]) for kind in ("events", "items"))
+            group, key = (tuple(tree[name]) for name in ("group", "key"))
+            layout = cls(tree["item"], events, items, group, key, tree["weight"], tree["fixed"])
+            layout.check()
+        except (KeyError, TypeError, AttributeError) as error:
+            raise LayoutError(f"not the description of a layout ({error!r})") from error
+        return layout
+
+    def identity(self) -> dict[str, Any]:
+        """Give what makes two layouts differ, as keys for a fingerprint; meanings are left out.
+
+        Example: ``{"layout.item": "hits", "layout.items": ["time_ns float32 ns 0..1e+06"], …}``.
+        """
+        columns = {kind: [_spell(field) for field in getattr(self, kind)] for kind in ("events", "items")}
+        names = {name: list(getattr(self, name)) for name in ("group", "key")}
+        plain = {name: getattr(self, name) for name in ("item", "weight", "fixed")}
+        return {f"layout.{name}": value for name, value in (plain | columns | names).items()}
+
+    def check(self) -> None:
+        """Raise LayoutError naming the first thing in the layout that the engine cannot store."""
+        problem = next(self._problems(), None)
+        if problem:
+            raise LayoutError(f"layout of {self.item!r}: {problem}")
+
+    def event_bytes(self) -> int:
+        """Count the bytes of one event in memory, without its items."""
+        own = sum(np.dtype(field.dtype).itemsize for field in self.events)
+        return own + 3 * np.dtype(np.uint32).itemsize  # multiplicity, source file, source row
+
+    def item_bytes(self) -> int:
+        """Count the bytes of one item in memory."""
+        return sum(np.dtype(field.dtype).itemsize for field in self.items)
+
+    def _problems(self) -> Iterator[str]:
+        if not _NAME.fullmatch(self.item) or self.item in _RESERVED_ITEMS:
+            yield f"item must be a plural noun such as 'hits', not {self.item!r}"
+        if not self.events or not self.items:
+            yield "it needs at least one event column and one item column"
+        for kind in ("events", "items"):
+            yield from _field_problems(kind, getattr(self, kind))
+        known = {field.name for field in self.events}
+        for name in ("group", "key"):
+            for column in getattr(self, name):
+                if column not in known:
+                    yield f"{name} names {column}, which is no event column ({', '.join(sorted(known))})"
+        if not self.group:
+            yield "group must name the event columns that decide between training and validation"
+        if self.weight and self.weight not in known:
+            yield f"weight names {self.weight}, which is no event column ({', '.join(sorted(known))})"
+        if self.fixed < 0:
+            yield f"fixed must be 0 or the number of items of every event, not {self.fixed}"
 
 
-MULTIPLICITY = "multiplicity"
-SOURCE_FILE = "source_file"
-SOURCE_ROW = "source_row"
+def _field_problems(kind: str, columns: tuple[Field, ...]) -> Iterator[str]:
+    allowed = _EVENT_TYPES if kind == "events" else {_ITEM_TYPE}
+    names = [field.name for field in columns]
+    for field in columns:
+        if not _NAME.fullmatch(field.name) or field.name in _RESERVED_COLUMNS:
+            yield f"{kind}: {field.name!r} cannot be the name of a column"
+        if names.count(field.name) > 1:
+            yield f"{kind}: the column {field.name} is declared twice"
+        if field.dtype not in allowed:
+            yield f"{kind}: {field.name} is {field.dtype}, expected {' or '.join(sorted(allowed))}"
+        if not (np.isfinite(field.low) and np.isfinite(field.high) and field.low <= field.high):
+            yield f"{kind}: {field.name}: the legal values {field.low}..{field.high} are no closed interval"
+
+
+def _spell(field: Field) -> str:
+    values = [
+        getattr(field, each.name) for each in fields(field) if each.name not in ("meaning", "low", "high")
+    ]
+    return " ".join([*(str(value) for value in values if value != ""), f"{field.low!r}..{field.high!r}"])

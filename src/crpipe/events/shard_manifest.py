@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from crpipe.core.errors import DataError, ShardError
+from crpipe.core.errors import DataError, LayoutError, ShardError
 from crpipe.core.files import read_json, sha256
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.events.batch import Events
+from crpipe.events.layout import Layout
 from crpipe.events.shard_reader import MEND, Shards
-from crpipe.workloads.muons.layout import BUNDLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from crpipe.config.loading import Config
-    from crpipe.events.layout import Layout
 
 Role = Literal["train", "validation", "outliers"]
-LAYOUTS = {"bundles": BUNDLES}
 MANIFEST = "manifest.json"
 
 
@@ -53,11 +51,11 @@ def read_manifest(folder: Path, data: str | None) -> dict[str, Any]:
 
 
 def layout_of(manifest: dict[str, Any], folder: Path) -> Layout:
-    """Find the layout that a manifest names."""
-    name = manifest["layout"]
-    if name not in LAYOUTS:
-        raise ShardError(f"{folder / MANIFEST}: no layout {name!r}, only {', '.join(LAYOUTS)}; update crpipe")
-    return LAYOUTS[name]
+    """Read the layout that a manifest describes; raise ShardError when it describes none."""
+    try:
+        return Layout.from_description(manifest["layout"])
+    except LayoutError as error:
+        raise ShardError(f"{folder / MANIFEST}: {error}; {MEND}") from error
 
 
 def verify(folder: Path, *, deep: bool) -> tuple[int, int]:

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from crpipe.config.loading import workload_config
+from crpipe.config.names import options_class
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import read_json
 from crpipe.train.checkpoints import load, verified
-from crpipe.train.job import build_workload
+from crpipe.train.workload import build_workload
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
-    from pydantic import BaseModel
     from torch import Tensor, nn
 
     from crpipe.train.workload import Workload
@@ -66,9 +65,11 @@ def _resolve(path: Path) -> Path:
     return found
 
 
-def _options(path: Path, name: str, keys: dict[str, Any]) -> BaseModel:
+def _options(path: Path, name: str, keys: dict[str, Any]) -> dict[str, Any]:
+    options = nested(keys, "model.")
+    model = options_class("train.workload", name)
     try:
-        return workload_config(name).model_validate(nested(keys, "model."))
+        return model.model_validate(options).model_dump() if model else options
     except ValidationError as error:
         wrong = ", ".join(".".join(map(str, item["loc"])) or item["msg"] for item in error.errors())
         raise CheckpointError(

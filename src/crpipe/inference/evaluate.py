@@ -15,9 +15,9 @@ from crpipe.events.batch import Events, concatenate
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.loading.loader import Loader
 from crpipe.report.evaluations import ERROR, FLOOR
+from crpipe.source.simulated import open_simulator
 from crpipe.train.metrics_log import EventFile
 from crpipe.train.ranks import find_device, use_threads
-from crpipe.workloads.muons.simulator.files import resimulate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,14 +97,16 @@ def _predict(
         generator = torch.Generator(device).manual_seed(config.seed + start)
         with torch.no_grad():
             chunk = truth.part(start, min(start + step, len(truth)))
-            parts.append(trained.workload.predict(trained.model, chunk, generator))
+            made = trained.workload.predict(trained.model, chunk, generator)
+            assert isinstance(made, Events)
+            parts.append(made)
         progress.advance("generate", min(start + step, len(truth)), len(truth))
     return concatenate(parts)
 
 
 def _resimulated(config: Config, truth: Events) -> Events:
-    multiplicity, muons = resimulate(config.synthetic, config.seed + 1, truth.columns)
-    return Events(truth.columns, multiplicity, muons)
+    simulator = open_simulator(config.source.simulator, config.options("simulator"))
+    return simulator.again(truth.columns, config.seed + 1)
 
 
 def _write(config: Config, name: str, trained: LoadedModel, scores: dict[str, float], folder: Path) -> None:

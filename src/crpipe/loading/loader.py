@@ -14,10 +14,10 @@ import numpy as np
 
 from crpipe.core.errors import ShardError
 from crpipe.events.batch import Cursor, Events, concatenate, gather_items, item_view, offsets
+from crpipe.events.shard_manifest import layout_of, read_manifest
 from crpipe.events.shard_reader import Shards, event_columns, touched
 from crpipe.loading.microbatch import micro_batches
 from crpipe.loading.order import EpochOrder, Order, item_costs
-from crpipe.workloads.muons.layout import BUNDLES
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -66,7 +66,6 @@ class Loader:
         rank: int = 0,
         ranks: int = 1,
         prefetch: int = 2,
-        layout: Layout = BUNDLES,
         max_items: int | None = None,
     ) -> None:
         """Open the shards; raise ShardError when one is missing, short, or not what the manifest says.
@@ -77,8 +76,8 @@ class Loader:
         self._epochs = epochs
         self._rank = rank
         self._prefetch = prefetch
-        self._layout = layout
-        self._shards = Shards(folder, role, layout)
+        self._layout = layout_of(read_manifest(folder, None), folder)
+        self._shards = Shards(folder, role, self._layout)
         self.events = sum(pair.events.footer.num_rows for pair in self._shards.pairs)
         self.items = sum(pair.items.footer.num_rows for pair in self._shards.pairs)
         self._pieces = list(_pieces(self._shards))

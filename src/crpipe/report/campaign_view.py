@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.errors import DataError
+from crpipe.core.errors import DataError, LayoutError
 from crpipe.core.files import read_json_if_any
 from crpipe.core.paths import OUTLIERS
+from crpipe.events.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from crpipe.core.paths import Paths
 
-ITEMS = "items"  # the word for items before the layout is known
+ITEMS = "items"  # the word for items as long as the layout is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +24,12 @@ class CampaignView:
     """One campaign and one of its runs, as the reports see them.
 
     ranges: those of the chain, in order; skipped: those left out of it.
-    data: digest of everything that shapes the shards; fingerprint: of everything that shapes a checkpoint.
-    data_keys, train_keys: the keys that the campaign and the run are compared with, to name changed ones.
+    data: digest of everything that shapes the shards; fingerprint: of everything that shapes a checkpoint;
+        both are empty as long as the layout is unknown, which is part of them.
+    data_keys, train_keys: compared with the recorded keys of the campaign and the run, to name changed ones.
     threshold: the configured one; the ledgers hold the one that was used.
     disk_budget: bytes that raw copies may take.
-    item: plural noun for what an event contains.
-    has_outliers: False where all events have the same size; the chain then ends with its last range.
+    layout: columns of events and items; None as long as it is unknown.
     """
 
     run: str
@@ -41,22 +42,29 @@ class CampaignView:
     train_keys: Mapping[str, Any]
     threshold: int
     disk_budget: int
-    item: str = ITEMS
-    has_outliers: bool = True
+    layout: Layout | None = None
+
+    @property
+    def item(self) -> str:
+        """Plural noun for what an event contains."""
+        return ITEMS if self.layout is None else self.layout.item
+
+    @property
+    def has_outliers(self) -> bool:
+        """Whether events can be outliers: not when all of them have the same size."""
+        return self.layout is None or self.layout.fixed == 0
 
     def links(self) -> tuple[str, ...]:
         """Names of the chain's links, in order."""
         return (*self.ranges, OUTLIERS) if self.has_outliers else self.ranges
 
 
-def read_item(path: Path) -> tuple[str, bool]:
-    """Read from ``layout.json`` the plural noun for items, and whether events can be outliers.
-
-    Plain JSON: `crpipe status` must not pay for numpy. Raise DataError when the file is something else.
-    """
+def read_layout(path: Path) -> Layout | None:
+    """Read ``layout.json``, ``None`` when it does not exist; raise DataError when it is something else."""
     tree = read_json_if_any(path)
-    if tree is None:
-        return ITEMS, True
-    if not (isinstance(tree, dict) and isinstance(tree.get("item"), str)):
-        raise DataError(f"{path}: not the description of a layout; delete it and run the same command again")
-    return tree["item"], not tree.get("fixed", 0)
+    try:
+        return None if tree is None else Layout.from_description(tree)
+    except LayoutError as error:
+        raise DataError(
+            f"{path}: {error}; delete it and campaign.json beside it: the next job writes both again"
+        ) from error

@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from crpipe.core.errors import DataError, LayoutError
-from crpipe.core.files import free_bytes, read_json, read_json_if_any, tree_bytes
+from crpipe.core.errors import DataError
+from crpipe.core.files import free_bytes, read_json, tree_bytes
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
-from crpipe.events.layout import Layout
 from crpipe.report.text import Column, counted, number, size, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from crpipe.core.paths import Paths
+    from crpipe.events.layout import Layout
     from crpipe.report.campaign_view import CampaignView
 
 # Assumptions until one range is split. Raw files are usually compressed, and so are shards, but a split's
@@ -35,14 +35,14 @@ class PlanJob:
     """What a plan is made from.
 
     source: URI or list file, as configured. look_ahead: ranges that may be staged ahead of training.
-    range_files, range_bytes: one range as long as none is listed; None: unknown before it is listed (files)
-    or staged (bytes), as for files that a simulator writes.
+    range_files, range_bytes: one range as long as none is listed; bytes are None where nobody knows them
+    before the files are staged, because a simulator writes them.
     """
 
     view: CampaignView
     source: str
     look_ahead: int
-    range_files: int | None
+    range_files: int
     range_bytes: int | None
 
 
@@ -50,12 +50,12 @@ class PlanJob:
 class Volume:
     """Files and bytes of all ranges: ``known`` of ``ranges`` have known sizes, the others are estimated.
 
-    files, bytes, largest are None where nothing is known to estimate them from.
+    bytes and largest are None where nothing is known to estimate them from.
     """
 
     ranges: int
     known: int
-    files: int | None
+    files: int
     bytes: int | None
     largest: int | None
 
@@ -104,14 +104,15 @@ def measure_volume(job: PlanJob) -> Volume:
     found = [_range_volume(job.view.paths, name) for name in job.view.ranges]
     counts = [count for count, _ in found if count is not None]
     sizes = [taken for _, taken in found if taken is not None]
-    typical_count = round(sum(counts) / len(counts)) if counts else job.range_files
-    typical_size = round(sum(sizes) / len(sizes)) if sizes else job.range_bytes
+    typical_count = sum(counts) / len(counts) if counts else job.range_files
+    typical_size = sum(sizes) / len(sizes) if sizes else job.range_bytes
+    unknown = len(found) - len(sizes)
     return Volume(
         ranges=len(found),
         known=len(sizes),
-        files=_total((count for count, _ in found), typical_count),
-        bytes=_total((taken for _, taken in found), typical_size),
-        largest=None if typical_size is None else max(sizes or [typical_size]),
+        files=sum(counts) + round((len(found) - len(counts)) * typical_count),
+        bytes=None if typical_size is None else sum(sizes) + round(unknown * typical_size),
+        largest=None if typical_size is None else max(sizes or [round(typical_size)]),
     )
 
 
@@ -125,9 +126,9 @@ def measure_ratios(view: CampaignView) -> Ratios:
         return Ratios()
     bulk = sum(_shard_bytes(paths.shard_manifest(name)) for name in done)
     large = sum(_shard_bytes(paths.outlier_manifest(name)) for name in done)
-    layout = _read_layout(paths.layout())
     spills = SPILLS_TO_RAW
-    if layout is not None:
+    if view.layout is not None:
+        layout = view.layout
         events, items = (sum(ledger[kind]["listed"] for ledger in ledgers) for kind in ("events", "items"))
         spills = (events * (layout.event_bytes() + _row_bytes(layout)) + items * layout.item_bytes()) / raw
     return Ratios((bulk + large) / raw, large / raw, spills, len(done))
@@ -176,25 +177,11 @@ def _raw_bytes(ledger: dict[str, Any]) -> int:
     return sum(item["size"] or 0 for item in ledger["files"] if item["state"] == "staged")
 
 
-def _total(found: Iterable[int | None], typical: int | None) -> int | None:
-    values = [typical if value is None else value for value in found]
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
 def _shard_bytes(manifest: Path) -> int:
     if not manifest.exists():
         return 0
     shards = read_json(manifest)["shards"]
     return sum(file["size"] for shard in shards for file in shard["files"].values())
-
-
-def _read_layout(path: Path) -> Layout | None:
-    tree = read_json_if_any(path)
-    try:
-        return None if tree is None else Layout.from_description(tree)
-    except LayoutError as error:
-        raise DataError(f"{path}: {error}; delete it and run the same command again") from error
 
 
 def _row_bytes(layout: Layout) -> int:
@@ -214,9 +201,8 @@ def _facts(job: PlanJob) -> Iterator[str]:
 
 
 def _volume(volume: Volume) -> Iterator[str]:
-    files = "an unknown number" if volume.files is None else f"{volume.mark}{number(volume.files)}"
     taken = "of unknown size" if volume.bytes is None else f"{volume.mark}{size(volume.bytes)}"
-    yield _line("files", f"{files}, {taken}")
+    yield _line("files", f"{volume.mark}{number(volume.files)}, {taken}")
     unknown = volume.ranges - volume.known
     if volume.bytes is None:
         yield _line("", "sizes are known once the first range is staged: run it, then plan again")

@@ -45,9 +45,10 @@ def open_source(
 
         return RemoteSource(config.source, host, deadline)
     if scheme == "synthetic":
-        from crpipe.source.simulated import GeneratedSource  # noqa: PLC0415
+        from crpipe.source.simulated import GeneratedSource, open_simulator  # noqa: PLC0415
 
-        return contextlib.nullcontext(GeneratedSource(config))
+        simulator = open_simulator(config.source.simulator, config.options("simulator"))
+        return contextlib.nullcontext(GeneratedSource(simulator, config.seed))
     from crpipe.source.local import LocalSource  # noqa: PLC0415
 
     return contextlib.nullcontext(LocalSource())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from crpipe.config.loading import SYNTHETIC
 from crpipe.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ def place_of(config: Config, name: Range) -> RangeSource:
     """Fill the range into ``source.uri``; raise ConfigError when the pattern cannot be a range's files."""
     uri = config.source.uri
     scheme = scheme_of(uri)
+    if scheme == "synthetic" and uri != SYNTHETIC:
+        raise ConfigError(
+            f"source.uri: {uri}: write synthetic:// alone; source.simulator names what makes the files"
+        )
     if scheme == "synthetic":
         return RangeSource(scheme, "", "", "*")
     if "{range}" not in uri:
@@ -51,6 +56,10 @@ def place_of(config: Config, name: Range) -> RangeSource:
 
 def scheme_of(uri: str) -> str:
     """Tell the scheme of a source; a plain path is ``file``."""
+    if not uri:
+        raise ConfigError(
+            "source.uri: not set; name where the raw files are, for example /data/{range}/*.parquet"
+        )
     scheme = uri.partition("://")[0] if "://" in uri else "file"
     if scheme not in {"file", "synthetic", *FEDERATIONS}:
         raise ConfigError(

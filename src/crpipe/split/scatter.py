@@ -15,7 +15,7 @@ from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.split.hashing import bucket_of, is_chosen, shuffle_keys
-from crpipe.split.readers import find_reader
+from crpipe.split.readers import open_reader
 from crpipe.split.spill import Block, SpillWriter
 from crpipe.split.staged import RawFile, check_unchanged
 from crpipe.split.validity import impossible
@@ -40,6 +40,7 @@ class Rules:
     """
 
     reader: str
+    options: dict[str, Any]
     seed: int
     threshold: int
     validation_fraction: float
@@ -116,7 +117,7 @@ def table_schema(layout: Layout) -> pa.Schema:
 
 def scatter(task: Task) -> Scattered:
     """Send the events of the task's files to their buckets; a file that is bad leaves nothing behind."""
-    reader = find_reader(task.rules.reader)
+    reader = open_reader(task.rules.reader, task.rules.options)
     schema = table_schema(reader.layout)
     reports: list[FileReport] = []
     spill = SpillWriter(task.spills, task.number, reader.layout, task.rules.buckets)
@@ -140,7 +141,7 @@ def _scatter_file(
     batches: list[pa.RecordBatch] = []
     row = 0
     try:
-        for events in reader.rows(task.raw / file.path):
+        for events in reader.rows(task.raw / file.path, {}):
             rows = np.arange(row, row + len(events), dtype=np.uint32)
             source = {SOURCE_FILE: np.full(len(events), file.number, np.uint32), SOURCE_ROW: rows}
             known = Events(events.columns | source, events.multiplicity, events.items)

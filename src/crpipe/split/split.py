@@ -18,7 +18,7 @@ from crpipe.core.lease import lease
 from crpipe.events.shard_manifest import MANIFEST, verify
 from crpipe.split import gather, scatter
 from crpipe.split.ledger import EDGES, check_written, make_ledger, write_table
-from crpipe.split.readers import Reader, find_reader
+from crpipe.split.readers import Reader, open_reader
 from crpipe.split.staged import STAGED, RawFile, check_present, read_staged
 from crpipe.split.threshold import threshold_of
 from crpipe.split.workers import available, in_order, keep_freed_memory
@@ -99,7 +99,7 @@ def split_range(config: Config, name: Range, progress: Progress) -> None:
             progress.say(f"{name}: already split")
         else:
             files = read_staged(paths.staged(str(name)))
-            reader = find_reader(config.source.reader)
+            reader = open_reader(config.source.reader, config.options("reader"))
             job = Job(config, str(name), files, reader, threshold_of(config), progress)
             if not _is_recorded(job):
                 _split(job)
@@ -166,7 +166,7 @@ def _totals(job: Job) -> tuple[list[RawFile], list[FileReport], dict[int, tuple[
             continue
         check_present(job.raw, file)
         try:
-            totals[file.number] = job.reader.totals(job.raw / file.path)
+            totals[file.number] = job.reader.totals(job.raw / file.path, {})
             readable.append(file)
         except FormatError as error:
             bad.append(scatter.FileReport(file, bad=str(error)))
@@ -179,9 +179,10 @@ def _rules(job: Job, totals: dict[int, tuple[int, int]]) -> scatter.Rules:
     events = sum(events for events, _ in totals.values())
     items = sum(items for _, items in totals.values())
     fraction = config.split.validation_fraction
-    shard_items = config.split.shard_muons
+    shard_items = config.split.shard_items
     return scatter.Rules(
         reader=config.source.reader,
+        options=config.options("reader"),
         seed=config.seed,
         threshold=job.threshold,
         validation_fraction=fraction,
@@ -247,7 +248,7 @@ def _then(job: Job) -> str:
 
 
 def _gather(job: Job, rules: scatter.Rules, blocks: list[Block]) -> Iterator[dict[str, Any]]:
-    shard_items = job.config.split.shard_muons
+    shard_items = job.config.split.shard_items
     common = {"folder": job.shards, "spills": job.spills, "layout": job.reader.layout, "seed": rules.seed}
     train, outlier = rules.train_buckets, rules.outlier_bucket
     tasks = gather.bulk_tasks(common, "train", blocks, 0, train, shard_items)
@@ -272,7 +273,7 @@ def _record(job: Job, ledger: dict[str, Any], entries: list[dict[str, Any]], spi
     common = {
         "range": job.name,
         "data": job.data,
-        "layout": job.reader.layout_name,
+        "layout": job.reader.layout.describe(),
         "threshold": job.threshold,
     }
     with writing(part):

@@ -9,7 +9,7 @@ import numpy as np
 from crpipe.core.errors import ConfigError, DataError, FormatError, ListingError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.ranges import Range
-from crpipe.split.readers import find_reader
+from crpipe.split.readers import open_reader
 from crpipe.split.staged import STAGED, check_present, read_staged
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _reference_ranges(config: Config) -> list[Range]:
 
 def _scan(config: Config, name: str, progress: Progress) -> NDArray[np.uint32]:
     """Multiplicities of all events of a range that can be read, [N]."""
-    reader = find_reader(config.source.reader)
+    reader = open_reader(config.source.reader, config.options("reader"))
     folder = config.paths().raw(name)
     files = [file for file in read_staged(config.paths().staged(name)) if file.state == STAGED]
     total = sum(file.size for file in files)
@@ -81,7 +81,7 @@ def _scan(config: Config, name: str, progress: Progress) -> NDArray[np.uint32]:
 
 def _multiplicities(config: Config, path: Path, reader: Any, progress: Progress) -> list[NDArray[np.uint32]]:
     try:
-        return [events.multiplicity for events in reader.rows(path)]
+        return [events.multiplicity for events in reader.rows(path, {})]
     except FormatError as error:
         if config.source.on_bad_file == "fail":
             raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,16 +35,14 @@ from crpipe.train.metrics_log import EventFile, MetricsFile
 from crpipe.train.profiling import Profiler
 from crpipe.train.ranks import joined, use_threads
 from crpipe.train.state import Counters, TrainState
+from crpipe.train.workload import build_workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pydantic import BaseModel
-
     from crpipe.config.loading import Config
     from crpipe.core.progress import Progress
     from crpipe.train.ranks import World
-    from crpipe.train.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ def train_range(
     place = find_place(config, name)
     with joined(config.train.device) as world, ExitStack() as stack:
         if world.leads:
-            record.claim_train(config)
+            record.claim_train(paths, config.train_keys())
             stack.enter_context(Journal(paths.train_journal()).attempt("train", name))
             wait = config.train.lease_wait_s
             stack.enter_context(
@@ -86,13 +83,6 @@ def train_range(
             )
         world.any(False)  # nobody looks at the store before the leading rank holds its lease
         _Job(config, place, world, stop, progress if world.leads else Silent()).run(profile_steps)
-
-
-def build_workload(name: str, options: BaseModel) -> Workload:
-    """Build the workload ``module:Class`` with its validated options."""
-    module, _, attribute = name.partition(":")
-    workload: Workload = getattr(import_module(module), attribute)(options)
-    return workload
 
 
 def find_place(config: Config, name: str) -> Place:
@@ -123,7 +113,7 @@ class _Job:
         self.keys = config.train_keys()
         self.parent = read_receipt(self.paths.receipt(place.parent)) if place.parent else None
         self.parent_sha256 = self.parent["sha256"] if self.parent else ""
-        key = key_of(place.name, config.fingerprint(), self.parent_sha256)
+        key = key_of(place.name, digest(config.train_keys()), self.parent_sha256)
         self.store = Store(self.paths.store(place.name), key)
         self.journal = Journal(self.paths.train_journal()) if world.leads else None
 
@@ -260,7 +250,7 @@ class _Job:
             ranks=self.world.size,
             prefetch=load_options.prefetch,
             # Thousands of outliers in one batch would not fit into memory; bulk batches keep their size.
-            max_items=load_options.budget_muons if place.role == OUTLIERS else None,
+            max_items=load_options.budget_items if place.role == OUTLIERS else None,
         )
 
     def _outputs(self, state: TrainState) -> tuple[MetricsFile, EventFile] | None:
@@ -281,7 +271,7 @@ class _Job:
             "checkpoint": saved.path.name,
             "sha256": saved.sha256,
             "parent": self.parent_sha256,
-            "fingerprint": self.config.fingerprint(),
+            "fingerprint": digest(self.config.train_keys()),
             **{name: counters[name] for name in ("step", "events", "muons", "skipped")},
             "metrics": checkpoint["metrics"],
         }

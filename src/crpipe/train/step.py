@@ -114,7 +114,7 @@ class Stepper:
         """Collate a batch in micro-batches; all phases of a step share them, on the host."""
         if not len(events):
             return
-        for index in micro_batches(self.workload.size(events), self.config.load.budget_muons):
+        for index in micro_batches(self.workload.size(events), self.config.load.budget_items):
             batch = self.workload.collate(events, index, seed)
             if self.world.device.type == "cuda":
                 # Only from pinned memory does a copy run beside the host, which goes on without waiting.

@@ -1,7 +1,7 @@
 """The workload protocol: all that the trainer knows about what it trains.
 
-A workload is named in the configuration as ``module:Class``; the same module holds ``ClassConfig``, the
-pydantic model of its options. Nothing is registered or subclassed.
+A workload is named in the configuration as ``module:Name`` and built from the pydantic model of its options,
+``NameOptions`` (crpipe.config.names). Nothing is registered or subclassed.
 """
 
 from __future__ import annotations
@@ -13,27 +13,24 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from crpipe.config.names import build
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from crpipe.events.batch import Events
+    from crpipe.events.metric import Metric
+    from crpipe.events.tables import Tables
 
 Batch = dict[str, Tensor]
 Metrics = dict[str, Tensor]
+Columns = dict[str, "NDArray[Any]"]
 Loss = Callable[[nn.Module, Batch, torch.Generator], tuple[Tensor, Metrics]]
-
-
-@runtime_checkable
-class Histograms(Protocol):
-    """What a workload may offer beside the protocol: distributions for TensorBoard."""
-
-    def histograms(
-        self, model: nn.Module, events: Events, generator: torch.Generator
-    ) -> dict[str, NDArray[np.floating[Any]]]:
-        """Give named arrays (conditions, multiplicities, real and generated features) of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +84,19 @@ class Phase:
 
 
 class Workload(Protocol):
-    """What a workload provides; built as ``Class(options)`` with an instance of its ``ClassConfig``."""
+    """What a workload provides; built as ``Name(options)`` with an instance of its ``NameOptions``.
+
+    metrics: the numbers of ``score`` that reports show, in their order; without any, all are shown.
+    event_columns, item_columns: what it reads, compared with the reader's layout before any job. Items are
+        read by position: ``item_columns`` are the first item columns of the layout, in this order.
+    """
+
+    metrics: tuple[Metric, ...]
+    event_columns: tuple[str, ...]
+    item_columns: tuple[str, ...]
 
     def size(self, events: Events) -> NDArray[np.integer[Any]]:
-        """Items that each event puts into a batch, [N]; what the muon budget counts."""
+        """Items that each event puts into a batch, [N]; what load.budget_items counts."""
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
         """Turn the events at ``index`` into tensors on the CPU; ``seed`` feeds any random choice.
@@ -104,8 +110,78 @@ class Workload(Protocol):
     def phases(self) -> list[Phase]:
         """The phases of one training step, in order."""
 
-    def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Events:
-        """Predict (or generate) for the conditions in ``events``, in the layout of the input."""
+    def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Events | Columns:
+        """Predict for ``events``: whole events in their layout, or one array [N] for each column."""
 
-    def score(self, truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
-        """Compare; write figures into ``folder``; return named numbers."""
+    def score(self, truth: Events, prediction: Events | Columns, folder: Path) -> dict[str, float]:
+        """Compare; may write figures (SVG) into ``folder``; return named numbers."""
+
+
+@runtime_checkable
+class UsesTables(Protocol):
+    """A workload that reads side tables, such as a geometry."""
+
+    needs: tuple[str, ...]
+
+    def use(self, tables: Tables) -> None:
+        """Read the tables in ``needs``; called once, before ``model``."""
+
+
+@runtime_checkable
+class Baseline(Protocol):
+    """A workload with a simple method to compare the model with."""
+
+    def baseline(self, events: Events) -> Columns:
+        """Predict without the model: one array [N] for each predicted column."""
+
+
+@runtime_checkable
+class Histograms(Protocol):
+    """A workload that shows distributions in TensorBoard."""
+
+    def histograms(
+        self, model: nn.Module, events: Events, generator: torch.Generator
+    ) -> dict[str, NDArray[np.floating[Any]]]:
+        """Give named arrays of a batch: conditions, features, predictions."""
+
+
+@runtime_checkable
+class WritesTable(Protocol):
+    """A workload whose predictions have a file format of their own."""
+
+    def table(self, events: Events, prediction: Events | Columns) -> pa.Table:
+        """Give the rows of ``crpipe predict`` for a block of events."""
+
+
+@runtime_checkable
+class Generates(Protocol):
+    """A workload that makes whole events for given event columns (``crpipe generate``)."""
+
+    def multiplicities(
+        self, model: nn.Module, events: Events, generator: torch.Generator
+    ) -> NDArray[np.int64]:
+        """Draw the number of items of each event: [N]."""
+
+    def generate(
+        self, model: nn.Module, events: Events, multiplicity: NDArray[np.int64], generator: torch.Generator
+    ) -> Events:
+        """Make events with the given columns and numbers of items; the items of ``events`` are not read."""
+
+
+WORKLOAD_MEMBERS = (
+    "metrics",
+    "event_columns",
+    "item_columns",
+    "size",
+    "collate",
+    "model",
+    "phases",
+    "predict",
+    "score",
+)
+
+
+def build_workload(name: str, options: Mapping[str, Any]) -> Workload:
+    """Build the workload ``module:Name`` from its options; raise ConfigError when it is none."""
+    workload: Workload = build("train.workload", name, options, WORKLOAD_MEMBERS)
+    return workload

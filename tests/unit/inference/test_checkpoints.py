@@ -6,13 +6,13 @@ import torch
 from crpipe.core.errors import CheckpointError
 from crpipe.inference.checkpoints import nested, open_checkpoint
 from crpipe.train.checkpoints import Store
-from crpipe.workloads.muons import MuonGan, MuonGanConfig
+from crpipe.workloads.muons import MuonGan, MuonGanOptions
 
 
 @pytest.fixture
 def save(tmp_path):
     """Write a checkpoint whose model and keys were changed: save(weights, options)."""
-    options = MuonGanConfig(hidden=8)
+    options = MuonGanOptions(hidden=8)
     weights = MuonGan(options).model().state_dict()
 
     def write(weights=weights, **changed):

@@ -23,7 +23,7 @@ from crpipe.workloads.muons.export.card import model_card
 from crpipe.workloads.muons.export.graph import check_graphs
 from crpipe.workloads.muons.export.provenance import provenance
 from crpipe.workloads.muons.export.standalone import Sampler
-from toy import Toy, ToyConfig
+from toy import Toy, ToyOptions
 
 MODELS = {
     "gan": ("MuonGan", {"hidden": 8}),
@@ -274,7 +274,7 @@ def test_graphs_that_say_something_else_are_refused(exported):
 
 def test_a_workload_without_a_sampler_is_told(tmp_path):
     keys = {"train.workload": "toy:Toy"}
-    state = {"format": 1, "keys": keys, "model": Toy(ToyConfig()).model().state_dict(), "average": {}}
+    state = {"format": 1, "keys": keys, "model": Toy(ToyOptions()).model().state_dict(), "average": {}}
     path = Store(tmp_path, "k").save_checkpoint(state).path
     with pytest.raises(ConfigError, match="toy:Toy has no sampler"):
         export_checkpoint(settings(tmp_path, "gan"), path, tmp_path / "out", Silent())

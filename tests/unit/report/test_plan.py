@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_warned_about(tmp_path):
 def test_a_simulated_campaign_has_no_sizes_until_a_range_is_staged(tmp_path):
     files = CampaignFiles(tmp_path, ranges=2, overrides=("source.uri=synthetic://",))
     text = words(files)
-    assert "an unknown number, of unknown size" in text
+    assert "about 16, of unknown size" in text
     assert "sizes are known once the first range is staged" in text
     assert "synthetic://" in text
     files.listed(0, size=None)
@@ -98,5 +98,5 @@ def test_a_layout_that_is_none_is_named(tmp_path):
     files.claim()
     files.split(0)
     write_json(files.paths.layout(), {"item": "hits", "events": LAYOUT["events"]})
-    with pytest.raises(DataError, match="layout.json: .*delete it"):
+    with pytest.raises(DataError, match="layout.json: .*delete it and campaign.json"):
         words(files)

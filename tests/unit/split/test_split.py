@@ -132,7 +132,7 @@ def test_multiplicity_table_lists_every_event_in_source_order(staged):
 
 
 def test_small_shards_are_cut_by_muons(tmp_path):
-    config = campaign(tmp_path, "split.shard_muons=1000", "split.validation_fraction=0")
+    config = campaign(tmp_path, "split.shard_items=1000", "split.validation_fraction=0")
     write_parquet(raw_folder(config) / "a.parquet", [10] * 1000)
     write_staged(config)
     split(config)

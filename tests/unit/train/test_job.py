@@ -151,9 +151,9 @@ def test_a_skipped_step_leaves_the_weights_alone(tmp_path):
     config = toy_config(tmp_path, model={"poison_row": 7}, load={"batch_events": 1000})
     _, poisoned, _ = train(config)
     torch.manual_seed(config.seed)
-    from toy import Toy, ToyConfig
+    from toy import Toy, ToyOptions
 
-    fresh = Toy(ToyConfig(poison_row=7)).model().state_dict()
+    fresh = Toy(ToyOptions(poison_row=7)).model().state_dict()
     assert all(torch.equal(fresh[name], poisoned["model"][name]) for name in fresh)
 
 
@@ -300,7 +300,7 @@ def test_micro_batches_add_up_to_the_whole_step_with_a_gradient_penalty(tmp_path
     model = {"quiet": True, "optimizer": "sgd", "rate": 0.05}
     _, whole, _ = train(toy_config(tmp_path / "whole", model=model))
     # A budget below the largest event: that event stands alone, the others share micro-batches.
-    _, cut, _ = train(toy_config(tmp_path / "cut", model=model, load={"batch_events": 16, "budget_muons": 5}))
+    _, cut, _ = train(toy_config(tmp_path / "cut", model=model, load={"batch_events": 16, "budget_items": 5}))
     for name, value in whole["model"].items():
         torch.testing.assert_close(cut["model"][name], value, rtol=1e-5, atol=1e-6)
     assert not torch.equal(whole["model"]["critic.0.weight"], cut["model"]["critic.0.weight"])

@@ -13,7 +13,7 @@ from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
 from crpipe.train.state import Held, TrainState
 from crpipe.train.step import Stepper
-from toy import Toy, ToyConfig, make_events, toy_config
+from toy import Toy, ToyOptions, make_events, toy_config
 
 CPU = torch.device("cpu")
 WAITING = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2"}
@@ -46,7 +46,7 @@ def no_waiting(monkeypatch):
 def make_stepper(tmp_path):
     def make(world, **options):
         config = toy_config(tmp_path)
-        workload = Toy(ToyConfig(**options))
+        workload = Toy(ToyOptions(**options))
         state = TrainState(workload.model(), workload.phases(), 1, CPU)
         meter = Meter(CPU)
         return Stepper(config, workload, state, world, meter), state, meter

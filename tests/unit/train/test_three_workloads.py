@@ -128,7 +128,7 @@ def config(request, tmp_path, monkeypatch):
         "runs": str(tmp_path / "runs"),
         "source": {"uri": str(tmp_path / "{range}" / "*.parquet")},
         "ranges": {"first": 0, "last": 999},
-        "load": {"batch_events": 25, "budget_muons": 50},
+        "load": {"batch_events": 25, "budget_items": 50},
         "train": {"workload": f"{HERE}:{request.param}", "device": "cpu", "threads": 1, "epochs": 15},
         "evaluate": {"events": 100},
     }

@@ -31,7 +31,8 @@ _STOPPED = frozenset({"Interrupted", "KeyboardInterrupt", "SystemExit"})
 class Expected:
     """What the files of all ranges are compared with.
 
-    data: digest of the data; fingerprint: of the training; now: the time of the report, in seconds.
+    data: digest of the data; fingerprint: of the training; both empty where they are unknown.
+    now: the time of the report, in seconds.
     """
 
     data: str
@@ -93,6 +94,8 @@ class RangeFiles:
 
     def _stale(self) -> bool:
         data, fingerprint = self.expected.data, self.expected.fingerprint
+        if not data:
+            return False
         return (self.shards is not None and self.shards["data"] != data) or (
             self.receipt is not None and self.receipt["fingerprint"] != fingerprint
         )

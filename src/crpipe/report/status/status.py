@@ -79,7 +79,8 @@ def facts(status: CampaignStatus) -> Iterator[tuple[str, str]]:
     """Yield label and text of everything that concerns the campaign as a whole, warnings excepted."""
     chain, states = status.chain(), status.states()
     trained = states[State.TRAINED]
-    yield "run", f"{status.run}, fingerprint {status.fingerprint}, data {status.data}"
+    known = f"fingerprint {status.fingerprint}, data {status.data}"
+    yield "run", f"{status.run}, {known if status.data else 'no job has run yet'}"
     yield (
         "progress",
         f"{bar(trained / len(chain), _BAR)}  {trained} of {counted(len(chain), 'range')} trained",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from crpipe.workloads.muons.options import MuonFlowConfig, MuonGanConfig
+from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
 
 if TYPE_CHECKING:
     from crpipe.workloads.muons.models.flow import MuonFlow
     from crpipe.workloads.muons.models.gan import MuonGan
 
-__all__ = ["MuonFlow", "MuonFlowConfig", "MuonGan", "MuonGanConfig"]
+__all__ = ["MuonFlow", "MuonFlowOptions", "MuonGan", "MuonGanOptions"]
 
 
 def __getattr__(name: str) -> Any:

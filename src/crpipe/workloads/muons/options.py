@@ -12,7 +12,7 @@ def option(default: Any, meaning: str, **bounds: Any) -> Any:
     return Field(default, description=meaning, json_schema_extra={"scope": "train"}, **bounds)
 
 
-class MuonGanConfig(BaseModel):
+class MuonGanOptions(BaseModel):
     """What the generator, the critic and the multiplicity model are, and how they are trained."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,7 +55,7 @@ class MuonGanConfig(BaseModel):
     critic_throttle_least: float = option(0.05, "smallest share of the critic's learning rate", gt=0, le=1)
 
     @model_validator(mode="after")
-    def _every_option_applies(self) -> MuonGanConfig:
+    def _every_option_applies(self) -> MuonGanOptions:
         fields = type(self).model_fields
         given = {name for name, field in fields.items() if getattr(self, name) != field.default}
         gradient_only = sorted(given & {"gp_every", "gp_max_pairs", "gp_sample_fraction"})
@@ -68,7 +68,7 @@ class MuonGanConfig(BaseModel):
         return self
 
 
-class MuonFlowConfig(BaseModel):
+class MuonFlowOptions(BaseModel):
     """What the velocity network and the multiplicity model are, and how they are trained and sampled."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -65,10 +66,9 @@ HOSTILE = """</pre></svg>"'><script>alert("x")</script>"""
 
 
 def test_names_from_files_cannot_break_the_page(tmp_path):
-    """Errors, item words, metrics, their titles, and names of numbers come from files of others."""
+    """Errors, item words, metrics, their titles, and names of numbers come from files and from workloads."""
     files = CampaignFiles(tmp_path, ranges=3)
     files.claim()
-    files.laid_out(item=HOSTILE)
     files.trained(files.split(0))
     row = {"range": files.name(0), "range_step": 1, "range_steps": 1, "epoch": 0, "time": 0.0, "step": 1}
     values = {f"{HOSTILE}/loss": 1.0, f"{HOSTILE}/x": 1.0, f"{HOSTILE}/x_average": 1.0}
@@ -78,7 +78,8 @@ def test_names_from_files_cannot_break_the_page(tmp_path):
     name = files.listed(1)
     files.journal("stage", name, "start")
     files.journal("stage", name, "failed", error=HOSTILE)
-    page = render_page(files.view)
+    layout = replace(files.view.layout, item=HOSTILE)
+    page = render_page(replace(files.view, layout=layout))
     assert structure(page) == [
         "progress", "ranges", "errors", "evaluation", "losses", "watched-0", "watched-1", "throughput",
         "multiplicity",
@@ -91,7 +92,7 @@ def test_names_from_files_cannot_break_the_page(tmp_path):
 def test_the_page_speaks_of_the_campaigns_items(tmp_path):
     files = CampaignFiles(tmp_path, ranges=2)
     files.trained(files.split(0))
-    assert "multiplicity (items in one event)" in render_page(files.view)
+    assert "multiplicity (items in one event)" in render_page(replace(files.view, layout=None))
     files.laid_out()
     page = render_page(files.view)
     assert "multiplicity (hits in one event)" in page

@@ -1,9 +1,11 @@
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
 from campaign_files import STEPS, CampaignFiles, realistic
+from crpipe.cli.jobs_report import view_of
 from crpipe.core.errors import DataError
 from crpipe.core.lease import lease
 from crpipe.core.paths import OUTLIERS
@@ -239,8 +241,20 @@ def test_the_item_word_comes_from_the_layout(files):
     text = render_status(files.view, 120)
     assert "hits        9,400,000 = train 380,000" in text
     assert "360,000 hits, 1 step skipped" in text
+    assert "items       9,400,000" in render_status(replace(files.view, layout=None), 120)
+
+
+def test_before_the_first_job_nothing_is_compared(files):
+    files.split(0)
     files.paths.layout().unlink()
-    assert "items       9,400,000" in render_status(files.view, 120)
+    view = view_of(files.config)
+    assert (view.data, view.fingerprint, view.item) == ("", "", "items")
+    assert "no job has run yet" in render_status(view, 120)
+    assert collect(view).ranges[0].state is State.SPLIT
+
+
+def test_a_status_of_a_longer_item_word_is_aligned(files):
+    files.split(0)
     files.laid_out(item="photomultiplier_hits")
     assert "photomultiplier_hits 9,400,000" in render_status(files.view, 120)
 

@@ -10,7 +10,7 @@ from crpipe.core.errors import CheckpointError, ConfigError, FormatError
 from crpipe.core.files import sha256
 from crpipe.core.progress import Silent
 from crpipe.train.checkpoints import Store
-from crpipe.workloads.muons import MuonGan, MuonGanConfig, generate
+from crpipe.workloads.muons import MuonGan, MuonGanOptions, generate
 from crpipe.workloads.muons.generate import generate_file
 from crpipe.workloads.muons.layout import PRIMARY
 from crpipe.workloads.muons.nested_rows import SCHEMA, nested_table
@@ -21,7 +21,7 @@ ROWS = 40
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     torch.manual_seed(1)
-    options = MuonGanConfig(hidden=8)
+    options = MuonGanOptions(hidden=8)
     keys = {"train.workload": "crpipe.workloads.muons:MuonGan"}
     keys |= {f"model.{name}": value for name, value in options.model_dump(mode="json").items()}
     state = {"format": 1, "keys": keys, "model": MuonGan(options).model().state_dict(), "average": {}}

@@ -3,7 +3,7 @@ from pydantic import ValidationError
 
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError
-from crpipe.workloads.muons import MuonGanConfig
+from crpipe.workloads.muons import MuonGanOptions
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from crpipe.workloads.muons import MuonGanConfig
 )
 def test_an_option_that_does_not_apply_is_refused(options, message):
     with pytest.raises(ValidationError, match=message):
-        MuonGanConfig(**options)
+        MuonGanOptions(**options)
 
 
 def test_an_option_that_does_not_apply_is_told_with_its_section():
@@ -25,4 +25,4 @@ def test_an_option_that_does_not_apply_is_told_with_its_section():
 
 
 def test_options_that_apply_are_taken():
-    assert MuonGanConfig(penalty="gradient", gp_every=2, gp_max_pairs=4096).gp_every == 2
+    assert MuonGanOptions(penalty="gradient", gp_every=2, gp_max_pairs=4096).gp_every == 2

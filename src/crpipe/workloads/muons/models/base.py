@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from crpipe.events.metric import Metric
 from crpipe.workloads.muons import collate as bundles
+from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.models.sampling import BundleGenerator
-from crpipe.workloads.muons.options import MuonFlowConfig, MuonGanConfig
+from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,11 +24,22 @@ if TYPE_CHECKING:
 # Scoring imports scipy and scikit-learn, a second of every training job, which rarely needs them.
 # ruff: noqa: PLC0415
 
-Options = TypeVar("Options", bound=MuonGanConfig | MuonFlowConfig)
+Options = TypeVar("Options", bound=MuonGanOptions | MuonFlowOptions)
 
 
 class BundleWorkload(BundleGenerator, Generic[Options]):
     """A workload over muon bundles whose model holds a network ``multiplicity``; ``predict`` is its own."""
+
+    event_columns = tuple(field.name for field in BUNDLES.events)
+    item_columns = tuple(field.name for field in BUNDLES.items)
+    metrics = (
+        Metric("w1_log_energy", "W1 of log10(energy / GeV)", ideal=0.0),
+        Metric("w1_radius_m", "W1 of radius", unit="m", ideal=0.0),
+        Metric("auc_event", "AUC of events", better="near", ideal=0.5),
+        Metric("auc_multiplicity", "AUC of multiplicities", better="near", ideal=0.5),
+        Metric("auc_full", "AUC of events with own multiplicities", better="near", ideal=0.5),
+        Metric("auc_muon", "AUC of single muons", better="near", ideal=0.5),
+    )
 
     def __init__(self, options: Options) -> None:
         self.options = options

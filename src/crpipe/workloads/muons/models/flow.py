@@ -17,7 +17,7 @@ from crpipe.workloads.muons.models import multiplicity, sampler
 from crpipe.workloads.muons.models.base import BundleWorkload
 from crpipe.workloads.muons.models.networks import FlowNetworks, Velocity
 from crpipe.workloads.muons.models.pooling import mean_of
-from crpipe.workloads.muons.options import MuonFlowConfig
+from crpipe.workloads.muons.options import MuonFlowOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from crpipe.workloads.muons.models.sampling import SamplerGraphs
 
 
-class MuonFlow(BundleWorkload[MuonFlowConfig]):
+class MuonFlow(BundleWorkload[MuonFlowOptions]):
     """The workload; see crpipe.train.workload for what each method owes to the trainer."""
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:

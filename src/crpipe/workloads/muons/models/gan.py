@@ -21,7 +21,7 @@ from crpipe.workloads.muons.models import large_bundles as pieces
 from crpipe.workloads.muons.models import multiplicity, penalty, sampler
 from crpipe.workloads.muons.models.base import BundleWorkload
 from crpipe.workloads.muons.models.networks import Critic, Generator, Networks
-from crpipe.workloads.muons.options import MuonGanConfig
+from crpipe.workloads.muons.options import MuonGanOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ class RealAndFake(NamedTuple):
     kept: Tensor
 
 
-class MuonGan(BundleWorkload[MuonGanConfig]):
+class MuonGan(BundleWorkload[MuonGanOptions]):
     """The workload; see crpipe.train.workload for what each method owes to the trainer."""
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:

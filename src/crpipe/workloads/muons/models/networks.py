@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from crpipe.workloads.muons.options import MuonFlowConfig, MuonGanConfig
+    from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
 
 
 SLOPE = 0.2
@@ -215,7 +215,7 @@ def _factor_and_shift(layer: nn.Linear, hidden: Tensor) -> Tensor:
 class Networks(nn.Module):
     """Everything that a checkpoint of this workload holds."""
 
-    def __init__(self, options: MuonGanConfig) -> None:
+    def __init__(self, options: MuonGanOptions) -> None:
         super().__init__()
         width = features.width(options.features)
         self.generator = Generator(features.CONTEXT, width, options.hidden)
@@ -271,7 +271,7 @@ class Velocity(nn.Module):
 class FlowNetworks(nn.Module):
     """Everything that a checkpoint of this workload holds."""
 
-    def __init__(self, options: MuonFlowConfig) -> None:
+    def __init__(self, options: MuonFlowOptions) -> None:
         super().__init__()
         self.velocity = Velocity(features.width(options.features), options.hidden, options.layers)
         self.multiplicity = multiplicity.Multiplicity(features.CONDITIONS)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from crpipe.workloads.muons.features import Kind
     from crpipe.workloads.muons.models.multiplicity import Mixture, Multiplicity
     from crpipe.workloads.muons.models.networks import FlowNetworks, Generator, Networks, Velocity
-    from crpipe.workloads.muons.options import MuonFlowConfig, MuonGanConfig
+    from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
 
 # Cartesian features count in 500 m: there, rounding alone is some 1e-5 m, also close to the axis.
 _TOLERANCE = {"radial": 1e-5, "cartesian": 1e-4}
@@ -34,7 +34,7 @@ _INDEPENDENT = (
 )
 
 
-def of_gan(networks: Networks, options: MuonGanConfig) -> SamplerGraphs:
+def of_gan(networks: Networks, options: MuonGanOptions) -> SamplerGraphs:
     """Take the generator and the multiplicities out of a trained model; the critic stays behind."""
     generator = networks.generator
     noise = (
@@ -51,7 +51,7 @@ def of_gan(networks: Networks, options: MuonGanConfig) -> SamplerGraphs:
     )
 
 
-def of_flow(networks: FlowNetworks, options: MuonFlowConfig) -> SamplerGraphs:
+def of_flow(networks: FlowNetworks, options: MuonFlowOptions) -> SamplerGraphs:
     """Take the velocity, with all its steps, and the multiplicities out of a trained model."""
     noise = (Noise("muon_noise", "muons", features.width(options.features), "normal"),)
     return SamplerGraphs(
@@ -110,7 +110,7 @@ class GanMuons(nn.Module):
 class FlowMuons(nn.Module):
     """Muons of the flow, every integration step unrolled."""
 
-    def __init__(self, velocity: Velocity, options: MuonFlowConfig) -> None:
+    def __init__(self, velocity: Velocity, options: MuonFlowOptions) -> None:
         super().__init__()
         self.velocity, self.kind, self.steps = velocity, options.features, options.sampling_steps
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Layout
+    from crpipe.events.tables import Tables
 
 IDS = tuple(field.name for field in PRIMARY_IDS)
 PRIMARIES = (*IDS, *(field.name for field in PRIMARY[:3]), "time", PRIMARY[3].name)
@@ -29,7 +30,7 @@ _ITEMS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Hdf5Bundles:
+class BundlesHdf5:
     """Reader of three datasets, one row per event or muon:
 
     primaries: [N, 7] float32 (primary_major_id, primary_minor_id, energy_gev, zenith_rad, mass_number, time,
@@ -42,10 +43,10 @@ class Hdf5Bundles:
     a single muon with energy, x, y and time all 0 is read as none.
     """  # noqa: D400 - a table of columns says it
 
-    layout_name: str = "bundles"
     layout: Layout = BUNDLES
+    needs: tuple[str, ...] = ()
 
-    def rows(self, path: Path) -> Iterator[Events]:
+    def rows(self, path: Path, tables: Tables) -> Iterator[Events]:  # noqa: ARG002
         """Yield all events in order, in blocks of about a million muons, or one larger event."""
         with reading(path), h5py.File(path, "r") as file:
             primaries, muons, counts = _datasets(path, file)
@@ -54,7 +55,7 @@ class Hdf5Bundles:
                 tracks = muons[starts[first] : starts[last]]
                 yield _events(primaries[first:last], counts[first:last], tracks, Location(path, first))
 
-    def totals(self, path: Path) -> tuple[int, int]:
+    def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
         """Count events and muons; only the rows of muons of zeros must be looked for."""
         with reading(path), h5py.File(path, "r") as file:
             _, muons, counts = _datasets(path, file)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events
-from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, RAW_MUONS, RAW_PRIMARY
+from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS, RAW_MUONS, RAW_PRIMARY
 from crpipe.workloads.muons.reading.checks import Location, check_owner, reading, whole_numbers
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Field, Layout
+    from crpipe.events.tables import Tables
 
 PRIMARY_NAMES = tuple(field.name for field in PRIMARY)
 MUON_NAMES = tuple(field.name for field in MUON)
@@ -34,8 +35,8 @@ _LEAF = f"{RAW_MUONS}."
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetBundles:
-    """Reader of one row layout of the converter.
+class Bundles:
+    """Reader of the simulation's files: ids in columns of their own, a primary of four values.
 
     primary, muon: names of the float32 values of one ``primary`` and of one of its ``muons``, in the order of
         the file; names that are no field of the layout are passed over.
@@ -47,10 +48,10 @@ class ParquetBundles:
 
     primary: tuple[str, ...] = PRIMARY_NAMES
     muon: tuple[str, ...] = MUON_NAMES
-    layout_name: str = "bundles"
     layout: Layout = BUNDLES
+    needs: tuple[str, ...] = ()
 
-    def rows(self, path: Path) -> Iterator[Events]:
+    def rows(self, path: Path, tables: Tables) -> Iterator[Events]:  # noqa: ARG002
         """Yield all events in order, in blocks of about a million muons, or one larger event."""
         with reading(path), _open(path) as file:
             names = self._columns(path, file.schema_arrow)
@@ -66,7 +67,7 @@ class ParquetBundles:
                 _check_complete(path, footer, read, found)
                 row += read
 
-    def totals(self, path: Path) -> tuple[int, int]:
+    def totals(self, path: Path, tables: Tables) -> tuple[int, int]:
         """Count events and muons from the footer alone; files without statistics are read whole."""
         with reading(path), _open(path) as file:
             self._columns(path, file.schema_arrow)
@@ -81,7 +82,7 @@ class ParquetBundles:
                     "choose the reader of its layout with source.reader"
                 )
             return sum(footer.num_rows for footer in groups), muons
-        blocks = [(len(events), len(events.items)) for events in self.rows(path)]
+        blocks = [(len(events), len(events.items)) for events in self.rows(path, tables)]
         return sum(events for events, _ in blocks), sum(muons for _, muons in blocks)
 
     def _columns(self, path: Path, schema: pa.Schema) -> list[str]:
@@ -246,3 +247,35 @@ def _check_width(starts: NDArray[Any], names: tuple[str, ...], place: Location) 
 
 def _values(names: tuple[str, ...]) -> str:
     return f"{len(names)} values ({', '.join(names)})"
+
+
+_IDS = tuple(field.name for field in PRIMARY_IDS)
+
+
+@dataclass(frozen=True, slots=True)
+class BundlesDepthTime(Bundles):
+    """A primary of five values, with a time after the depth."""
+
+    primary: tuple[str, ...] = (*PRIMARY_NAMES, "time")
+
+
+@dataclass(frozen=True, slots=True)
+class BundlesTimeDepth(Bundles):
+    """A primary of five values, with a time before the depth."""
+
+    primary: tuple[str, ...] = (*PRIMARY_NAMES[:3], "time", PRIMARY_NAMES[3])
+
+
+@dataclass(frozen=True, slots=True)
+class BundlesIds(Bundles):
+    """A primary of six values that begins with the ids."""
+
+    primary: tuple[str, ...] = (*_IDS, *PRIMARY_NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class BundlesIdsMuons(Bundles):
+    """A primary of six values and muons of five, which begin with the ids."""
+
+    primary: tuple[str, ...] = (*_IDS, *PRIMARY_NAMES)
+    muon: tuple[str, ...] = (*_IDS, *MUON_NAMES)

@@ -1,6 +1,6 @@
 """The synthetic source: files of simulated muon bundles in the schema of the simulation's converter.
 
-In: the configuration's synthetic section, the seed and a range. Out: Parquet files, one row per primary and
+In: the options of the simulator, the seed and a range. Out: Parquet files, one row per primary and
 depth, or a fresh realisation of given primaries.
 """
 
@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from crpipe.core.errors import ConfigError, SourceError
-from crpipe.core.files import replacing
 from crpipe.core.ranges import DIGITS
-from crpipe.workloads.muons.layout import MUON, PRIMARY, PRIMARY_IDS
+from crpipe.events.batch import Events
+from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS
 from crpipe.workloads.muons.nested_rows import SCHEMA, WRITER, nested_table
 from crpipe.workloads.muons.simulator.ice import IONISATION_GEV_PER_M, advance, track
 from crpipe.workloads.muons.simulator.primaries import Primaries, sample_primaries
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from crpipe.config.loading import Config, Synthetic
-    from crpipe.core.progress import Progress
     from crpipe.core.ranges import Range
+    from crpipe.workloads.muons.simulator.options import AirShowersOptions
 
 # Bounds on memory: a block holds many small showers or one large one, whose rows leave it depth by depth.
 BLOCK_ROWS = 1 << 18
@@ -52,32 +51,49 @@ class Rows:
     muons: NDArray[np.float32]
 
 
-def file_names(synthetic: Synthetic, name: Range) -> list[str]:
+class AirShowers:
+    """Simulator of muon bundles from air showers; see docs/simulator.md for what is modelled."""
+
+    layout = BUNDLES
+
+    def __init__(self, options: AirShowersOptions) -> None:
+        self._options = options
+
+    def files(self, name: Range) -> list[str]:
+        """Name the files of a range; raise ConfigError when the range has too few numbers for them."""
+        return file_names(self._options, name)
+
+    def write(self, name: Range, file: str, seed: int, path: Path) -> None:
+        """Simulate one file; equal arguments give equal bytes."""
+        write_file(self._options, seed, name, file, path)
+
+    def tables(self, folder: Path) -> Mapping[str, Path]:  # noqa: ARG002 - there are none
+        """Write the side tables: none."""
+        return {}
+
+    def again(self, columns: Mapping[str, NDArray[Any]], seed: int) -> Events:
+        """Simulate given primaries a second time: the best that any model can reach."""
+        multiplicity, muons = resimulate(self._options, seed, columns)
+        return Events(dict(columns), multiplicity, muons)
+
+
+def file_names(options: AirShowersOptions, name: Range) -> list[str]:
     """Name the files of a range, each after its file number; raise ConfigError when there are too many."""
-    last = name.first + synthetic.files_per_range - 1
+    last = name.first + options.files_per_range - 1
     if last > name.last:
         raise ConfigError(
-            f"synthetic.files_per_range: {synthetic.files_per_range} files do not fit into range {name}; "
+            f"simulator.files_per_range: {options.files_per_range} files do not fit into range {name}; "
             "lower it, or raise ranges.step"
         )
     return [f"bundles-{number:0{DIGITS}d}.parquet" for number in range(name.first, last + 1)]
 
 
-def simulate_range(config: Config, name: Range, out: Path, progress: Progress) -> None:
-    """Write all files of a range into ``out``, each atomically."""
-    files = file_names(config.synthetic, name)
-    for done, file in enumerate(files, start=1):
-        with replacing(out / file) as part:
-            write_file(config.synthetic, config.seed, name, file, part)
-        progress.advance(f"simulate {name}", done, len(files), file)
-
-
-def write_file(synthetic: Synthetic, seed: int, name: Range, file: str, path: Path) -> None:
+def write_file(options: AirShowersOptions, seed: int, name: Range, file: str, path: Path) -> None:
     """Simulate one file of a range and write it to ``path``; the same arguments give the same bytes.
 
     Raise SourceError when ``file`` is not one of the range's files.
     """
-    files = file_names(synthetic, name)
+    files = file_names(options, name)
     if file not in files:
         raise SourceError(
             f"{file}: not a file of the synthetic range {name}; delete its manifest to list the range again"
@@ -86,12 +102,12 @@ def write_file(synthetic: Synthetic, seed: int, name: Range, file: str, path: Pa
     major = (seed % 2**32) << 32 | number
     rng = np.random.default_rng([seed, number])
     with _ONE_FILE, pq.ParquetWriter(path, SCHEMA, write_statistics=False, **WRITER) as writer:
-        for rows in _row_groups(_simulate(rng, synthetic)):
+        for rows in _row_groups(_simulate(rng, options)):
             writer.write_table(_to_table(major, rows), row_group_size=len(rows.minor))
 
 
 def resimulate(
-    synthetic: Synthetic, seed: int, columns: Mapping[str, NDArray[Any]]
+    options: AirShowersOptions, seed: int, columns: Mapping[str, NDArray[Any]]
 ) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
     """Draw a fresh realisation of given events, each row on its own: how well a perfect model would do.
 
@@ -100,11 +116,11 @@ def resimulate(
     simulator never records.
     """
     energy, zenith, mass, depth = (np.asarray(columns[field.name], np.float64) for field in PRIMARY)
-    outside = (depth < synthetic.depth_min_m - 1) | (depth > synthetic.depth_max_m + 1)
+    outside = (depth < options.depth_min_m - 1) | (depth > options.depth_max_m + 1)
     if outside.any():
         raise SourceError(
             f"depth_m: {depth[outside][0]:g} lies outside the synthetic source's depths "
-            f"{synthetic.depth_min_m:g}..{synthetic.depth_max_m:g} m; re-simulate its own events only"
+            f"{options.depth_min_m:g}..{options.depth_max_m:g} m; re-simulate its own events only"
         )
     rng = np.random.default_rng([seed, len(depth)])
     reach = track(np.cos(zenith), depth)
@@ -117,13 +133,13 @@ def resimulate(
     return np.concatenate(counts).astype(np.uint32), np.concatenate(muons)
 
 
-def _simulate(rng: np.random.Generator, synthetic: Synthetic) -> Iterator[Rows]:
+def _simulate(rng: np.random.Generator, options: AirShowersOptions) -> Iterator[Rows]:
     """Yield the rows of one file in order, all depths of a primary together, block after block."""
-    depths = np.linspace(synthetic.depth_min_m, synthetic.depth_max_m, synthetic.depths)
+    depths = np.linspace(options.depth_min_m, options.depth_max_m, options.depths)
     batch = max(1, BLOCK_ROWS // len(depths))
-    for first in range(0, synthetic.showers_per_file, batch):
-        count = min(batch, synthetic.showers_per_file - first)
-        primaries = sample_primaries(rng, synthetic, count)
+    for first in range(0, options.showers_per_file, batch):
+        count = min(batch, options.showers_per_file - first)
+        primaries = sample_primaries(rng, options, count)
         threshold = IONISATION_GEV_PER_M * track(primaries.cos_zenith, depths[0])[1]
         showers = sample_showers(rng, primaries, threshold)
         for block in _blocks(showers.multiplicity, len(depths)):

@@ -9,8 +9,8 @@ from pydantic import model_validator
 from crpipe.config.sections import Section, key
 
 
-class Synthetic(Section):
-    """The built-in simulator (source.uri: synthetic://)."""
+class AirShowersOptions(Section):
+    """Primaries, depths and files of the simulation."""
 
     files_per_range: int = key(8, "files in each range", "data", ge=1)
     showers_per_file: int = key(40, "primaries in each file", "data", ge=1)
@@ -38,7 +38,7 @@ class Synthetic(Section):
     )
 
     @model_validator(mode="after")
-    def _ordered(self) -> Synthetic:
+    def _ordered(self) -> AirShowersOptions:
         if self.depth_max_m < self.depth_min_m:
             raise ValueError("depth_max_m must be at least depth_min_m")
         if self.energy_max_gev <= self.energy_min_gev:

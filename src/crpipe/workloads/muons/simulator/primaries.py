@@ -13,7 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from crpipe.config.loading import Synthetic
+    from crpipe.workloads.muons.simulator.options import AirShowersOptions
 
     Floats = NDArray[np.float64]
 
@@ -58,15 +58,15 @@ def flux(model: str, energy_gev: Floats) -> Floats:
     return total
 
 
-def sample_primaries(rng: np.random.Generator, synthetic: Synthetic, count: int) -> Primaries:
+def sample_primaries(rng: np.random.Generator, options: AirShowersOptions, count: int) -> Primaries:
     """Draw ``count`` primaries with the section's spectrum, composition and zenith law."""
-    if synthetic.spectrum == "power_law":
-        energy, nucleus = _sample_power_law(rng, synthetic, count)
+    if options.spectrum == "power_law":
+        energy, nucleus = _sample_power_law(rng, options, count)
     else:
-        energy, nucleus = _sample_model(rng, synthetic, count)
-    lowest = np.cos(np.deg2rad(synthetic.zenith_max_deg))
+        energy, nucleus = _sample_model(rng, options, count)
+    lowest = np.cos(np.deg2rad(options.zenith_max_deg))
     uniform = rng.random(count)
-    if synthetic.zenith_law == "isotropic":
+    if options.zenith_law == "isotropic":
         cosine = lowest + (1 - lowest) * uniform
     else:  # through a horizontal plane: density proportional to the cosine
         cosine = np.sqrt(lowest**2 + (1 - lowest**2) * uniform)
@@ -84,22 +84,22 @@ def power_law(uniform: Floats, low: Any, high: Any, index: Any) -> Floats:
 
 
 def _sample_power_law(
-    rng: np.random.Generator, synthetic: Synthetic, count: int
+    rng: np.random.Generator, options: AirShowersOptions, count: int
 ) -> tuple[Floats, NDArray[np.intp]]:
-    limits = synthetic.energy_min_gev, synthetic.energy_max_gev
-    energy = power_law(rng.random(count), *limits, synthetic.spectral_index)
-    share = np.array(synthetic.composition) / np.sum(synthetic.composition)
+    limits = options.energy_min_gev, options.energy_max_gev
+    energy = power_law(rng.random(count), *limits, options.spectral_index)
+    share = np.array(options.composition) / np.sum(options.composition)
     return energy, rng.choice(len(share), count, p=share)
 
 
 def _sample_model(
-    rng: np.random.Generator, synthetic: Synthetic, count: int
+    rng: np.random.Generator, options: AirShowersOptions, count: int
 ) -> tuple[Floats, NDArray[np.intp]]:
     """Draw (nucleus, bin) from the tabulated flux, then the energy within the bin as a local power law."""
-    low, high = synthetic.energy_min_gev, synthetic.energy_max_gev
+    low, high = options.energy_min_gev, options.energy_max_gev
     bins = int(np.ceil(_GRID_PER_DECADE * np.log10(high / low)))
     edges = np.geomspace(low, high, bins + 1)
-    value = np.maximum(flux(synthetic.spectrum, edges), np.finfo(float).tiny)
+    value = np.maximum(flux(options.spectrum, edges), np.finfo(float).tiny)
     slope = np.diff(np.log(value), axis=1) / np.diff(np.log(edges))
     # The flux of a bin with local index s: E f(E) over (s + 1), between the edges; s = -1 does not occur.
     content = np.diff(value * edges, axis=1) / (slope + 1)

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from crpipe.workloads.muons import MuonFlow, MuonFlowConfig
+from crpipe.workloads.muons import MuonFlow, MuonFlowOptions
 
 
 def build(**options):
     torch.manual_seed(0)
-    workload = MuonFlow(MuonFlowConfig(hidden=8, max_muons=6, sampling_steps=3, **options))
+    workload = MuonFlow(MuonFlowOptions(hidden=8, max_muons=6, sampling_steps=3, **options))
     return workload, workload.model()
 
 

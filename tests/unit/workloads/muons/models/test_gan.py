@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from crpipe.workloads.muons import MuonGan, MuonGanConfig
+from crpipe.workloads.muons import MuonGan, MuonGanOptions
 
 SETTINGS = [
     {},
@@ -14,7 +14,7 @@ SETTINGS = [
 
 def build(**options):
     torch.manual_seed(0)
-    workload = MuonGan(MuonGanConfig(hidden=8, max_muons=6, **options))
+    workload = MuonGan(MuonGanOptions(hidden=8, max_muons=6, **options))
     return workload, workload.model()
 
 

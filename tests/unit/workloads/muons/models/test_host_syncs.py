@@ -10,13 +10,13 @@ from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
-from crpipe.workloads.muons import MuonFlow, MuonFlowConfig, MuonGan, MuonGanConfig
+from crpipe.workloads.muons import MuonFlow, MuonFlowOptions, MuonGan, MuonGanOptions
 
 WORKLOADS = [
-    MuonGan(MuonGanConfig()),
-    MuonGan(MuonGanConfig(penalty="none", features="cartesian")),
-    MuonGan(MuonGanConfig(penalty="gradient", gp_every=2, gp_sample_fraction=0.5)),
-    MuonFlow(MuonFlowConfig()),
+    MuonGan(MuonGanOptions()),
+    MuonGan(MuonGanOptions(penalty="none", features="cartesian")),
+    MuonGan(MuonGanOptions(penalty="gradient", gp_every=2, gp_sample_fraction=0.5)),
+    MuonFlow(MuonFlowOptions()),
 ]
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from crpipe.workloads.muons import MuonGan, MuonGanConfig
+from crpipe.workloads.muons import MuonGan, MuonGanOptions
 from crpipe.workloads.muons.models import large_bundles as pieces
 
 OPTIONS = [
-    MuonGanConfig(max_muons=0, hidden=8),
-    MuonGanConfig(max_muons=0, hidden=8, penalty="gradient", features="cartesian"),
+    MuonGanOptions(max_muons=0, hidden=8),
+    MuonGanOptions(max_muons=0, hidden=8, penalty="gradient", features="cartesian"),
 ]
 
 
@@ -64,11 +64,11 @@ import sys
 sys.path[:0] = sys.argv[2:]
 import numpy as np, torch
 from conftest import make_events
-from crpipe.workloads.muons import MuonGan, MuonGanConfig
+from crpipe.workloads.muons import MuonGan, MuonGanOptions
 def peak():
     return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 torch.set_num_threads(1)
-workload = MuonGan(MuonGanConfig(max_muons=0))
+workload = MuonGan(MuonGanOptions(max_muons=0))
 model, generator = workload.model(), torch.Generator()
 def train(muons):
     batch = workload.collate(make_events([muons]), np.arange(1), (1,))

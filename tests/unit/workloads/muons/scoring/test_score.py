@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from crpipe.train.workload import Histograms
-from crpipe.workloads.muons import MuonFlow, MuonFlowConfig, MuonGan, MuonGanConfig
+from crpipe.workloads.muons import MuonFlow, MuonFlowOptions, MuonGan, MuonGanOptions
 from crpipe.workloads.muons.scoring.score import sample_of
 
 
@@ -17,7 +17,7 @@ def test_rows_of_one_primary_are_one_group(bundles):
 
 
 @pytest.mark.parametrize(
-    "workload", [MuonGan(MuonGanConfig(hidden=8)), MuonFlow(MuonFlowConfig(hidden=8, sampling_steps=2))]
+    "workload", [MuonGan(MuonGanOptions(hidden=8)), MuonFlow(MuonFlowOptions(hidden=8, sampling_steps=2))]
 )
 def test_histograms_show_conditions_multiplicities_and_features(bundles, workload):
     assert isinstance(workload, Histograms)
@@ -31,7 +31,7 @@ def test_histograms_show_conditions_multiplicities_and_features(bundles, workloa
 
 
 def test_histograms_of_events_without_muons_leave_out_what_is_not_there(bundles):
-    workload = MuonGan(MuonGanConfig(hidden=8))
+    workload = MuonGan(MuonGanOptions(hidden=8))
     found = workload.histograms(workload.model(), bundles([0, 0]), torch.Generator().manual_seed(1))
     assert "log10_radius_m/real" not in found
     assert "log10_multiplicity/real" in found

@@ -1,0 +1,62 @@
+"""One configuration and all that follows from it, asked once; each verb hands plain values down from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from crpipe.core.files import digest
+from crpipe.events.tables import table_keys, table_paths
+from crpipe.split.readers import open_reader
+
+if TYPE_CHECKING:
+    from crpipe.config.loading import Config, Tree
+    from crpipe.core.paths import Paths
+    from crpipe.events.layout import Layout
+    from crpipe.events.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """A campaign as its jobs see it.
+
+    ranges: names in order, without the skipped ones. tables: the verified copies of the side tables.
+    data_keys: what the shards follow from (configured keys and layout); train_keys: what the checkpoints do.
+    table_keys: hashes of the side tables, known once they are staged.
+    """
+
+    config: Config
+    paths: Paths
+    ranges: tuple[str, ...]
+    layout: Layout
+    tables: Tables
+    data_keys: Tree
+    train_keys: Tree
+    table_keys: Tree
+
+    @property
+    def data(self) -> str:
+        """Hash of everything that changes a shard."""
+        return digest({**self.data_keys, **self.table_keys})
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of everything that changes a checkpoint."""
+        return digest({**self.train_keys, **self.table_keys})
+
+
+def open_campaign(config: Config) -> Campaign:
+    """Read what a job needs besides the configuration: the reader's layout and the side tables."""
+    paths = config.paths()
+    layout = open_reader(config.source.reader, config.options("reader")).layout
+    identity = layout.identity()
+    return Campaign(
+        config=config,
+        paths=paths,
+        ranges=tuple(str(name) for name in config.all_ranges()),
+        layout=layout,
+        tables=table_paths(paths.tables()),
+        data_keys={**config.data_keys(), **identity},
+        train_keys={**config.train_keys(), **identity},
+        table_keys=table_keys(paths.tables()),
+    )

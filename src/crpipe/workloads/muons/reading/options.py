@@ -1,0 +1,1 @@
+"""Options of the readers of this package: none of them takes any."""
