@@ -25,7 +25,7 @@ _INNER = WIDTH - 4
 _NAMED = 10  # quarantined files that are shown
 _SHOWN = 20  # numbers of an evaluation that are shown
 _TITLE = 20  # least width of a metric's title, in characters
-_DROP = {"values": 0, "again": 2, "baseline": 1}  # columns that are dropped first where numbers are long
+_DROP = {"values": 0, "again": 2, "baseline": 1}  # which column is dropped first where numbers are long
 _GOOD, _BAD = "✓", "✗"
 _TITLES = {"train": "bulk (train)"}
 

@@ -80,8 +80,8 @@ def _merged(whole: History | None, outliers: History | None) -> History:
 
 def _trained(chain: Sequence[RangeFiles]) -> TrainingTotals:
     """Take the chain's totals from its newest receipt, or from newer metrics of a link in training."""
-    rows = [evidence.receipt for evidence in chain if evidence.receipt is not None]
-    rows += [evidence.metrics[-1] for evidence in chain if evidence.receipt is None and evidence.metrics]
+    rows = [link.receipt for link in chain if link.receipt is not None]
+    rows += [link.metrics[-1] for link in chain if link.receipt is None and link.metrics]
     if not rows:
         return TrainingTotals()
     newest = max(rows, key=lambda row: int(row["step"]))
@@ -118,6 +118,8 @@ def _eta(chain: Sequence[RangeStatus], pace: float | None) -> float | None:
 
 
 def _changed_keys(view: CampaignView) -> Iterator[str]:
+    if view.layout is None:  # which is part of the recorded keys
+        return
     seen = set()
     for path, keys in (
         (view.paths.campaign(), view.data_keys),

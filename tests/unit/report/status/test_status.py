@@ -245,12 +245,14 @@ def test_the_item_word_comes_from_the_layout(files):
 
 
 def test_before_the_first_job_nothing_is_compared(files):
+    files.claim()
     files.split(0)
     files.paths.layout().unlink()
     view = view_of(files.config)
     assert (view.data, view.fingerprint, view.item) == ("", "", "items")
     assert "no job has run yet" in render_status(view, 120)
     assert collect(view).ranges[0].state is State.SPLIT
+    assert collect(view).changed == ()
 
 
 def test_a_status_of_a_longer_item_word_is_aligned(files):
