@@ -29,7 +29,7 @@ demo-synthetic: $(READY)
 	@$(BIN)/crpipe --config config/config.yaml --config config/demo.yaml summary
 
 demo-pelican: $(READY)
-	workflow/demo-pelican $(BIN) $(FEDERATION)
+	workflow/scripts/demo-pelican $(BIN) $(FEDERATION)
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit tests/properties

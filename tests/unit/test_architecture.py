@@ -28,6 +28,7 @@ LEVELS = (
     {"train"},
     {"inference"},
     {"workloads"},
+    {"workflow"},
     {"cli"},
     {"__main__"},
 )
@@ -44,7 +45,6 @@ TIES = {
         ("split.readers", "reading.hdf5"),
         ("split.readers", "reading.parquet"),
         ("source.simulated", "simulator.files"),
-        ("inference.export", "export.standalone"),
         ("inference.export", "export.card"),
         ("inference.export", "export.graph"),
         ("inference.export", "export.provenance"),
