@@ -33,9 +33,7 @@ from crpipe.workflow.resources import gpu_request, node_request, time_limit
 
 CAMPAIGN = Path("config/config.yaml")
 SCRIPTS = Path(str(workflow.current_basedir)).parent / "scripts"
-# Jobs run in the environment of Snakemake itself. With --software-deployment-method conda they run in the conda
-# environment of this name, which has to have crpipe installed.
-ENVIRONMENT = "crpipe"
+ENVIRONMENT = "../envs/crpipe.yaml"
 # What a job asks for that runs beside the workflow itself.
 LOCAL_MB, LOCAL_MINUTES = 500, 60
 

@@ -15,10 +15,7 @@ localrules:
 rule figures:
     """Plot multiplicities, losses, throughput and gradient norms of the whole campaign."""
     input:
-        receipt=PATHS.receipt(LINKS[-1]),
-        histograms=[
-            PATHS.multiplicity(name).with_suffix(".histogram.json") for name in RANGES
-        ],
+        PATHS.receipt(LINKS[-1]),
     output:
         report(
             PATHS.figures() / "multiplicity.svg",
