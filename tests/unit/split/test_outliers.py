@@ -8,14 +8,10 @@ import pytest
 
 from crpipe.core.errors import DataError, ShardError
 from crpipe.core.paths import CONSOLIDATED
-from crpipe.core.progress import Silent
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
-from crpipe.split.outliers import consolidate_outliers
-from crpipe.split.split import split_range
-from crpipe.split.threshold import suggest_threshold
 from crpipe.workloads.muons.layout import BUNDLES
-from raw_files import campaign, raw_folder, write_parquet, write_staged
+from raw_files import campaign, consolidate, raw_folder, split, suggest, write_parquet, write_staged
 
 MULTIPLICITIES = ([1, 30, 2, 21, 0], [5, 6, 7], [100_000, 3, 70_000, 400])
 SOURCE = ("source_file", "source_row")
@@ -28,7 +24,7 @@ def config(tmp_path):
     for number, (each, multiplicity) in enumerate(zip(config.all_ranges(), MULTIPLICITIES, strict=True)):
         write_parquet(raw_folder(config, str(each)) / "a.parquet", multiplicity, seed=number)
         write_staged(config, str(each))
-        split_range(config, each, Silent())
+        split(config, str(each))
     return config
 
 
@@ -42,7 +38,7 @@ def events_in(folder):
 
 
 def test_every_outlier_once_and_found_by_the_index(config):
-    consolidate_outliers(config, Silent())
+    consolidate(config)
     folder = config.paths().outliers(CONSOLIDATED)
     assert verify(folder, deep=True) == (5, 170_451)
     manifest = read_manifest(folder, None)
@@ -60,23 +56,23 @@ def test_every_outlier_once_and_found_by_the_index(config):
 
 
 def test_again_and_after_any_interruption_the_same_bytes(config):
-    consolidate_outliers(config, Silent())
+    consolidate(config)
     expected = files_of(config)
     folder = config.paths().outliers(CONSOLIDATED)
     for name in expected:
         (folder / name).unlink()
         (folder / f".{name}.part").write_bytes(b"half")
-        consolidate_outliers(config, Silent())
+        consolidate(config)
         assert files_of(config) == expected
 
 
-def test_a_changed_range_is_merged_anew(config):
-    consolidate_outliers(config, Silent())
+def test_a_changed_range_is_merged_again(config):
+    consolidate(config)
     last = config.all_ranges()[-1]
     write_parquet(raw_folder(config, str(last)) / "b.parquet", [50])
     write_staged(config, str(last))
-    split_range(config, last, Silent())
-    consolidate_outliers(config, Silent())
+    split(config, str(last))
+    consolidate(config)
     assert verify(config.paths().outliers(CONSOLIDATED), deep=True) == (3, 101)
 
 
@@ -84,7 +80,7 @@ def test_a_missing_range_is_named(config):
     last = str(config.all_ranges()[-1])
     config.paths().outlier_manifest(last).unlink()
     with pytest.raises(ShardError, match=f"{last}/manifest.json: missing.*crpipe split {last}"):
-        consolidate_outliers(config, Silent())
+        consolidate(config)
 
 
 def test_a_damaged_input_is_named(config):
@@ -93,7 +89,7 @@ def test_a_damaged_input_is_named(config):
     data[20] ^= 1
     path.write_bytes(data)
     with pytest.raises(ShardError, match=r"outliers-00000\.muons\.parquet: damaged"):
-        consolidate_outliers(config, Silent())
+        consolidate(config)
     assert not config.paths().outlier_manifest(CONSOLIDATED).exists()
 
 
@@ -101,18 +97,18 @@ def test_no_outliers_at_all(tmp_path):
     config = campaign(tmp_path)
     write_parquet(raw_folder(config) / "a.parquet", [1, 2])
     write_staged(config)
-    split_range(config, config.all_ranges()[0], Silent())
-    consolidate_outliers(config, Silent())
+    split(config)
+    consolidate(config)
     manifest = json.loads(config.paths().outlier_manifest(CONSOLIDATED).read_text())
     assert manifest["shards"] == []
     index = pq.read_table(config.paths().outliers(CONSOLIDATED) / "index.parquet")
     assert len(index) == 0
 
 
-def test_suggestions_follow_the_histograms(config, tmp_path):
-    rows = [line.split() for line in suggest_threshold(config).splitlines()[1:-1]]
+def test_suggestions_follow_the_multiplicities(config, tmp_path):
+    rows = [line.split() for line in suggest(config).splitlines()[1:-1]]
     thresholds = [int(row[0]) for row in rows]
     assert thresholds == sorted(thresholds)
     assert rows[-1][1] == "0.000%"
-    with pytest.raises(DataError, match="no histogram yet"):
-        suggest_threshold(campaign(tmp_path / "other"))
+    with pytest.raises(DataError, match="no range is split yet"):
+        suggest(campaign(tmp_path / "other"))

@@ -6,14 +6,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.core.errors import DataError, FormatError, SourceError
-from crpipe.core.files import digest
-from crpipe.core.progress import Silent
-from crpipe.core.ranges import Range
+from crpipe.cli.jobs import open_campaign
+from crpipe.core.errors import DataError, FormatError, LedgerError, SourceError
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
-from crpipe.split.split import split_range
 from crpipe.workloads.muons.layout import BUNDLES
+from named import READERS
 from raw_files import (
     NAME,
     campaign,
@@ -21,17 +19,14 @@ from raw_files import (
     nested,
     product_bytes,
     raw_folder,
+    split,
     write_hdf5,
     write_parquet,
+    write_rows,
     write_staged,
 )
 
-RANGE = Range.parse(NAME)
 MULTIPLICITIES = ([0, 3, 25, 1, 0, 2] * 20, [5] * 40, [0] * 7, [100, 1, 0, 21, 20])
-
-
-def split(config):
-    split_range(config, RANGE, Silent())
 
 
 @pytest.fixture
@@ -58,7 +53,7 @@ def ledger_of(config):
     return json.loads(config.paths().ledger(NAME).read_text())
 
 
-def test_every_event_arrives_once_with_its_own_muons(staged):
+def test_every_event_arrives_once_with_its_own_items(staged):
     config = staged()
     split(config)
     seen = set()
@@ -82,18 +77,18 @@ def test_ledger_balances_and_raw_files_are_gone(staged):
     config = staged()
     split(config)
     ledger = ledger_of(config)
-    for kind, listed in (("events", sum(map(len, MULTIPLICITIES))), ("muons", sum(map(sum, MULTIPLICITIES)))):
+    for kind, listed in (("events", sum(map(len, MULTIPLICITIES))), ("items", sum(map(sum, MULTIPLICITIES)))):
         sums = ledger[kind]
         assert sums.pop("listed") == listed == sum(sums.values())
     assert ledger["events"]["outliers"] == 22
     assert ledger["balanced"] is True
-    assert ledger["data"] == digest(config.data_keys())
+    assert ledger["data"] == open_campaign(config).data
     assert not config.paths().raw(NAME).exists()
     assert read_manifest(config.paths().shards(NAME), ledger["data"])["range"] == NAME
-    assert verify(config.paths().outliers(NAME), deep=True) == (22, ledger["muons"]["outliers"])
+    assert verify(config.paths().outliers(NAME), deep=True) == (22, ledger["items"]["outliers"])
 
 
-def test_primaries_never_straddle_training_and_validation(staged):
+def test_groups_are_never_in_both_training_and_validation(staged):
     config = staged()
     split(config)
     primaries = [
@@ -131,7 +126,7 @@ def test_multiplicity_table_lists_every_event_in_source_order(staged):
     assert sum(histogram["events"]) == len(table)
 
 
-def test_small_shards_are_cut_by_muons(tmp_path):
+def test_small_shards_are_cut_by_items(tmp_path):
     config = campaign(tmp_path, "split.shard_items=1000", "split.validation_fraction=0")
     write_parquet(raw_folder(config) / "a.parquet", [10] * 1000)
     write_staged(config)
@@ -143,7 +138,7 @@ def test_small_shards_are_cut_by_muons(tmp_path):
 
 def test_hdf5_gives_the_same_shards_as_parquet(staged, tmp_path):
     parquet = staged()
-    hdf5 = campaign(tmp_path / "h", "source.reader=bundles_hdf5")
+    hdf5 = campaign(tmp_path / "h", f"source.reader={READERS['bundles_hdf5']}")
     for number, multiplicity in enumerate(MULTIPLICITIES):
         path = raw_folder(hdf5) / f"{number:04d}.h5"
         write_hdf5(path, multiplicity, seed=number, zeros_for_none=number % 2 == 0)
@@ -178,7 +173,7 @@ def test_outputs_deleted_after_the_raw_files_come_back(staged):
     assert product_bytes(config) == before
 
 
-def test_a_range_staged_anew_is_split_anew(staged):
+def test_a_range_staged_again_is_split_again(staged):
     config = staged()
     split(config)
     write_parquet(raw_folder(config) / "only.parquet", [1, 2, 3])
@@ -198,7 +193,7 @@ def test_an_empty_file_and_no_outliers(tmp_path):
 
 
 def spoil(config, column, value, item=None):
-    """Write a file in which one value is impossible."""
+    """Write a file in which one value is invalid."""
     columns, multiplicity, items = make_events([2, 3, 4], seed=9)
     if item is None:
         columns[column][1] = value
@@ -209,7 +204,7 @@ def spoil(config, column, value, item=None):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
-def test_impossible_event_fails_its_range(staged, value):
+def test_invalid_event_fails_its_range(staged, value):
     config = staged()
     spoil(config, "energy_gev", value)
     with pytest.raises(FormatError, match=r"bad\.parquet: row 1: energy_gev is .*on_bad_event"):
@@ -217,15 +212,15 @@ def test_impossible_event_fails_its_range(staged, value):
     assert not config.paths().shard_manifest(NAME).exists()
 
 
-def test_impossible_event_is_rejected_if_asked(staged):
+def test_invalid_event_is_rejected_if_asked(staged):
     config = staged("split.on_bad_event=reject")
     spoil(config, "x_m", np.nan, item=3)
     split(config)
     ledger = ledger_of(config)
     reason = ledger["rejected"][0].pop("reason")
-    assert ledger["rejected"] == [{"file": "bad.parquet", "row": 1, "muons": 3}]
+    assert ledger["rejected"] == [{"file": "bad.parquet", "row": 1, "items": 3}]
     assert reason.startswith("muons[1]: x_m is nan")
-    assert (ledger["events"]["rejected"], ledger["muons"]["rejected"]) == (1, 3)
+    assert (ledger["events"]["rejected"], ledger["items"]["rejected"]) == (1, 3)
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip"])
