@@ -6,7 +6,12 @@ from hypothesis import strategies as st
 from crpipe.events.batch import Events
 from crpipe.events.layout import Field, Layout
 
-DTYPES = ["bool", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
+DTYPES = [
+    "bool",
+    "float32",
+    "float64",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+]
 RESERVED = {"multiplicity", "source_file", "source_row", "destination", "reason", "events", "manifest"}
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,8}", fullmatch=True).filter(lambda name: name not in RESERVED)

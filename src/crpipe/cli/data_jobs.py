@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 def split_job(campaign: Campaign, name: str) -> SplitJob:
     """Describe the split of one range; raise ConfigError for a threshold that no event can have."""
-    config, paths, split, source = campaign.config, campaign.paths, campaign.config.split, campaign.config.source
+    config, paths, split, source = (
+        campaign.config,
+        campaign.paths,
+        campaign.config.split,
+        campaign.config.source,
+    )
     threshold = threshold_of(campaign)
     check_threshold(campaign.layout, threshold)
     return SplitJob(
@@ -50,11 +55,12 @@ def split_job(campaign: Campaign, name: str) -> SplitJob:
 
 
 def threshold_job(campaign: Campaign) -> ThresholdJob:
-    """Describe the choice of the threshold; raise ConfigError when no quantile is set, or for a wrong range."""
+    """Describe the choice of the threshold; raise ConfigError without a quantile, or for a wrong range."""
     split, paths = campaign.config.split, campaign.paths
     if split.quantile is None:
         raise ConfigError(
-            f"split.quantile: not set; nothing to choose, the threshold is split.threshold ({split.threshold})"
+            "split.quantile: not set; nothing to choose, the threshold is split.threshold "
+            f"({split.threshold})"
         )
     names = [str(Range.parse(text)) for text in split.reference_ranges] or [campaign.ranges[0]]
     for name in names:
@@ -94,7 +100,7 @@ def reader_choice(campaign: Campaign) -> ReaderChoice:
 
 
 def configured_reader(config: Config) -> ReaderChoice | None:
-    """Return the reader that a configuration names, for files that belong to no campaign; None without one."""
+    """Return the reader that a configuration names, for files of no campaign; None where it names none."""
     if not config.source.reader:
         return None
     tables = table_paths(config.paths().tables())

@@ -115,7 +115,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class RawFile:
-    """One row of the staged table as it is read; ``number`` is its place in the table and names it in shards."""
+    """One row of the staged table as it is read; ``number``, its place in the table, names it in shards."""
 
     number: int
     path: str

@@ -72,8 +72,9 @@ class Layout:
     def from_description(cls, tree: Mapping[str, Any]) -> Layout:
         """Build a layout from what ``describe`` returned; raise LayoutError for anything else."""
         try:
-            if not {"item", "weight", "fixed", "events", "items", "group", "key"} <= {*tree}:
-                raise LayoutError("not the description of a layout")
+            lists = [tree[name] for name in ("events", "items", "group", "key")]
+            if not all(isinstance(each, list | tuple) for each in lists):
+                raise LayoutError("not the description of a layout (a list is missing)")
             events, items = (tuple(Field(**row) for row in tree[kind]) for kind in ("events", "items"))
             group, key = (tuple(tree[name]) for name in ("group", "key"))
             layout = cls(tree["item"], events, items, group, key, tree["weight"], tree["fixed"])
@@ -131,7 +132,7 @@ class Layout:
             yield "group must name the event columns that decide between training and validation"
         if self.weight and self.weight not in known:
             yield f"weight names {self.weight}, which is no event column ({', '.join(sorted(known))})"
-        if self.fixed < 0:
+        if not isinstance(self.fixed, int) or self.fixed < 0:
             yield f"fixed must be 0 or the number of items of every event, not {self.fixed}"
 
 

@@ -194,7 +194,9 @@ def _open(folder: Path, entry: Mapping[str, Any], layout: Layout) -> ShardPair:
     items = _table(folder / f"{entry['name']}.{layout.item}.parquet", sizes[layout.item], names)
     for table, rows in ((events, entry["events"]), (items, entry["items"])):
         if table.footer.num_rows != rows:
-            raise ShardError(f"{table.path}: {table.footer.num_rows} rows, the manifest says {rows}; {REMEDY}")
+            raise ShardError(
+                f"{table.path}: {table.footer.num_rows} rows, the manifest says {rows}; {REMEDY}"
+            )
     return ShardPair(events, items, _item_groups(events, items), items.rows())
 
 

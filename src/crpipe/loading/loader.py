@@ -48,8 +48,8 @@ class Loader:
 
     A batch holds at most ``batch_events`` events. All batches of an epoch, on all ranks, hold the same number
     of events to within one, so that the last batch is never much smaller than the others; a batch is empty
-    only when there are fewer events than batches. With ``max_items``, for outliers, a batch ends earlier: all its
-    events but the last hold at most ``max_items`` items together, and a larger event ends its batch.
+    only when there are fewer events than batches. With ``max_items``, for outliers, a batch ends earlier: all
+    its events but the last hold at most ``max_items`` items together, and a larger event ends its batch.
 
     Each epoch visits every event once on exactly one rank, in an order that follows from ``seed``, the epoch,
     the shards and the size of a batch alone: the ranks' streams end to end are that of a single rank.

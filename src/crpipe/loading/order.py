@@ -79,7 +79,7 @@ class Order:
         pieces = _random(self._seed, epoch, 0).permutation(len(self._sizes))
         starts = offsets(self._sizes[pieces])
         shares = _shares(self._total, self._batches)
-        # Derived from the total, not from the batches, so that the order does not depend on the number of ranks.
+        # Derived from the total, not from the batches, so that the order is independent of the ranks.
         windows = np.append(_shares(self._total, self._fewest)[: -1 : self._window], self._total)
         if self._cost is None:
             return EpochOrder(self._seed, epoch, pieces, starts, windows, shares)
@@ -101,7 +101,7 @@ class Order:
 
 
 def item_costs(multiplicity: NDArray[np.uint32], batch_events: int, max_items: int) -> NDArray[np.int64]:
-    """Give each event a cost in items so that ``max_items`` pays for at most ``batch_events`` events: [N] int64.
+    """Give each event a cost so that ``max_items`` pays for at most ``batch_events`` events: [N] int64.
 
     An event of more than ``max_items`` costs ``max_items``: it ends its batch, however large it is.
     """

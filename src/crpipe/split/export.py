@@ -87,6 +87,7 @@ def _converter(choice: ReaderChoice | None, folder: Path, layout: Layout) -> ToT
             f"{folder / MANIFEST}: its layout is not that of the reader {choice.name}; name the reader that "
             "the shards were made with as source.reader"
         )
+
     def to_table(events: Events) -> pa.Table:
         with Foreign(f"{folder}: the reader {choice.name} failed to write events in its own schema"):
             return reader.raw_table(events)

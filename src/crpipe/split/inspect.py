@@ -1,4 +1,4 @@
-"""Describes a data file for people: a shard, another Parquet table, or a raw file of the configured reader."""
+"""Describes a data file for people: a shard, another Parquet table, or a raw file of ``source.reader``."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def inspect_file(path: Path, rows: int, choice: ReaderChoice | None) -> str:
     """Describe a file: schema, rows, multiplicities, its first ``rows`` events, those with items first.
 
     Shards and tables that crpipe wrote are described by their columns, anything else by the
-    reader of ``choice``. Raise FormatError when the file is missing or damaged, or neither Parquet nor readable
-    by that reader.
+    reader of ``choice``. Raise FormatError when the file is missing or damaged, or neither Parquet nor
+    readable by that reader.
     """
     try:
         with path.open("rb") as handle:
@@ -46,8 +46,8 @@ def inspect_file(path: Path, rows: int, choice: ReaderChoice | None) -> str:
         raise FormatError(f"{path}: cannot be read whole ({text}); it is missing or damaged") from error
     if choice is None:
         raise FormatError(
-            f"{path}: no Parquet file (it starts with {magic!r}), and no reader is configured; name the one of "
-            "its format with --set source.reader=module:Name"
+            f"{path}: no Parquet file (it starts with {magic!r}), and no reader is configured; name "
+            "the reader of its format with --set source.reader=module:Name"
         )
     return "\n".join(_raw(path, rows, choice.open()))
 

@@ -73,7 +73,7 @@ def _named(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 
 def check_unique(files: Sequence[RawFile], table: Path) -> None:
-    """Raise LedgerError when one source file appears twice in the staged table: its events would count twice."""
+    """Raise LedgerError when a source file appears twice in the staged table: its events would be doubled."""
     paths = Counter(str(PurePosixPath(file.path)) for file in files)
     uris = Counter(file.uri for file in files if file.uri)
     for name, times in [*paths.items(), *uris.items()]:
@@ -134,7 +134,8 @@ def check_written(ledger: Mapping[str, Any], entries: Iterable[Mapping[str, Any]
         sent = ledger["events"][role], ledger["items"][role]
         if (events, items) != sent:
             raise LedgerError(
-                f"{role}: {layout.count(*sent)} were sent, the shards hold {layout.count(events, items)}; {fault}"
+                f"{role}: {layout.count(*sent)} were sent, the shards hold "
+                f"{layout.count(events, items)}; {fault}"
             )
 
 
@@ -143,7 +144,8 @@ def _check(report: FileReport, total: tuple[int, int], layout: Layout) -> None:
     if found != total:
         raise LedgerError(
             f"{report.file.path}: the file's own totals are {layout.count(*total)}, but "
-            f"{layout.count(*found)} were read; have the file made again, or leave its range out with ranges.skip"
+            f"{layout.count(*found)} were read; have the file made again, or leave its range out with "
+            "ranges.skip"
         )
 
 

@@ -150,8 +150,8 @@ def _merge(job: ConsolidateJob, inputs: list[RangeOutliers], progress: Progress)
     found = [sum(entry[kind] for entry in entries) for kind in ("events", "items")]
     if found != expected:
         raise LedgerError(
-            f"{folder}: {layout.count(*expected)} went in, {layout.count(*found)} came out; this is a fault in "
-            "crpipe: keep the files and report it"
+            f"{folder}: {layout.count(*expected)} went in, {layout.count(*found)} came out; this is a fault "
+            "in crpipe: keep the files and report it"
         )
     with replacing(folder / INDEX) as part:
         pq.write_table(pa.concat_tables([index.schema().empty_table(), *index.tables]), part)

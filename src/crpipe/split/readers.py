@@ -57,10 +57,10 @@ class WritesRaw(Protocol):
 
 def open_reader(name: str, options: Mapping[str, Any]) -> Reader:
     """Build the reader ``module:Name``; raise ConfigError when it is none or its layout cannot be stored."""
-    reader: Reader = build("source.reader", name, options, _MEMBERS)
-    if not isinstance(reader.layout, Layout):
-        raise ConfigError(f"source.reader: {name}.layout is no crpipe.events.layout.Layout")
     try:
+        reader: Reader = build("source.reader", name, options, _MEMBERS)
+        if not isinstance(reader.layout, Layout):
+            raise ConfigError(f"source.reader: {name}.layout is no crpipe.events.layout.Layout")
         reader.layout.check()
     except LayoutError as error:
         raise ConfigError(f"source.reader: {name}: {error}") from error
@@ -156,7 +156,9 @@ def _problem_of(block: Any, layout: Layout) -> str:
     if missing or extra:
         state, name = ("missing", missing[0]) if missing else ("not in the layout", extra[0])
         return f"column {name}: {state}; the layout has {', '.join(wanted)}"
-    expected = [("multiplicity", block.multiplicity, "uint32", events or (0,))]
+    expected: list[tuple[str, Any, str, tuple[int, ...]]] = [
+        ("multiplicity", block.multiplicity, "uint32", events or (0,))
+    ]
     expected += [(f"column {name}", block.columns[name], kind, events) for name, kind in wanted.items()]
     counted = int(np.sum(block.multiplicity, dtype=np.int64))
     expected.append((layout.item, block.items, "float32", (counted, len(layout.items))))

@@ -66,7 +66,7 @@ class SpillWriter:
         self._bytes = 0
 
     def hold(self, events: Events, buckets: NDArray[np.int64]) -> None:
-        """Keep events in memory, to be written in a block with others; ``buckets`` [N] are below the count."""
+        """Keep events in memory, to be written with others; ``buckets`` [N] are below the count."""
         if self._bytes + events.items.nbytes > _BLOCK_BYTES:
             self._flush()
         self._held.append((events, buckets))
@@ -100,7 +100,7 @@ class SpillWriter:
         self._items.close()
 
     def _flush(self) -> None:
-        """Write one block of the held events of finished raw files, and one of those of the file in progress."""
+        """Write the held events: one block of finished raw files, and one of the file in progress."""
         whole, recent = self._held[: self._whole], self._held[self._whole :]
         self._held, self._whole, self._bytes = [], 0, 0
         for held, blocks in ((whole, self._blocks), (recent, self._recent)):
@@ -178,7 +178,7 @@ class SpillReader:
 
 
 def segments_of(blocks: Iterable[Block], first: int, last: int) -> NDArray[np.int64]:
-    """Find the segments of the buckets [first, last): [S, 5], as ``SpillReader.read`` takes it; no empty ones."""
+    """Find the segments of the buckets [first, last) that are not empty: [S, 5], for ``SpillReader.read``."""
     rows = [
         (
             block.spill,

@@ -197,7 +197,9 @@ def _rules(job: SplitJob, totals: dict[int, tuple[int, int]]) -> scatter.Rules:
         threshold=job.threshold,
         validation_fraction=fraction,
         train_buckets=gather.bucket_count(events, items, job.shard_items),
-        validation_buckets=gather.bucket_count(int(events * fraction), int(items * fraction), job.shard_items),
+        validation_buckets=gather.bucket_count(
+            int(events * fraction), int(items * fraction), job.shard_items
+        ),
     )
 
 

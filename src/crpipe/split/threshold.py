@@ -132,7 +132,9 @@ def suggest_threshold(tables: Sequence[Path], layout: Layout, batch_events: int)
         raise DataError("no range is split yet; run `crpipe split` for at least one range first")
     values, events = _counted(tables)
     items = values * events
-    rows = [("threshold", "events aside", f"{layout.item} aside", "batch mean", "batch + 3 sd")]
+    rows: list[tuple[str, ...]] = [
+        ("threshold", "events aside", f"{layout.item} aside", "batch mean", "batch + 3 sd")
+    ]
     for threshold in _candidates(int(values.max(initial=0))):
         kept = values <= threshold
         aside = items[~kept].sum() / max(items.sum(), 1)

@@ -44,9 +44,21 @@ def test_a_missing_staged_table_says_what_to_run(tmp_path):
 def test_what_was_staged_is_read_back_with_the_numbers_that_name_files_in_shards(tmp_path):
     path = tmp_path / "0000000-0000999.parquet"
     entries = [Entry(name, f"file:///{name}", 3, None) for name in ("b", "a")]
-    write_staged(path, [StagedFile(entries[0], Proof(3, "0a", "crc32c", "copy-compare")), StagedFile(entries[1], None, "short")])
+    write_staged(
+        path,
+        [
+            StagedFile(entries[0], Proof(3, "0a", "crc32c", "copy-compare")),
+            StagedFile(entries[1], None, "short"),
+        ],
+    )
     first, second = read_staged(path)
-    assert (first.number, first.path, first.uri, first.state, first.reason) == (0, "a", "file:///a", QUARANTINED, "short")
+    assert (first.number, first.path, first.uri, first.state, first.reason) == (
+        0,
+        "a",
+        "file:///a",
+        QUARANTINED,
+        "short",
+    )
     assert (second.number, second.path, second.size, second.state) == (1, "b", 3, STAGED)
     assert (second.checksum, second.algorithm, second.verified) == ("0a", "crc32c", "copy-compare")
 

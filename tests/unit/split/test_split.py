@@ -1,17 +1,20 @@
 """What a split promises: nothing lost or doubled, the same bytes every time, errors that name the file."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from crpipe.cli.jobs import open_campaign
-from crpipe.core.errors import DataError, FormatError, LedgerError, SourceError
+from crpipe.core.errors import ConfigError, DataError, ForeignError, FormatError, LedgerError, SourceError
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
+from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
+from plain_reader import HITS, make_hits, write_events
 from raw_files import (
     NAME,
     campaign,
@@ -277,3 +280,72 @@ def test_raw_file_that_is_not_what_was_staged(staged):
 def test_a_range_that_was_not_staged(tmp_path):
     with pytest.raises(DataError, match="run `crpipe stage"):
         split(campaign(tmp_path))
+
+
+def test_a_file_that_was_staged_twice_is_refused(staged):
+    config = staged()
+    table = config.paths().staged(NAME)
+    rows = pq.read_table(table).to_pylist()
+    write_rows(table, [*rows, rows[0]])
+    with pytest.raises(LedgerError, match=r"0000\.parquet appears 2 times"):
+        split(config)
+    assert not config.paths().shard_manifest(NAME).exists()
+
+
+def hits(tmp_path, *overrides, multiplicity=(2, 0, 30, 1), **options):
+    """A staged range of one .npz file of another layout."""
+    config = campaign(tmp_path, "source.reader=plain_reader:Plain", *overrides)
+    config = config.model_copy(update={"reader": options})
+    write_events(raw_folder(config) / "a.npz", make_hits(multiplicity))
+    write_staged(config)
+    return config
+
+
+def test_messages_use_the_layouts_word(tmp_path):
+    config = hits(tmp_path, "source.reader=plain_reader:Broken", wrong="last")
+    with pytest.raises(
+        LedgerError, match=r"a\.npz: .* 4 events with 33 hits, but 3 events with 32 hits were read"
+    ):
+        split(config)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failing_reader_is_named_whoever_calls_it(tmp_path, workers, monkeypatch):
+    monkeypatch.setattr("crpipe.split.split._WORKER_RAW", 1)
+    config = hits(tmp_path, "source.reader=plain_reader:Broken", wrong="raises")
+    write_events(raw_folder(config) / "b.npz", make_hits([1]))
+    write_staged(config)
+    with pytest.raises(ForeignError, match=r"a\.npz: the reader plain_reader:Broken failed.*KeyError"):
+        split(config, workers=workers)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_side_tables_reach_the_reader_in_every_worker(tmp_path, workers, monkeypatch):
+    monkeypatch.setattr("crpipe.split.split._WORKER_RAW", 1)
+    config = hits(tmp_path, "source.reader=plain_reader:Geometric", "split.validation_fraction=0")
+    write_events(raw_folder(config) / "b.npz", make_hits([1]))
+    write_staged(config)
+    with pytest.raises(ConfigError, match="source.tables: the table geometry is missing"):
+        split(config)
+    assert {path.name for path in config.paths().shards(NAME).iterdir()} == {"lease"}
+    geometry = tmp_path / "geometry"
+    geometry.write_text("1000")
+    split(config, workers=workers, reader=ReaderChoice("plain_reader:Geometric", {}, {"geometry": geometry}))
+    folder = config.paths().shards(NAME)
+    (events,) = groups_of(Shards(folder, "train", HITS), HITS)
+    assert events.items[:, 0].min() > 900
+
+
+def test_events_of_a_fixed_size(tmp_path):
+    layout = replace(HITS, fixed=30).describe()
+    config = hits(tmp_path, "split.threshold=30", multiplicity=[30] * 4, layout=layout)
+    split(config)
+    assert ledger_of(config)["events"]["outliers"] == 0
+    assert read_manifest(config.paths().outliers(NAME), None)["shards"] == []
+    short = hits(tmp_path / "short", "split.threshold=30", multiplicity=[30, 29], layout=layout)
+    with pytest.raises(FormatError, match=r"a\.npz: row 1: expected 30 hits in each event, found 29"):
+        split(short)
+    low = hits(tmp_path / "low", "split.threshold=29", multiplicity=[30], layout=layout)
+    with pytest.raises(ConfigError, match=r"split\.threshold: 29 is below the 30 hits of every event"):
+        split(low)
+    assert not low.paths().shards(NAME).exists()

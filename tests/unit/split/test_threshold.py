@@ -1,11 +1,18 @@
 """The outlier threshold as a quantile of reference ranges."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crpipe.cli.data_jobs import threshold_of
 from crpipe.cli.jobs import open_campaign
 from crpipe.core.errors import ConfigError, DataError, FormatError, ListingError
 from crpipe.core.files import read_json, remove_tree
+from crpipe.split.threshold import check_threshold, quantile_of
+from plain_reader import HITS
 from raw_files import NAME, campaign, choose, raw_folder, write_parquet, write_staged
 
 
@@ -62,3 +69,25 @@ def test_a_bad_file_follows_the_rule_for_bad_files(tmp_path):
         else:
             choose(config)
             assert threshold(config) == 89
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=200), st.floats(0.001, 0.999))
+def test_the_quantile_is_that_of_numpy(values, quantile):
+    counts = dict(zip(*map(np.ndarray.tolist, np.unique(values, return_counts=True)), strict=True))
+    assert quantile_of(counts, quantile) == np.quantile(values, quantile, method="inverted_cdf")
+
+
+def test_a_threshold_below_a_fixed_size_is_refused():
+    check_threshold(HITS, 1)
+    check_threshold(replace(HITS, fixed=4760), 4760)
+    with pytest.raises(ConfigError, match=r"split\.threshold: 4759 is below the 4760 hits of every event"):
+        check_threshold(replace(HITS, fixed=4760), 4759)
+
+
+def test_several_ranges_count_together(tmp_path):
+    config = staged(tmp_path, "ranges.last=1999", "split.reference_ranges=[0000000-0000999, 0001000-0001999]")
+    write_parquet(raw_folder(config, "0001000-0001999") / "a.parquet", [500] * 900)
+    write_staged(config, "0001000-0001999")
+    choose(config)
+    assert threshold(config) == 500
+    assert read_json(config.paths().threshold())["events"] == 1000
