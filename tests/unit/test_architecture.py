@@ -11,10 +11,11 @@ from typer.main import get_command
 
 from crpipe.cli.campaign import app
 from crpipe.config.docs import entries
-from crpipe.config.loading import Config
+from crpipe.config.loading import Config, load_config
 
 REPOSITORY = Path(__file__).parents[2]
 SOURCE = REPOSITORY / "src" / "crpipe"
+CONFIG = load_config([REPOSITORY / "config" / "config.yaml"])
 MODULES = {
     ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in SOURCE.rglob("*.py")
@@ -157,7 +158,7 @@ def test_every_key_of_the_configuration_is_read_somewhere():
     ]
     texts.append(inspect.getsource(Config))
     read = set(re.findall(r"[.\"]([a-z_][a-z0-9_]*)\b", "\n".join(texts)))
-    unread = [entry.dotted for entry in entries() if entry.name not in read]
+    unread = [entry.dotted for entry in entries(CONFIG) if entry.name not in read]
     assert unread == []
 
 
@@ -174,7 +175,7 @@ def verbs(command, prefix=""):
 @pytest.mark.parametrize(
     ("name", "now"),
     [
-        ("config-keys.txt", [entry.dotted for entry in entries() if not entry.section]),
+        ("config-keys.txt", [entry.dotted for entry in entries(CONFIG) if not entry.section]),
         ("verbs.txt", list(verbs(get_command(app)))),
     ],
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 from snakemake.io import IOFile
 
+from crpipe.cli.jobs import open_campaign
 from crpipe.config import record
 from crpipe.config.loading import flatten, load_config, read_tree
 from crpipe.core.errors import CrpipeError, LeaseError
@@ -113,8 +114,9 @@ def checked_settings():
     with refusing():
         files = config_files()
         settings = load_config(files, overrides(files))
-        record.check_data(settings)
-        record.check_train(settings)
+        campaign = open_campaign(settings)
+        record.check_data(campaign.paths, campaign.data_keys)
+        record.check_train(campaign.paths, settings.train_keys())
     return settings
 
 
@@ -358,7 +360,7 @@ def what_failed(messages, since):
 
     ``messages`` is the path of Snakemake's own log of this call.
     """
-    lines = explain(SETTINGS, Path(messages).read_text(), since)
+    lines = explain(PATHS, Path(messages).read_text(), since)
     waiting = [name for name in RANGES if not PATHS.receipt(name).exists()]
     if trains() and waiting:
         lines.append(

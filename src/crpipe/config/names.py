@@ -1,6 +1,6 @@
 """Readers, simulators and workloads by name: ``module:Name``, built from options of their own.
 
-The options of ``package.module:Name`` are the pydantic model ``NameOptions``: in the module ``options`` beside
+The options of ``package.module:Name`` are the model ``NameOptions``: in the module ``options`` beside
 ``module`` if there is one, else in ``module`` itself. A module ``options`` without torch lets a configuration
 be checked without importing what it names.
 """

@@ -1,4 +1,4 @@
-"""The campaign's memory of its configuration: what was made under other keys is refused, never mixed in."""
+"""The record of what a campaign was made with: other keys are refused, never mixed in."""
 
 from __future__ import annotations
 
@@ -12,49 +12,57 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from crpipe.config.loading import Config
+    from crpipe.core.paths import Paths
 
 _CLAIM_WAIT_S = 60.0
+Keys = dict[str, Any]
 
 
-def check_data(config: Config) -> None:
+def check_data(paths: Paths, keys: Keys) -> None:
     """Raise ConfigError when the results directory was filled under other data keys."""
-    _check(config.paths().campaign(), config.data_keys(), _data_advice(config))
+    _check(paths.campaign(), keys, _data_advice(paths))
 
 
-def check_train(config: Config) -> None:
+def check_train(paths: Paths, keys: Keys) -> None:
     """Raise ConfigError when the run was started under other training keys."""
-    _check(config.paths().run_config(), config.train_keys(), _train_advice(config))
+    _check(paths.run_config(), keys, _train_advice(paths))
 
 
-def claim_data(config: Config) -> None:
-    """Record the data keys if the results directory is new; refuse other ones."""
-    _claim(config.paths().campaign(), config.data_keys(), _data_advice(config))
+def claim_data(paths: Paths, keys: Keys, layout: Mapping[str, Any]) -> None:
+    """Record data keys and layout when the results directory is new; refuse other keys.
+
+    layout: the description that reports read, with the meanings that the keys leave out.
+    """
+    _claim(paths.campaign(), keys, _data_advice(paths), {paths.layout(): layout})
 
 
-def claim_train(config: Config) -> None:
-    """Record the training keys if the run is new; refuse other ones."""
-    _claim(config.paths().run_config(), config.train_keys(), _train_advice(config))
+def claim_train(paths: Paths, keys: Keys) -> None:
+    """Record the training keys when the run is new; refuse other keys."""
+    _claim(paths.run_config(), keys, _train_advice(paths))
 
 
-def _data_advice(config: Config) -> str:
-    return f"restore the old values, or set `results` to a new directory (now {config.results})"
+def _data_advice(paths: Paths) -> str:
+    return f"restore the old values, or set `results` to a new directory (now {paths.results})"
 
 
-def _train_advice(config: Config) -> str:
-    return f"restore the old values, or give the changed campaign a new name with `run` (now {config.run})"
+def _train_advice(paths: Paths) -> str:
+    return f"restore the old values, or give the changed campaign a new name with `run` (now {paths.run})"
 
 
-def _check(path: Path, keys: Mapping[str, Any], advice: str) -> None:
+def _check(path: Path, keys: Keys, advice: str) -> None:
     if path.exists():
         refuse_changes(read_json(path), keys, str(path.parent), advice)
 
 
-def _claim(path: Path, keys: Mapping[str, Any], advice: str) -> None:
+def _claim(
+    path: Path, keys: Keys, advice: str, beside: Mapping[Path, Mapping[str, Any]] | None = None
+) -> None:
     if not path.exists():
         # The first jobs of a campaign start together: one of them writes, the others compare.
         with lease(path.parent / ".claim", wait_s=_CLAIM_WAIT_S, say=_quiet):
             if not path.exists():
+                for other, content in (beside or {}).items():
+                    write_json(other, dict(content))
                 write_json(path, keys)
     _check(path, keys, advice)
 

@@ -75,7 +75,7 @@ def train_range(
     place = find_place(config, name)
     with joined(config.train.device) as world, ExitStack() as stack:
         if world.leads:
-            record.claim_train(config)
+            record.claim_train(paths, config.train_keys())
             stack.enter_context(Journal(paths.train_journal()).attempt("train", name))
             wait = config.train.lease_wait_s
             stack.enter_context(

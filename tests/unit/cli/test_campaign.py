@@ -8,6 +8,7 @@ import jwt
 import pytest
 
 from crpipe.cli.campaign import main
+from named import READERS, SIMULATOR
 
 CRPIPE = Path(sys.executable).with_name("crpipe")
 SMALL = [
@@ -18,7 +19,13 @@ SMALL = [
     "--set",
     "ranges.step=1",
     "--set",
-    "synthetic.files_per_range=1",
+    f"source.reader={READERS['bundles']}",
+    "--set",
+    f"source.simulator={SIMULATOR}",
+    "--set",
+    "train.workload=crpipe.workloads.muons:MuonGan",
+    "--set",
+    "simulator.files_per_range=1",
 ]
 
 

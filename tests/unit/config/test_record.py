@@ -8,6 +8,8 @@ from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json
 
+LAYOUT = {"item": "hits"}
+
 
 @pytest.fixture
 def configure(tmp_path):
@@ -17,15 +19,31 @@ def configure(tmp_path):
     return make
 
 
+def claim_data(config):
+    record.claim_data(config.paths(), config.data_keys(), LAYOUT)
+
+
+def check_data(config):
+    record.check_data(config.paths(), config.data_keys())
+
+
+def claim_train(config):
+    record.claim_train(config.paths(), config.train_keys())
+
+
+def check_train(config):
+    record.check_train(config.paths(), config.train_keys())
+
+
 def test_nothing_is_refused_before_the_campaign_has_begun(configure):
-    record.check_data(configure())
-    record.check_train(configure())
+    check_data(configure())
+    check_train(configure())
     assert not configure().paths().campaign().exists()
 
 
 def test_data_made_under_other_keys_is_refused_with_key_values_and_way_out(configure):
-    record.claim_data(configure())
-    for judge in (record.check_data, record.claim_data):
+    claim_data(configure())
+    for judge in (check_data, claim_data):
         with pytest.raises(ConfigError) as caught:
             judge(configure("split.threshold=7"))
         assert "split.threshold" in str(caught.value)
@@ -33,27 +51,32 @@ def test_data_made_under_other_keys_is_refused_with_key_values_and_way_out(confi
         assert "set `results` to a new directory" in str(caught.value)
 
 
+def test_the_layout_is_recorded_for_reports(configure):
+    claim_data(configure())
+    assert read_json(configure().paths().layout()) == LAYOUT
+
+
 def test_a_changed_run_is_refused_and_a_new_name_is_not(configure):
-    record.claim_train(configure())
+    claim_train(configure())
     with pytest.raises(ConfigError, match="give the changed campaign a new name with `run`"):
-        record.check_train(configure("train.epochs=2"))
-    record.check_train(configure("train.epochs=2", "run=other"))
+        check_train(configure("train.epochs=2"))
+    check_train(configure("train.epochs=2", "run=other"))
 
 
 def test_keys_of_the_site_may_change_under_a_campaign(configure):
-    record.claim_data(configure())
-    record.claim_train(configure())
+    claim_data(configure())
+    claim_train(configure())
     changed = configure("source.concurrency=2", "train.snapshot_steps=3", "resources.train.cpus=1")
-    record.check_data(changed)
-    record.check_train(changed)
+    check_data(changed)
+    check_train(changed)
 
 
 def test_a_claim_is_never_overwritten(configure):
-    record.claim_data(configure())
+    claim_data(configure())
     before = read_json(configure().paths().campaign())
-    record.claim_data(configure())
+    claim_data(configure())
     with pytest.raises(ConfigError):
-        record.claim_data(configure("seed=2"))
+        claim_data(configure("seed=2"))
     assert read_json(configure().paths().campaign()) == before
 
 
@@ -69,7 +92,7 @@ for _ in range(6):
     if job == 0:
         os.close(gate)
         os.read(closed, 1)  # returns when the last holder of the gate, the parent, has closed it
-        claim_data(config)
+        claim_data(config.paths(), config.data_keys(), {"item": "hits"})
         os._exit(0)
     jobs.append(job)
 os.close(gate)

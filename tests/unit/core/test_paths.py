@@ -7,7 +7,16 @@ from crpipe.core.paths import Paths
 
 PATHS = Paths(Path("here/results"), Path("there/runs"), "night")
 OF_DATA = {"manifest", "staged", "raw", "shards", "outliers", "shard_manifest", "outlier_manifest"}
-OF_DATA |= {"multiplicity", "ledger", "threshold", "campaign", "data_journal"}
+OF_DATA |= {
+    "layout",
+    "tables",
+    "positions",
+    "multiplicity",
+    "ledger",
+    "threshold",
+    "campaign",
+    "data_journal",
+}
 METHODS = {name: method for name, method in inspect.getmembers(PATHS, inspect.ismethod) if name[0] != "_"}
 
 
