@@ -78,7 +78,7 @@ class Layout:
             group, key = (tuple(tree[name]) for name in ("group", "key"))
             layout = cls(tree["item"], events, items, group, key, tree["weight"], tree["fixed"])
             layout.check()
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise LayoutError(f"not the description of a layout ({error!r})") from error
         return layout
 

@@ -74,7 +74,7 @@ def check_needs(name: str, reader: Reader, tables: Iterable[str]) -> None:
     if missing:
         raise ConfigError(
             f"source.tables: the table {missing[0]} is missing, which the reader {name} needs (found: "
-            f"{', '.join(given) or 'none'}); set source.tables: {{{missing[0]}: URI}}"
+            f"{', '.join(given) or 'none'}); set source.tables: {{{missing[0]}: URI}} and run `crpipe tables`"
         )
 
 
