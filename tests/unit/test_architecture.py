@@ -36,14 +36,7 @@ LEVELS = (
 TIES = {
     (f"crpipe.{module}", f"crpipe.workloads.muons.{name}")
     for module, name in (
-        ("loading.loader", "layout"),
         ("config.loading", "simulator.options"),
-        ("split.inspect", "layout"),
-        ("split.inspect", "reading.checks"),
-        ("split.inspect", "reading.parquet"),
-        ("split.readers", "layout"),
-        ("split.readers", "reading.hdf5"),
-        ("split.readers", "reading.parquet"),
         ("source.simulated", "simulator.files"),
         ("inference.export", "export.card"),
         ("inference.export", "export.graph"),
@@ -51,7 +44,6 @@ TIES = {
         ("inference.export", "layout"),
         ("inference.export", "models.sampling"),
         ("inference.evaluate", "simulator.files"),
-        ("events.shard_manifest", "layout"),
     )
 }
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}

@@ -86,28 +86,34 @@ def stage(name: RangeArgument) -> None:
 @app.command()
 def threshold() -> None:
     """Choose the outlier threshold as a quantile of the reference ranges."""
+    from crpipe.cli.data_jobs import threshold_job
+    from crpipe.cli.jobs import open_campaign
     from crpipe.split.threshold import choose_threshold
 
     with _data_step("threshold", "") as config:
-        choose_threshold(config, Terminal())
+        choose_threshold(threshold_job(open_campaign(config)), Terminal())
 
 
 @app.command()
 def split(name: RangeArgument) -> None:
     """Turn one staged range into shards, outliers and a balanced ledger."""
+    from crpipe.cli.data_jobs import split_job
+    from crpipe.cli.jobs import open_campaign
     from crpipe.split.split import split_range
 
     with _data_step("split", name) as config:
-        split_range(config, Range.parse(name), Terminal())
+        split_range(split_job(open_campaign(config), str(Range.parse(name))), Terminal())
 
 
 @app.command()
 def consolidate() -> None:
     """Merge the outliers of all ranges into shards of a chosen size."""
+    from crpipe.cli.data_jobs import consolidate_job
+    from crpipe.cli.jobs import open_campaign
     from crpipe.split.outliers import consolidate_outliers
 
     with _data_step("consolidate", "") as config:
-        consolidate_outliers(config, Terminal())
+        consolidate_outliers(consolidate_job(open_campaign(config)), Terminal())
 
 
 @app.command()
@@ -176,13 +182,14 @@ def simulate(
 
 @app.command()
 def inspect(
-    file: Annotated[Path, typer.Argument(help="raw file, shard or HDF5 file")],
+    file: Annotated[Path, typer.Argument(help="raw file of source.reader, shard, or any Parquet file")],
     rows: Annotated[int, typer.Option(help="events to show")] = 5,
 ) -> None:
     """Show what a file holds: schema, rows, multiplicities, first events."""
+    from crpipe.cli.data_jobs import configured_reader
     from crpipe.split.inspect import inspect_file
 
-    print(inspect_file(file, rows=rows))
+    print(inspect_file(file, rows, configured_reader(Settings.config())))
 
 
 @app.command()

@@ -76,7 +76,7 @@ def merge(
         print(name)
 
 
-shards = typer.Typer(no_args_is_help=True, help="Check shards, or hand them on in the input schema.")
+shards = typer.Typer(no_args_is_help=True, help="Check shards, or export them as plain Parquet files.")
 tools.add_typer(shards, name="shards")
 
 
@@ -86,11 +86,12 @@ def verify_shards(
     deep: Annotated[bool, typer.Option(help="hash every file and decode every page too")] = False,
 ) -> None:
     """Check that the shards of ranges (or of `consolidated`) are what their manifests say."""
-    from crpipe.events.shard_manifest import verifiable, verify
+    from crpipe.events.shard_manifest import read_layout, verifiable, verify
 
-    for folder in verifiable(Settings.config(), names or ()):
-        events, muons = verify(folder, deep=deep)
-        print(f"{folder}: {events} events, {muons} muons, good")
+    config = Settings.config()
+    for folder in verifiable(config.paths(), map(str, config.all_ranges()), names or ()):
+        totals = verify(folder, deep=deep)
+        print(f"{folder}: {read_layout(folder).count(*totals)}, good")
 
 
 @shards.command("export")
@@ -98,11 +99,13 @@ def export_range(
     name: RangeArgument,
     out: Annotated[Path, typer.Option(help="directory for train, validation and outliers.parquet")],
 ) -> None:
-    """Write the shards of one range as Parquet files in the input schema."""
-    from crpipe.workloads.muons.export.shards import export_shards
+    """Write the shards of one range as Parquet files: in the raw files' schema if the reader has one."""
+    from crpipe.cli.data_jobs import configured_reader
+    from crpipe.split.export import export_shards
 
-    paths, key = Settings.config().paths(), str(Range.parse(name))
-    events = export_shards([paths.shards(key), paths.outliers(key)], out, Terminal())
+    config, key = Settings.config(), str(Range.parse(name))
+    folders = [config.paths().shards(key), config.paths().outliers(key)]
+    events = export_shards(folders, out, configured_reader(config), Terminal())
     print(f"{out}: {events} events")
 
 
@@ -113,9 +116,13 @@ tools.add_typer(outliers, name="outliers")
 @outliers.command()
 def suggest() -> None:
     """Show what each threshold would set aside, and the memory of a batch below it."""
+    from crpipe.cli.jobs import open_campaign
     from crpipe.split.threshold import suggest_threshold
 
-    print(suggest_threshold(Settings.config()))
+    campaign = open_campaign(Settings.config())
+    tables = [campaign.paths.multiplicity(name) for name in campaign.ranges]
+    made = [path for path in tables if path.exists()]
+    print(suggest_threshold(made, campaign.layout, campaign.config.load.batch_events))
 
 
 @tools.command()

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONSOLIDATED = "consolidated"
+MANIFEST = "manifest.json"  # of a folder of shards
 OUTLIERS = "outliers"  # also the name of the last link of the training chain
 
 
@@ -36,7 +37,7 @@ class Paths:
         return self.results / "staged" / name
 
     def shards(self, name: str) -> Path:
-        """Directory of training and validation shards; valid once its ``manifest.json`` stands."""
+        """Directory of training and validation shards; valid once its ``manifest.json`` exists."""
         return self.results / "shards" / name
 
     def outliers(self, name: str) -> Path:
@@ -45,11 +46,11 @@ class Paths:
 
     def shard_manifest(self, name: str) -> Path:
         """Split's output: files, sizes and hashes of the bulk shards."""
-        return self.shards(name) / "manifest.json"
+        return self.shards(name) / MANIFEST
 
     def outlier_manifest(self, name: str) -> Path:
         """Split's (or consolidate's) output: files, sizes and hashes of the outlier shards."""
-        return self.outliers(name) / "manifest.json"
+        return self.outliers(name) / MANIFEST
 
     def multiplicity(self, name: str) -> Path:
         """Split's output: source file, row, ids, multiplicity and destination of each event."""
@@ -60,7 +61,7 @@ class Paths:
         return self.results / "threshold.json"
 
     def ledger(self, name: str) -> Path:
-        """Split's output: where every event and muon of the range went."""
+        """Split's output: where every event and item of the range went."""
         return self.results / "ledgers" / f"{name}.json"
 
     def campaign(self) -> Path:
