@@ -121,7 +121,7 @@ def _open_loader(job: TrainJob, world: World) -> Loader:
 
 
 def _refuse_diverged(mark: Path) -> None:
-    """Refuse to repeat what ended in divergence: the workflow retries a failed job, and this one would fail."""
+    """Refuse to repeat what ended in divergence: a retry by the workflow would end the same way."""
     if mark.exists():
         reason = read_json(mark)["error"]
         raise DivergenceError(f"{reason} (recorded in {mark}; delete it to try all the same)")

@@ -74,9 +74,7 @@ class Trainer:
         self.meter = Meter(world.device)
         self.stepper = Stepper(job, self.workload, self.state, world, self.meter)
         self.schedule = Schedule.of(self.train)
-        self.per_step = (
-            max(phase.repeat for phase in self.state.phases) if self.train.fresh_batches else 1
-        )
+        self.per_step = max(phase.repeat for phase in self.state.phases) if self.train.fresh_batches else 1
         self.range_steps = -(-self.loader.batches_per_epoch * self.link.epochs // self.per_step)
         self.pending = PendingSteps(world)
         self.smooth = Smooth(self.state.phases, MOVING_AVERAGE_STEPS // self.train.log_steps)

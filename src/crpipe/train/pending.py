@@ -1,4 +1,4 @@
-"""Finished steps whose skip flags are still on the device: read together, counted, and named where skipped."""
+"""Finished steps whose skip flags are still on the device; read together, to wait for it seldom."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _MAX_NAMES = 8
 
 @dataclass
 class Counters:
-    """The position of training. Totals are those of the whole chain; each link begins its own ``range_step``."""
+    """The position of training. Totals are those of the whole chain; ``range_step`` counts in one link."""
 
     step: int = 0
     range_step: int = 0

@@ -52,8 +52,8 @@ class OptimizerSpec:
 class Throttle:
     """Permanently lowers a phase's learning rate while its metric exceeds a limit.
 
-    Each log interval whose ``metric`` is beyond ``above`` multiplies the rate by ``factor``, down to the share
-    ``least`` of the full rate.
+    Each log interval whose ``metric`` is beyond ``above`` multiplies the rate by ``factor``, down to the
+    share ``least`` of the full rate.
     """
 
     metric: str
@@ -126,8 +126,8 @@ class Workload(Protocol):
         """Compare the prediction for all events with the truth; return named numbers.
 
         ``NAME_error`` is the error of NAME. May write figures (SVG) into ``folder``, which exists. Where the
-        prediction is columns, ``truth`` has its columns and multiplicities, but no items (``items`` is empty):
-        what a figure needs of the items must be a predicted column.
+        prediction is columns, ``truth`` has its columns and multiplicities, but no items (``items`` is
+        empty): what a figure needs of the items must be a predicted column.
         """
 
 
@@ -195,12 +195,15 @@ WORKLOAD_MEMBERS = (
 )
 
 
-def open_workload(name: str, options: Mapping[str, Any], tables: Tables) -> Workload:
-    """Build the workload ``module:Name`` from its options, and give it the side tables that it needs.
-
-    Raise ConfigError when it is no workload, or when a table is missing.
-    """
+def build_workload(name: str, options: Mapping[str, Any]) -> Workload:
+    """Build the workload ``module:Name`` from its options; raise ConfigError when it is none."""
     workload: Workload = build("train.workload", name, options, WORKLOAD_MEMBERS)
+    return workload
+
+
+def open_workload(name: str, options: Mapping[str, Any], tables: Tables) -> Workload:
+    """Build a workload, and give it the side tables that it needs; raise ConfigError when one is missing."""
+    workload = build_workload(name, options)
     if isinstance(workload, UsesTables):
         for needed in workload.needs:
             if needed not in tables:

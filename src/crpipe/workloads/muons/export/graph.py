@@ -1,4 +1,4 @@
-"""A sampler as two ONNX graphs that run without torch, and the check that they say what the model says."""
+"""A sampler as two ONNX graphs that run without torch, and the check that they compute the same."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
-import onnxruntime
 import torch
 
 from crpipe.core.errors import CheckpointError
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import onnx
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
@@ -31,6 +30,9 @@ LAW_OUTPUTS = ("log_weight", "log_mean", "log_shape", "empty_logit")
 OPSET = 20
 
 _EXPORTER = "torch.onnx"
+
+# onnx and onnxruntime are an extra: pip install crpipe[export]
+# ruff: noqa: PLC0415
 
 
 def write_graphs(sampler: SamplerGraphs, primaries: NDArray[np.float32], folder: Path) -> None:
@@ -96,17 +98,19 @@ def _write(
 
 def _strip(model: onnx.ModelProto) -> None:
     """Drop what the exporter notes about where it ran: paths of this machine in every node."""
+    from onnx import checker
+
     graph = model.graph
     nodes = [*graph.node, *(node for function in model.functions for node in function.node)]
     for item in [model, graph, *nodes, *graph.value_info, *graph.input, *graph.output, *graph.initializer]:
         del item.metadata_props[:]
         item.doc_string = ""
-    onnx.checker.check_model(model)
+    checker.check_model(model)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back what the exporter says to its developers: deprecations inside torch, missing torchvision."""
+    """Suppress what the exporter prints for its developers: deprecations in torch, missing torchvision."""
     logger = logging.getLogger(_EXPORTER)
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -120,6 +124,8 @@ def _quiet() -> Iterator[None]:
 
 def _difference(path: Path, module: nn.Module, inputs: dict[str, Tensor]) -> float:
     """Run a written graph beside its module; give the largest difference, relative to 1 + size."""
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
     with torch.no_grad():
