@@ -83,9 +83,10 @@ def table_of(known: Columns, predicted: Columns) -> pa.Table:
 
 
 def nested_table(events: Events, layout: Layout) -> pa.Table:
-    """Give whole events: the layout's event columns, and a list column ITEM_NAME for each item column."""
+    """Give whole events: their event columns, and a list column ITEM_NAME for each item column."""
     starts = pa.array(events.offsets(), pa.int64())
-    columns = {field.name: _array(events.columns[field.name]) for field in layout.events}
+    names = [name for name in events.columns if name not in (SOURCE_FILE, SOURCE_ROW)]
+    columns = {name: _array(events.columns[name]) for name in names}
     for place, field in enumerate(layout.items):
         values = pa.array(np.ascontiguousarray(events.items[:, place]))
         columns[f"{layout.item}_{field.name}"] = pa.LargeListArray.from_arrays(starts, values)
