@@ -23,7 +23,7 @@ class Counting:
     metrics = (Metric("error", "mean error", unit="m", ideal=0.0), Metric("rare", "a rare number"))
     event_columns = ("energy_gev",)
     item_columns = ("energy_gev",)
-    seen = staticmethod(lambda events: None)  # a test's way to look at every block, or to strike
+    seen = staticmethod(lambda _: None)  # a test's way to look at every block, or to strike
 
     def __init__(self, options):
         self.options = options

@@ -72,7 +72,7 @@ class Trainer:
         torch.manual_seed(job.seed)
         self.state = TrainState(self.workload.model(), self.workload.phases(), job.seed, world.device)
         self.meter = Meter(world.device)
-        self.stepper = Stepper(job, self.workload, self.state, world, self.meter)
+        self.stepper = Stepper(self.train, job.load, self.workload, self.state, world, self.meter)
         self.schedule = Schedule.of(self.train)
         self.per_step = max(phase.repeat for phase in self.state.phases) if self.train.fresh_batches else 1
         self.range_steps = -(-self.loader.batches_per_epoch * self.link.epochs // self.per_step)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from crpipe.config.sections import LoadSection, TrainSection
     from crpipe.events.batch import Cursor, Events
-    from crpipe.train.link import TrainJob
     from crpipe.train.meter import Meter
     from crpipe.train.ranks import World
     from crpipe.train.state import TrainState
@@ -33,16 +33,22 @@ class Stepper:
     """Applies training steps to a TrainState; owns nothing that a snapshot would need."""
 
     def __init__(
-        self, job: TrainJob, workload: Workload, state: TrainState, world: World, meter: Meter
+        self,
+        train: TrainSection,
+        load: LoadSection,
+        workload: Workload,
+        state: TrainState,
+        world: World,
+        meter: Meter,
     ) -> None:
-        self.train = job.train
-        self.budget_items = job.load.budget_items
+        self.train = train
+        self.budget_items = load.budget_items
         self.workload = workload
         self.state = state
         self.world = world
         self.meter = meter
         self.autocast = torch.autocast(
-            world.device.type, torch.bfloat16, enabled=job.train.precision == "bfloat16"
+            world.device.type, torch.bfloat16, enabled=train.precision == "bfloat16"
         )
 
     def step(self, group: Sequence[tuple[Events, Cursor]], seed: tuple[int, ...], rate: float) -> Tensor:

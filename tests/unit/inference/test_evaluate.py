@@ -48,7 +48,7 @@ def job(tmp_path, monkeypatch):
         return evaluate_job(campaign, SECOND)
 
     yield prepare
-    Counting.seen = staticmethod(lambda events: None)
+    Counting.seen = staticmethod(lambda _: None)
 
 
 def result(job):

@@ -25,6 +25,7 @@ from crpipe.inference.export import ExportJob, export_checkpoint
 from crpipe.inference.provenance import TrainingData, provenance
 from crpipe.train.checkpoints import Store
 from crpipe.train.state import TrainState
+from crpipe.train.workload import build_workload
 from crpipe.workloads.muons import MuonGan
 from crpipe.workloads.muons.export.graph import check_graphs
 from crpipe.workloads.muons.export.standalone import Sampler
@@ -88,8 +89,7 @@ def trained(config):
     torch.manual_seed(1)
     campaign = open_campaign(config)
     paths, parent = campaign.paths, ""
-    module, name = config.train.workload.split(":")
-    workload = getattr(sys.modules[module], name)(config.options())
+    workload = build_workload(config.train.workload, config.options())
     for link in RANGES:
         state = TrainState(workload.model(), workload.phases(), 1, torch.device("cpu"))
         for value in state.average.values():

@@ -125,7 +125,7 @@ def test_memory_is_bounded_by_cutting_at_items(tmp_path, columns):
     try:
         table = run(checkpoint_of(tmp_path, Echo), path, tmp_path / "out.parquet", items=10)
     finally:
-        Counting.seen = Echo.seen = staticmethod(lambda events: None)
+        Counting.seen = Echo.seen = staticmethod(lambda _: None)
     assert seen == [2, 1, 1, 3]
     assert [len(row) for row in table["muons_x_m"].to_pylist()] == counts
 

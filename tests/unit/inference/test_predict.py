@@ -38,7 +38,7 @@ def job(tmp_path, monkeypatch):
         return PredictJob(path, tuple(paths), tmp_path / out, {}, {}, 8, 40, 1, "cpu", 1)
 
     yield prepare
-    Counting.seen = staticmethod(lambda events: None)
+    Counting.seen = staticmethod(lambda _: None)
 
 
 def test_one_row_for_each_event_in_the_order_of_the_files(job):

@@ -8,14 +8,12 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from crpipe.cli.jobs import open_campaign
-from crpipe.cli.model_jobs import train_job
 from crpipe.events.batch import Cursor
 from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
 from crpipe.train.state import Held, TrainState
 from crpipe.train.step import Stepper
-from toy import RANGES, Toy, ToyOptions, make_events, toy_config
+from toy import Toy, ToyOptions, make_events, toy_config
 
 CPU = torch.device("cpu")
 WAITING = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2"}
@@ -47,11 +45,11 @@ def no_waiting(monkeypatch):
 @pytest.fixture
 def make_stepper(tmp_path):
     def make(world, **options):
-        job = train_job(open_campaign(toy_config(tmp_path)), RANGES[0])
+        config = toy_config(tmp_path)
         workload = Toy(ToyOptions(**options))
         state = TrainState(workload.model(), workload.phases(), 1, CPU)
         meter = Meter(CPU)
-        return Stepper(job, workload, state, world, meter), state, meter
+        return Stepper(config.train, config.load, workload, state, world, meter), state, meter
 
     return make
 
