@@ -360,7 +360,7 @@ def what_failed(messages, since):
 
     ``messages`` is the path of Snakemake's own log of this call.
     """
-    lines = explain(SETTINGS, Path(messages).read_text(), since)
+    lines = explain(PATHS, Path(messages).read_text(), since)
     waiting = [name for name in RANGES if not PATHS.receipt(name).exists()]
     if trains() and waiting:
         lines.append(

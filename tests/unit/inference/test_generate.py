@@ -150,12 +150,9 @@ def test_bad_input_is_told_with_place_and_reason(checkpoint, flat, tmp_path, col
     pq.write_table(pa.table(columns), bare)
     with pytest.raises(FormatError, match="the table has no column multiplicity"):
         run(checkpoint, bare, tmp_path / "out.parquet")
-    ragged = {
-        "primary_major_id": pa.array([1, 1], pa.uint64()),
-        "primary_minor_id": pa.array([1, 2], pa.uint64()),
-        "muons": pa.array([[], []], pa.list_(pa.list_(pa.float32()))),
-        "primary": [[1e5, 0.1, 1], [1e5, 0.1, 1, 1500, 0]],
-    }  # as many values as two rows of four
+    ids = {name: pa.array([1, 2], pa.uint64()) for name in ("primary_major_id", "primary_minor_id")}
+    ragged = {**ids, "primary": [[1e5, 0.1, 1], [1e5, 0.1, 1, 1500, 0]]}  # as many values as two rows of four
+    ragged["muons"] = pa.array([[], []], pa.list_(pa.list_(pa.float32())))
     pq.write_table(pa.table(ragged), bare)
     with pytest.raises(FormatError, match="primary"):
         run(checkpoint, bare, tmp_path / "out.parquet", "3")
