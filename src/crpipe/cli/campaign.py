@@ -14,6 +14,7 @@ import typer
 from crpipe import __version__
 from crpipe.cli.jobs import open_campaign
 from crpipe.cli.jobs_report import notify_job, plan_job, view_of
+from crpipe.cli.models import models
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal
 from crpipe.cli.tools import tools
 from crpipe.config import record
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 
 
+app.add_typer(models)
 app.add_typer(tools)
 
 
@@ -114,57 +116,6 @@ def consolidate() -> None:
 
     with _data_step("consolidate", "") as config:
         consolidate_outliers(consolidate_job(open_campaign(config)), Terminal())
-
-
-@app.command()
-def train(
-    name: RangeArgument,
-    max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
-    profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
-) -> None:
-    """Train on one range (or on `outliers`), from where its parent or its last snapshot left off."""
-    from crpipe.train.job import train_range
-
-    train_range(Settings.config(), name, Terminal(), max_minutes=max_minutes, profile_steps=profile)
-
-
-@app.command()
-def evaluate(name: RangeArgument) -> None:
-    """Compare generated with held-out events for the checkpoint of one range (or of `outliers`)."""
-    from crpipe.inference.evaluate import evaluate_checkpoint
-
-    evaluate_checkpoint(Settings.config(), name, Terminal())
-
-
-@app.command()
-def generate(
-    checkpoint: Annotated[Path, typer.Option(help="checkpoint file, or a receipt that points to it")],
-    primaries: Annotated[
-        Path, typer.Option(help="Parquet file with the primaries, in the input schema or flat")
-    ],
-    out: Annotated[Path, typer.Option(help="Parquet file to write, in the input schema")],
-    multiplicity: Annotated[str, typer.Option(help="predicted, column, or a number")] = "predicted",
-    cap: Annotated[int, typer.Option(help="most muons in one event")] = 10_000_000,
-    seed: Annotated[int, typer.Option(help="seed of the generation")] = 1,
-) -> None:
-    """Generate bundles for given primaries with a trained checkpoint."""
-    from crpipe.workloads.muons.generate import generate_file
-
-    generate_file(
-        checkpoint, primaries, out, multiplicity=multiplicity, cap=cap, seed=seed, progress=Terminal()
-    )
-
-
-@app.command()
-def export(
-    checkpoint: Annotated[Path, typer.Option(help="checkpoint file, or a receipt that points to it")],
-    out: Annotated[Path, typer.Option(help="directory for the model, its sampler and its card")],
-) -> None:
-    """Write a trained checkpoint so that it runs without crpipe: weights, ONNX sampler, model card."""
-    from crpipe.inference.export import export_checkpoint
-
-    export_checkpoint(Settings.config(), checkpoint, out, Terminal())
-    print(out)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""A sampler as two ONNX graphs that run without torch, and the check that they say what the model says."""
+"""A sampler as two ONNX graphs that run without torch, and the check that they compute the same."""
 
 from __future__ import annotations
 
@@ -98,21 +98,20 @@ def _write(
 
 
 def _strip(model: Any) -> None:
-    """Drop what the exporter notes about where it ran: paths of this machine in every node.
+    """Drop what the exporter notes about where it ran: paths of this machine in every node."""
+    from onnx import checker
 
-    model: onnx.ModelProto.
-    """
     graph = model.graph
     nodes = [*graph.node, *(node for function in model.functions for node in function.node)]
     for item in [model, graph, *nodes, *graph.value_info, *graph.input, *graph.output, *graph.initializer]:
         del item.metadata_props[:]
         item.doc_string = ""
-    onnx.checker.check_model(model)
+    checker.check_model(model)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back what the exporter says to its developers: deprecations inside torch, missing torchvision."""
+    """Suppress what the exporter prints for its developers: deprecations in torch, missing torchvision."""
     logger = logging.getLogger(_EXPORTER)
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -126,6 +125,7 @@ def _quiet() -> Iterator[None]:
 
 def _difference(path: Path, module: nn.Module, inputs: dict[str, Tensor]) -> float:
     """Run a written graph beside its module; give the largest difference, relative to 1 + size."""
+
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
     with torch.no_grad():

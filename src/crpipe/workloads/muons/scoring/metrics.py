@@ -46,10 +46,10 @@ _OBSERVABLES: dict[str, Callable[[Sample], Floats]] = {
 }
 
 
-def compare(real: Sample, generated: Sample, judged: Mapping[str, classify.Verdict]) -> Numbers:
+def compare(real: Sample, generated: Sample, trained: Mapping[str, classify.Verdict]) -> Numbers:
     """Measure everything; ``name`` with its bootstrap error ``name_error`` (see docs/physics.md).
 
-    Events of the two samples correspond: same conditions, in the same order. ``judged``: what ``verdicts``
+    Events of the two samples correspond: same conditions, in the same order. ``trained``: what ``verdicts``
     gave. What cannot be measured (too few muons or events) is left out.
     """
     groups = group_weights(real.group)
@@ -58,7 +58,7 @@ def compare(real: Sample, generated: Sample, judged: Mapping[str, classify.Verdi
     numbers |= marginal_distances(real, generated)
     numbers |= multiplicities(real, generated, weights)
     numbers["anisotropy"] = anisotropy(generated)
-    for name, verdict in judged.items():
+    for name, verdict in trained.items():
         numbers |= _with_error(name, np.array([verdict.auc(weight) for weight in groups]))
     return {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
 
@@ -98,6 +98,9 @@ def wasserstein(first: Floats, second: Floats, weights: Iterator[tuple[Floats, F
     steps = np.diff(values[order])
     distances = []
     for one, two in weights:
+        if not (one.any() and two.any()):
+            distances.append(np.nan)  # a bootstrap sample without any event of this bin
+            continue
         density = np.concatenate([one / one.sum(), -two / two.sum()])
         distances.append(np.abs(np.cumsum(density[order])[:-1]) @ steps)
     return np.array(distances)
@@ -193,4 +196,6 @@ def _correlation(sample: Sample, muons: NDArray[np.bool_]) -> float:
 
 def _with_error(name: str, values: Floats) -> Numbers:
     """Name a value and its spread over replicas; ``values`` holds the value itself first."""
-    return {name: float(values[0]), f"{name}_error": float(np.nanstd(values[1:], ddof=1))}
+    measured = values[1:][np.isfinite(values[1:])]
+    error = float(np.std(measured, ddof=1)) if len(measured) > 1 else float("nan")
+    return {name: float(values[0]), f"{name}_error": error}
