@@ -71,8 +71,10 @@ def test_numbers_are_written_with_their_declarations(job):
     assert "baseline" not in found
     assert "again" not in found
     assert said.lines == [
-        "not measured: a rare number (too few validation events; raise evaluate.events or "
-        "split.validation_fraction)"
+        (
+            "not measured: a rare number (too few validation events; raise evaluate.events or "
+            "split.validation_fraction)"
+        )
     ]
     assert {path.name for path in job.folder.iterdir()} == {"metrics.json", "predictions.parquet"}
 

@@ -99,7 +99,7 @@ def _write(
 
 def _strip(model: Any) -> None:
     """Drop what the exporter notes about where it ran: paths of this machine in every node."""
-    from onnx import checker
+    checker = require("onnx.checker", extra="export", why=_WHY)
 
     graph = model.graph
     nodes = [*graph.node, *(node for function in model.functions for node in function.node)]
@@ -125,7 +125,6 @@ def _quiet() -> Iterator[None]:
 
 def _difference(path: Path, module: nn.Module, inputs: dict[str, Tensor]) -> float:
     """Run a written graph beside its module; give the largest difference, relative to 1 + size."""
-
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
     with torch.no_grad():
