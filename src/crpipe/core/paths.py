@@ -76,8 +76,12 @@ class Paths:
         return self.results / "tables.json"
 
     def positions(self) -> Path:
-        """The last file number that the first listing found; only with ``ranges.last: auto``."""
+        """The last file number that the first listing found; for flat sources, or ``ranges.last: auto``."""
         return self.results / "positions.json"
+
+    def position_names(self) -> Path:
+        """The names of the files (or of the ranges) in the order of ``positions``, which follows it."""
+        return self.results / "positions.parquet"
 
     def data_journal(self) -> Path:
         """Attempts of list, stage, split and consolidate."""

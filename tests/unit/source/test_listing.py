@@ -2,6 +2,7 @@ import os
 
 import pytest
 
+from crpipe.cli.source_jobs import list_job
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.progress import Silent
 from crpipe.core.raw_files import read_manifest
@@ -9,7 +10,7 @@ from crpipe.source.listing import list_range
 
 
 def listed(config, name):
-    list_range(config, name, Silent())
+    list_range(list_job(config, str(name)), Silent())
     return read_manifest(config.paths().manifest(str(name)))
 
 
@@ -102,11 +103,18 @@ def test_a_wrong_list_of_files_is_an_error(configure, name, tmp_path, text, mess
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("/data/all/*.parquet", "names no {range}"),
         ("/data/*/{range}/*.parquet", "wildcard outside the file name"),
         ("/data/{range}/", "ends in a directory"),
         ("s3://bucket/{range}/*.parquet", "s3:// is not known"),
         ("pelican:///{range}/*.parquet", "names no host"),
+        ("file://elsewhere/{range}/*.parquet", "names the host elsewhere"),
+        ("/data/{range}/part_{number}.h5", "exclude each other"),
+        ("/data/{ranges}/*.parquet", r"\{ranges\} is not known; did you mean \{range\}"),
+        ("/data/part_{num}.parquet", r"did you mean \{number\}"),
+        ("/data/part_{number:6}.parquet", r"did you mean \{number:06\}"),
+        ("/data/{number}/all.parquet", "outside the file name"),
+        ("/data/part_{number}_*.parquet", "wildcard beside"),
+        ("synthetic://air", "write synthetic:// alone"),
     ],
 )
 def test_an_impossible_uri_is_an_error(configure, name, uri, message):

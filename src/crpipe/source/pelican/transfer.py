@@ -43,12 +43,11 @@ class Renewed(Transient):
 class Transfer:
     """Copies files of one federation; many at once share its connections and what it learned of servers."""
 
-    def __init__(self, federation: Director, curl: Curl, steps: Steps, tokens: Tokens, campaign: str) -> None:
+    def __init__(self, federation: Director, curl: Curl, steps: Steps, tokens: Tokens) -> None:
         self._federation = federation
         self._curl = curl
         self._steps = steps
         self._tokens = tokens
-        self._campaign = campaign
         self._silent: Counter[str] = Counter()
         self._algorithm = checksums.OWN  # the one that was named last
 
@@ -130,10 +129,7 @@ class Transfer:
         if status in {200, 206}:
             return
         if status in NOT_FOUND:
-            raise TransferError(
-                f"{entry.uri}: not there any more (status {status}); delete its manifest to list the range "
-                "again"
-            )
+            raise TransferError(f"{entry.uri}: not there any more (status {status})")
         if status in DENIED:
             if token and self._tokens.renew(token):
                 raise Renewed
@@ -144,7 +140,7 @@ class Transfer:
         raise Transient(f"{server}: answers {status}", outage=status in BUSY)
 
     def _refusal(self, entry: Entry, status: int, space: Namespace, token: Token | None) -> AccessError:
-        needed = scope_for(self._campaign, space.base_path)
+        needed = scope_for(entry.uri, space.base_path)
         if token is None:
             why = "no token was sent, because the director says that none is needed"
         elif token.claims and not token.covers(needed):
