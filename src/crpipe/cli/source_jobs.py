@@ -13,8 +13,7 @@ from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
 from crpipe.source.counting import CountJob, count_files
 from crpipe.source.listing import ListJob, read_list
-from crpipe.source.options import SourceOptions
-from crpipe.source.pattern import Kind, SourcePattern
+from crpipe.source.options import Kind, SourceOptions, SourcePattern
 from crpipe.source.positions import Positions
 from crpipe.source.side_tables import TablesJob, check_table_uris, check_tables
 from crpipe.source.stage import StageJob

@@ -9,7 +9,7 @@ CrpipeError                     exit 1
 │   └── FormatError                       a file is not in the schema
 ├── ForeignError                exit 70   a reader, simulator or workload raised something unexpected
 ├── DataError                   exit 65   files that crpipe wrote do not fit
-│   ├── LedgerError                       events or muons do not add up
+│   ├── LedgerError                       events or items do not add up
 │   ├── ShardError                        a shard is damaged, missing or of another campaign
 │   └── LayoutError                       a layout that cannot be stored, or the description of none
 ├── TrainError                  exit 1
@@ -70,7 +70,7 @@ class DataError(CrpipeError):
 
 
 class LedgerError(DataError):
-    """Events or muons of a range do not add up."""
+    """Events or items of a range do not add up."""
 
 
 class ShardError(DataError):

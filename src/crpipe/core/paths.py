@@ -1,4 +1,4 @@
-"""Where every file of a campaign stands; the workflow and the commands share this one table."""
+"""Where every file of a campaign is; the workflow and the commands share this one table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Paths:
         return self.results / "staged" / name
 
     def shards(self, name: str) -> Path:
-        """Directory of training and validation shards; valid once its ``manifest.json`` stands."""
+        """Directory of training and validation shards; valid once its ``manifest.json`` is there."""
         return self.results / "shards" / name
 
     def outliers(self, name: str) -> Path:
@@ -60,7 +60,7 @@ class Paths:
         return self.results / "threshold.json"
 
     def ledger(self, name: str) -> Path:
-        """Split's output: where every event and muon of the range went."""
+        """Split's output: where every event and item of the range went."""
         return self.results / "ledgers" / f"{name}.json"
 
     def campaign(self) -> Path:
@@ -84,7 +84,7 @@ class Paths:
         return self.results / "positions.parquet"
 
     def data_journal(self) -> Path:
-        """Attempts of list, stage, split and consolidate."""
+        """Attempts of the data verbs: list, stage, tables, count, split, consolidate."""
         return self.results / "journal.jsonl"
 
     def run_dir(self) -> Path:
@@ -104,11 +104,11 @@ class Paths:
         return self.run_dir() / "store" / name
 
     def train_journal(self) -> Path:
-        """Attempts of train, evaluate and what they reported."""
+        """Attempts of train and evaluate, and what they reported."""
         return self.run_dir() / "journal.jsonl"
 
     def stall(self) -> Path:
-        """The last sign of life that a stall was told about, so that nobody is told twice."""
+        """Records the stall already reported, so that each is reported once."""
         return self.run_dir() / "stall.json"
 
     def figures(self) -> Path:

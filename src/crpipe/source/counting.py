@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.files import read_json
 from crpipe.source.listing import names_of, settle_positions
-from crpipe.source.pattern import Kind, SourcePattern
+from crpipe.source.options import Kind, SourcePattern
 from crpipe.source.positions import Positions, shown
 from crpipe.source.retries import Deadline
 from crpipe.source.sources import open_source

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.raw_files import Entry, read_manifest, write_manifest
-from crpipe.source.pattern import Kind, RangeSource, SourcePattern
+from crpipe.source.options import Kind, RangeSource, SourcePattern
 from crpipe.source.positions import SHOWN, Positions, natural_order, shown
 from crpipe.source.retries import Deadline
 from crpipe.source.simulated import generated_entries, open_simulator

@@ -20,7 +20,7 @@ from crpipe.source.uris import host_and_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from crpipe.source.pattern import RangeSource
+    from crpipe.source.options import RangeSource
 
 _PERMANENT = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
 

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.core.raw_files import Entry, Proof
-    from crpipe.source.options import SourceOptions
-    from crpipe.source.pattern import RangeSource
+    from crpipe.source.options import RangeSource, SourceOptions
     from crpipe.source.retries import Deadline
 
 

@@ -21,7 +21,7 @@ TOKEN_S = 3600
 _ORIGIN = "/api/v1.0/director/origin"
 
 
-class Director:
+class LoopbackDirector:
     """Answers for the federation in ``folder``; its topology is read again for every request."""
 
     def __init__(self, folder: Path) -> None:
@@ -115,7 +115,7 @@ async def serve(folder: Path) -> None:
     """Serve until the process is stopped."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "keys" / "host.pem", folder / "keys" / "host.key")
-    runner = web.AppRunner(Director(folder).app(), access_log=None)
+    runner = web.AppRunner(LoopbackDirector(folder).app(), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", Topology.load(folder).port, ssl_context=context).start()
     await asyncio.Event().wait()

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from crpipe.core.raw_files import Proof
-    from crpipe.source.options import SourceOptions
-    from crpipe.source.pattern import RangeSource
+    from crpipe.source.options import RangeSource, SourceOptions
     from crpipe.source.pelican.tokens import Token
     from crpipe.source.pelican.webdav import Listed
     from crpipe.source.retries import Deadline
