@@ -48,7 +48,7 @@ class LocalSource:
 
 
 def _listed(place: RangeSource) -> list[tuple[str, bool]]:
-    """Name everything in a directory; tell what is a directory itself."""
+    """Name everything in a directory, and whether it is a directory itself."""
     try:
         with os.scandir(place.folder) as found:
             return [(one.name, one.is_dir()) for one in found]

@@ -1,4 +1,4 @@
-"""Positions of files that no directory or number puts into ranges: recorded at the first listing, then fixed.
+"""Number the files of a source by their position: recorded at the first listing, then fixed.
 
 Out: positions.json (the last file number) and positions.parquet (the names, by position).
 """

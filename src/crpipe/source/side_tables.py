@@ -5,22 +5,24 @@ Out: a copy of each in results/tables/ and their record, tables.json, which appe
 
 from __future__ import annotations
 
+import contextlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.errors import ConfigError
+from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.files import publish, remove_tree, sha256, write_json, writing
 from crpipe.core.lease import lease
 from crpipe.core.raw_files import SIZE_ONLY
 from crpipe.events.tables import read_tables
 from crpipe.source.copies import Copies, CopyRules, check_free_space
-from crpipe.source.listing import described
+from crpipe.source.listing import described, entries_of
+from crpipe.source.options import RangeSource
 from crpipe.source.retries import Deadline
 from crpipe.source.simulated import PREFIX, named, open_simulator, written_tables
-from crpipe.source.uris import SYNTHETIC, WILDCARDS, host_and_path, scheme_of
+from crpipe.source.uris import FEDERATIONS, SYNTHETIC, WILDCARDS, host_and_path, scheme_of
 from crpipe.source.verified import is_reserved
 
 if TYPE_CHECKING:
@@ -173,10 +175,23 @@ def _look_up(job: TablesJob, simulated: set[str]) -> list[_Table]:
         if scheme_of(uri, key) == SYNTHETIC:
             raise ConfigError(f"{key}: {uri}: the raw files are not simulated; name a file")
         copy = _copy_name(name, host_and_path(uri, key)[1])
-        (entry,) = described(job.source, [uri], [copy], key, deadline)
+        entry = _entry_of(job, name, copy, deadline)
         mtime = entry.mtime.isoformat() if entry.mtime else None
         found.append(_Table(name, uri, copy, entry.size or 0, mtime, entry=entry))
     return found
+
+
+def _entry_of(job: TablesJob, name: str, copy: str, deadline: Deadline) -> Entry:
+    """Ask for size and time of one table; data servers name the time in listings only."""
+    uri, key = job.uris[name], f"source.tables.{name}"
+    if scheme_of(uri, key) in FEDERATIONS:
+        host, path = host_and_path(uri, key)
+        folder, _, file = path.rpartition("/")
+        place = RangeSource(scheme_of(uri, key), host, folder or "/", file, key, f"correct {key}")
+        with contextlib.suppress(ListingError):  # a site may refuse listings: then the size alone is known
+            for found in entries_of(job.source, place, file.__eq__, deadline):
+                return replace(found, path=copy)
+    return described(job.source, [uri], [copy], key, deadline)[0]
 
 
 def _copy_name(name: str, path: str) -> str:

@@ -40,14 +40,14 @@ class LoopbackDirector:
         return app
 
     async def discovery(self, _: web.Request) -> web.Response:
-        """Say where the director is."""
+        """Return the address of the director."""
         here = Topology.load(self._folder)
         return web.json_response(
             {"director_endpoint": here.director, "jwks_uri": f"{here.issuer}/jwks.json"},
         )
 
     async def openid(self, _: web.Request) -> web.Response:
-        """Say where the issuer's keys are."""
+        """Return the address of the issuer's keys."""
         issuer = Topology.load(self._folder).issuer
         return web.json_response(
             {
@@ -59,11 +59,11 @@ class LoopbackDirector:
         )
 
     async def keys(self, _: web.Request) -> web.Response:
-        """Hand out the issuer's public keys."""
+        """Return the issuer's public keys."""
         return web.json_response(json.loads((self._folder / "keys" / "jwks.json").read_text()))
 
     async def device(self, request: web.Request) -> web.Response:
-        """Begin a device flow; nobody has to approve it here."""
+        """Start a device flow; here it is approved at once."""
         issuer = Topology.load(self._folder).issuer
         code = str(uuid.uuid4())
         self._scopes[code] = str((await request.post()).get("scope", ""))
@@ -72,7 +72,7 @@ class LoopbackDirector:
         )
 
     async def token(self, request: web.Request) -> web.Response:
-        """End a device flow, or renew its token; a refresh token serves once."""
+        """End a device flow, or renew its token; a refresh token can be used once."""
         form = await request.post()
         scope = self._scopes.pop(str(form.get("device_code") or form.get("refresh_token")), None)
         if scope is None:
