@@ -21,7 +21,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-# The page stands in a frame of the wanted width: a window of a browser has a least width, a frame has none.
+# The page is shown in a frame of the wanted width: a browser window has a least width, a frame has none.
 HARNESS = """<!doctype html><meta charset="utf-8"><pre id="measured"></pre>
 <iframe width="{width}" height="900" srcdoc="{page}"></iframe><script>
 const frame = document.querySelector("iframe");
@@ -57,12 +57,15 @@ def dump(tmp_path, document):
 
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory):
-    return realistic(tmp_path_factory.mktemp("campaign"), ranges=100)
+    files = realistic(tmp_path_factory.mktemp("campaign"), ranges=100)
+    values = {"w1_time": 0.0312, "w1_time_error": 0.002, "auc_event": 0.53, "efficiency": 0.9, "bins": 12.0}
+    files.evaluated(files.name(50), values, again={"w1_time": 0.022}, baseline={"efficiency": 0.7})
+    return files
 
 
 @pytest.fixture(scope="module")
 def page(campaign):
-    return render_page(campaign.config)
+    return render_page(campaign.view)
 
 
 @pytest.mark.parametrize(("width", "columns"), [(1280, 2), (390, 1)])
@@ -83,5 +86,5 @@ def test_the_page_fits_its_width_and_shows_every_range(tmp_path, page, width, co
 
 def test_the_page_is_parsed_as_written(tmp_path, page):
     dom = dump(tmp_path, page)
-    assert dom.count("<section") == page.count("<section") == 7
+    assert dom.count("<section") == page.count("<section") == 8
     assert '<li class="failed" title="0060000-0060999; failed;' in dom

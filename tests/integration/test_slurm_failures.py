@@ -216,7 +216,7 @@ def test_only_what_failed_for_good_and_its_successors_are_done_again(campaign, u
 def test_a_job_that_slurm_does_not_take_is_explained(campaign):
     configure(campaign, **{"resources.train.mem_mb": 1_000_000})
     told = campaign.snakemake(f"{TRAIN} --retries 0", check=False).stdout
-    assert f"train {FIRST}: Slurm does not take the job: " in told
+    assert f"train {FIRST}: Slurm refused the job: " in told
     assert "Requested node configuration is not available" in told
 
 

@@ -13,18 +13,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.cli.jobs_report import view_of
 from crpipe.config.loading import Config, load_config
-from crpipe.core.files import digest, write_json
+from crpipe.core.files import write_json
 from crpipe.core.paths import CONSOLIDATED
+from crpipe.events.layout import Field, Layout
+from crpipe.events.metric import Metric
+from named import READERS, SIMULATOR
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from crpipe.report.campaign_view import CampaignView
 
 STEPS = 400
 LOG_STEPS = 20
 FILES = 10
 EVENTS = 40_000
 START = 1_700_000_000.0
+LAYOUT = Layout(
+    "hits",
+    (Field("run", "uint64", "", 0, 1e9, ""), Field("angle_rad", "float32", "rad", 0, 3.2, "")),
+    (Field("time_ns", "float32", "ns", 0, 1e6, ""), Field("charge", "float32", "", 0, 1e6, "")),
+    ("run",),
+).describe()
+METRICS = (
+    Metric("w1_time", "W1 of the time", "ns", "low", 0.0),
+    Metric("auc_event", "AUC of events", better="near", ideal=0.5),
+    Metric("efficiency", "Share of events found", better="high"),
+)
 DEAD_PID = 2**22 + 1  # above the largest process number that Linux gives
 
 
@@ -43,6 +60,10 @@ class CampaignFiles:
         self.config = load_config(
             (),
             (
+                "source.uri=file:///data/{range}/*.parquet",
+                f"source.reader={READERS['bundles']}",
+                f"source.simulator={SIMULATOR}",
+                "train.workload=crpipe.workloads.muons:MuonGan",
                 f"results={self.root}/results",
                 f"runs={self.root}/runs",
                 f"ranges.last={self.ranges * 1000 - 1}",
@@ -51,14 +72,25 @@ class CampaignFiles:
             ),
         )
         self.paths = self.config.paths()
-        self.data = digest(self.config.data_keys())
+
+    @property
+    def data(self) -> str:
+        return self.view.data
+
+    @property
+    def view(self) -> CampaignView:
+        return view_of(self.config, Layout.from_description(LAYOUT))
 
     def name(self, index: int) -> str:
         return str(self.config.all_ranges()[index])
 
     def claim(self) -> None:
-        write_json(self.paths.campaign(), self.config.data_keys())
-        write_json(self.paths.run_config(), self.config.train_keys())
+        self.laid_out()
+        write_json(self.paths.campaign(), self.view.data_keys)
+        write_json(self.paths.run_config(), self.view.train_keys)
+
+    def laid_out(self, **changes: object) -> None:
+        write_json(self.paths.layout(), {**LAYOUT, **changes})
 
     def journal(self, verb: str, name: str, what: str, pid: int = DEAD_PID, **more: object) -> None:
         data = verb in {"list", "stage", "split", "consolidate"}
@@ -73,7 +105,7 @@ class CampaignFiles:
         self.clock += seconds
         self.journal(verb, name, "finished")
 
-    def listed(self, index: int, size: int = 40 << 20) -> str:
+    def listed(self, index: int, size: int | None = 40 << 20) -> str:
         name = self.name(index)
         names = [f"{number:07d}.parquet" for number in range(FILES)]
         table = pa.table(
@@ -106,12 +138,19 @@ class CampaignFiles:
         self.attempt("stage", name)
         return name
 
-    def split(self, index: int, quarantined: int = 0, rejected: int = 0, data: str = "") -> str:
-        name = self.listed(index)
+    def split(
+        self,
+        index: int,
+        quarantined: int = 0,
+        rejected: int = 0,
+        data: str = "",
+        size: int | None = 40 << 20,
+    ) -> str:
+        name = self.listed(index, size)
         outliers, validation = 100 + index, EVENTS // 20
         events = {"outliers": outliers, "rejected": rejected, "validation": validation}
         events |= {"listed": EVENTS, "train": EVENTS - validation - outliers - rejected}
-        muons = {
+        items = {
             "outliers": 9_000_000,
             "rejected": 0,
             "validation": 20_000,
@@ -119,7 +158,7 @@ class CampaignFiles:
             "listed": 9_400_000,
         }
         ledger = {"range": name, "data": data or self.data, "threshold": self.config.split.threshold}
-        ledger |= {"events": events, "muons": muons, "files": _files(quarantined), "balanced": True}
+        ledger |= {"events": events, "items": items, "files": _files(quarantined), "balanced": True}
         ledger |= {"quarantined": quarantined, "rejected": _rejected(rejected)}
         write_json(self.paths.ledger(name), ledger)
         write_json(self.paths.multiplicity(name).with_suffix(".histogram.json"), histogram(EVENTS))
@@ -139,8 +178,8 @@ class CampaignFiles:
         self.clock += 30.0
         self.journal("train", name, "finished")
         receipt = {"range": name, "key": "k", "checkpoint": "checkpoint-k-0.pt", "sha256": "0" * 64}
-        receipt |= {"parent": "", "fingerprint": fingerprint or self.config.fingerprint(), "metrics": {}}
-        receipt |= {"step": self.step, "events": self.step * 90, "muons": self.step * 900, "skipped": 1}
+        receipt |= {"parent": "", "fingerprint": fingerprint or self.view.fingerprint, "metrics": {}}
+        receipt |= {"step": self.step, "events": self.step * 90, "items": self.step * 900, "skipped": 1}
         write_json(self.paths.receipt(name), receipt)
         (self.paths.store(name) / "checkpoint-k-0.pt").write_bytes(b"0" * 1000)
         os.utime(self.paths.receipt(name), (self.clock, self.clock))
@@ -158,16 +197,23 @@ class CampaignFiles:
     def snapshot(self, name: str) -> None:
         (self.paths.store(name) / "snapshot-k-0000000100-0.pt").touch()
 
-    def evaluated(self, name: str, values: dict[str, float]) -> None:
-        write_json(self.paths.evaluation(name) / "metrics.json", values)
+    def evaluated(
+        self, name: str, values: dict[str, float], metrics: tuple[Metric, ...] = METRICS, **columns: object
+    ) -> None:
+        head = {"checkpoint": "0" * 64, "step": self.step, "events": 1000}
+        declared = [metric.describe() for metric in metrics]
+        write_json(
+            self.paths.evaluation(name) / "metrics.json",
+            {**head, "metrics": declared, "values": values, **columns},
+        )
 
     def _manifest(self, path: Path, name: str, roles: dict[str, int], data: str) -> None:
         shards = []
         for role, events in roles.items():
             file = {"size": events * 100, "sha256": "0" * 64}
             shard = {"name": f"{role}-00000", "role": role, "events": events, "items": events * 10}
-            shards.append({**shard, "files": {"events": file, "muons": file}})
-        layout = {"range": name, "data": data or self.data, "layout": "bundles", "threshold": 50_000}
+            shards.append({**shard, "files": {"events": file, "hits": file}})
+        layout = {"range": name, "data": data or self.data, "layout": LAYOUT, "threshold": 50_000}
         write_json(path, {**layout, "shards": shards})
 
 
@@ -183,15 +229,15 @@ def _files(quarantined: int) -> list[dict[str, object]]:
             "algorithm": "",
             "verified": "" if number in bad else "source-checksum",
             "events": 0 if number in bad else EVENTS // FILES,
-            "muons": 0 if number in bad else 940_000,
+            "items": 0 if number in bad else 940_000,
         }
         for number in range(FILES)
     ]
 
 
 def _rejected(count: int) -> list[dict[str, object]]:
-    reason = "zenith_rad 9.9 is above 3.1415930"
-    return [{"file": "0000003.parquet", "row": row, "reason": reason, "muons": 0} for row in range(count)]
+    reason = "angle_rad 9.9 is above 3.1415930"
+    return [{"file": "0000003.parquet", "row": row, "reason": reason, "items": 0} for row in range(count)]
 
 
 def histogram(events: int) -> dict[str, list[float]]:
@@ -208,10 +254,11 @@ def metrics_at(step: int) -> dict[str, float]:
     return {
         "step": step,
         "events": step * 90,
-        "muons": step * 900,
+        "items": step * 900,
         "skipped": 1,
         "critic/loss": -2.5 * decay - 0.1 + 0.4 * noise,
         "critic/wasserstein": 2.0 * decay + 0.08 + 0.3 * noise,
+        "critic/wasserstein_average": 2.0 * decay + 0.08,
         "critic/grad_norm_p50": 1.5 + 0.5 * noise,
         "critic/grad_norm_max": 4.0 + 2.0 * noise,
         "generator/loss": 0.6 - decay + 0.3 * noise,
@@ -220,7 +267,7 @@ def metrics_at(step: int) -> dict[str, float]:
         "multiplicity/loss": 2.2 + 1.5 * decay + 0.05 * noise,
         "learning_rate": 1.0,
         "speed/events_per_s": 80_000 * (1 + 0.1 * noise),
-        "speed/muons_per_s": 800_000 * (1 + 0.1 * noise),
+        "speed/items_per_s": 800_000 * (1 + 0.1 * noise),
         "speed/step_s": 0.5,
         "speed/wait_fraction": 0.02,
     }

@@ -13,6 +13,7 @@ import typer
 
 from crpipe import __version__
 from crpipe.cli.jobs import claim_data
+from crpipe.cli.jobs_report import notify_job, plan_job, view_of
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal
 from crpipe.cli.tools import tools
 from crpipe.core.errors import AccessError, CrpipeError
@@ -214,16 +215,16 @@ def status(
     from crpipe.report.status.status import render_status, status_json
 
     config = Settings.config()
-    token = _source_token(config)
+    view, token = view_of(config), _source_token(config)
     if html is not None:
         from crpipe.report.status.page import write_page
 
-        write_page(config, html, token)
+        write_page(view, html, token)
     elif as_json:
-        print(status_json(config, token))
+        print(status_json(view, token))
     else:
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        print(render_status(config, _width(), unfold=unfold, colour=colour, token=token))
+        print(render_status(view, _width(), unfold=unfold, colour=colour, token=token))
 
 
 @app.command()
@@ -231,7 +232,7 @@ def plan() -> None:
     """Show ranges, files, bytes, peak disk against free disk, and jobs, before anything runs."""
     from crpipe.report.plan import render_plan
 
-    print(render_plan(Settings.config()))
+    print(render_plan(plan_job(Settings.config())))
 
 
 @app.command()
@@ -239,20 +240,20 @@ def summary() -> None:
     """Show the campaign's sums, their check, and how good the final checkpoint is."""
     from crpipe.report.summary import render_summary
 
-    print(render_summary(Settings.config()))
+    print(render_summary(view_of(Settings.config())))
 
 
 @app.command()
 def figures(
     *,
     progress: Annotated[
-        bool, typer.Option("--progress", help="draw instead how good the evaluated checkpoints are")
+        bool, typer.Option("--progress", help="plot the numbers of the evaluated checkpoints instead")
     ] = False,
 ) -> None:
-    """Draw multiplicities, losses and throughput of the campaign so far, as SVG files."""
-    from crpipe.report.figures import draw_figures, draw_progress
+    """Plot multiplicities, losses and throughput of the campaign so far, as SVG files."""
+    from crpipe.report.figures import plot_figures, plot_progress
 
-    for path in (draw_progress if progress else draw_figures)(Settings.config()):
+    for path in (plot_progress if progress else plot_figures)(view_of(Settings.config())):
         print(path)
 
 
@@ -260,11 +261,11 @@ def figures(
 def notify(
     event: Annotated[str, typer.Argument(help="success, failure or stall")],
 ) -> None:
-    """Tell a person through the configured command (section `notify`); the message goes to its stdin."""
+    """Run the configured command of an event (section `notify`) with the status on its stdin."""
     from crpipe.report.status.notify import send
 
     config = Settings.config()
-    print(send(config, event, _source_token(config)), file=sys.stderr)
+    print(send(notify_job(config, event), _source_token(config)), file=sys.stderr)
 
 
 @app.command()

@@ -36,6 +36,11 @@ class Campaign:
     table_keys: Tree
 
     @property
+    def has_tables(self) -> bool:
+        """Tell whether side tables are staged before anything is split."""
+        return bool(self.config.source.tables)
+
+    @property
     def data(self) -> str:
         """Hash of everything that changes a shard."""
         return digest({**self.data_keys, **self.table_keys})

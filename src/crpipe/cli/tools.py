@@ -10,6 +10,7 @@ import typer
 
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal
 from crpipe.core.errors import AccessError
+from crpipe.core.extras import require
 from crpipe.core.ranges import Range
 
 # Handlers import what they call: a verb pays for its own libraries only.
@@ -155,6 +156,8 @@ def federation(
     folder: Annotated[Path, typer.Argument(help="folder of the federation; it serves what is in data/")],
 ) -> None:
     """Run a Pelican federation on this machine, to try things on; say how to use it."""
+    for library in ("cryptography", "jwt"):
+        require(library, extra="federation", why="to run a federation on this machine")
     from crpipe.source.loopback.federation import LoopbackFederation
 
     loopback = LoopbackFederation(folder)

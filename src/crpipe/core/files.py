@@ -110,6 +110,11 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
 
 
+def read_json_if_any(path: Path) -> Any:
+    """Read a JSON file that crpipe wrote, ``None`` when it does not exist; raise DataError when damaged."""
+    return read_json(path) if path.exists() else None
+
+
 def sha256(path: Path) -> str:
     """Hash a file's bytes."""
     with path.open("rb") as handle:

@@ -6,11 +6,10 @@ the reader's package is missing.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from crpipe.core.errors import LayoutError
 
@@ -25,9 +24,9 @@ SOURCE_ROW = "source_row"
 _RESERVED_COLUMNS = frozenset({MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, "destination", "reason"})
 _RESERVED_ITEMS = frozenset({"events", "manifest"})
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_EVENT_TYPES = frozenset(
-    ["bool", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
-)
+# Bytes of each type; spelled out, so that reports need no numpy.
+_BYTES = {"bool": 1, "float32": 4, "float64": 8}
+_BYTES |= {f"{sign}int{8 * size}": size for sign in ("", "u") for size in (1, 2, 4, 8)}
 _ITEM_TYPE = "float32"
 
 
@@ -96,12 +95,12 @@ class Layout:
 
     def event_bytes(self) -> int:
         """Count the bytes of one event in memory, without its items."""
-        own = sum(np.dtype(field.dtype).itemsize for field in self.events)
-        return own + 3 * np.dtype(np.uint32).itemsize  # multiplicity, source file, source row
+        own = sum(_BYTES[field.dtype] for field in self.events)
+        return own + 3 * _BYTES["uint32"]  # multiplicity, source file, source row
 
     def item_bytes(self) -> int:
         """Count the bytes of one item in memory."""
-        return sum(np.dtype(field.dtype).itemsize for field in self.items)
+        return sum(_BYTES[field.dtype] for field in self.items)
 
     def _problems(self) -> Iterator[str]:
         if not _NAME.fullmatch(self.item) or self.item in _RESERVED_ITEMS:
@@ -124,7 +123,7 @@ class Layout:
 
 
 def _field_problems(kind: str, columns: tuple[Field, ...]) -> Iterator[str]:
-    allowed = _EVENT_TYPES if kind == "events" else {_ITEM_TYPE}
+    allowed = set(_BYTES) if kind == "events" else {_ITEM_TYPE}
     names = [field.name for field in columns]
     for field in columns:
         if not _NAME.fullmatch(field.name) or field.name in _RESERVED_COLUMNS:
@@ -133,7 +132,7 @@ def _field_problems(kind: str, columns: tuple[Field, ...]) -> Iterator[str]:
             yield f"{kind}: the column {field.name} is declared twice"
         if field.dtype not in allowed:
             yield f"{kind}: {field.name} is {field.dtype}, expected {' or '.join(sorted(allowed))}"
-        if not (np.isfinite(field.low) and np.isfinite(field.high) and field.low <= field.high):
+        if not (math.isfinite(field.low) and math.isfinite(field.high) and field.low <= field.high):
             yield f"{kind}: {field.name}: the legal values {field.low}..{field.high} are no closed interval"
 
 

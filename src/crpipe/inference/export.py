@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import safetensors.torch
 import yaml
 
 from crpipe import __version__
 from crpipe.core.errors import ConfigError
+from crpipe.core.extras import require
 from crpipe.core.files import replacing, sha256, write_json, write_text
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.ranges import Range, expand
 from crpipe.inference.checkpoints import nested, open_checkpoint
-from crpipe.workloads.muons.export import standalone
 from crpipe.workloads.muons.export.card import example, model_card
 from crpipe.workloads.muons.export.graph import LAW, MUONS, check_graphs, write_graphs
 from crpipe.workloads.muons.export.provenance import provenance
@@ -23,6 +22,8 @@ from crpipe.workloads.muons.layout import MUON, PRIMARY
 from crpipe.workloads.muons.models.sampling import Exportable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from crpipe.config.loading import Config
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from crpipe.inference.checkpoints import LoadedModel
     from crpipe.workloads.muons.export.provenance import Limits, Provenance
     from crpipe.workloads.muons.models.sampling import SamplerGraphs
+
+safetensors = require("safetensors.torch", extra="export", why="to export the weights of a model")
 
 FORMAT = 1
 WEIGHTS = "model.safetensors"
@@ -58,7 +61,7 @@ def export_checkpoint(config: Config, checkpoint: Path, out: Path, progress: Pro
     write_graphs(sampler, primaries, out)
     difference = check_graphs(sampler, primaries, out)
     _write_weights(out / WEIGHTS, trained, made)
-    write_text(out / SCRIPT, Path(standalone.__file__).read_text())
+    write_text(out / SCRIPT, files("crpipe.workloads.muons.export").joinpath("standalone.py").read_text())
     write_text(out / CAMPAIGN, yaml.safe_dump(_campaign(made), sort_keys=False))
     write_text(out / CARD, model_card(made, sampler, difference))
     write_json(out / CONFIG, _description(out, made, sampler, difference))
@@ -79,7 +82,7 @@ def _write_weights(path: Path, trained: LoadedModel, made: Provenance) -> None:
     """Write all weights, averaged ones where training averaged them."""
     about = {"fingerprint": made.fingerprint}  # one entry: safetensors writes several in any order
     with replacing(path) as part:
-        part.write_bytes(safetensors.torch.save(trained.model.state_dict(), about))
+        part.write_bytes(safetensors.save(trained.model.state_dict(), about))
 
 
 def _campaign(made: Provenance) -> dict[str, Any]:

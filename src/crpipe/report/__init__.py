@@ -1,1 +1,1 @@
-"""Report: metrics, figures, status and pages, from files only."""
+"""Reports: plan, status, pages, figures and summary of a campaign, from its files only."""

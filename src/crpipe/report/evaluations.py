@@ -1,46 +1,110 @@
-"""How good the checkpoints are: the numbers of their evaluations, link after link of the chain."""
+"""The evaluations of a run: metrics.json of each evaluated checkpoint, whatever its workload measures."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.paths import OUTLIERS
-from crpipe.report.status.range_state import optional
+from crpipe.core.errors import DataError
+from crpipe.core.files import read_json_if_any
+from crpipe.events.metric import Metric
+from crpipe.report.text import measured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from crpipe.config.loading import Config
+    from crpipe.report.campaign_view import CampaignView
 
-FLOOR = "floor/"  # the same numbers for a second simulation of the same primaries
-ERROR = "_error"  # after a key: its standard error
-# What is shown of metrics.json, and how it is called.
-METRICS = {
-    "w1_log_energy": "W1 of log10(energy / GeV)",
-    "w1_radius_m": "W1 of radius, in m",
-    "auc_event": "AUC of events (0.5 is perfect)",
-    "auc_multiplicity": "AUC of multiplicities",
-    "auc_full": "AUC of events with own multiplicities",
-    "auc_muon": "AUC of single muons",
-}
+ERROR = "_error"  # after a name: the error of that number
+# The columns of metrics.json, and their headings: the model, then what it is compared with.
+COLUMNS = {"values": "model", "again": "simulated again", "baseline": "baseline"}
+_DIRECTIONS = {"low": "lower is better{0}", "high": "higher is better{0}", "near": "best near {1}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How one number is shown; ``direction`` is empty for a number that the workload does not declare."""
+
+    name: str
+    title: str
+    direction: str = ""
+    ideal: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The numbers of one checkpoint: the ``place``-th link (from 1) of the chain."""
+    """The numbers of one checkpoint.
 
-    place: int
+    link: its place in the chain, from 1; name: the link's name; path: of its metrics.json.
+    declared: the metrics that the workload declares, in its order.
+    columns: for each key of COLUMNS that the file holds, its numbers by name.
+    """
+
+    link: int
+    name: str
     path: Path
-    numbers: dict[str, Any]
+    declared: tuple[Measure, ...]
+    columns: Mapping[str, Mapping[str, float]]
+
+    def measures(self) -> list[Measure]:
+        """List what a person is shown: the declared metrics, or every number when none is declared."""
+        return list(self.declared) or self.undeclared()
+
+    def undeclared(self) -> list[Measure]:
+        """List the numbers that no metric declares, under their own names."""
+        names = list(dict.fromkeys(name for column in self.columns.values() for name in column))
+        errors = {name + ERROR for name in names}
+        declared = {measure.name for measure in self.declared}
+        return [Measure(name, name) for name in names if name not in errors | declared]
+
+    def number(self, column: str, name: str) -> tuple[float, float | None] | None:
+        """Give one number of a column with its error, ``None`` when the column lacks it."""
+        numbers = self.columns.get(column, {})
+        return (numbers[name], numbers.get(name + ERROR)) if name in numbers else None
+
+    def text(self, column: str, name: str) -> str:
+        """Write one number of a column with its error, ``-`` when the column lacks it."""
+        found = self.number(column, name)
+        return "-" if found is None else measured(*found)
 
 
-def evaluations(config: Config) -> Iterator[Evaluation]:
-    """Read the evaluations that there are, newest link first."""
-    links = [*map(str, config.all_ranges()), OUTLIERS]
+def evaluations(view: CampaignView) -> Iterator[Evaluation]:
+    """Read the existing evaluations, newest link first; raise DataError when one is damaged."""
+    links = view.links()
     for place in range(len(links), 0, -1):
-        path = config.paths().evaluation(links[place - 1]) / "metrics.json"
-        numbers = optional(path)
-        if numbers is not None:
-            yield Evaluation(place, path, numbers)
+        name = links[place - 1]
+        path = view.paths.evaluation(name) / "metrics.json"
+        tree = read_json_if_any(path)
+        if tree is not None:
+            yield read_evaluation(place, name, path, tree)
+
+
+def read_evaluation(link: int, name: str, path: Path, tree: Mapping[str, Any]) -> Evaluation:
+    """Check the content of a metrics.json; leave out values that are no numbers."""
+    try:
+        declared = tuple(_measure(Metric(**row)) for row in tree.get("metrics", ()))
+        columns = {key: _numbers(tree[key]) for key in COLUMNS if tree.get(key)}
+    except (TypeError, KeyError, AttributeError) as error:
+        raise DataError(f"{path}: damaged ({error!r}); delete it and evaluate again") from error
+    return Evaluation(link, name, path, declared, columns)
+
+
+def measures_of(found: Iterable[Evaluation]) -> list[Measure]:
+    """List what is shown of several evaluations: each measure once, those of the first evaluation first."""
+    return list({measure.name: measure for one in found for measure in one.measures()}.values())
+
+
+def _measure(metric: Metric) -> Measure:
+    title = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
+    ideal = "" if metric.ideal is None else f"{metric.ideal:g}"
+    text = _DIRECTIONS[metric.better].format(f", ideal {ideal}" if ideal else "", ideal or "its ideal")
+    return Measure(metric.name, title, text, metric.ideal)
+
+
+def _numbers(column: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        name: float(value)
+        for name, value in column.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }

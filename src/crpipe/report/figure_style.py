@@ -1,4 +1,4 @@
-"""One look for all figures: vector graphics, the same bytes for the same data."""
+"""The common style of all figures: SVG files, the same bytes for the same data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 WIDTH = 8.0  # inches
 REAL, GENERATED, NEUTRAL = "#4a5568", "#c05621", "#2b6cb0"
-# No date, no random ids, text as text: equal data give equal files.
+# No date, no random ids, text kept as text: equal data give equal files.
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "crpipe",
     "svg.fonttype": "none",
@@ -32,7 +32,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def style() -> contextlib.AbstractContextManager[None]:
-    """Draw everything inside the block in this look."""
+    """Apply the common style to everything plotted inside the block."""
     return mpl.rc_context(_STYLE)
 
 

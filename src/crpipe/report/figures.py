@@ -1,4 +1,4 @@
-"""Figures of the campaign so far: multiplicities, losses, speed, gradient norms, and how good it gets."""
+"""Figures of the campaign so far: multiplicities, losses, speed, gradient norms, and evaluations."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from crpipe.report.evaluations import ERROR, FLOOR, METRICS, evaluations
-from crpipe.report.figure_style import GENERATED, REAL, new_figure, save, style
+from crpipe.report.evaluations import COLUMNS, evaluations, measures_of
+from crpipe.report.figure_style import GENERATED, NEUTRAL, REAL, new_figure, save, style
 from crpipe.report.series import (
     WINDOW_STEPS,
     chain_rows,
-    is_gap,
     is_loss,
     multiplicities,
     pick,
+    pick_watched,
     smoothed,
     threshold_of,
 )
@@ -28,48 +28,52 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from crpipe.config.loading import Config
-    from crpipe.report.evaluations import Evaluation
+    from crpipe.report.campaign_view import CampaignView
+    from crpipe.report.evaluations import Evaluation, Measure
     from crpipe.report.series import MultiplicityCounts, Series
     from crpipe.report.status.journal_tail import Row
 
 MOST_ROWS = 20_000
+MOST_PANELS = 24  # of the progress figure
 _PANEL = 2.6  # inches
 _COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#b83280", "#4a5568")
 _BULK, _OUTLIERS, _ALL = "#2b6cb0", "#c05621", "#4a5568"
-_ZERO = (0.35, 0.7)  # where the events without muons stand on an axis that has no zero
+_ZERO = (0.35, 0.7)  # where a logarithmic axis shows the events without items
+_COLUMN_COLOURS = {"values": GENERATED, "again": REAL, "baseline": NEUTRAL}
 
 
-def draw_figures(config: Config) -> list[Path]:
-    """Draw every figure of data and training for which there is data; return their paths."""
-    folder = config.paths().figures()
+def plot_figures(view: CampaignView) -> list[Path]:
+    """Plot every figure of data and training for which there is data; return their paths."""
+    folder = view.paths.figures()
     with style():
-        drawn = [draw_multiplicity(config, folder / "multiplicity.svg"), *draw_training(config, folder)]
-    return [path for path in drawn if path is not None]
+        made = [plot_multiplicity(view, folder / "multiplicity.svg"), *plot_training(view, folder)]
+    return [path for path in made if path is not None]
 
 
-def draw_multiplicity(config: Config, path: Path) -> Path | None:
-    """Draw events by multiplicity before and after the split; ``None`` while no range has been split."""
-    histogram = multiplicities(config)
+def plot_multiplicity(view: CampaignView, path: Path) -> Path | None:
+    """Plot events by multiplicity before and after the split; ``None`` while no range has been split."""
+    histogram = multiplicities(view)
     if histogram is None:
         return None
     figure = new_figure(3.6)
-    threshold = threshold_of(config)
-    _multiplicity(figure.add_subplot(), histogram.visible(threshold), threshold)
+    threshold = threshold_of(view)
+    axis = figure.add_subplot()
+    _multiplicity(axis, histogram.visible(threshold), threshold)
+    axis.set_xlabel(f"multiplicity ({view.item} in one event)")
     return save(figure, path)
 
 
-def draw_training(config: Config, folder: Path) -> list[Path]:
-    """Draw ``losses.svg``, ``throughput.svg`` and ``gradients.svg`` into ``folder``, those that have data."""
-    rows = chain_rows(config, MOST_ROWS)
+def plot_training(view: CampaignView, folder: Path) -> list[Path]:
+    """Plot ``losses.svg``, ``throughput.svg`` and ``gradients.svg`` into ``folder``, those that have data."""
+    rows = chain_rows(view, MOST_ROWS)
     figures = {
         "losses": [
             ("loss", pick(rows, is_loss), False),
-            ("Wasserstein gap", pick(rows, is_gap), False),
+            *((series.name.replace("/", ": "), [series], False) for series in pick_watched(rows)),
         ],
         "throughput": [
             ("events / s", pick(rows, "speed/events_per_s".__eq__), False),
-            ("muons / s", pick(rows, "speed/muons_per_s".__eq__), False),
+            (f"{view.item} / s", pick(rows, "speed/items_per_s".__eq__), False),
         ],
         "gradients": [("gradient norm", pick(rows, _is_norm), True)],
     }
@@ -77,41 +81,49 @@ def draw_training(config: Config, folder: Path) -> list[Path]:
     return [save(_curves(panels, rows), folder / f"{name}.svg") for name, panels in filled.items() if panels]
 
 
-def draw_progress(config: Config) -> list[Path]:
-    """Draw ``progress.svg``: the evaluations' numbers over the chain; nothing while nothing was evaluated.
+def plot_progress(view: CampaignView) -> list[Path]:
+    """Plot ``progress.svg``: the evaluations' numbers over the chain; nothing while nothing was evaluated.
 
-    Evaluations on so few events that they give none of the numbers make a figure that says so.
+    When the evaluations hold no number at all, the figure says so.
     """
-    told = list(reversed(list(evaluations(config))))
-    if not told:
+    found = list(reversed(list(evaluations(view))))
+    if not found:
         return []
-    names = [name for name in METRICS if any(name in item.numbers for item in told)]
+    measures = [each for each in measures_of(reversed(found)) if _has_number(found, each)][:MOST_PANELS]
     with style():
-        rows = max(1, -(-len(names) // 2))
-        figure = new_figure(0.6 + 2.2 * rows)
+        rows = max(1, -(-len(measures) // 2))
+        figure = new_figure(0.6 + 2.3 * rows)
         axes = list(figure.subplots(rows, 2, sharex=True, squeeze=False).flat)
-        for axis, name in zip(axes, names, strict=False):
-            _progress(axis, name, told)
-        for axis in axes[len(names) :]:
+        for axis, measure in zip(axes, measures, strict=False):
+            _progress(axis, measure, found)
+        for axis in axes[len(measures) :]:
             axis.set_visible(False)
-        if not names:
-            figure.suptitle("too few validation events for any metric")
-        links = len(config.all_ranges()) + 1
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
-        figure.supxlabel(f"links of the chain trained on, of {links} (the last: outliers)")
-        return [save(figure, config.paths().figures() / "progress.svg")]
+        if not measures:
+            figure.suptitle("the evaluations hold no numbers: too few validation events for any metric")
+        last = " (the last: outliers)" if view.has_outliers else ""
+        pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
+        named = {label: line for line, label in pairs}
+        figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(COLUMNS))
+        figure.supxlabel(f"links of the chain trained on, of {len(view.links())}{last}")
+        return [save(figure, view.paths.figures() / "progress.svg")]
 
 
-def _progress(axis: Axes, name: str, told: Sequence[Evaluation]) -> None:
-    """Draw one metric of every evaluated checkpoint, and that of a second simulation where there is one."""
-    for prefix, colour, label in (("", GENERATED, "generated"), (FLOOR, REAL, "simulated again")):
-        some = [item for item in told if prefix + name in item.numbers]
-        if some:
-            values = [item.numbers[prefix + name] for item in some]
-            errors = [item.numbers.get(prefix + name + ERROR, 0.0) for item in some]
-            places = [item.place for item in some]
-            axis.errorbar(places, values, errors, color=colour, label=label, marker="o", markersize=3)
-    axis.set_title(METRICS[name])
+def _has_number(found: Sequence[Evaluation], measure: Measure) -> bool:
+    return any(one.number(column, measure.name) for one in found for column in COLUMNS)
+
+
+def _progress(axis: Axes, measure: Measure, found: Sequence[Evaluation]) -> None:
+    """Plot one number of every evaluated checkpoint, beside what the model is compared with."""
+    for column, label in COLUMNS.items():
+        points = [(one.link, *number) for one in found if (number := one.number(column, measure.name))]
+        if points:
+            links, values, errors = zip(*points, strict=True)
+            bars = [error or 0.0 for error in errors]
+            colour = _COLUMN_COLOURS[column]
+            axis.errorbar(links, values, bars, color=colour, label=label, marker="o", markersize=3)
+    if measure.ideal is not None:
+        axis.axhline(measure.ideal, color="#a0aec0", linewidth=0.8, linestyle=":", zorder=0)
+    axis.set_title("\n".join(filter(None, (measure.title, measure.direction))))
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
@@ -153,7 +165,7 @@ def _legend_above(axis: Axes, columns: int) -> None:
 
 
 def _focus(axis: Axes, lines: Sequence[Series]) -> None:
-    """Leave single spikes out of view: a loss that once left its band would flatten all the rest."""
+    """Leave single spikes out of view: one of them would flatten the rest of the curve."""
     values = np.concatenate([series.values for series in lines])
     low, high = np.quantile(values, (0.002, 0.998))
     margin = 0.1 * (high - low) or 1.0
@@ -162,19 +174,19 @@ def _focus(axis: Axes, lines: Sequence[Series]) -> None:
 
 
 def _mark_ranges(axis: Axes, rows: Sequence[Row]) -> None:
-    """Draw a line where a new range begins, unless there are too many to tell apart."""
+    """Mark where a new range begins, unless the marks would be too dense."""
     starts = [after["step"] for before, after in pairwise(rows) if before["range"] != after["range"]]
     if len(starts) <= 30:  # noqa: PLR2004 - about 7 mm apart
         for step in starts:
             axis.axvline(step, color="#a0aec0", linewidth=0.6, zorder=0)
 
 
-def _multiplicity(axis: Axes, histogram: MultiplicityCounts, threshold: int) -> None:
+def _multiplicity(axis: Axes, histogram: MultiplicityCounts, threshold: int | None) -> None:
     edges, events = np.array(histogram.edges), np.array(histogram.events)
     left, right = edges[:-1].copy(), edges[1:].copy()
     zero = left == 0
     left[zero], right[zero] = _ZERO
-    above = edges[:-1] > threshold
+    above = edges[:-1] > (np.inf if threshold is None else threshold)
     for chosen, colour, label in (
         (~above, _BULK, "after: bulk (training and validation)"),
         (above, _OUTLIERS, "after: outliers"),
@@ -184,14 +196,14 @@ def _multiplicity(axis: Axes, histogram: MultiplicityCounts, threshold: int) -> 
             widths = (right - left)[some]
             axis.bar(left[some], events[some], widths, align="edge", color=colour, alpha=0.55, label=label)
     axis.stairs(events[~zero], edges[np.concatenate([~zero, [True]])], color=_ALL, label="before: all events")
-    axis.axvline(threshold, color=_OUTLIERS, linestyle="--", label=f"threshold {threshold:,}")
+    if threshold is not None:
+        axis.axvline(threshold, color=_OUTLIERS, linestyle="--", label=f"threshold {threshold:,}")
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xlim(_ZERO[0] * 0.8, edges[-1])
-    axis.set_ylim(0.5, None)  # a bin of one event is a bar, too
+    axis.set_ylim(0.5, None)  # shows a bin with one event, too
     ticks = 10.0 ** np.arange(0, np.floor(np.log10(edges[-1])) + 1)
     middle = float(np.sqrt(_ZERO[0] * _ZERO[1]))
     axis.set_xticks([middle, *ticks], ["0", *(f"$10^{{{n}}}$" for n in range(len(ticks)))])
-    axis.set_xlabel("multiplicity (muons in one event)")
     axis.set_ylabel("events in the bin")
     _legend_above(axis, 2)

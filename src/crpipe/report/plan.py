@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from crpipe.core.files import GIB, digest, free_bytes, read_json, tree_bytes
+from crpipe.core.errors import DataError
+from crpipe.core.files import free_bytes, read_json, tree_bytes
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.report.text import Column, counted, number, size, table
 
@@ -16,37 +19,69 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from crpipe.config.loading import Config
     from crpipe.core.paths import Paths
+    from crpipe.events.layout import Layout
+    from crpipe.report.campaign_view import CampaignView
 
-# Bytes of one event (one row: a primary at one depth) in the converter's files, measured on 2.54 M events.
-EVENT_BYTES = 181
-# Shards against raw files, measured on 12.9 M muons in the converter's layout.
-SHARDS_TO_RAW = 0.75
-# A split's temporary files, 77 bytes an event and 12 a muon, against raw files of 11 muons an event.
-SPILLS_TO_RAW = 1.15
+# Assumptions until one range is split. Raw files are usually compressed, and so are shards, but a split's
+# temporary files are not.
+SHARDS_TO_RAW = 1.0
+SPILLS_TO_RAW = 2.0
 LABEL = 12
 
 
 @dataclass(frozen=True, slots=True)
+class PlanJob:
+    """What a plan is made from.
+
+    source: URI or list file, as configured. look_ahead: ranges that may be staged ahead of training.
+    range_files, range_bytes: one range as long as none is listed; bytes are None where nobody knows them
+    before the files are staged, because a simulator writes them.
+    """
+
+    view: CampaignView
+    source: str
+    look_ahead: int
+    range_files: int
+    range_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Volume:
-    """Files and bytes of all ranges; ``listed`` of ``ranges`` are known, the rest is estimated from them."""
+    """Files and bytes of all ranges: ``known`` of ``ranges`` have known sizes, the others are estimated.
+
+    bytes and largest are None where nothing is known to estimate them from.
+    """
 
     ranges: int
-    listed: int
+    known: int
     files: int
-    bytes: int
-    largest: int
+    bytes: int | None
+    largest: int | None
 
     @property
     def mark(self) -> str:
         """Mark an estimate."""
-        return "" if self.listed == self.ranges else "about "
+        return "" if self.known == self.ranges else "about "
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """Bytes written for each byte of raw files, and in how many ranges (``seen``) this was measured.
+
+    shards: all of a range's shards; outliers: those of them that are consolidated, and so exist twice;
+    spills: a split's temporary files.
+    """
+
+    shards: float = SHARDS_TO_RAW
+    outliers: float = 0.0
+    spills: float = SPILLS_TO_RAW
+    seen: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Most disk that the campaign takes at one time, in bytes: raw copies, what splits spill, all shards."""
+    """Most disk that the campaign takes at one time, in bytes: raw copies, temporary files, all shards."""
 
     raw: int
     spills: int
@@ -59,65 +94,87 @@ class Peak:
         return max(0, self.raw + self.spills + self.shards - self.taken)
 
 
-def render_plan(config: Config) -> str:
+def render_plan(job: PlanJob) -> str:
     """Describe ranges, bytes, peak disk and jobs; warn where it does not fit."""
-    volume = measure(config)
-    return "\n".join([*_facts(config, volume), "", *_jobs(config)])
+    return "\n".join([*_facts(job), "", *_jobs(job.view)])
 
 
-def measure(config: Config) -> Volume:
-    """Add up the manifests; a range without one counts as the mean of the others, or as configured.
-
-    A source whose files are made when they are staged lists no sizes: these are estimated too.
-    """
-    manifests = [config.paths().manifest(str(name)) for name in config.all_ranges()]
-    known = [_manifest(path) for path in manifests if path.exists()]
-    sized = [(count, taken) for count, taken in known if taken]
-    typical = _mean(sized) if sized else _typical(config)
-    everything = sized + [typical] * (len(manifests) - len(sized))
+def measure_volume(job: PlanJob) -> Volume:
+    """Add up the files; a range of unknown size counts as the mean of the others, or as configured."""
+    found = [_range_volume(job.view.paths, name) for name in job.view.ranges]
+    counts = [count for count, _ in found if count is not None]
+    sizes = [taken for _, taken in found if taken is not None]
+    typical_count = sum(counts) / len(counts) if counts else job.range_files
+    typical_size = sum(sizes) / len(sizes) if sizes else job.range_bytes
+    unknown = len(found) - len(sizes)
     return Volume(
-        ranges=len(manifests),
-        listed=len(sized),
-        files=sum(count for count, _ in everything),
-        bytes=sum(taken for _, taken in everything),
-        largest=max(taken for _, taken in everything),
+        ranges=len(found),
+        known=len(sizes),
+        files=sum(counts) + round((len(found) - len(counts)) * typical_count),
+        bytes=None if typical_size is None else sum(sizes) + round(unknown * typical_size),
+        largest=None if typical_size is None else max(sizes or [round(typical_size)]),
     )
 
 
-def peak_disk(config: Config, volume: Volume) -> Peak:
-    """Estimate the peak: ranges staged ahead of training, all of them being split, and all ranges' shards.
+def measure_ratios(view: CampaignView) -> Ratios:
+    """Compare shards and temporary files with raw files in the ranges that are split."""
+    paths = view.paths
+    done = [name for name in view.ranges if _is_split(view, name)]
+    ledgers = [read_json(paths.ledger(name)) for name in done]
+    raw = sum(_raw_bytes(ledger) for ledger in ledgers)
+    if not raw:
+        return Ratios()
+    bulk = sum(_shard_bytes(paths.shard_manifest(name)) for name in done)
+    large = sum(_shard_bytes(paths.outlier_manifest(name)) for name in done)
+    spills = SPILLS_TO_RAW
+    if view.layout is not None:
+        layout = view.layout
+        events, items = (sum(ledger[kind]["listed"] for ledger in ledgers) for kind in ("events", "items"))
+        spills = (events * (layout.event_bytes() + _row_bytes(layout)) + items * layout.item_bytes()) / raw
+    return Ratios((bulk + large) / raw, large / raw, spills, len(done))
 
-    Outliers stand there twice, in their range and consolidated; a range that has been split shows how many.
+
+def peak_disk(job: PlanJob, volume: Volume, ratios: Ratios) -> Peak | None:
+    """Estimate the peak: ranges staged ahead of training, all being split, and the shards of all ranges.
+
+    None as long as no range has a known size.
     """
-    paths = config.paths()
-    done = [name for name in map(str, config.all_ranges()) if paths.ledger(name).exists()]
-    share, outliers = SHARDS_TO_RAW, 0.0
-    if done:
-        raw = sum(item["size"] for name in done for item in read_json(paths.ledger(name))["files"])
-        bulk = sum(_shard_bytes(paths.shard_manifest(name)) for name in done)
-        large = sum(_shard_bytes(paths.outlier_manifest(name)) for name in done)
-        share, outliers = ((bulk + large) / raw, large / raw) if raw else (share, outliers)
-    ahead = min(config.source.look_ahead, volume.ranges)
+    if volume.bytes is None or volume.largest is None:
+        return None
+    ahead = min(job.look_ahead, volume.ranges) * volume.largest
     return Peak(
-        raw=ahead * volume.largest,
-        spills=round(ahead * volume.largest * SPILLS_TO_RAW),
-        shards=round((share + outliers) * volume.bytes),
-        taken=tree_bytes(paths.results),
+        raw=ahead,
+        spills=round(ahead * ratios.spills),
+        shards=round((ratios.shards + ratios.outliers) * volume.bytes),
+        taken=tree_bytes(job.view.paths.results),
     )
 
 
-def _manifest(path: Path) -> tuple[int, int]:
-    table_ = pq.read_table(path, columns=["size"])
-    return table_.num_rows, pc.sum(table_["size"]).as_py() or 0
+def _range_volume(paths: Paths, name: str) -> tuple[int | None, int | None]:
+    """Count a range's files and bytes; None for what is not known yet.
+
+    Files that a simulator writes have no size in the manifest; staging adds it.
+    """
+    if not paths.manifest(name).exists():
+        return None, None
+    count, taken = _read_sizes(paths.manifest(name))
+    if taken is None and paths.ledger(name).exists():
+        taken = _raw_bytes(read_json(paths.ledger(name))) or None
+    elif taken is None and paths.staged(name).exists():
+        _, taken = _read_sizes(paths.staged(name))
+    return count, taken
 
 
-def _mean(known: list[tuple[int, int]]) -> tuple[int, int]:
-    files, taken = (sum(column) for column in zip(*known, strict=True))
-    return round(files / len(known)), round(taken / len(known))
+def _read_sizes(path: Path) -> tuple[int, int | None]:
+    try:
+        column = pq.read_table(path, columns=["size"])["size"]
+    except (pa.ArrowException, KeyError) as error:
+        raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
+    return len(column), pc.sum(column).as_py() or None
 
 
-def _typical(config: Config) -> tuple[int, int]:
-    return config.ranges.step, round(config.source.range_gib * GIB)
+def _raw_bytes(ledger: dict[str, Any]) -> int:
+    return sum(item["size"] or 0 for item in ledger["files"] if item["state"] == "staged")
 
 
 def _shard_bytes(manifest: Path) -> int:
@@ -127,25 +184,53 @@ def _shard_bytes(manifest: Path) -> int:
     return sum(file["size"] for shard in shards for file in shard["files"].values())
 
 
-def _facts(config: Config, volume: Volume) -> Iterator[str]:
-    peak, free = peak_disk(config, volume), free_bytes(config.paths().results)
-    budget = config.source.disk_budget_gib * GIB
-    unknown = volume.ranges - volume.listed
-    ranges = config.all_ranges()
-    skipped = f", {len(config.ranges.skip)} skipped" if config.ranges.skip else ""
-    yield _line("run", f"{config.run}, fingerprint {digest(config.train_keys())}")
-    yield _line("source", config.source.files or config.source.uri)
-    yield _line("ranges", f"{volume.ranges}{skipped}: {ranges[0]} to {ranges[-1]}")
-    yield _line("files", f"{volume.mark}{number(volume.files)}, {volume.mark}{size(volume.bytes)}")
-    if unknown:
-        yield _line("", f"an estimate: {counted(unknown, 'range')} not listed yet, or without sizes")
-    ahead = min(config.source.look_ahead, volume.ranges)
-    yield _line(
-        "raw copies", f"{size(peak.raw)} at most: {ahead} ranges ahead, {size(volume.largest)} the largest"
-    )
+def _row_bytes(layout: Layout) -> int:
+    """Count the bytes of one row of the multiplicity table, whose last columns are destination and reason."""
+    group = sum(np.dtype(field.dtype).itemsize for field in layout.events if field.name in layout.group)
+    return group + 3 * 4 + 1 + 4
+
+
+def _facts(job: PlanJob) -> Iterator[str]:
+    view, volume = job.view, measure_volume(job)
+    skipped = f", {len(view.skipped)} skipped" if view.skipped else ""
+    yield _line("run", f"{view.run}, fingerprint {view.fingerprint}")
+    yield _line("source", job.source)
+    yield _line("ranges", f"{volume.ranges}{skipped}: {view.ranges[0]} to {view.ranges[-1]}")
+    yield from _volume(volume)
+    yield from _disk(job, volume)
+
+
+def _volume(volume: Volume) -> Iterator[str]:
+    taken = "of unknown size" if volume.bytes is None else f"{volume.mark}{size(volume.bytes)}"
+    yield _line("files", f"{volume.mark}{number(volume.files)}, {taken}")
+    unknown = volume.ranges - volume.known
+    if volume.bytes is None:
+        yield _line("", "sizes are known once the first range is staged: run it, then plan again")
+    elif unknown:
+        basis = f"the mean of {counted(volume.known, 'range')}" if volume.known else "source.range_gib each"
+        yield _line("", f"assumed: {basis}, for {counted(unknown, 'range')} not listed yet, or without sizes")
+
+
+def _disk(job: PlanJob, volume: Volume) -> Iterator[str]:
+    ratios = measure_ratios(job.view)
+    peak, free = peak_disk(job, volume, ratios), free_bytes(job.view.paths.results)
+    budget = job.view.disk_budget
+    ahead = min(job.look_ahead, volume.ranges)
+    if peak is None:
+        yield _line("disk", f"{size(free)} free; raw copies have a budget of {size(budget)}")
+        return
+    most = f"{ahead} ranges ahead, {size(volume.largest or 0)} the largest"
+    yield _line("raw copies", f"{size(peak.raw)} at most: {most}")
     yield _line("", f"budget {size(budget)} (source.disk_budget_gib)")
     yield _line("splitting", f"{size(peak.spills)} at most: temporary files of {counted(ahead, 'range')}")
     yield _line("shards", f"about {size(peak.shards)} for all ranges")
+    basis = (
+        f"measured in {counted(ratios.seen, 'split range')}"
+        if ratios.seen
+        else "assumed until the first range is split"
+    )
+    shares = f"shards {ratios.shards:.2f}, temporary files {ratios.spills:.2f} of the raw files' bytes"
+    yield _line("", f"{basis}: {shares}")
     yield _line("disk", f"{size(peak.more)} more at the peak, {size(free)} free, {size(peak.taken)} taken")
     if peak.raw > budget:
         yield _line("WARNING", "raw copies exceed their budget: lower source.look_ahead or raise the budget")
@@ -157,8 +242,8 @@ def _line(label: str, text: str) -> str:
     return f"{label:<{LABEL}}{text}"
 
 
-def _jobs(config: Config) -> list[str]:
-    counts = _job_counts(config)
+def _jobs(view: CampaignView) -> list[str]:
+    counts = _job_counts(view)
     columns = [
         Column("rule", list(counts)),
         Column("jobs", [number(jobs) for jobs, _ in counts.values()], right=True),
@@ -167,21 +252,24 @@ def _jobs(config: Config) -> list[str]:
     return table(columns, 80)
 
 
-def _job_counts(config: Config) -> dict[str, tuple[int, int]]:
+def _job_counts(view: CampaignView) -> dict[str, tuple[int, int]]:
     """Jobs of each rule, and how many of them have left their output."""
-    paths, names = config.paths(), [str(item) for item in config.all_ranges()]
-    split = [_is_split(paths, name) for name in names]
+    paths, names = view.paths, view.ranges
+    split = [_is_split(view, name) for name in names]
     outputs = {
         "list": [paths.manifest(name).exists() for name in names],
         "stage": [done or paths.staged(name).exists() for name, done in zip(names, split, strict=True)],
         "split": split,
         "train": [paths.receipt(name).exists() for name in names],
-        "outliers_consolidated": [paths.outlier_manifest(CONSOLIDATED).exists()],
-        "train_outliers": [paths.receipt(OUTLIERS).exists()],
     }
+    if view.has_outliers:
+        outputs["outliers_consolidated"] = [paths.outlier_manifest(CONSOLIDATED).exists()]
+        outputs["train_outliers"] = [paths.receipt(OUTLIERS).exists()]
     return {rule: (len(done), sum(done)) for rule, done in outputs.items()}
 
 
-def _is_split(paths: Paths, name: str) -> bool:
-    made = (paths.ledger(name), paths.shard_manifest(name), paths.outlier_manifest(name))
+def _is_split(view: CampaignView, name: str) -> bool:
+    made = [view.paths.ledger(name), view.paths.shard_manifest(name)]
+    if view.has_outliers:
+        made.append(view.paths.outlier_manifest(name))
     return all(path.exists() for path in made)

@@ -1,24 +1,25 @@
-"""Metrics over the whole chain and summed histograms, as plain lists; for the figures and for the page."""
+"""Training metrics over the whole chain, and summed multiplicity histograms; for the figures and the page."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.core.paths import OUTLIERS
-from crpipe.report.status.range_state import optional
+from crpipe.core.files import read_json_if_any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from crpipe.config.loading import Config
+    from crpipe.report.campaign_view import CampaignView
     from crpipe.report.status.journal_tail import Row
 
 WINDOW_STEPS = 500
+AVERAGE = "_average"  # after a metric's name: its moving average, which the trainer logs on request
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +38,22 @@ class MultiplicityCounts:
     edges: tuple[float, ...]
     events: tuple[int, ...]
 
-    def visible(self, threshold: int) -> MultiplicityCounts:
-        """Leave out the empty bins at the end, those around the threshold excepted."""
+    def visible(self, threshold: int | None) -> MultiplicityCounts:
+        """Leave out the empty bins at the end, but keep those up to twice the threshold."""
         ends = [edge for edge, events in zip(self.edges[1:], self.events, strict=True) if events]
-        wanted = max(ends[-1] if ends else 0.0, 2.0 * threshold)
+        wanted = max(ends[-1] if ends else 0.0, 2.0 * (threshold or 0))
         count = next((i for i, edge in enumerate(self.edges[1:], 1) if edge >= wanted), len(self.events))
         return MultiplicityCounts(self.edges[: count + 1], self.events[:count])
 
 
 def is_loss(name: str) -> bool:
-    """Tell whether a metric is a phase's loss."""
+    """Return whether a metric is a phase's loss."""
     return name.endswith("/loss")
 
 
-def is_gap(name: str) -> bool:
-    """Tell whether a metric is the critic's estimate of the Wasserstein distance."""
-    return name.endswith("/wasserstein")
-
-
-def chain_rows(config: Config, most: int = 0) -> list[Row]:
-    """Read the metrics of all ranges in the order of the chain; about ``most`` rows, evenly, unless 0."""
-    paths = config.paths()
-    names = [*map(str, config.all_ranges()), OUTLIERS]
-    lines = [line for name in names for line in _lines(paths.store(name) / "metrics.jsonl")]
+def chain_rows(view: CampaignView, most: int = 0) -> list[Row]:
+    """Read the metrics of all links in the order of the chain; about ``most`` rows, evenly, unless 0."""
+    lines = [line for name in view.links() for line in _lines(view.paths.store(name) / "metrics.jsonl")]
     stride = max(1, len(lines) // most) if most else 1
     rows = []
     for line in lines[::stride]:
@@ -76,13 +70,21 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def pick(rows: Sequence[Row], wanted: Callable[[str], bool]) -> list[Series]:
-    """Gather the metrics whose names are ``wanted``, each a series over the rows that hold it."""
+    """Collect the metrics whose names are ``wanted``, each as a series over the rows with a finite value."""
     names = sorted({name for row in rows for name in row if wanted(name)})
     found = []
     for name in names:
-        points = [(row["step"], row[name]) for row in rows if name in row]
-        found.append(Series(name, tuple(step for step, _ in points), tuple(value for _, value in points)))
+        points = [(row["step"], row[name]) for row in rows if name in row and math.isfinite(row[name])]
+        if points:
+            steps, values = zip(*points, strict=True)
+            found.append(Series(name, steps, values))
     return found
+
+
+def pick_watched(rows: Sequence[Row]) -> list[Series]:
+    """Collect the metrics that a phase asks to smooth, other than losses: the workload's own curves."""
+    watched = {name.removesuffix(AVERAGE) for row in rows for name in row if name.endswith(AVERAGE)}
+    return pick(rows, lambda name: name in watched and not is_loss(name))
 
 
 def smoothed(series: Series, window: int = WINDOW_STEPS) -> Series:
@@ -98,17 +100,15 @@ def smoothed(series: Series, window: int = WINDOW_STEPS) -> Series:
     return Series(series.name, series.steps, tuple(means))
 
 
-def multiplicities(config: Config) -> MultiplicityCounts | None:
+def multiplicities(view: CampaignView) -> MultiplicityCounts | None:
     """Sum the multiplicity histograms of all ranges that have been split; ``None`` while there is none."""
-    paths = config.paths()
-    found = (
-        optional(paths.multiplicity(str(name)).with_suffix(".histogram.json")) for name in config.all_ranges()
-    )
+    paths = [view.paths.multiplicity(name).with_suffix(".histogram.json") for name in view.ranges]
+    found = map(read_json_if_any, paths)
     return add_histograms(row for row in found if row is not None)
 
 
 def add_histograms(rows: Iterable[Row]) -> MultiplicityCounts | None:
-    """Sum histograms; bins are matched by their lower edges, so that a longer tail fits a shorter one."""
+    """Sum histograms of different lengths; bins are matched by their lower edges."""
     counts: dict[float, int] = {}
     last = 0.0
     for row in rows:
@@ -121,10 +121,12 @@ def add_histograms(rows: Iterable[Row]) -> MultiplicityCounts | None:
     return MultiplicityCounts((*lower, last), tuple(counts[edge] for edge in lower))
 
 
-def threshold_of(config: Config) -> int:
-    """Find the outlier threshold that the split used: it stands in the ledgers; else the configured one."""
-    for name in config.all_ranges():
-        ledger = optional(config.paths().ledger(str(name)))
+def threshold_of(view: CampaignView) -> int | None:
+    """Find the outlier threshold: the one in the ledgers, else the configured one; None without outliers."""
+    if not view.has_outliers:
+        return None
+    for name in view.ranges:
+        ledger = read_json_if_any(view.paths.ledger(name))
         if ledger is not None:
             return int(ledger["threshold"])
-    return config.split.threshold
+    return view.threshold

@@ -1,38 +1,42 @@
-"""The box of ``crpipe summary``: where every event and muon went, and how good the final checkpoint is."""
+"""The box of ``crpipe summary``: where every event and item went, and how good the final checkpoint is."""
 
 from __future__ import annotations
 
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.paths import CONSOLIDATED, OUTLIERS
-from crpipe.report.evaluations import ERROR, FLOOR, METRICS, evaluations
+from crpipe.core.files import read_json_if_any
+from crpipe.core.paths import CONSOLIDATED
+from crpipe.report.evaluations import COLUMNS, evaluations
 from crpipe.report.status.campaign_state import collect
-from crpipe.report.status.range_state import optional
 from crpipe.report.status.status_types import DESTINATIONS, State, Sums
-from crpipe.report.text import Column, counted, number, table
+from crpipe.report.text import Column, counted, number, shorten, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from crpipe.config.loading import Config
+    from crpipe.report.campaign_view import CampaignView
+    from crpipe.report.evaluations import Evaluation, Measure
     from crpipe.report.status.status_types import CampaignStatus
 
 WIDTH = 80
 LABEL = 14
 _INNER = WIDTH - 4
 _NAMED = 10  # quarantined files that are shown
+_SHOWN = 20  # numbers of an evaluation that are shown
+_TITLE = 20  # least width of a metric's title, in characters
+_DROP = {"values": 0, "again": 2, "baseline": 1}  # which column is dropped first where numbers are long
 _GOOD, _BAD = "✓", "✗"
 _TITLES = {"train": "bulk (train)"}
 
 
-def render_summary(config: Config) -> str:
-    """Draw the box, 80 columns wide; raise DataError when a file that it reads is damaged."""
-    status = collect(config)
+def render_summary(view: CampaignView) -> str:
+    """Give the box, 80 columns wide; raise DataError when a file that it reads is damaged."""
+    status = collect(view)
     sections = [
-        ("events and muons", list(_sums(status))),
-        ("campaign", list(_campaign(config, status))),
-        ("held-out evaluation", list(_quality(config))),
+        (f"events and {shorten(view.item, _INNER // 2)}", list(_sums(status))),
+        ("campaign", list(_campaign(view, status))),
+        ("held-out evaluation", list(_evaluation(view))),
     ]
     lines = []
     for index, (title, content) in enumerate(sections):
@@ -55,10 +59,9 @@ def _paragraph(label: str, text: str) -> list[str]:
 
 
 def _sums(status: CampaignStatus) -> Iterator[str]:
-    kinds = {"events": status.ledgers.events, "muons": status.ledgers.muons}
-    names = ("listed", *DESTINATIONS)
-    columns = [Column("", ["events", "muons"])]
-    for name in names:
+    kinds = {"events": status.ledgers.events, shorten(status.item, LABEL - 1): status.ledgers.items}
+    columns = [Column("", list(kinds))]
+    for name in ("listed", *DESTINATIONS):
         cells = [number(getattr(sums, name)) for sums in kinds.values()]
         columns.append(Column(_TITLES.get(name, name), cells, right=True))
     columns.append(Column("sum", [_check(sums.balanced()) for sums in kinds.values()], right=True))
@@ -80,22 +83,23 @@ def _check(good: bool) -> str:
     return _GOOD if good else _BAD
 
 
-def _campaign(config: Config, status: CampaignStatus) -> Iterator[str]:
+def _campaign(view: CampaignView, status: CampaignStatus) -> Iterator[str]:
     ledgers = status.ledgers
     balanced = f"{ledgers.count - len(ledgers.unbalanced)} of {ledgers.count} balance"
     unbalanced = f", not {', '.join(ledgers.unbalanced)}" if ledgers.unbalanced else ""
     yield from _paragraph("ledgers", f"{balanced}{unbalanced}; the campaign has {len(status.chain())} ranges")
-    yield from _paragraph("outliers", _outliers(config, ledgers.events.outliers))
-    yield from _quarantined(config, ledgers.quarantined)
+    if view.has_outliers:
+        yield from _paragraph("outliers", _outliers(view, ledgers.events.outliers))
+    yield from _quarantined(view, ledgers.quarantined)
     states = status.states()
     yield from _paragraph("trained", f"{states[State.TRAINED]} of {counted(len(status.chain()), 'range')}")
-    yield from _checkpoint(config)
-    report = config.paths().run_dir() / "report.html"
-    yield from _paragraph("report", str(report) if report.exists() else f"not made yet ({report})")
+    yield from _checkpoint(view)
+    report = view.paths.run_dir() / "report.html"
+    yield from _paragraph("report", str(report) if report.exists() else f"not written yet ({report})")
 
 
-def _outliers(config: Config, events: int) -> str:
-    manifest = optional(config.paths().outlier_manifest(CONSOLIDATED))
+def _outliers(view: CampaignView, events: int) -> str:
+    manifest = read_json_if_any(view.paths.outlier_manifest(CONSOLIDATED))
     if manifest is None:
         return f"{number(events)} in the ranges, not consolidated yet"
     merged = sum(shard["events"] for shard in manifest["shards"])
@@ -103,63 +107,76 @@ def _outliers(config: Config, events: int) -> str:
     return f"consolidated {number(merged)} {sign} {number(events)} in the ranges  {_check(merged == events)}"
 
 
-def _quarantined(config: Config, count: int) -> Iterator[str]:
+def _quarantined(view: CampaignView, count: int) -> Iterator[str]:
     yield from _paragraph("quarantined", counted(count, "file"))
-    named = list(_bad_files(config)) if count else []
+    named = list(_bad_files(view)) if count else []
     for text in named[:_NAMED]:
         yield from _paragraph("", text)
     if len(named) > _NAMED:
         yield from _paragraph("", f"… and {len(named) - _NAMED} more, see the ledgers")
 
 
-def _bad_files(config: Config) -> Iterator[str]:
-    for name in map(str, config.all_ranges()):
-        ledger = optional(config.paths().ledger(name))
+def _bad_files(view: CampaignView) -> Iterator[str]:
+    for name in view.ranges:
+        ledger = read_json_if_any(view.paths.ledger(name))
         for item in ledger["files"] if ledger is not None else ():
             if item["state"] == "quarantined":
                 yield f"{name}/{item['path']}: {item['reason']}"
 
 
-def _checkpoint(config: Config) -> Iterator[str]:
-    receipt = last_receipt(config)
+def _checkpoint(view: CampaignView) -> Iterator[str]:
+    receipt = last_receipt(view)
     if receipt is None:
         yield from _paragraph("checkpoint", "none yet")
         return
-    path = config.paths().store(receipt["range"]) / receipt["checkpoint"]
+    path = view.paths.store(receipt["range"]) / receipt["checkpoint"]
     yield from _paragraph("checkpoint", f"{path.parent}/")
     yield from _paragraph("", path.name)
-    seen = f"{number(receipt['events'])} events, {number(receipt['muons'])} muons"
+    seen = f"{number(receipt['events'])} events, {number(receipt['items'])} {view.item}"
     skipped = f", {counted(receipt['skipped'], 'step')} skipped" if receipt["skipped"] else ""
     yield from _paragraph("steps", f"{number(receipt['step'])}: {seen}{skipped}")
 
 
-def last_receipt(config: Config) -> dict[str, Any] | None:
-    """Read the receipt of the chain's last finished link, that on the outliers included."""
-    for name in (OUTLIERS, *map(str, reversed(config.all_ranges()))):
-        receipt = optional(config.paths().receipt(name))
+def last_receipt(view: CampaignView) -> dict[str, Any] | None:
+    """Read the receipt of the chain's last finished link."""
+    for name in reversed(view.links()):
+        receipt: dict[str, Any] | None = read_json_if_any(view.paths.receipt(name))
         if receipt is not None:
             return receipt
     return None
 
 
-def _quality(config: Config) -> Iterator[str]:
-    newest = next(evaluations(config), None)
+def _evaluation(view: CampaignView) -> Iterator[str]:
+    newest = next(evaluations(view), None)
     if newest is None:
         yield "not evaluated yet"
         return
-    values = newest.numbers
-    names = [name for name in METRICS if name in values]
-    columns = [
-        Column("metric", [METRICS[name] for name in names]),
-        Column("generated", [_figure(values, name) for name in names]),
-        Column("simulated again", [_figure(values, FLOOR + name) for name in names], drop=1),
-    ]
-    yield from table(columns, _INNER)
-    yield from _paragraph("figures", f"{newest.path.parent}/")
+    measures = newest.measures()
+    if measures:
+        yield from _numbers(newest, measures[:_SHOWN])
+    else:
+        yield "no numbers: too few validation events for any metric"
+    folder = newest.path.parent
+    more = len(measures[_SHOWN:]) + (len(newest.undeclared()) if newest.declared else 0)
+    if more:
+        yield from _paragraph("more numbers", f"{more} in {newest.path}")
+    if any(folder.glob("*.svg")):
+        yield from _paragraph("figures", f"{folder}/")
 
 
-def _figure(values: dict[str, Any], name: str) -> str:
-    if name not in values:
-        return ""
-    error = values.get(name + ERROR)
-    return f"{values[name]:.3f}" + ("" if error is None else f" ± {error:.3f}")
+def _numbers(found: Evaluation, measures: Sequence[Measure]) -> Iterator[str]:
+    """Yield a table: under each metric's title which direction is better, beside it the numbers."""
+    present = [column for column in COLUMNS if column in found.columns]
+    cells = {column: [found.text(column, measure.name) for measure in measures] for column in present}
+    widths = {column: max(map(len, (COLUMNS[column], *cells[column]))) for column in present}
+    room = max(_INNER - sum(width + 2 for width in widths.values()), _TITLE)
+    titles: list[str] = []
+    rows: dict[str, list[str]] = {column: [] for column in present}
+    for index, measure in enumerate(measures):
+        lines = textwrap.wrap(measure.title, room) or [measure.name]
+        lines += textwrap.wrap(f"({measure.direction})", room) if measure.direction else []
+        titles += lines
+        for column in present:
+            rows[column] += [cells[column][index], *[""] * (len(lines) - 1)]
+    columns = [Column(COLUMNS[column], rows[column], drop=_DROP[column]) for column in present]
+    yield from table([Column("metric", titles), *columns], _INNER)

@@ -1,4 +1,4 @@
-"""Curate TensorBoard runs: gather the event files of many campaigns below one folder."""
+"""Collect the TensorBoard runs of many campaigns below one folder."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def merge_runs(
     glob: str = "*",
     mode: str,
 ) -> list[str]:
-    """Bring runs below ``destination`` and name them; a run is a folder that holds event files.
+    """Link or copy runs below ``destination`` and return their names; a run is a folder of event files.
 
-    A run keeps its path below its source's parent as its name. since: only runs that wrote on or after this
-    day (YYYY-MM-DD); match: only names that this regular expression finds; glob: only names of this pattern.
-    mode ``symlink`` follows a run that still writes, ``copy`` outlives it. What stands already is left as it
-    is; raise DataError when another file stands in its place.
+    A run's name is its path below its source's parent. since: only runs that wrote on or after this day
+    (YYYY-MM-DD); match: only names in which this regular expression is found; glob: only names of this
+    pattern. mode: ``symlink`` follows a run that still writes, ``copy`` survives the deletion of the run.
+    Files that are already there are kept; raise DataError when a different file has the same name.
     """
     pattern, earliest = _compiled(match), _day(since)
     merged = []
@@ -45,7 +45,7 @@ def merge_runs(
             newest = max(file.stat().st_mtime for file in files)
             if newest >= earliest and pattern.search(name) and fnmatch.fnmatch(name, glob):
                 for file in files:
-                    _bring(file, destination / name / file.name, mode)
+                    _add(file, destination / name / file.name, mode)
                 merged.append(name)
     return merged
 
@@ -56,7 +56,7 @@ def _runs(source: Path) -> Iterator[tuple[Path, list[Path]]]:
         yield folder, sorted(folder.glob(EVENT_FILE))
 
 
-def _bring(file: Path, target: Path, mode: str) -> None:
+def _add(file: Path, target: Path, mode: str) -> None:
     if mode == "copy":
         if not (target.exists() and target.stat().st_size == file.stat().st_size):
             with replacing(target) as part:
@@ -66,7 +66,7 @@ def _bring(file: Path, target: Path, mode: str) -> None:
     if target.is_symlink() and target.resolve() == file.resolve():
         return
     if os.path.lexists(target):
-        raise DataError(f"{target}: another file stands here; choose an empty --dst, or --mode copy")
+        raise DataError(f"{target}: a different file exists here; choose an empty --dst, or --mode copy")
     target.symlink_to(file.resolve())
 
 

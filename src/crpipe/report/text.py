@@ -1,7 +1,8 @@
-"""Numbers, sizes, durations and tables as a person reads them; plain text, no libraries."""
+"""Numbers, sizes, durations and tables as plain text."""
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,15 +13,16 @@ if TYPE_CHECKING:
 GAP = "  "
 _COMPACT_FROM = 100_000
 _THOUSAND = 1000.0
+_MOST_DIGITS = 6
 _KIBI = 1024.0
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table: its title, its cells, and when it goes if the terminal is too narrow.
+    """One column of a table: its title, its cells, and when it is dropped on a narrow terminal.
 
-    drop: columns with a smaller number go first; 0 never goes.
+    drop: columns with a smaller number are dropped first; a column with 0 is always kept.
     least: width to which the last column may be cut before a column is dropped.
     """
 
@@ -41,9 +43,10 @@ class Column:
 
 
 def table(columns: Sequence[Column], width: int) -> list[str]:
-    """Lay out the columns in ``width`` characters: title line first, columns dropped where they do not fit.
+    """Write the columns as lines of at most ``width`` characters: the titles first, then the rows.
 
-    Columns without any text are left out. The last column is cut before another one is dropped.
+    Columns without any text are left out. Where the width is too small, the last column is cut to its least
+    width, then columns are dropped.
     """
     kept = [column for column in columns if column.drop == 0 or any(column.cells)]
     while _least_width(kept) > width and any(column.drop for column in kept):
@@ -66,7 +69,7 @@ def _least_width(columns: Sequence[Column]) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut a text to one line of ``width`` characters, with an ellipsis where something is missing."""
+    """Cut a text to one line of at most ``width`` characters; an ellipsis marks the cut."""
     line = " ".join(text.split())
     return line if len(line) <= width else line[: max(width - 1, 0)] + "…"
 
@@ -74,6 +77,14 @@ def shorten(text: str, width: int) -> str:
 def number(value: float) -> str:
     """Write a whole number with thousands separators."""
     return f"{value:,.0f}"
+
+
+def measured(value: float, error: float | None = None) -> str:
+    """Write a measured number with four digits, or to the second digit of its error: 0.0312 ± 0.0021."""
+    if error is None or not (math.isfinite(error) and error > 0):
+        return number(value) if _THOUSAND <= abs(value) < math.inf else f"{value:.4g}"
+    digits = min(max(1 - math.floor(math.log10(error)), 0), _MOST_DIGITS)
+    return f"{value:,.{digits}f} ± {error:,.{digits}f}"
 
 
 def compact(value: float) -> str:
@@ -116,7 +127,7 @@ def moment(timestamp: float) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """Draw a bar of ``width`` characters of which ``share`` (0 to 1) is filled."""
+    """Give a bar of ``width`` characters of which ``share`` (0 to 1) is filled."""
     full = round(share * width)
     return "█" * full + "░" * (width - full)
 

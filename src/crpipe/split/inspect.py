@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crpipe.core.errors import FormatError
+from crpipe.core.extras import require
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.workloads.muons.layout import RAW_MUONS, RAW_PRIMARY
 from crpipe.workloads.muons.reading.checks import reading
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PARQUET = b"PAR1"
+_HDF5 = b"\x89HDF"
 _QUANTILES = (0.5, 0.9, 0.99)
 _SHOWN_MUONS = 3
 
@@ -38,7 +39,7 @@ def inspect_file(path: Path, rows: int) -> str:
             magic = handle.read(len(_PARQUET))
         if magic == _PARQUET:
             return "\n".join(_parquet(path, rows))
-        if h5py.is_hdf5(path):
+        if magic == _HDF5:
             return "\n".join(_hdf5(path, rows))
     raise FormatError(
         f"{path}: neither Parquet nor HDF5 (it starts with {magic!r}); crpipe inspects raw files and shards"
@@ -79,6 +80,7 @@ def _raw_multiplicity(file: pq.ParquetFile) -> NDArray[Any]:
 
 
 def _hdf5(path: Path, rows: int) -> Iterator[str]:
+    h5py = require("h5py", extra="hdf5", why="to read HDF5 files")
     with h5py.File(path, "r") as file:
         yield f"{path}: HDF5"
         sets = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}

@@ -3,58 +3,83 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from campaign_files import CampaignFiles
-from crpipe.report.figures import draw_figures, draw_progress
+from crpipe.report.figures import plot_figures, plot_progress
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     made = CampaignFiles(tmp_path_factory.mktemp("campaign"), ranges=2)
+    made.claim()
     made.trained(made.split(0))
     return made
 
 
 @pytest.fixture(scope="module")
-def drawn(files):
-    return {path.stem: path.read_text() for path in draw_figures(files.config)}
+def plotted(files):
+    return {path.stem: path.read_text() for path in plot_figures(files.view)}
 
 
-def test_every_figure_is_labelled_with_units(drawn):
-    assert set(drawn) == {"multiplicity", "losses", "throughput", "gradients"}
-    for text in drawn.values():
+def test_every_figure_is_labelled_with_units(plotted):
+    assert set(plotted) == {"multiplicity", "losses", "throughput", "gradients"}
+    for text in plotted.values():
         ET.fromstring(text)
-    assert "multiplicity (muons in one event)" in drawn["multiplicity"]
-    assert "threshold 50,000" in drawn["multiplicity"]
-    assert "Wasserstein gap" in drawn["losses"]
-    assert "events / s" in drawn["throughput"]
-    assert "gradient norm" in drawn["gradients"]
+    assert "multiplicity (hits in one event)" in plotted["multiplicity"]
+    assert "threshold 50,000" in plotted["multiplicity"]
+    assert "critic: wasserstein" in plotted["losses"]
+    assert "hits / s" in plotted["throughput"]
+    assert "events / s" in plotted["throughput"]
+    assert "gradient norm" in plotted["gradients"]
 
 
-def test_the_same_campaign_gives_the_same_bytes(files, drawn):
-    assert {path.stem: path.read_text() for path in draw_figures(files.config)} == drawn
+def test_the_same_campaign_gives_the_same_bytes(files, plotted):
+    assert {path.stem: path.read_text() for path in plot_figures(files.view)} == plotted
 
 
-def test_without_data_nothing_is_drawn(tmp_path):
-    config = CampaignFiles(tmp_path, ranges=2).config
-    assert draw_figures(config) == draw_progress(config) == []
+def test_without_data_nothing_is_plotted(tmp_path):
+    view = CampaignFiles(tmp_path, ranges=2).view
+    assert plot_figures(view) == plot_progress(view) == []
 
 
-def test_progress_shows_every_evaluated_checkpoint_beside_the_floor(tmp_path):
+def test_progress_shows_every_evaluated_checkpoint_beside_what_it_is_compared_with(tmp_path):
     files = CampaignFiles(tmp_path, ranges=2)
     for index, auc in enumerate([0.61, 0.53]):
-        values = {"auc_full": auc, "auc_full_error": 0.01, "floor/auc_full": 0.5, "bins": 12.0}
-        files.evaluated(files.name(index), values)
-    (path,) = draw_progress(files.config)
+        values = {"auc_event": auc, "auc_event_error": 0.01, "bins": 12.0}
+        files.evaluated(files.name(index), values, again={"auc_event": 0.5}, baseline={"auc_event": 0.9})
+    (path,) = plot_progress(files.view)
     text = path.read_text()
     assert path.name == "progress.svg"
-    assert "AUC of events with own multiplicities" in text
-    assert "simulated again" in text
-    assert "links of the chain trained on, of 3" in text
+    assert "AUC of events" in text
+    assert "best near 0.5" in text
+    assert all(text.count(f">{name}<") == 1 for name in ("model", "simulated again", "baseline"))
+    assert "W1 of the time" not in text
+    assert "links of the chain trained on, of 3 (the last: outliers)" in text
     assert "bins" not in text
 
 
 def test_progress_of_too_few_events_for_any_metric_says_so(tmp_path):
     files = CampaignFiles(tmp_path, ranges=2)
-    files.evaluated(files.name(0), {"bins": 0.0, "multiplicity_ratio": 1.1})
-    (path,) = draw_progress(files.config)
+    files.evaluated(files.name(0), {"bins": 0.0})
+    (path,) = plot_progress(files.view)
     assert "too few validation events for any metric" in path.read_text()
     assert "links of the chain trained on, of 3" in path.read_text()
+
+
+def test_a_workload_that_declares_nothing_has_all_its_numbers_in_the_progress_figure(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=2)
+    files.laid_out(fixed=3)
+    files.evaluated(files.name(0), {"angle": 1.5, "angle_error": 0.1, "loss": 0.2}, ())
+    (path,) = plot_progress(files.view)
+    text = path.read_text()
+    assert ">angle<" in text
+    assert ">loss<" in text
+    assert "angle_error" not in text
+    assert "links of the chain trained on, of 2<" in text
+
+
+def test_events_of_one_size_are_plotted_without_a_threshold(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=1)
+    files.laid_out(fixed=3)
+    files.split(0)
+    (path,) = plot_figures(files.view)
+    assert "threshold" not in path.read_text()
+    assert "after: outliers" not in path.read_text()

@@ -6,10 +6,10 @@ from crpipe.report.series import (
     Series,
     add_histograms,
     chain_rows,
-    is_gap,
     is_loss,
     multiplicities,
     pick,
+    pick_watched,
     smoothed,
     threshold_of,
 )
@@ -24,27 +24,29 @@ def files(tmp_path):
 
 
 def test_rows_come_in_the_order_of_the_chain_and_can_be_thinned(files):
-    rows = chain_rows(files.config)
+    rows = chain_rows(files.view)
     assert [row["step"] for row in rows] == list(range(20, 2 * STEPS + 1, 20))
-    assert len(chain_rows(files.config, most=10)) == 10
+    assert len(chain_rows(files.view, most=10)) == 10
 
 
 def test_a_row_cut_by_a_crash_is_left_out(files):
     path = files.paths.store(files.name(1)) / "metrics.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
-    assert chain_rows(files.config)[-1]["step"] == 2 * STEPS - 20
+    assert chain_rows(files.view)[-1]["step"] == 2 * STEPS - 20
 
 
 def test_metrics_are_picked_by_name_and_a_missing_value_is_no_point(files):
-    rows = chain_rows(files.config)
+    rows = chain_rows(files.view)
     assert [item.name for item in pick(rows, is_loss)] == [
         "critic/loss",
         "generator/loss",
         "multiplicity/loss",
     ]
-    assert [item.name for item in pick(rows, is_gap)] == ["critic/wasserstein"]
+    assert [item.name for item in pick_watched(rows)] == ["critic/wasserstein"]
     del rows[0]["critic/wasserstein"]
-    assert pick(rows, is_gap)[0].steps[0] == 40
+    rows[1]["critic/wasserstein"] = float("nan")
+    assert pick_watched(rows)[0].steps[0] == 60
+    assert pick([{"step": 1, "a/loss": float("inf")}], is_loss) == []
 
 
 def test_the_mean_runs_over_steps_not_over_rows():
@@ -71,13 +73,12 @@ def test_empty_bins_beyond_the_threshold_are_left_out():
 def test_the_campaigns_histogram_holds_the_events_of_all_ranges(files):
     one = CampaignFiles(files.root / "one", ranges=3)
     one.split(0)
-    assert sum(multiplicities(files.config).events) == 2 * sum(multiplicities(one.config).events)
+    assert sum(multiplicities(files.view).events) == 2 * sum(multiplicities(one.view).events)
 
 
 def test_the_threshold_is_the_one_that_split_used(files):
     again = CampaignFiles(files.root, ranges=3, overrides=("split.threshold=7",))
-    assert threshold_of(again.config) == 50_000
+    assert threshold_of(again.view) == 50_000
     assert (
-        threshold_of(CampaignFiles(files.root / "new", ranges=3, overrides=("split.threshold=7",)).config)
-        == 7
+        threshold_of(CampaignFiles(files.root / "new", ranges=3, overrides=("split.threshold=7",)).view) == 7
     )

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from campaign_files import CampaignFiles
 from crpipe.core.files import read_json, write_json
 from crpipe.core.paths import OUTLIERS
+from crpipe.events.metric import Metric
 from crpipe.report.summary import WIDTH, render_summary
 
 
@@ -22,7 +25,7 @@ def is_a_clean_box(text):
 
 
 def test_the_box_holds_the_sums_and_their_check(files):
-    text = render_summary(files.config)
+    text = render_summary(files.view)
     assert is_a_clean_box(text)
     assert text.count("✓") == 3
     assert "80,000" in text
@@ -36,35 +39,85 @@ def test_an_unbalanced_sum_and_lost_outliers_are_marked(files):
     ledger["events"]["train"] -= 1
     write_json(path, ledger)
     files.consolidated(events=200)
-    text = render_summary(files.config)
+    text = render_summary(files.view)
     assert text.count("✗") == 2
     assert f"not {files.name(0)}" in text
     assert "consolidated 200 ≠ 201" in text
 
 
 def test_the_last_link_gives_checkpoint_and_evaluation(files):
-    files.evaluated(files.name(1), {"w1_log_energy": 9.0})
+    files.evaluated(files.name(1), {"w1_time": 9.0})
     files.trained(OUTLIERS)
-    values = {"w1_log_energy": 0.0312, "w1_log_energy_error": 0.002, "auc_event": 0.53, "bins": 100.0}
-    values |= {"floor/w1_log_energy": 0.022, "w1_radius_m": 0.4, "w1_radius_m/all": 0.5}
-    files.evaluated(OUTLIERS, values)
-    text = render_summary(files.config)
+    values = {"w1_time": 0.0312, "w1_time_error": 0.002, "auc_event": 0.53, "bins": 100.0}
+    files.evaluated(OUTLIERS, values, again={"w1_time": 0.022}, baseline={"w1_time": 123456.7})
+    text = render_summary(files.view)
+    words = " ".join(text.replace("│", " ").split())
     assert is_a_clean_box(text)
     assert "store/outliers" in "".join(line.strip("│ ") for line in text.splitlines())
-    assert "W1 of log10(energy / GeV) 0.031 ± 0.002 0.022" in " ".join(text.split())
-    assert "0.530" in text
-    assert "0.400" in text
+    assert "metric model simulated again baseline" in words
+    assert "W1 of the time (ns) 0.0312 ± 0.0020 0.022 123,457 (lower is better, ideal 0)" in words
+    assert "AUC of events 0.53 - - (best near 0.5)" in words
+    assert "Share of events found - - - (higher is better)" in words
+    assert "more numbers 1 in" in words
+
+
+def test_a_workload_without_declarations_and_figures_has_its_numbers_shown(files):
+    files.evaluated(OUTLIERS, {f"number_{index:02}": float(index) for index in range(30)}, ())
+    text = render_summary(files.view)
+    assert is_a_clean_box(text)
+    assert "number_19" in text
+    assert "number_20" not in text
+    assert "10 in" in text
+    assert "figures" not in text
+    (files.paths.evaluation(OUTLIERS) / "any.svg").touch()
+    assert "figures" in render_summary(files.view)
+
+
+@pytest.mark.parametrize("columns", [{"values": {}}, {"values": {"x": None}}, {}])
+def test_missing_values_leave_the_box_whole(files, columns):
+    write_json(files.paths.evaluation(OUTLIERS) / "metrics.json", {"step": 1, **columns})
+    text = render_summary(files.view)
+    assert is_a_clean_box(text)
+    assert "no numbers: too few validation events for any metric" in text
+
+
+def test_long_titles_and_numbers_keep_the_box(files):
+    long = {"w1_time": 123456789.0, "w1_time_error": 1.234e-05}
+    metric = Metric("w1_time", "a title of many words " * 6 + "x" * 90, "unit")
+    files.evaluated(OUTLIERS, long, (metric,), again=long, baseline=long)
+    assert is_a_clean_box(render_summary(files.view))
+
+
+def test_the_item_word_comes_from_the_layout(files):
+    assert "events and hits" in render_summary(files.view)
+    files.laid_out(item="photomultiplier_hits_of_all_strings")
+    text = render_summary(files.view)
+    assert is_a_clean_box(text)
+    assert "photomultipl…" in text
+    assert "events and items" in render_summary(replace(files.view, layout=None))
+
+
+def test_events_of_one_size_have_no_outliers_link(files):
+    files.laid_out(fixed=4)
+    files.evaluated(files.name(1), {"auc_event": 0.5})
+    files.evaluated(OUTLIERS, {"auc_event": 0.9})
+    text = render_summary(files.view)
+    assert is_a_clean_box(text)
+    assert "consolidated" not in text
+    assert f"store/{files.name(1)}" in "".join(line.strip("│ ") for line in text.splitlines())
+    assert "AUC of events" in text
+    assert "0.9" not in text
 
 
 def test_huge_sums_and_an_empty_campaign_keep_the_box(files, tmp_path):
     path = files.paths.ledger(files.name(0))
     ledger = read_json(path)
-    ledger["muons"]["listed"] += 10**15
-    ledger["muons"]["train"] += 10**15
+    ledger["items"]["listed"] += 10**15
+    ledger["items"]["train"] += 10**15
     write_json(path, ledger)
-    assert is_a_clean_box(render_summary(files.config))
-    assert "1,000,000,018,800,000" in render_summary(files.config)
-    text = render_summary(CampaignFiles(tmp_path / "empty", ranges=2).config)
+    assert is_a_clean_box(render_summary(files.view))
+    assert "1,000,000,018,800,000" in render_summary(files.view)
+    text = render_summary(CampaignFiles(tmp_path / "empty", ranges=2).view)
     assert is_a_clean_box(text)
     assert "none yet" in text
     assert "not evaluated yet" in text

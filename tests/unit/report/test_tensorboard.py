@@ -1,4 +1,4 @@
-"""`crpipe tb merge` gathers runs without touching them."""
+"""`crpipe tb merge` collects runs without touching them."""
 
 import os
 import time
@@ -48,7 +48,7 @@ def test_nothing_is_overwritten_and_bad_arguments_are_told(campaigns, tmp_path):
     taken = tmp_path / "dst/runs/a/tensorboard/events.out.tfevents.000000.r"
     taken.parent.mkdir(parents=True)
     taken.write_bytes(b"mine")
-    with pytest.raises(DataError, match="another file stands here"):
+    with pytest.raises(DataError, match="a different file exists here"):
         merge_runs(tmp_path / "dst", [campaigns], mode="symlink")
     assert taken.read_bytes() == b"mine"
     with pytest.raises(ConfigError, match="--since soon"):

@@ -1,6 +1,6 @@
 import pytest
 
-from crpipe.report.text import Column, bar, compact, counted, duration, number, shorten, size, table
+from crpipe.report.text import Column, bar, compact, counted, duration, measured, number, shorten, size, table
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,16 @@ def test_large_numbers_are_short(value, text):
 )
 def test_durations(value, text):
     assert duration(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [(0.0312, None, "0.0312"), (0.0312, 0.002, "0.0312 ± 0.0020"), (12345.6, 78.0, "12,346 ± 78"),
+     (2.0, 0.0, "2"),     (-123456.7, None, "-123,457"),
+     (1e-7, None, "1e-07"), (float("nan"), None, "nan"), (float("inf"), None, "inf"), (0, None, "0")],
+)  # fmt: skip
+def test_measured_numbers(value, error, text):
+    assert measured(value, error) == text
 
 
 def test_words():

@@ -1,1 +1,1 @@
-"""The state of a campaign, read from its files."""
+"""Status of a campaign: table, page, messages, and why jobs failed."""

@@ -1,4 +1,4 @@
-"""The state of a campaign, read from its files alone: it works while nothing runs and the head is dead."""
+"""The state of a campaign, read from its files alone: works while nothing runs, the workflow included."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from crpipe.core.files import GIB, digest, free_bytes, tree_bytes
+from crpipe.core.files import free_bytes, read_json_if_any, tree_bytes
 from crpipe.core.paths import OUTLIERS
 from crpipe.report.status.journal_tail import History, attempts, histories
-from crpipe.report.status.range_state import Evidence, Expected, middle, optional, seconds_per_step
+from crpipe.report.status.range_state import Expected, RangeFiles, median_of, seconds_per_step
 from crpipe.report.status.slurm_queue import jobs_here
 from crpipe.report.status.status_types import (
     CampaignStatus,
@@ -24,48 +24,51 @@ from crpipe.report.status.status_types import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from crpipe.config.loading import Config
+    from crpipe.report.campaign_view import CampaignView
 
 PACE_RANGES = 10
 _LAST_STEPS = (State.TRAINING, State.INTERRUPTED, State.FAILED)
 
 
-def collect(config: Config, token: SourceToken | None = None) -> CampaignStatus:
+def collect(view: CampaignView, token: SourceToken | None = None) -> CampaignStatus:
     """Read the state of every range from manifests, ledgers, receipts, leases and journals.
 
-    What is known of the source's ``token`` comes from the caller. Raise DataError when a file is damaged.
+    ``token``: what the caller knows of the source's token. Raise DataError when a file is damaged.
     """
-    paths = config.paths()
-    expected = Expected(digest(config.data_keys()), digest(config.train_keys()), time.time())
+    paths = view.paths
+    expected = Expected(view.data, view.fingerprint, view.has_outliers, time.time())
     past = histories([*attempts(paths.data_journal()), *attempts(paths.train_journal())])
-    past[OUTLIERS] = _merged(past.pop("", None), past.get(OUTLIERS))
-    names = [str(item) for item in config.all_ranges()]
-    chain = [Evidence(paths, name, past.get(name, History()), expected) for name in names]
-    outliers = Evidence(paths, OUTLIERS, past[OUTLIERS], expected)
-    statuses = [evidence.status() for evidence in chain]
-    skipped = [RangeStatus(name, State.SKIPPED) for name in config.ranges.skip]
+    chain = [RangeFiles(paths, name, past.get(name, History()), expected) for name in view.ranges]
+    last = []
+    if view.has_outliers:
+        history = _merged(past.get(""), past.get(OUTLIERS))
+        last = [RangeFiles(paths, OUTLIERS, history, expected)]
+    statuses = [files.status() for files in chain]
+    skipped = [RangeStatus(name, State.SKIPPED) for name in view.skipped]
     pace = _pace(chain)
     return CampaignStatus(
-        run=config.run,
-        fingerprint=expected.fingerprint,
-        data=expected.data,
+        run=view.run,
+        fingerprint=view.fingerprint,
+        data=view.data,
+        item=view.item,
         time=expected.now,
-        ranges=(*sorted([*statuses, *skipped], key=lambda item: item.name), outliers.status()),
-        ledgers=add_ledgers(evidence.ledger for evidence in chain if evidence.ledger is not None),
-        trained=_trained([*chain, outliers]),
-        disk=Disk(
-            tree_bytes(paths.raw("")), round(config.source.disk_budget_gib * GIB), free_bytes(paths.results)
+        ranges=(
+            *sorted([*statuses, *skipped], key=lambda item: item.name),
+            *(files.status() for files in last),
         ),
+        ledgers=add_ledgers(files.ledger for files in chain if files.ledger is not None),
+        trained=_trained([*chain, *last]),
+        disk=Disk(tree_bytes(paths.raw("")), view.disk_budget, free_bytes(paths.results)),
         pace_s=pace,
         eta_s=_eta(statuses, pace),
-        changed=tuple(_changed_keys(config)),
+        changed=tuple(_changed_keys(view)),
         queue=jobs_here(),
         token=token,
     )
 
 
 def _merged(whole: History | None, outliers: History | None) -> History:
-    """Join the history of verbs on the whole campaign (consolidate) with that of training on the outliers."""
+    """Join the history of verbs without a range (consolidate) with that of training on the outliers."""
     joined = History()
     for past in (whole, outliers):
         if past is not None:
@@ -75,25 +78,25 @@ def _merged(whole: History | None, outliers: History | None) -> History:
     return joined
 
 
-def _trained(chain: Sequence[Evidence]) -> TrainingTotals:
-    """Take the chain's totals from its newest receipt, or from metrics that have gone beyond it."""
-    rows = [evidence.receipt for evidence in chain if evidence.receipt is not None]
-    rows += [evidence.metrics[-1] for evidence in chain if evidence.receipt is None and evidence.metrics]
+def _trained(chain: Sequence[RangeFiles]) -> TrainingTotals:
+    """Take the chain's totals from its newest receipt, or from newer metrics of a link in training."""
+    rows = [link.receipt for link in chain if link.receipt is not None]
+    rows += [link.metrics[-1] for link in chain if link.receipt is None and link.metrics]
     if not rows:
         return TrainingTotals()
     newest = max(rows, key=lambda row: int(row["step"]))
-    return TrainingTotals(*(newest[name] for name in ("step", "events", "muons", "skipped")))
+    return TrainingTotals(*(newest[name] for name in ("step", "events", "items", "skipped")))
 
 
-def _pace(chain: Sequence[Evidence]) -> float | None:
-    """Estimate the wall time of one range: median between the last receipts, else from the steps so far.
+def _pace(chain: Sequence[RangeFiles]) -> float | None:
+    """Estimate the wall time of one range: the median between the last receipts, else from steps so far.
 
-    Receipts count what steps do not: waiting for the queue, for data and for another attempt.
+    Unlike steps, receipts include the time in the queue, the wait for data, and repeated attempts.
     """
     times = [item.paths.receipt(item.name).stat().st_mtime for item in chain if item.receipt is not None]
     gaps = [after - before for before, after in pairwise(times) if after > before]
     if gaps:
-        return middle(gaps[-PACE_RANGES:])
+        return median_of(gaps[-PACE_RANGES:])
     for item in chain:
         step_s = seconds_per_step(item.metrics)
         if step_s is not None:
@@ -114,14 +117,16 @@ def _eta(chain: Sequence[RangeStatus], pace: float | None) -> float | None:
     return left
 
 
-def _changed_keys(config: Config) -> Iterator[str]:
-    paths, told = config.paths(), set()
+def _changed_keys(view: CampaignView) -> Iterator[str]:
+    if view.layout is None:  # which is part of the recorded keys
+        return
+    seen = set()
     for path, keys in (
-        (paths.campaign(), config.data_keys()),
-        (paths.run_config(), config.train_keys()),
+        (view.paths.campaign(), view.data_keys),
+        (view.paths.run_config(), view.train_keys),
     ):
-        recorded = optional(path)
+        recorded = read_json_if_any(path)
         for name in sorted({*recorded, *keys}) if recorded is not None else ():
-            if recorded is not None and recorded.get(name) != keys.get(name) and name not in told:
-                told.add(name)
+            if recorded.get(name) != keys.get(name) and name not in seen:
+                seen.add(name)
                 yield f"{name}: made with {recorded.get(name)!r}, now {keys.get(name)!r}"

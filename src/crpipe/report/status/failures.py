@@ -1,4 +1,4 @@
-"""Why a workflow did not finish, from Snakemake's own log, the journals and the logs of the jobs."""
+"""Why a workflow did not finish: from Snakemake's own log, the journals and the logs of the jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crpipe.report.text import shorten
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from crpipe.config.loading import Config
+    from crpipe.core.paths import Paths
 
 TAIL = 5
 _WIDTH = 200
@@ -36,15 +36,15 @@ _STATES = {
 }
 _AROUND = re.compile(r"^WorkflowError:\n(.+)\n(?:\[.*\]\n)?\Z", re.MULTILINE)
 _MEMORY = re.compile(r"exceeded (?:job )?memory limit|oom[-_ ]kill", re.IGNORECASE)
-_SILENT = "ended without a word: killed, or out of memory"
+_SILENT = "ended without a message: killed, or out of memory"
 
 
 @dataclass(frozen=True, slots=True)
 class JobFailure:
-    """One job that failed for good: what it did, its log, and what Snakemake and Slurm said of it.
+    """One job that failed in its last attempt: what it did, its log, and what Snakemake and Slurm report.
 
-    state: Slurm's name for how the job ended; refused: why Slurm did not even take it; said: Slurm's own log;
-    around: what Snakemake met in its own work around the job, such as noting its resources.
+    state: Slurm's name for how the job ended; refused: why Slurm did not accept it; slurm_log: Slurm's own
+    log; around: an error in Snakemake's own work around the job, such as recording its resources.
     """
 
     verb: str
@@ -53,16 +53,15 @@ class JobFailure:
     slurm_job: str = ""
     state: str = ""
     refused: str = ""
-    said: Path | None = None
+    slurm_log: Path | None = None
     around: str = ""
 
 
-def explain(config: Config, messages: str, since: float) -> list[str]:
-    """Describe each job that failed for good in a workflow that began at ``since``.
+def explain(paths: Paths, messages: str, since: float) -> list[str]:
+    """Describe each job that failed in its last attempt, in a workflow that started at ``since``.
 
-    messages: Snakemake's own log. A line for each failure with its cause, then the last lines of its log.
+    messages: Snakemake's own log. Gives a line for each failure with its cause, then the end of its log.
     """
-    paths = config.paths()
     rows = [*attempts(paths.data_journal()), *attempts(paths.train_journal())]
     last = {(row["verb"], row["range"]): row for row in rows if row["time"] >= since}
     starts = {(row["verb"], row["range"]): row for row in rows if row["what"] == "start"}
@@ -80,13 +79,13 @@ def explain(config: Config, messages: str, since: float) -> list[str]:
 def failures_in(messages: str) -> Iterable[JobFailure]:
     """Find the jobs that failed and did not succeed in a later attempt, in the order of their failures."""
     found: dict[Path, JobFailure] = {}
-    mended: set[Path] = set()
+    recovered: set[Path] = set()
     for block in _BLOCK.finditer(messages):
         log, number = _field("log", block[1]), _field("jobid", block[1])
         path, *more = map(Path, re.split(r", ", log.partition(" (")[0]))
         if re.search(rf"^Finished jobid: {number} ", messages[block.end() :], re.MULTILINE):
-            mended.add(path)
-        if not log or path in mended:
+            recovered.add(path)
+        if not log or path in recovered:
             continue
         refused, state = _REFUSED.search(block[1]), _STATE.search(block[1])
         failure = JobFailure(
@@ -98,7 +97,7 @@ def failures_in(messages: str) -> Iterable[JobFailure]:
             more[0] if more else None,
             around[1] if (around := _AROUND.search(messages, 0, block.start())) else "",
         )
-        # The log of a job on a node repeats the failure, but does not know what Slurm knows.
+        # The log of a job on a node repeats the failure, but without the state and the reason from Slurm.
         if path not in found or failure.state or failure.refused:
             found[path] = failure
     return found.values()
@@ -116,27 +115,27 @@ def _work(log: Path) -> tuple[str, str]:
 
 def _cause(failure: JobFailure, row: dict[str, Any] | None) -> str:
     if failure.refused:
-        return f": Slurm does not take the job: {failure.refused}"
+        return f": Slurm refused the job: {failure.refused}"
     if row is not None and row["what"] == "failed":
         code = getattr(errors, row["kind"], CrpipeError).exit_code
         return f" (exit {code}): {row['error']}"
-    state = "OUT_OF_MEMORY" if _outgrew(failure.said) else failure.state
+    state = "OUT_OF_MEMORY" if _killed_for_memory(failure.slurm_log) else failure.state
     if row is not None and row["what"] == "finished":
         if failure.around:
-            return f": done, but Snakemake failed after it: {failure.around}"
+            return f": finished its work, but Snakemake failed afterwards: {failure.around}"
         why = f" ({_STATES[state]})" if state in _STATES else ""
-        return f": done, but its job failed after that{why}; the next run takes what it made"
+        return f": finished its work, but its job failed afterwards{why}; the next run will reuse the result"
     if state in _STATES:
         return f": {_STATES[state]}"
-    said = _tail(failure.log)
-    return f": {said[-1] if said and row is None else _SILENT}"
+    lines = _tail(failure.log)
+    return f": {lines[-1] if lines and row is None else _SILENT}"
 
 
-def _outgrew(said: Path | None) -> bool:
-    """Tell whether Slurm wrote that it killed the job for its memory; its state is FAILED all the same."""
-    if said is None or not said.exists():
+def _killed_for_memory(slurm_log: Path | None) -> bool:
+    """Return whether Slurm's log says that the job was killed for its memory; its state is only FAILED."""
+    if slurm_log is None or not slurm_log.exists():
         return False
-    return _MEMORY.search(said.read_text(errors="replace")) is not None
+    return _MEMORY.search(slurm_log.read_text(errors="replace")) is not None
 
 
 def _tail(log: Path) -> list[str]:

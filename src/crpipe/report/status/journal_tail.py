@@ -1,4 +1,4 @@
-"""Tails of append-only JSON-lines files, and what the journals tell about each range."""
+"""The last rows of append-only JSON-lines files, and the attempts at each range from the journals."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# A journal of weeks is read from its end only: 1 MiB holds some 4,000 attempts and costs about 25 ms.
+# Only the end of a long journal is read: 1 MiB holds about 4,000 attempts and takes about 25 ms.
 JOURNAL_BYTES = 1 << 20
 METRICS_BYTES = 64 << 10
 
 
 def tail(path: Path, limit: int, only: bytes = b"") -> list[Row]:
-    """Read the whole rows among the last ``limit`` bytes that hold ``only``; nothing when there is no file.
+    """Read the rows with ``only`` in them among the last ``limit`` bytes; none when there is no file.
 
     A line cut by the limit or by a crash is left out.
     """
     try:
         with path.open("rb") as handle:
             start = max(0, os.fstat(handle.fileno()).st_size - limit)
-            # One byte earlier: if it ends a line, the line after it is whole.
+            # Start one byte earlier: if that byte ends a line, the next line is whole.
             handle.seek(max(0, start - 1))
             lines = handle.read().split(b"\n")
     except FileNotFoundError:
@@ -42,20 +42,20 @@ def tail(path: Path, limit: int, only: bytes = b"") -> list[Row]:
 
 
 def attempts(path: Path) -> list[Row]:
-    """Read the newest rows of a journal that begin or end an attempt: those with a verb."""
+    """Read the newest rows of a journal that start or end an attempt: those with a verb."""
     return tail(path, JOURNAL_BYTES, b'"verb"')
 
 
 @dataclass(slots=True)
 class History:
-    """What the journals say of one range, verb by verb: attempts, one that is open, one that failed last."""
+    """The attempts at one range, by verb: their number, the open one, and the last one if it failed."""
 
     attempts: dict[str, int] = field(default_factory=dict)
     open: dict[str, Row] = field(default_factory=dict)
     failed: dict[str, Row] = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
-        """Take in the next row."""
+        """Count the next row."""
         verb = row.get("verb", "")
         if row["what"] == "start":
             self.attempts[verb] = self.attempts.get(verb, 0) + 1
@@ -67,12 +67,12 @@ class History:
                 self.failed[verb] = row
 
     def running(self, verb: str) -> bool:
-        """Tell whether an attempt has begun that nothing has ended yet and whose process may still live."""
+        """Return whether an attempt has started and not ended, and its process may be alive."""
         return verb in self.open and may_live(self.open[verb])
 
 
 def histories(rows: Iterable[Row]) -> dict[str, History]:
-    """Sort journal rows by range."""
+    """Group journal rows by range."""
     found: dict[str, History] = {}
     for row in rows:
         if "verb" in row:
@@ -81,7 +81,7 @@ def histories(rows: Iterable[Row]) -> dict[str, History]:
 
 
 def may_live(row: Row) -> bool:
-    """Tell whether the process of a journal row lives; one on another host is believed to."""
+    """Return whether the process of a journal row is alive; assume so on another host."""
     if row["host"] != platform.node():
         return True
     try:

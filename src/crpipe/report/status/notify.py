@@ -1,4 +1,4 @@
-"""Tell a person through the command that the configuration names; what to tell comes from the files alone."""
+"""Run the configured command of an event, with the status of the campaign as its input."""
 
 from __future__ import annotations
 
@@ -6,77 +6,94 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ConfigError
-from crpipe.core.files import write_json
+from crpipe.core.files import read_json_if_any, write_json
 from crpipe.report.status.campaign_state import collect
-from crpipe.report.status.range_state import optional
 from crpipe.report.status.status import render_status
 from crpipe.report.status.status_types import State
 from crpipe.report.text import duration
 
 if TYPE_CHECKING:
-    from crpipe.config.loading import Config
+    from crpipe.report.campaign_view import CampaignView
     from crpipe.report.status.status_types import CampaignStatus, SourceToken
 
 EVENTS = ("success", "failure", "stall")
 _WIDTH = 100
-_SHOWN = 400  # characters of a failing command's complaint
+_SHOWN = 400  # characters of a failing command's output
 
 
-def send(config: Config, event: str, token: SourceToken | None = None) -> str:
-    """Run the command of ``event`` with the status on its stdin; return one line that says what was done.
+@dataclass(frozen=True, slots=True)
+class NotifyJob:
+    """What is sent of a campaign: the event, its shell command, and how long the command may take.
 
-    A stall is told once: again only after the campaign has moved in between. Raise ConfigError when the event
-    is unknown, or when the command fails or takes too long.
+    stall_s: a campaign that wrote nothing for this long is stalled, in seconds.
     """
+
+    view: CampaignView
+    event: str
+    command: str
+    stall_s: float
+    timeout_s: float
+
+
+def check_event(event: str) -> None:
+    """Raise ConfigError when no notification has this name."""
     if event not in EVENTS:
         raise ConfigError(f"notify: {event!r} is not an event; expected {', '.join(EVENTS)}")
-    command: str = getattr(config.notify, event)
-    if not command:
-        return f"notify.{event} is empty: nobody is told"
-    status = collect(config)
-    if event == "stall" and not _is_news(config, status):
-        return "the campaign moves, is finished, or its stall was told already: nobody is told"
-    subject = subject_of(status, event)
-    _run(config, event, command, subject, f"{subject}\n\n{render_status(config, _WIDTH, token=token)}\n")
-    if event == "stall":
-        write_json(config.paths().stall(), {"last_sign": last_sign(config, status)})
-    return f"notify.{event}: told"
+
+
+def send(job: NotifyJob, token: SourceToken | None = None) -> str:
+    """Run the event's command with the status on its stdin; return one line that says what was done.
+
+    A stall is reported once, and again only after the campaign has moved in between. Raise ConfigError when
+    the event is unknown, or when the command fails or takes too long.
+    """
+    check_event(job.event)
+    if not job.command:
+        return f"notify.{job.event} is empty: nothing is sent"
+    status = collect(job.view)
+    if job.event == "stall" and not _is_news(job, status):
+        return "the campaign moves, is finished, or its stall was reported already: nothing is sent"
+    subject = subject_of(status, job.event)
+    _run(job, subject, f"{subject}\n\n{render_status(job.view, _WIDTH, token=token)}\n")
+    if job.event == "stall":
+        write_json(job.view.paths.stall(), {"last_sign": last_sign(job.view, status)})
+    return f"notify.{job.event}: sent"
 
 
 def subject_of(status: CampaignStatus, event: str) -> str:
-    """Say the most important thing in one line."""
+    """Summarize the campaign in one line."""
     trained, ranges = status.states()[State.TRAINED], len(status.chain())
     return f"crpipe {status.run}: {event}, {trained} of {ranges} ranges trained"
 
 
-def last_sign(config: Config, status: CampaignStatus) -> float:
+def last_sign(view: CampaignView, status: CampaignStatus) -> float:
     """Find when the campaign last wrote anything: a journal, or the files of a running job; 0.0 for never."""
-    paths = config.paths()
-    journals = (paths.data_journal(), paths.train_journal())
+    journals = (view.paths.data_journal(), view.paths.train_journal())
     times = [path.stat().st_mtime for path in journals if path.exists()]
     times += [status.time - item.quiet_s for item in status.ranges if item.quiet_s is not None]
     return round(max(times, default=0.0), 3)
 
 
-def _is_news(config: Config, status: CampaignStatus) -> bool:
-    sign = last_sign(config, status)
+def _is_news(job: NotifyJob, status: CampaignStatus) -> bool:
+    sign = last_sign(job.view, status)
     if not sign or status.states()[State.TRAINED] == len(status.chain()):
         return False
-    if time.time() - sign < config.notify.stall_minutes * 60:
+    if time.time() - sign < job.stall_s:
         return False
-    told = optional(config.paths().stall())
-    return told is None or bool(told["last_sign"] < sign - 1)
+    reported = read_json_if_any(job.view.paths.stall())
+    return reported is None or bool(reported["last_sign"] < sign - 1)
 
 
-def _run(config: Config, event: str, command: str, subject: str, message: str) -> None:
-    # The user's own configuration is a shell command on purpose; nothing from elsewhere is put into it, and
-    # the message comes by stdin, so that neither it nor a secret ever stands on a command line.
-    environment = {"CRPIPE_EVENT": event, "CRPIPE_RUN": config.run, "CRPIPE_SUBJECT": subject}
+def _run(job: NotifyJob, subject: str, message: str) -> None:
+    # The command is a shell command on purpose: it comes from the user's own configuration, and nothing else
+    # is inserted into it. The message comes by stdin, so that no secret appears on a command line.
+    environment = {"CRPIPE_EVENT": job.event, "CRPIPE_RUN": job.view.run, "CRPIPE_SUBJECT": subject}
     with subprocess.Popen(  # noqa: S602 - see above
-        command,
+        job.command,
         shell=True,
         env={**os.environ, **environment},
         stdin=subprocess.PIPE,
@@ -86,13 +103,15 @@ def _run(config: Config, event: str, command: str, subject: str, message: str) -
         start_new_session=True,
     ) as process:
         try:
-            said, _ = process.communicate(message, timeout=config.notify.timeout_s)
+            output, _ = process.communicate(message, timeout=job.timeout_s)
         except subprocess.TimeoutExpired as error:
-            os.killpg(process.pid, signal.SIGKILL)  # whatever the shell has started, too
-            limit = duration(config.notify.timeout_s)
+            os.killpg(process.pid, signal.SIGKILL)  # the shell and everything that it has started
+            limit = duration(job.timeout_s)
             raise ConfigError(
-                f"notify.{event}: the command took longer than {limit} (notify.timeout_s); correct it"
+                f"notify.{job.event}: the command took longer than {limit} (notify.timeout_s); correct it"
             ) from error
     if process.returncode:
-        said = " ".join(said.split())[-_SHOWN:]
-        raise ConfigError(f"notify.{event}: the command ended with {process.returncode}: {said}; correct it")
+        output = " ".join(output.split())[-_SHOWN:]
+        raise ConfigError(
+            f"notify.{job.event}: the command ended with {process.returncode}: {output}; correct it"
+        )

@@ -1,42 +1,46 @@
-"""The page of ``crpipe status --html``: one file without anything from elsewhere, for desktop and phone."""
+"""The page of ``crpipe status --html``: one file that needs no other, for desktop and phone."""
 
 from __future__ import annotations
 
-from html import escape
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from crpipe.core.files import write_text
-from crpipe.core.paths import OUTLIERS
+from crpipe.report.evaluations import COLUMNS, evaluations
 from crpipe.report.series import (
     WINDOW_STEPS,
     chain_rows,
-    is_gap,
     is_loss,
     multiplicities,
     pick,
+    pick_watched,
     smoothed,
     threshold_of,
 )
+from crpipe.report.status import page_charts
 from crpipe.report.status.campaign_state import collect
-from crpipe.report.status.page_drawing import COLOURS, histogram_chart, line_chart
-from crpipe.report.status.page_style import SHEET
-from crpipe.report.status.status import facts, resume_command
+from crpipe.report.status.page_charts import COLOURS, Chart, histogram_chart, line_chart
+from crpipe.report.status.status import facts, resume_command, warnings
 from crpipe.report.status.status_types import State
 from crpipe.report.text import compact, counted, duration, moment, number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from crpipe.config.loading import Config
-    from crpipe.report.series import Series
-    from crpipe.report.status.journal_tail import Row
+    from jinja2 import Template
+
+    from crpipe.report.campaign_view import CampaignView
+    from crpipe.report.series import MultiplicityCounts, Series
     from crpipe.report.status.status_types import CampaignStatus, RangeStatus, SourceToken
 
-MOST_ROWS = 1500  # points of a curve; a phone draws them at once
+MOST_ROWS = 1500  # points of a curve; a phone shows them at once
 RELOAD_S = 60
 _STEP = f"training step over all ranges (bold: mean over {WINDOW_STEPS} steps)"
-# One letter beside the colour: for whoever does not see the colours apart.
+# One letter beside the colour, for readers who cannot distinguish the colours.
 LETTERS = {
     State.WAITING: "·",
     State.LISTED: "L",
@@ -54,113 +58,100 @@ LETTERS = {
 }
 
 
-def write_page(config: Config, path: Path, token: SourceToken | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One chart of the page with its heading; ``legend``: a name for each colour, in order."""
+
+    name: str
+    title: str
+    chart: Chart
+    legend: tuple[str, ...] = ()
+
+
+def write_page(view: CampaignView, path: Path, token: SourceToken | None = None) -> None:
     """Write the page of the campaign's present state to ``path``, atomically."""
-    write_text(path, render_page(config, token))
+    write_text(path, render_page(view, token))
 
 
-def render_page(config: Config, token: SourceToken | None = None) -> str:
-    """Give the page as one HTML document; it asks a browser to load it again every minute."""
-    status = collect(config, token)
-    title = f"crpipe {status.run}"
-    body = [
-        f"<header><h1>{escape(title)}</h1><p>as of {moment(status.time)}</p></header>",
-        *_progress(status),
-        *_ranges(status),
-        *_errors(status),
-        *_charts(config),
-    ]
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f'<meta http-equiv="refresh" content="{RELOAD_S}">',
-            f"<title>{escape(title)}</title><style>{SHEET}</style></head><body><main>",
-            *body,
-            "</main></body></html>\n",
-        ]
-    )
-
-
-def _progress(status: CampaignStatus) -> Iterator[str]:
-    chain, trained = status.chain(), status.states()[State.TRAINED]
+def render_page(view: CampaignView, token: SourceToken | None = None) -> str:
+    """Give the page as one HTML document; a browser loads it again every minute."""
+    status = collect(view, token)
+    trained, chain = status.states()[State.TRAINED], status.chain()
     left = "" if status.eta_s is None or trained == len(chain) else f", {duration(status.eta_s)} left"
-    yield (
-        f'<section id="progress"><h2>{trained} of {counted(len(chain), "range")} trained{escape(left)}</h2>'
-        f'<progress max="{len(chain)}" value="{trained}"></progress><dl>'
+    order = list(State)
+    return _template().render(
+        title=f"crpipe {status.run}",
+        reload_s=RELOAD_S,
+        moment=moment(status.time),
+        progress=f"{trained} of {counted(len(chain), 'range')} trained{left}",
+        trained=trained,
+        total=len(chain),
+        facts=[fact for fact in facts(status) if fact[0] != "progress"],
+        warnings=list(warnings(status)),
+        resume=resume_command(status),
+        cells=[_cell(item) for item in status.ranges],
+        states=sorted(status.states().items(), key=lambda item: order.index(item[0])),
+        letters=LETTERS,
+        errors=[(_heading(item), item.error) for item in status.ranges if item.error],
+        evaluation=next(evaluations(view), None),
+        comparisons=COLUMNS,
+        panels=list(_panels(view, status)),
+        geometry=page_charts,
+        colours=COLOURS,
     )
-    for label, text in facts(status):
-        if label not in ("progress", "resume"):
-            alarm = ' class="alarm"' if label.isupper() and label != "ETA" else ""
-            yield f"<dt{alarm}>{escape(label)}</dt><dd{alarm}>{escape(text)}</dd>"
-    yield "</dl>"
-    command = resume_command(status)
-    if command:
-        yield f'<p id="resume">To go on: {escape(command)}</p>'
-    yield "</section>"
 
 
-def _ranges(status: CampaignStatus) -> Iterator[str]:
-    yield '<section id="ranges"><h2>Ranges</h2><ol>'
-    yield from (_cell(item) for item in status.ranges)
-    yield '</ol><ul class="legend">'
-    for state, count in sorted(status.states().items(), key=lambda item: list(State).index(item[0])):
-        yield f'<li><b class="{state}">{LETTERS[state]}</b> {count} {state}</li>'
-    yield "</ul></section>"
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("crpipe.report.status"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("page.html.j2")
 
 
-def _cell(item: RangeStatus) -> str:
-    told = [item.name, item.state]
+def _cell(item: RangeStatus) -> tuple[State, str]:
+    """Give the state of one range, and what its cell says when pointed at."""
+    text = [item.name, str(item.state)]
     if item.steps:
-        told.append(f"step {number(item.step or 0)} of {number(item.steps)}")
+        text.append(f"step {number(item.step or 0)} of {number(item.steps)}")
     if item.outliers is not None:
-        told.append(f"{compact(item.outliers)} outliers")
+        text.append(f"{compact(item.outliers)} outliers")
     if item.error:
-        told.append(item.error)
-    return f'<li class="{item.state}" title="{escape("; ".join(told))}">{LETTERS[item.state]}</li>'
+        text.append(item.error)
+    return item.state, "; ".join(text)
 
 
-def _errors(status: CampaignStatus) -> Iterator[str]:
-    troubled = [item for item in status.ranges if item.error]
-    if troubled:
-        yield '<section id="errors"><h2>Errors</h2>'
-        for item in troubled:
-            attempt = f", attempt {item.attempt}" if item.attempt else ""
-            name = "outliers" if item.name == OUTLIERS else item.name
-            yield f"<h3>{escape(name)}: {item.state}{attempt}</h3><pre>{escape(item.error)}</pre>"
-        yield "</section>"
+def _heading(item: RangeStatus) -> str:
+    attempt = f", attempt {item.attempt}" if item.attempt else ""
+    return f"{item.name}: {item.state}{attempt}"
 
 
-def _charts(config: Config) -> Iterator[str]:
-    rows = chain_rows(config, MOST_ROWS)
-    yield '<div class="charts">'
-    yield from _curves("losses", "Losses", "loss", rows, is_loss)
-    yield from _curves("gap", "Wasserstein gap", "gap", rows, is_gap)
-    yield from _curves("throughput", "Throughput", "muons / s", rows, "speed/muons_per_s".__eq__)
-    histogram = multiplicities(config)
+def _panels(view: CampaignView, status: CampaignStatus) -> Iterator[Panel]:
+    rows = chain_rows(view, MOST_ROWS)
+    yield from _curves("losses", "Losses", "loss", pick(rows, is_loss))
+    for index, series in enumerate(pick_watched(rows)):
+        phase, _, metric = series.name.rpartition("/")
+        yield from _curves(f"watched-{index}", f"{phase}: {metric}", metric, [series])
+    speed = pick(rows, "speed/items_per_s".__eq__)
+    yield from _curves("throughput", "Throughput", f"{status.item} / s", speed)
+    histogram = multiplicities(view)
     if histogram is not None:
-        threshold = threshold_of(config)
-        drawn = histogram_chart(
-            histogram.visible(threshold), threshold, "multiplicity (muons in one event)", "events in the bin"
-        )
-        names = ["bulk", f"outliers, above {number(threshold)}"]
-        yield f'<section id="multiplicity"><h2>Multiplicity</h2>{drawn}{_key(names)}</section>'
-    yield "</div>"
+        yield _multiplicity(histogram, threshold_of(view), status.item)
 
 
-def _curves(
-    name: str, title: str, label: str, rows: Sequence[Row], wanted: Callable[[str], bool]
-) -> Iterator[str]:
-    series: list[Series] = pick(rows, wanted)
+def _multiplicity(histogram: MultiplicityCounts, threshold: int | None, item: str) -> Panel:
+    legend = () if threshold is None else ("bulk", f"outliers, above {number(threshold)}")
+    chart = histogram_chart(histogram.visible(threshold), threshold, item)
+    return Panel("multiplicity", "Multiplicity", chart, legend)
+
+
+def _curves(name: str, title: str, label: str, series: Sequence[Series]) -> Iterator[Panel]:
     if series:
-        drawn = line_chart(series, [smoothed(item) for item in series], _STEP, label)
-        names = [item.name.removesuffix("/loss") for item in series] if len(series) > 1 else []
-        yield f'<section id="{name}"><h2>{title}</h2>{drawn}{_key(names)}</section>'
-
-
-def _key(names: Sequence[str]) -> str:
-    items = "".join(
-        f'<li><i class="c{index % COLOURS}"></i>{escape(name)}</li>' for index, name in enumerate(names)
-    )
-    return f'<ul class="legend">{items}</ul>' if names else ""
+        chart = line_chart(series, [smoothed(item) for item in series], _STEP, label)
+        legend = tuple(item.name.removesuffix("/loss") for item in series) if len(series) > 1 else ()
+        yield Panel(name, title, chart, legend)

@@ -1,4 +1,4 @@
-"""The files of one range, and the state that follows from them; nothing is asked of any running process."""
+"""The files of one range, and the state that follows from them; no running process is asked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.files import read_json
+from crpipe.core.files import read_json_if_any
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.report.status.journal_tail import METRICS_BYTES, History, Row, tail
@@ -20,25 +20,30 @@ if TYPE_CHECKING:
 
     from crpipe.core.paths import Paths
 
-# Where a file lock does not cross hosts, metrics younger than this show that a job elsewhere is training.
+# Where file locks do not work across hosts, metrics younger than this show that a job elsewhere is training.
 FRESH_S = 900.0
 LEASE = "lease"
-# Failures by which a job was stopped from outside rather than by what it met.
+# Failures by which a job was stopped from outside: its range is interrupted, not failed.
 _STOPPED = frozenset({"Interrupted", "KeyboardInterrupt", "SystemExit"})
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the configuration makes of a campaign: digest of the data keys, fingerprint; and the time."""
+    """What the files of all ranges are compared with.
+
+    data: digest of the data; fingerprint: of the training; both empty where they are unknown.
+    now: the time of the report, in seconds.
+    """
 
     data: str
     fingerprint: str
+    has_outliers: bool
     now: float
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What stands on disk for one range, or for the outliers, whose bulk is the consolidated shards."""
+class RangeFiles:
+    """The files of one range, or of the link on the outliers, whose shards are the consolidated ones."""
 
     paths: Paths
     name: str
@@ -48,19 +53,19 @@ class Evidence:
     @cached_property
     def ledger(self) -> Row | None:
         """Where every event of the range went."""
-        return optional(self.paths.ledger(self.name))
+        return _read(self.paths.ledger(self.name))
 
     @cached_property
     def shards(self) -> Row | None:
         """The manifest of the shards that the chain trains on."""
         paths = self.paths
         outliers = self.name == OUTLIERS
-        return optional(paths.outlier_manifest(CONSOLIDATED) if outliers else paths.shard_manifest(self.name))
+        return _read(paths.outlier_manifest(CONSOLIDATED) if outliers else paths.shard_manifest(self.name))
 
     @cached_property
     def receipt(self) -> Row | None:
         """The receipt of the finished training."""
-        return optional(self.paths.receipt(self.name))
+        return _read(self.paths.receipt(self.name))
 
     @cached_property
     def metrics(self) -> list[Row]:
@@ -68,7 +73,7 @@ class Evidence:
         return tail(self.paths.store(self.name) / "metrics.jsonl", METRICS_BYTES)
 
     def status(self) -> RangeStatus:
-        """Find the state from the chain's last step backwards, with what that step tells of itself."""
+        """Find the state: the last step that has left a trace decides, and gives the progress."""
         state, verb, progress = self._state()
         if self._stale() and state not in AT_WORK:
             state = State.STALE
@@ -81,7 +86,7 @@ class Evidence:
         )
 
     def _error(self, verb: str) -> str:
-        """Tell how the last attempt of ``verb`` failed, or the evaluation, which has no state of its own."""
+        """Give the error of the last attempt of ``verb``, else of the evaluation, which has no own state."""
         failed = self.history.failed
         if verb in failed:
             return str(failed[verb]["error"])
@@ -89,6 +94,8 @@ class Evidence:
 
     def _stale(self) -> bool:
         data, fingerprint = self.expected.data, self.expected.fingerprint
+        if not data:
+            return False
         return (self.shards is not None and self.shards["data"] != data) or (
             self.receipt is not None and self.receipt["fingerprint"] != fingerprint
         )
@@ -98,8 +105,8 @@ class Evidence:
             return State.TRAINED, "train", {"step": self.receipt["step"]}
         if self.name == OUTLIERS:
             return self._outliers_state()
-        split = (self.ledger, self.shards)
-        if all(split) and self.paths.outlier_manifest(self.name).exists():
+        outliers = not self.expected.has_outliers or self.paths.outlier_manifest(self.name).exists()
+        if self.ledger and self.shards and outliers:
             return self._train_state(before=(State.SPLIT, "split"))
         return self._data_state()
 
@@ -116,11 +123,11 @@ class Evidence:
         young = quiet is not None and quiet < FRESH_S
         if is_held(store / LEASE) or (young and self.history.running("train")):
             return State.TRAINING, "train", {**progress, "quiet_s": quiet}
-        stands: Row = {name: progress[name] for name in ("step", "steps") if name in progress}
+        reached: Row = {name: progress[name] for name in ("step", "steps") if name in progress}
         if self._failed("train"):
-            return State.FAILED, "train", stands
+            return State.FAILED, "train", reached
         if any(store.glob("snapshot-*.pt")):
-            return State.INTERRUPTED, "train", stands
+            return State.INTERRUPTED, "train", reached
         state, verb = before
         return state, "train" if "train" in self.history.attempts else verb, {}
 
@@ -144,7 +151,7 @@ class Evidence:
         return (State.LISTED if listed else State.WAITING), "list", {}
 
     def _failed(self, verb: str) -> bool:
-        """Tell whether the last attempt failed; one that began after it and was killed is no failure."""
+        """Return whether the last attempt failed; a killed one that began after it counts as interrupted."""
         row = self.history.failed.get(verb)
         return row is not None and verb not in self.history.open and row.get("kind") not in _STOPPED
 
@@ -158,7 +165,8 @@ class Evidence:
         if self.ledger is not None:
             about["files"] = sum(item["state"] == "staged" for item in self.ledger["files"])
             about["quarantined"] = self.ledger["quarantined"]
-            about["outliers"] = self.ledger["events"]["outliers"]
+            if self.expected.has_outliers:
+                about["outliers"] = self.ledger["events"]["outliers"]
         return about
 
     def _age(self, path: Path) -> float | None:
@@ -168,27 +176,24 @@ class Evidence:
             return None
 
 
-def optional(path: Path) -> Row | None:
-    """Read a JSON file that crpipe wrote, ``None`` when it does not exist; raise DataError when damaged."""
-    if not path.exists():
-        return None
-    row: Row = read_json(path)
+def _read(path: Path) -> Row | None:
+    row: Row | None = read_json_if_any(path)
     return row
 
 
 def _times(folder: Path, *, every: bool = False) -> list[float]:
-    """Give the modification time of each finished copy below ``folder``, or of ``every`` file there."""
+    """Give the modification time of each finished copy below ``folder``, or of ``every`` file in it."""
     times = []
     for place, _, names in os.walk(folder):
         for name in names:
             if every or not (name.startswith(".") or name.endswith(".part") or name == LEASE):
                 with contextlib.suppress(FileNotFoundError):
-                    times.append(os.lstat(os.path.join(place, name)).st_mtime)  # noqa: PTH118 - os.walk speaks strings
+                    times.append(os.lstat(os.path.join(place, name)).st_mtime)  # noqa: PTH118 - os.walk gives strings
     return times
 
 
 def training_progress(rows: list[Row]) -> Row:
-    """Tell step, steps and the time left in a range from its last rows of metrics."""
+    """Give step, steps and the time left in a range from its last rows of metrics."""
     if not rows:
         return {}
     last = rows[-1]
@@ -200,15 +205,15 @@ def training_progress(rows: list[Row]) -> Row:
 
 
 def seconds_per_step(rows: list[Row]) -> float | None:
-    """Take the median over pairs of rows: a pause between two attempts then counts for nothing."""
+    """Take the median over pairs of rows, so that a pause between two attempts has no effect."""
     paces = [
         (after["time"] - before["time"]) / (after["step"] - before["step"])
         for before, after in pairwise(rows)
         if after["step"] > before["step"]
     ]
-    return middle(paces)
+    return median_of(paces)
 
 
-def middle(values: list[float]) -> float | None:
-    """Give the median (the upper of two); `statistics` would cost 10 ms at every start."""
+def median_of(values: list[float]) -> float | None:
+    """Give the median (the upper of two); importing `statistics` would add 10 ms to every start."""
     return sorted(values)[len(values) // 2] if values else None

@@ -1,4 +1,4 @@
-"""The table of ``crpipe status``: every range's state in as many columns as the terminal is wide."""
+"""The text of ``crpipe status``: the campaign as a whole, and a table of the ranges' states."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crpipe.report.text import Column, bar, compact, counted, duration, moment, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from crpipe.config.loading import Config
+    from crpipe.report.campaign_view import CampaignView
     from crpipe.report.status.status_types import SourceToken
 
 __all__ = ["collect", "render_status", "status_json"]
@@ -42,7 +42,7 @@ _COLOURS = {
 
 
 def render_status(
-    config: Config,
+    view: CampaignView,
     width: int,
     *,
     unfold: bool = False,
@@ -53,28 +53,34 @@ def render_status(
 
     ``unfold`` gives each range its own line; ``colour`` adds terminal colours to the states.
     """
-    status = collect(config, token)
+    status = collect(view, token)
     lines = [*header(status, width), "", *_table(status, width, unfold=unfold, colour=colour)]
     return "\n".join(lines)
 
 
-def status_json(config: Config, token: SourceToken | None = None) -> str:
+def status_json(view: CampaignView, token: SourceToken | None = None) -> str:
     """Give the same as JSON: the fields of CampaignStatus, one entry of ``ranges`` for each range."""
-    return json.dumps(asdict(collect(config, token)), indent=1)
+    return json.dumps(asdict(collect(view, token)), indent=1)
 
 
 def header(status: CampaignStatus, width: int) -> Iterator[str]:
-    """Yield what concerns the campaign as a whole, a labelled paragraph each; warnings in capitals."""
-    for label, text in facts(status):
-        lines = textwrap.wrap(text, max(width - LABEL, LABEL)) or [""]
-        yield from (f"{label if line is lines[0] else '':<{LABEL}}{line}" for line in lines)
+    """Yield what concerns the campaign as a whole, one labelled paragraph each; warnings in capitals."""
+    paragraphs = [*facts(status), *warnings(status)]
+    command = resume_command(status)
+    if command:
+        paragraphs.append(("resume", command))
+    indent = max(LABEL, *(len(label) + 1 for label, _ in paragraphs))
+    for label, text in paragraphs:
+        lines = textwrap.wrap(text, max(width - indent, LABEL)) or [""]
+        yield from (f"{label if line is lines[0] else '':<{indent}}{line}" for line in lines)
 
 
 def facts(status: CampaignStatus) -> Iterator[tuple[str, str]]:
-    """Yield label and text of everything that concerns the campaign as a whole."""
+    """Yield label and text of everything that concerns the campaign as a whole, warnings excepted."""
     chain, states = status.chain(), status.states()
     trained = states[State.TRAINED]
-    yield "run", f"{status.run}, fingerprint {status.fingerprint}, data {status.data}"
+    known = f"fingerprint {status.fingerprint}, data {status.data}"
+    yield "run", f"{status.run}, {known if status.data else 'no job has run yet'}"
     yield (
         "progress",
         f"{bar(trained / len(chain), _BAR)}  {trained} of {counted(len(chain), 'range')} trained",
@@ -90,7 +96,6 @@ def facts(status: CampaignStatus) -> Iterator[tuple[str, str]]:
             "queue",
             "; ".join(f"{job.work}: {job.state}, {job.where} (job {job.number})" for job in status.queue),
         )
-    yield from warnings(status)
 
 
 def _order(item: tuple[State, int]) -> int:
@@ -110,29 +115,29 @@ def _eta(status: CampaignStatus, trained: int) -> str:
 def _sums(status: CampaignStatus) -> Iterator[tuple[str, str]]:
     ledgers, done = status.ledgers, status.trained
     yield "events", sum_line(ledgers.events)
-    yield "muons", sum_line(ledgers.muons)
+    yield status.item, sum_line(ledgers.items)
     balanced = f"{ledgers.count - len(ledgers.unbalanced)} of {ledgers.count} balance"
     bad_files, bad_events = counted(ledgers.quarantined, "file"), counted(ledgers.events.rejected, "event")
     yield "ledgers", f"{balanced}; {bad_files} quarantined, {bad_events} rejected"
     if done.step:
-        seen = f"{number(done.events)} events, {number(done.muons)} muons"
+        seen = f"{number(done.events)} events, {number(done.items)} {status.item}"
         yield "trained", f"{number(done.step)} steps, {seen}, {counted(done.skipped, 'step')} skipped"
 
 
 def sum_line(sums: Sums) -> str:
-    """Write a sum as the equation that has to hold."""
+    """Write a sum as an equation: what was listed, and where it went."""
     parts = " + ".join(f"{name} {number(getattr(sums, name))}" for name in DESTINATIONS)
     return f"{number(sums.listed)} = {parts}"
 
 
 def disk_line(status: CampaignStatus) -> str:
-    """Tell what raw copies take of their budget, and what is free."""
+    """Write what raw copies take of their budget, and the free space."""
     disk = status.disk
     return f"raw copies {size(disk.raw)} of {size(disk.budget)} budget, {size(disk.free)} free"
 
 
 def warnings(status: CampaignStatus) -> Iterator[tuple[str, str]]:
-    """Yield what a person must act on: wrong sums, foreign products, a failed range that blocks others."""
+    """Yield what a person must act on: wrong sums, stale products, a failed range that blocks later ones."""
     if status.ledgers.unbalanced:
         yield "UNBALANCED", f"{', '.join(status.ledgers.unbalanced)}: split these ranges again"
     if status.changed:
@@ -144,13 +149,10 @@ def warnings(status: CampaignStatus) -> Iterator[tuple[str, str]]:
         yield "FAILED", f"{', '.join(failed)}: {_blocked(status, failed[0])} cannot be trained before"
     if status.token is not None and not status.copies_all():
         yield from _token_warning(status, status.token)
-    command = resume_command(status)
-    if command:
-        yield "resume", command
 
 
 def _token_warning(status: CampaignStatus, token: SourceToken) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the source's token, or will be before the campaign is through."""
+    """Yield what is wrong with the source's token, or will be before the campaign is finished."""
     left = float("inf") if token.ends is None else token.ends - status.time
     if token.problem:
         yield "TOKEN", token.problem
@@ -173,7 +175,7 @@ def _blocked(status: CampaignStatus, name: str) -> str:
 
 
 def resume_command(status: CampaignStatus) -> str:
-    """Give the command that goes on where a stopped campaign stands; nothing while one of its jobs runs."""
+    """Give the command that resumes a stopped campaign; nothing while one of its jobs runs."""
     states = status.states()
     begun = any(item.attempt for item in status.ranges)
     if not begun or any(states[state] for state in AT_WORK) or states[State.TRAINED] == len(status.chain()):

@@ -1,4 +1,4 @@
-"""What is known of a campaign: states of ranges, sums of ledgers, disk; plain data, computed by `collect`."""
+"""The state of a campaign as plain data: states of ranges, sums of ledgers, disk; filled by `collect`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class State(StrEnum):
     SPLIT = "split"
     CONSOLIDATED = "consolidated"  # the outliers of all ranges, merged; not a state of a single range
     TRAINING = "training"
-    INTERRUPTED = "interrupted"  # nobody works on it; what was done so far is kept and will be resumed
+    INTERRUPTED = "interrupted"  # no job works on it; what was done so far is kept and will be resumed
     TRAINED = "trained"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -40,9 +40,9 @@ _COPIED = frozenset({State.STAGED, State.SPLITTING})
 
 @dataclass(frozen=True, slots=True)
 class RangeStatus:
-    """One line of the table; ``None`` stands for what no file tells yet.
+    """One line of the table; ``None`` where no file shows it yet.
 
-    files: raw copies that stand, or stood when the range was split.
+    files: raw copies that exist, or existed when the range was split.
     outliers: events above the threshold.
     step: within the range while it is in training; of the whole chain once it is trained.
     quiet_s: seconds since the running job last wrote anything.
@@ -64,7 +64,7 @@ class RangeStatus:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Events or muons by destination."""
+    """Events or items by destination."""
 
     listed: int = 0
     train: int = 0
@@ -73,7 +73,7 @@ class Sums:
     rejected: int = 0
 
     def balanced(self) -> bool:
-        """Tell whether everything listed went somewhere, once."""
+        """Return whether everything listed has exactly one destination."""
         return self.listed == self.train + self.validation + self.outliers + self.rejected
 
 
@@ -83,14 +83,14 @@ class Ledgers:
 
     count: int = 0
     events: Sums = field(default_factory=Sums)
-    muons: Sums = field(default_factory=Sums)
+    items: Sums = field(default_factory=Sums)
     quarantined: int = 0
     unbalanced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Raw copies against their budget, and what is free where the results stand; in bytes."""
+    """Raw copies against their budget, and free space on the disk of the results; in bytes."""
 
     raw: int
     budget: int
@@ -99,9 +99,9 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class SourceToken:
-    """The token that jobs read the source with: where it was found and when it ends, never its text.
+    """The token with which jobs read the source: where it was found and when it ends, never its text.
 
-    ends: seconds since the epoch, None when the token does not say; problem: why it could not be read.
+    ends: seconds since the epoch, None when the token names no end; problem: why it could not be read.
     """
 
     place: str = ""
@@ -115,7 +115,7 @@ class TrainingTotals:
 
     step: int = 0
     events: int = 0
-    muons: int = 0
+    items: int = 0
     skipped: int = 0
 
 
@@ -123,15 +123,17 @@ class TrainingTotals:
 class CampaignStatus:
     """Everything that ``crpipe status`` shows.
 
-    pace_s: wall time that one range of the chain takes; eta_s: until the last range is trained.
-    changed: keys whose value differs from the one that results or run were made with.
+    item: plural noun for what an event contains.
+    pace_s: wall time of one range of the chain; eta_s: time until the last range is trained.
+    changed: keys whose value differs from the one with which results or run were made.
     queue: the jobs in Slurm's queue, if there is one.
-    token: None when the source needs none, or none is found.
+    token: None when the source needs none, or when none is found.
     """
 
     run: str
     fingerprint: str
     data: str
+    item: str
     time: float
     ranges: tuple[RangeStatus, ...]
     ledgers: Ledgers
@@ -144,32 +146,32 @@ class CampaignStatus:
     token: SourceToken | None = None
 
     def chain(self) -> tuple[RangeStatus, ...]:
-        """The ranges that are trained on, in order: without skipped ones and the outliers' own line."""
+        """The ranges that are trained on, in order: without the skipped ones and without the outliers."""
         return tuple(
             item for item in self.ranges if item.name != OUTLIERS and item.state is not State.SKIPPED
         )
 
     def copies_all(self) -> bool:
-        """Tell whether every range of the chain was copied from the source: nothing is read from it again."""
+        """Return whether every range of the chain was copied, so that the source is not read again."""
         return all(item.shards is not None or item.state in _COPIED for item in self.chain())
 
     def states(self) -> Counter[State]:
-        """Count the ranges in each state, without the outliers' own line."""
+        """Count the ranges in each state, without the outliers."""
         return Counter(item.state for item in self.ranges if item.name != OUTLIERS)
 
 
 def add_ledgers(ledgers: Iterable[Mapping[str, Any]]) -> Ledgers:
-    """Sum the ledgers of all ranges and check each one anew, whatever it says of itself."""
+    """Sum the ledgers of all ranges and check each sum again, whatever the ledger says of itself."""
     rows = list(ledgers)
     unbalanced = [
         row["range"]
         for row in rows
-        if not (row["balanced"] and Sums(**row["events"]).balanced() and Sums(**row["muons"]).balanced())
+        if not (row["balanced"] and Sums(**row["events"]).balanced() and Sums(**row["items"]).balanced())
     ]
     return Ledgers(
         count=len(rows),
         events=_total(row["events"] for row in rows),
-        muons=_total(row["muons"] for row in rows),
+        items=_total(row["items"] for row in rows),
         quarantined=sum(row["quarantined"] for row in rows),
         unbalanced=tuple(unbalanced),
     )

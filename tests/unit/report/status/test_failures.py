@@ -53,10 +53,10 @@ def note(config, what, time, **more):
         journal.write(json.dumps(row) + "\n")
 
 
-def test_an_error_of_crpipe_is_told_with_its_code_its_node_and_the_log(campaign):
+def test_an_error_of_crpipe_is_reported_with_its_code_its_node_and_the_log(campaign):
     note(campaign, "start", 10.0)
     note(campaign, "failed", 11.0, kind="ShardError", error="shard x: damaged")
-    lines = explain(campaign, said(campaign, ENDED.format(state="FAILED")), since=5.0)
+    lines = explain(campaign.paths(), said(campaign, ENDED.format(state="FAILED")), since=5.0)
     assert lines[0] == f"train {NAME} (exit 65): shard x: damaged"
     assert lines[1].endswith("Slurm job 5 on node7")
     assert lines[2:] == ["  | range starts", "  | step 20"]
@@ -68,13 +68,13 @@ def test_an_error_of_crpipe_is_told_with_its_code_its_node_and_the_log(campaign)
         ("TIMEOUT", "ran into its time limit"),
         ("OUT_OF_MEMORY", "needed more memory than it asked for"),
         ("NODE_FAIL", "lost its node"),
-        ("FAILED", "ended without a word"),
+        ("FAILED", "ended without a message"),
     ],
 )
 def test_a_job_that_died_in_silence_is_explained_by_slurm(campaign, state, cause):
     note(campaign, "failed", 1.0, kind="ShardError", error="of an earlier workflow")
     note(campaign, "start", 10.0)
-    lines = explain(campaign, said(campaign, ENDED.format(state=state)), since=5.0)
+    lines = explain(campaign.paths(), said(campaign, ENDED.format(state=state)), since=5.0)
     assert lines[0].startswith(f"train {NAME}: {cause}")
 
 
@@ -83,17 +83,17 @@ def test_memory_is_named_where_only_slurms_log_does(campaign, tmp_path):
     log = tmp_path / "runs" / "slurm" / "5.log"
     log.parent.mkdir()
     log.write_text("slurmstepd-n1: error: Exceeded job memory limit\n")
-    lines = explain(campaign, said(campaign, ENDED.format(state="FAILED")), since=5.0)
+    lines = explain(campaign.paths(), said(campaign, ENDED.format(state="FAILED")), since=5.0)
     assert lines[0] == f"train {NAME}: needed more memory than it asked for"
 
 
-def test_a_job_that_slurm_refuses_is_told_in_slurms_words(campaign):
-    (line, *_) = explain(campaign, said(campaign, REFUSED), since=0.0)
-    assert "Slurm does not take the job: sbatch: error: Memory specification: no" in line
+def test_a_job_that_slurm_refuses_is_reported_in_slurms_words(campaign):
+    (line, *_) = explain(campaign.paths(), said(campaign, REFUSED), since=0.0)
+    assert "Slurm refused the job: sbatch: error: Memory specification: no" in line
     assert line.endswith("Requested node configuration is not available")
 
 
-def test_a_failure_that_a_retry_mended_is_none(campaign):
+def test_a_failure_that_a_retry_repaired_is_not_reported(campaign):
     text = said(campaign, ENDED.format(state="FAILED"))
     assert len(list(failures_in(text))) == 1
     assert not list(failures_in(f"{text}Finished jobid: 9 (Rule: train)\n"))
@@ -103,12 +103,12 @@ def test_a_job_that_did_its_work_is_not_blamed_for_what_snakemake_met_after_it(c
     note(campaign, "start", 10.0)
     note(campaign, "finished", 11.0)
     full = "WorkflowError:\nOSError: [Errno 28] No space left on device\n[Sat Nov 21 19:38:04 2026]\n"
-    lines = explain(campaign, full + said(campaign, "None"), since=5.0)
-    assert "Snakemake failed after it: OSError: [Errno 28] No space left on device" in lines[0]
+    lines = explain(campaign.paths(), full + said(campaign, "None"), since=5.0)
+    assert "Snakemake failed afterwards: OSError: [Errno 28] No space left on device" in lines[0]
 
 
-def test_a_job_killed_after_its_work_is_told_so(campaign):
+def test_a_job_killed_after_its_work_is_reported_so(campaign):
     note(campaign, "start", 10.0)
     note(campaign, "finished", 11.0)
-    lines = explain(campaign, said(campaign, "None"), since=5.0)
-    assert lines[0].startswith(f"train {NAME}: done, but its job failed after that; the next run takes")
+    lines = explain(campaign.paths(), said(campaign, "None"), since=5.0)
+    assert lines[0].startswith(f"train {NAME}: finished its work, but its job failed afterwards; the next")

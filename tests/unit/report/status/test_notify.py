@@ -4,13 +4,14 @@ import time
 import pytest
 
 from campaign_files import CampaignFiles
+from crpipe.cli.jobs_report import notify_job
 from crpipe.core.errors import ConfigError
 from crpipe.report.status.notify import send
 
 
 @pytest.fixture
-def told(tmp_path):
-    return tmp_path / "told"
+def message(tmp_path):
+    return tmp_path / "message"
 
 
 def campaign(tmp_path, *overrides):
@@ -26,47 +27,47 @@ def age(files, seconds):
         os.utime(path, (then, then))
 
 
-def test_the_message_comes_by_stdin_and_the_subject_by_the_environment(tmp_path, told):
-    command = f'(echo "$CRPIPE_EVENT $CRPIPE_RUN: $CRPIPE_SUBJECT"; cat) > {told}'
+def test_the_message_comes_by_stdin_and_the_subject_by_the_environment(tmp_path, message):
+    command = f'(echo "$CRPIPE_EVENT $CRPIPE_RUN: $CRPIPE_SUBJECT"; cat) > {message}'
     config = campaign(tmp_path, f"notify.failure='{command}'").config
-    assert send(config, "failure") == "notify.failure: told"
-    text = told.read_text()
+    assert send(notify_job(config, "failure")) == "notify.failure: sent"
+    text = message.read_text()
     assert text.startswith("failure default: crpipe default: failure, 1 of 2 ranges trained\n")
     assert "0001000-0001999" in text
 
 
-def test_without_a_command_nobody_is_told(tmp_path):
-    assert "nobody is told" in send(campaign(tmp_path).config, "success")
+def test_without_a_command_nothing_is_sent(tmp_path):
+    assert "nothing is sent" in send(notify_job(campaign(tmp_path).config, "success"))
 
 
-def test_a_stall_is_told_once_and_again_after_the_campaign_has_moved(tmp_path, told):
-    files = campaign(tmp_path, f"notify.stall='cat >> {told}'", "notify.stall_minutes=10")
-    assert "nobody is told" in send(files.config, "stall")
+def test_a_stall_is_reported_once_and_again_after_the_campaign_has_moved(tmp_path, message):
+    files = campaign(tmp_path, f"notify.stall='cat >> {message}'", "notify.stall_minutes=10")
+    assert "nothing is sent" in send(notify_job(files.config, "stall"))
     age(files, 3000)
-    assert send(files.config, "stall") == "notify.stall: told"
-    assert "nobody is told" in send(files.config, "stall")
+    assert send(notify_job(files.config, "stall")) == "notify.stall: sent"
+    assert "nothing is sent" in send(notify_job(files.config, "stall"))
     age(files, 1000)
-    assert send(files.config, "stall") == "notify.stall: told"
-    assert told.read_text().count("crpipe default: stall") == 2
+    assert send(notify_job(files.config, "stall")) == "notify.stall: sent"
+    assert message.read_text().count("crpipe default: stall") == 2
 
 
-def test_a_finished_campaign_never_stalls(tmp_path, told):
-    files = campaign(tmp_path, f"notify.stall='cat >> {told}'", "notify.stall_minutes=10")
+def test_a_finished_campaign_never_stalls(tmp_path, message):
+    files = campaign(tmp_path, f"notify.stall='cat >> {message}'", "notify.stall_minutes=10")
     files.trained(files.split(1))
     age(files, 3000)
-    assert "nobody is told" in send(files.config, "stall")
+    assert "nothing is sent" in send(notify_job(files.config, "stall"))
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
+    ("command", "error"),
     [("echo no such host >&2; exit 3", "ended with 3: no such host"), ("sleep 30; true", "longer than")],
 )
-def test_a_command_that_fails_is_named(tmp_path, command, message):
+def test_a_command_that_fails_is_named(tmp_path, command, error):
     config = campaign(tmp_path, f"notify.success='{command}'", "notify.timeout_s=0.3").config
-    with pytest.raises(ConfigError, match=f"notify.success: .*{message}"):
-        send(config, "success")
+    with pytest.raises(ConfigError, match=f"notify.success: .*{error}"):
+        send(notify_job(config, "success"))
 
 
 def test_an_unknown_event_lists_the_known_ones(tmp_path):
     with pytest.raises(ConfigError, match="'done' is not an event; expected success, failure, stall"):
-        send(campaign(tmp_path).config, "done")
+        send(notify_job(campaign(tmp_path).config, "done"))

@@ -1,11 +1,15 @@
+import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from campaign_files import CampaignFiles, realistic
+from crpipe.events.metric import Metric
+from crpipe.report.status import page as page_module
 from crpipe.report.status.page import LETTERS, render_page, write_page
-from crpipe.report.status.page_style import SHEET
 from crpipe.report.status.status_types import State
 
 VOID = {"meta", "br", "hr", "img"}
@@ -38,12 +42,12 @@ def structure(page):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    return render_page(realistic(tmp_path_factory.mktemp("campaign"), ranges=20).config)
+    return render_page(realistic(tmp_path_factory.mktemp("campaign"), ranges=20).view)
 
 
 def test_a_running_campaign_shows_all_sections(page):
     assert structure(page) == [
-        "progress", "ranges", "errors", "losses", "gap", "throughput", "multiplicity",
+        "progress", "ranges", "errors", "losses", "watched-0", "throughput", "multiplicity",
     ]  # fmt: skip
 
 
@@ -53,36 +57,96 @@ def test_the_page_needs_nothing_from_elsewhere(page):
 
 
 def test_an_empty_campaign_has_a_page_too(tmp_path):
-    page = render_page(CampaignFiles(tmp_path, ranges=3).config)
+    page = render_page(CampaignFiles(tmp_path, ranges=3).view)
     assert structure(page) == ["progress", "ranges"]
     assert "0 of 3 ranges trained" in page
 
 
-def test_errors_cannot_break_the_page(tmp_path):
-    files = CampaignFiles(tmp_path, ranges=2)
-    name = files.listed(0)
+HOSTILE = """</pre></svg>"'><script>alert("x")</script>"""
+
+
+def test_names_from_files_cannot_break_the_page(tmp_path):
+    """Errors, item words, metrics, their titles, and names of numbers come from files and from workloads."""
+    files = CampaignFiles(tmp_path, ranges=3)
+    files.claim()
+    files.trained(files.split(0))
+    row = {"range": files.name(0), "range_step": 1, "range_steps": 1, "epoch": 0, "time": 0.0, "step": 1}
+    values = {f"{HOSTILE}/loss": 1.0, f"{HOSTILE}/x": 1.0, f"{HOSTILE}/x_average": 1.0}
+    with (files.paths.store(files.name(0)) / "metrics.jsonl").open("a") as handle:
+        handle.write(json.dumps({**row, **values, "speed/items_per_s": 1.0}) + "\n")
+    files.evaluated(files.name(0), {"a": 1.0, HOSTILE: 2.0}, (Metric("a", HOSTILE, HOSTILE),))
+    name = files.listed(1)
     files.journal("stage", name, "start")
-    files.journal("stage", name, "failed", error='</pre><script>alert("x")</script>')
-    page = render_page(files.config)
-    assert structure(page) == ["progress", "ranges", "errors"]
+    files.journal("stage", name, "failed", error=HOSTILE)
+    layout = replace(files.view.layout, item=HOSTILE)
+    page = render_page(replace(files.view, layout=layout))
+    assert structure(page) == [
+        "progress", "ranges", "errors", "evaluation", "losses", "watched-0", "watched-1", "throughput",
+        "multiplicity",
+    ]  # fmt: skip
     assert "<script" not in page
+    assert page.count("&lt;script&gt;") > 8
+    assert HOSTILE not in page
 
 
-def test_a_single_row_of_metrics_can_be_drawn(tmp_path):
+def test_the_page_speaks_of_the_campaigns_items(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=2)
+    files.trained(files.split(0))
+    assert "multiplicity (items in one event)" in render_page(replace(files.view, layout=None))
+    files.laid_out()
+    page = render_page(files.view)
+    assert "multiplicity (hits in one event)" in page
+    assert "<dt>hits</dt>" in page
+    assert "hits / s against" in page
+
+
+def test_the_newest_evaluation_is_shown_with_what_is_better(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=2)
+    files.evaluated(files.name(0), {"w1_time": 9.0})
+    assert "<td>9</td>" in render_page(files.view)
+    files.evaluated(
+        files.name(1), {"w1_time": 0.5, "w1_time_error": 0.25, "bins": 7.0}, again={"w1_time": 0.1}
+    )
+    page = render_page(files.view)
+    assert f"Evaluation of {files.name(1)}" in page
+    assert "<td>W1 of the time (ns)<small>lower is better, ideal 0</small></td>\n<td>0.50 ± 0.25</td>" in page
+    assert "<th>simulated again</th>" in page
+    assert "<th>baseline</th>" not in page
+    assert "more numbers: 1<" in page
+
+
+def test_an_evaluation_without_numbers_has_a_place_on_the_page(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=2)
+    files.evaluated(files.name(0), {}, ())
+    assert "too few validation events for any metric" in render_page(files.view)
+
+
+def test_events_of_one_size_have_neither_threshold_nor_outliers(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=2)
+    files.laid_out(fixed=4)
+    files.split(0)
+    page = render_page(files.view)
+    assert 'class="threshold"' not in page
+    assert page.count('<li class="') == 2
+    assert "outliers, above" not in page
+
+
+def test_a_single_row_of_metrics_can_be_plotted(tmp_path):
     files = CampaignFiles(tmp_path, ranges=2)
     files.metrics(files.split(0), 20)
-    assert "losses" in structure(render_page(files.config))
+    assert "losses" in structure(render_page(files.view))
 
 
 def test_every_state_has_a_letter_and_a_colour():
     assert set(LETTERS) == set(State)
-    assert all(f".{state}" in SHEET for state in State)
+    sheet = (Path(page_module.__file__).parent / "templates" / "page.css").read_text()
+    assert all(f".{state}" in sheet for state in State)
 
 
 def test_writing_replaces_the_old_page(tmp_path):
     path = tmp_path / "out" / "page.html"
-    config = CampaignFiles(tmp_path, ranges=1).config
-    write_page(config, path)
-    write_page(config, path)
+    view = CampaignFiles(tmp_path, ranges=1).view
+    write_page(view, path)
+    write_page(view, path)
     assert path.read_text().endswith("</html>\n")
     assert [item.name for item in path.parent.iterdir()] == ["page.html"]

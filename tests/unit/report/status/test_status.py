@@ -1,9 +1,12 @@
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
 from campaign_files import STEPS, CampaignFiles, realistic
+from crpipe.cli.jobs_report import view_of
+from crpipe.core.errors import DataError
 from crpipe.core.lease import lease
 from crpipe.core.paths import OUTLIERS
 from crpipe.report.status.status import collect, render_status, status_json
@@ -18,15 +21,15 @@ def files(tmp_path):
 
 
 def first(files):
-    return collect(files.config).ranges[0]
+    return collect(files.view).ranges[0]
 
 
 def test_an_empty_campaign_waits_and_can_be_shown(tmp_path):
     files = CampaignFiles(tmp_path, ranges=3)
-    status = collect(files.config)
+    status = collect(files.view)
     assert [item.state for item in status.ranges] == [State.WAITING] * 4
     assert status.eta_s is None
-    text = render_status(files.config, 100)
+    text = render_status(files.view, 100)
     assert "0 of 3 ranges trained" in text
     assert "resume" not in text
 
@@ -73,7 +76,7 @@ def test_a_killed_copy_is_interrupted_and_a_failed_one_says_why(files):
     files.journal("stage", name, "failed", error="no route to host")
     item = first(files)
     assert (item.state, item.error) == (State.FAILED, "no route to host")
-    assert "cannot be trained before" in render_status(files.config, 120)
+    assert "cannot be trained before" in render_status(files.view, 120)
 
 
 def test_a_held_lease_means_training_with_its_progress(files):
@@ -82,7 +85,7 @@ def test_a_held_lease_means_training_with_its_progress(files):
     files.metrics(name, STEPS // 4)
     with lease(files.paths.store(name), wait_s=0, say=str):
         item = first(files)
-        status = collect(files.config)
+        status = collect(files.view)
     assert (item.state, item.step, item.steps) == (State.TRAINING, STEPS // 4, STEPS)
     assert item.eta_s == pytest.approx(0.5 * STEPS * 3 / 4)
     assert status.eta_s == pytest.approx(0.5 * STEPS * 3.75)
@@ -101,15 +104,15 @@ def test_a_free_lease_and_a_snapshot_mean_interrupted_until_a_failure_says_other
     files.journal("train", name, "failed", error="losses left their band", kind="DivergenceError")
     item = first(files)
     assert (item.state, item.error, item.attempt) == (State.FAILED, "losses left their band", 2)
-    assert "the same command again" in render_status(files.config, 120)
+    assert "the same command again" in render_status(files.view, 120)
 
 
 def test_products_of_another_configuration_are_stale_and_the_key_is_named(files):
     files.trained(files.split(0), fingerprint="other")
     files.split(1, data="other")
-    assert [item.state for item in collect(files.config).ranges[:2]] == [State.STALE] * 2
+    assert [item.state for item in collect(files.view).ranges[:2]] == [State.STALE] * 2
     again = CampaignFiles(files.root, ranges=4, overrides=("split.threshold=7", "train.epochs=3"))
-    text = render_status(again.config, 200)
+    text = render_status(again.view, 200)
     assert "split.threshold: made with 50000, now 7" in text
     assert "train.epochs: made with 1, now 3" in text
 
@@ -125,58 +128,58 @@ def test_a_failed_evaluation_is_seen_beside_the_trained_range(files):
 
 def test_skipped_ranges_are_shown_but_not_part_of_the_chain(tmp_path):
     files = CampaignFiles(tmp_path, ranges=3, overrides=("ranges.skip=[0001000-0001999]",))
-    status = collect(files.config)
+    status = collect(files.view)
     assert [item.state for item in status.ranges[:3]] == [State.WAITING, State.SKIPPED, State.WAITING]
-    assert "0 of 2 ranges trained" in render_status(files.config, 80)
+    assert "0 of 2 ranges trained" in render_status(files.view, 80)
 
 
-def test_ledgers_are_summed_and_checked_anew(files):
+def test_ledgers_are_summed_and_checked_again(files):
     files.split(0, rejected=3)
     name = files.split(1, quarantined=2)
-    ledgers = collect(files.config).ledgers
+    ledgers = collect(files.view).ledgers
     assert (ledgers.count, ledgers.quarantined, ledgers.events.rejected) == (2, 2, 3)
     assert ledgers.events.balanced()
     path = files.paths.ledger(name)
     ledger = json.loads(path.read_text())
-    ledger["muons"]["outliers"] -= 1
+    ledger["items"]["outliers"] -= 1
     path.write_text(json.dumps(ledger))
-    assert collect(files.config).ledgers.unbalanced == (name,)
-    assert f"UNBALANCED  {name}" in render_status(files.config, 120)
+    assert collect(files.view).ledgers.unbalanced == (name,)
+    assert f"UNBALANCED  {name}" in render_status(files.view, 120)
 
 
 def test_the_outliers_are_the_last_link(files):
     files.consolidated(events=406)
-    item = collect(files.config).ranges[-1]
+    item = collect(files.view).ranges[-1]
     assert (item.name, item.state, item.outliers) == (OUTLIERS, State.CONSOLIDATED, 406)
     files.trained(OUTLIERS)
-    assert collect(files.config).ranges[-1].state is State.TRAINED
+    assert collect(files.view).ranges[-1].state is State.TRAINED
 
 
 def test_raw_copies_count_against_the_budget(files):
     files.copied(0, 3)
-    disk = collect(files.config).disk
+    disk = collect(files.view).disk
     assert disk.raw == pytest.approx(3 * (40 << 20), rel=1e-3)
     assert disk.budget == 2 << 30
 
 
 def test_the_table_folds_equal_ranges_and_fits_any_width(tmp_path):
-    config = realistic(tmp_path, ranges=30).config
+    view = realistic(tmp_path, ranges=30).view
     for width in (40, 60, 80, 100, 160):
-        text = render_status(config, width)
+        text = render_status(view, width)
         assert max(map(len, text.splitlines())) <= width
         assert "\x1b" not in text
-    assert "17 ranges" in render_status(config, 160)
-    unfolded = render_status(config, 160, unfold=True)
-    assert all(str(name) in unfolded for name in config.all_ranges())
-    assert "\x1b[32mtrained" in render_status(config, 160, colour=True)
+    assert "17 ranges" in render_status(view, 160)
+    unfolded = render_status(view, 160, unfold=True)
+    assert all(name in unfolded for name in view.ranges)
+    assert "\x1b[32mtrained" in render_status(view, 160, colour=True)
 
 
 HOUR, DAY = 3600.0, 86_400.0
 
 
-def told_of_token(files, left_s, **about):
-    token = SourceToken("source.token_file (/home/me/token)", collect(files.config).time + left_s, **about)
-    text = render_status(files.config, 200, token=token)
+def shown_of_token(files, left_s, **about):
+    token = SourceToken("source.token_file (/home/me/token)", collect(files.view).time + left_s, **about)
+    text = render_status(files.view, 200, token=token)
     lines = [line.partition(" ")[::2] for line in text.splitlines()]
     return {label: line.strip() for label, line in lines if label in ("token", "TOKEN")}
 
@@ -190,10 +193,10 @@ def trained_at_a_pace(files, pace_s):
         os.utime(receipt, (1e9 + index * pace_s, 1e9 + index * pace_s))
 
 
-def test_a_token_that_lasts_is_told_without_a_warning(files):
+def test_a_token_that_lasts_is_shown_without_a_warning(files):
     trained_at_a_pace(files, HOUR)
-    told = told_of_token(files, 2 * DAY + 30)
-    assert told == {"token": "ends in 2 d 0 h (source.token_file (/home/me/token))"}
+    shown = shown_of_token(files, 2 * DAY + 30)
+    assert shown == {"token": "ends in 2 d 0 h (source.token_file (/home/me/token))"}
 
 
 @pytest.mark.parametrize(
@@ -205,27 +208,70 @@ def test_a_token_that_lasts_is_told_without_a_warning(files):
 )
 def test_a_token_that_does_not_last_until_the_end_is_a_warning(files, left_s, warning):
     trained_at_a_pace(files, DAY)
-    assert told_of_token(files, left_s)["TOKEN"].startswith(warning)
+    assert shown_of_token(files, left_s)["TOKEN"].startswith(warning)
 
 
 def test_a_token_that_ends_within_a_day_is_a_warning_whatever_the_eta(files):
-    assert told_of_token(files, 23 * HOUR + 30)["TOKEN"].startswith("ends in 23 h 00 min: renew it in time")
+    assert shown_of_token(files, 23 * HOUR + 30)["TOKEN"].startswith("ends in 23 h 00 min: renew it in time")
 
 
 def test_a_token_that_cannot_be_read_is_a_warning(files):
-    text = render_status(files.config, 200, token=SourceToken(problem="source.token_file: /x cannot be read"))
+    text = render_status(files.view, 200, token=SourceToken(problem="source.token_file: /x cannot be read"))
     assert "TOKEN       source.token_file: /x cannot be read" in text
 
 
 def test_once_everything_is_copied_no_token_is_needed(files):
     for index in range(4):
         files.split(index)
-    assert told_of_token(files, -HOUR) == {}
+    assert shown_of_token(files, -HOUR) == {}
 
 
 def test_json_holds_the_same(files):
     files.split(0)
-    status = json.loads(status_json(files.config))
+    status = json.loads(status_json(files.view))
     assert status["ranges"][0]["state"] == "split"
     assert status["ledgers"]["events"]["listed"] == 40_000
-    assert status["fingerprint"] == files.config.fingerprint()
+    assert status["fingerprint"] == files.view.fingerprint
+    assert "items" in status["ledgers"]
+    assert (status["item"], status["trained"]["items"]) == ("hits", 0)
+
+
+def test_the_item_word_comes_from_the_layout(files):
+    files.trained(files.split(0))
+    text = render_status(files.view, 120)
+    assert "hits        9,400,000 = train 380,000" in text
+    assert "360,000 hits, 1 step skipped" in text
+    assert "items       9,400,000" in render_status(replace(files.view, layout=None), 120)
+
+
+def test_before_the_first_job_nothing_is_compared(files):
+    files.claim()
+    files.split(0)
+    files.paths.layout().unlink()
+    view = view_of(files.config)
+    assert (view.data, view.fingerprint, view.item) == ("", "", "items")
+    assert "no job has run yet" in render_status(view, 120)
+    assert collect(view).ranges[0].state is State.SPLIT
+    assert collect(view).changed == ()
+
+
+def test_a_status_of_a_longer_item_word_is_aligned(files):
+    files.split(0)
+    files.laid_out(item="photomultiplier_hits")
+    assert "photomultiplier_hits 9,400,000" in render_status(files.view, 120)
+
+
+@pytest.mark.parametrize("damage", ["[]", "{}", "no json", '{"item": 3}'])
+def test_a_damaged_layout_is_named(files, damage):
+    files.paths.layout().write_text(damage)
+    with pytest.raises(DataError, match="layout.json"):
+        render_status(files.view, 120)
+
+
+def test_events_of_one_size_have_no_outliers(files):
+    files.laid_out(fixed=7)
+    name = files.split(0)
+    files.paths.outlier_manifest(name).unlink()
+    status = collect(files.view)
+    assert [item.state for item in status.ranges] == [State.SPLIT, *[State.WAITING] * 3]
+    assert status.ranges[0].outliers is None

@@ -8,11 +8,10 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
-import onnxruntime
 import torch
 
 from crpipe.core.errors import CheckpointError
+from crpipe.core.extras import require
 from crpipe.core.files import replacing
 
 if TYPE_CHECKING:
@@ -24,6 +23,10 @@ if TYPE_CHECKING:
 
     from crpipe.workloads.muons.models.sampling import SamplerGraphs
 
+_WHY = "to export a model as ONNX graphs"
+onnx = require("onnx", extra="export", why=_WHY)
+onnxruntime = require("onnxruntime", extra="export", why=_WHY)
+require("onnxscript", extra="export", why=_WHY)  # torch.onnx imports it
 
 LAW = "multiplicity.onnx"
 MUONS = "muons.onnx"
@@ -94,8 +97,11 @@ def _write(
         part.write_bytes(model.SerializeToString(deterministic=True))
 
 
-def _strip(model: onnx.ModelProto) -> None:
-    """Drop what the exporter notes about where it ran: paths of this machine in every node."""
+def _strip(model: Any) -> None:
+    """Drop what the exporter notes about where it ran: paths of this machine in every node.
+
+    model: onnx.ModelProto.
+    """
     graph = model.graph
     nodes = [*graph.node, *(node for function in model.functions for node in function.node)]
     for item in [model, graph, *nodes, *graph.value_info, *graph.input, *graph.output, *graph.initializer]:

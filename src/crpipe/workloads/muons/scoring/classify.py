@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.metrics import roc_auc_score
+
+from crpipe.core.extras import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from numpy.typing import NDArray
 
@@ -26,6 +27,11 @@ MUONS_PER_EVENT = 10  # so that a few large bundles do not make up the whole com
 _FEWEST_MUONS = 3  # for spreads and correlations to mean something
 
 
+def sklearn(module: str) -> ModuleType:
+    """Import a module of scikit-learn; raise MissingExtra where it is not installed."""
+    return require(f"sklearn.{module}", extra="evaluate", why="for the AUC of classifiers")
+
+
 class Verdict(NamedTuple):
     """Held-out scores, and what they came from.
 
@@ -39,7 +45,7 @@ class Verdict(NamedTuple):
     def auc(self, weight: Floats | None = None) -> float:
         """Area under the curve; ``weight`` [G] re-weights groups."""
         rows = None if weight is None else weight[self.group]
-        return float(roc_auc_score(self.real, self.score, sample_weight=rows))
+        return float(sklearn("metrics").roc_auc_score(self.real, self.score, sample_weight=rows))
 
 
 def compare(real: Sample, generated: Sample, rows: Callable[[Sample], Table]) -> Verdict | None:
@@ -61,7 +67,8 @@ def compare(real: Sample, generated: Sample, rows: Callable[[Sample], Table]) ->
     is_real = np.repeat([True, False], [len(table) for table in tables])
     in_training = _half(group, rng)
     table = np.concatenate(tables)
-    model = HistGradientBoostingClassifier(max_iter=120, early_stopping=False, random_state=_SEED)
+    ensemble = sklearn("ensemble")
+    model = ensemble.HistGradientBoostingClassifier(max_iter=120, early_stopping=False, random_state=_SEED)
     model.fit(table[in_training], is_real[in_training])
     score = model.predict_proba(table[~in_training])[:, 1]
     return Verdict(score, is_real[~in_training], group[~in_training])

@@ -1,0 +1,79 @@
+"""What the reports work on, as plain values: the only place that asks the configuration for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crpipe.core.files import GIB, digest
+from crpipe.events.tables import table_keys
+from crpipe.report.campaign_view import CampaignView, read_layout
+
+if TYPE_CHECKING:
+    from crpipe.config.loading import Config
+    from crpipe.events.layout import Layout
+    from crpipe.report.plan import PlanJob
+    from crpipe.report.status.notify import NotifyJob
+
+# Each verb pays for its own libraries only.
+# ruff: noqa: PLC0415
+
+
+def view_of(config: Config, layout: Layout | None = None) -> CampaignView:
+    """Compose what all reports need to know of a campaign.
+
+    ``layout`` is used until a job has recorded one. The reader is not asked for it: `crpipe status` works
+    where the reader's package is missing, and importing it takes as long as all the rest.
+    """
+    paths = config.paths()
+    layout = read_layout(paths.layout()) or layout
+    identity = {} if layout is None else layout.identity()
+    tables = table_keys(paths.tables())
+    data_keys, train_keys = config.data_keys() | identity, config.train_keys() | identity
+    return CampaignView(
+        run=config.run,
+        paths=paths,
+        ranges=tuple(map(str, config.all_ranges())),
+        skipped=tuple(config.ranges.skip),
+        data="" if layout is None else digest(data_keys | tables),
+        fingerprint="" if layout is None else digest(train_keys | tables),
+        data_keys=data_keys,
+        train_keys=train_keys,
+        threshold=config.split.threshold,
+        disk_budget=round(config.source.disk_budget_gib * GIB),
+        layout=layout,
+    )
+
+
+def plan_job(config: Config) -> PlanJob:
+    """Compose what a plan is made from; raise ConfigError when the reader or simulator cannot be used."""
+    from crpipe.report.plan import PlanJob
+    from crpipe.source.simulated import open_simulator
+    from crpipe.split.readers import open_reader
+
+    source = config.source
+    files, size = config.ranges.step, round(source.range_gib * GIB)
+    if config.simulates():
+        simulator = open_simulator(source.simulator, config.options("simulator"))
+        files = len(simulator.files(config.all_ranges()[0]))
+    return PlanJob(
+        view=view_of(config, open_reader(source.reader, config.options("reader")).layout),
+        source=source.files or source.uri,
+        look_ahead=source.look_ahead,
+        range_files=files,
+        range_bytes=None if config.simulates() else size,
+    )
+
+
+def notify_job(config: Config, event: str) -> NotifyJob:
+    """Compose a notification; raise ConfigError when the event is unknown."""
+    from crpipe.report.status.notify import NotifyJob, check_event
+
+    check_event(event)
+    section = config.notify
+    return NotifyJob(
+        view=view_of(config),
+        event=event,
+        command=getattr(section, event),
+        stall_s=section.stall_minutes * 60,
+        timeout_s=section.timeout_s,
+    )

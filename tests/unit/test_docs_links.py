@@ -1,0 +1,148 @@
+"""The pages name what exists: linked files and headings, verbs of the command line, modules of the tree."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from crpipe.cli.campaign import app
+
+REPOSITORY = Path(__file__).parents[2]
+SOURCE = REPOSITORY / "src" / "crpipe"
+PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
+# Named in the pages, but not in the code yet. Empty these as the code arrives.
+COMING_VERBS = {"check", "count", "predict", "tables"}
+COMING_PAGES = {"docs/workload.md"}
+COMING_MODULES = {
+    f"{folder}/{name}"
+    for folder, names in {
+        "cli": ("agreement", "data_jobs", "jobs_report", "model_jobs", "source_jobs"),
+        "core": ("extras",),
+        "inference": (
+            "card",
+            "gathered",
+            "generate",
+            "inputs",
+            "parts",
+            "predict",
+            "provenance",
+            "rows",
+            "score_table",
+        ),
+        "report": ("campaign_view", "status/page_charts"),
+        "source": ("copies", "counting", "options", "pattern", "positions", "side_tables"),
+        "split": ("export",),
+        "train": ("link", "pending"),
+        "workflow": (
+            "chain",
+            "command",
+            "head",
+            "orphans",
+            "outcome",
+            "resources",
+            "slurm_plugin",
+            "turns",
+        ),
+    }.items()
+    for name in names
+}
+LEAVING_MODULES = {
+    "report/status/page_drawing",
+    "report/status/page_style",
+    "split/staged",
+    "workloads/muons/export/provenance",
+    "workloads/muons/export/shards",
+    "workloads/muons/generate",
+}
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"^    .*$", re.MULTILINE)
+INLINE = re.compile(r"`([^`]+)`")
+CALL = re.compile(r"(?<![\w./-])crpipe (?:(?:-c|--config|-s|--set) \S+ )*([a-z]+)(?: ([a-z]+))?")
+
+
+def name_of(page):
+    return str(page.relative_to(REPOSITORY))
+
+
+def headings(page):
+    """List the anchors that GitHub gives to the headings of a page."""
+    text = FENCE.sub("", page.read_text())
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def code(text):
+    """Yield each piece of code on a page: blocks, indented lines, and words in the running text."""
+    yield from FENCE.findall(text)
+    rest = FENCE.sub("", text)
+    yield from INDENTED.findall(rest)
+    for span in INLINE.findall(INDENTED.sub("", rest)):
+        yield " ".join(span.split())
+
+
+def commands(group, prefix=()):
+    for name, command in group.commands.items():
+        yield (*prefix, name)
+        if hasattr(command, "commands"):
+            yield from commands(command, (*prefix, name))
+
+
+def modules_of_the_page():
+    """Read the tree of docs/architecture.md: two spaces for each level, folders with a slash."""
+    text = (REPOSITORY / "docs" / "architecture.md").read_text()
+    tree = next(block for block in FENCE.findall(text) if block.startswith("src/crpipe/"))
+    folders = []
+    for line in tree.splitlines()[1:]:
+        depth, name = (len(line) - len(line.lstrip())) // 2, line.split()[0]
+        folders = folders[: depth - 1]
+        if name.endswith("/"):
+            folders.append(name)
+        else:
+            yield "".join(folders) + name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page):
+    lost = []
+    for link in LINK.findall(page.read_text()):
+        path, _, anchor = link.partition("#")
+        if "://" in path:
+            continue
+        target = (page.parent / path).resolve() if path else page
+        if name_of(target) in COMING_PAGES:
+            continue
+        if not target.exists() or (anchor and anchor not in headings(target)):
+            lost.append(link)
+    assert lost == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_is_a_verb(page):
+    known = {*commands(get_command(app)), *((name,) for name in COMING_VERBS)}
+    groups = {name[0] for name in known if len(name) > 1}
+    called = {
+        (verb, second) if verb in groups and second else (verb,)
+        for piece in code(page.read_text())
+        for verb, second in CALL.findall(piece)
+    }
+    assert called - known == set()
+
+
+def test_the_pages_name_commands_at_all():
+    found = [call for page in PAGES for piece in code(page.read_text()) for call in CALL.findall(piece)]
+    assert {"plan", "status", "export", "token"} <= {verb for verb, _ in found}
+
+
+def test_the_tree_shows_every_module():
+    shown = list(modules_of_the_page())
+    exist = {
+        str(path.relative_to(SOURCE).with_suffix(""))
+        for path in SOURCE.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    assert len(shown) == len({*shown})
+    assert exist - LEAVING_MODULES - {*shown} == set()
+    assert {*shown} - exist - COMING_MODULES == set()
