@@ -1,5 +1,6 @@
 """Small files in the format of hitlab: batch_N.parquet, truth.parquet, geometry.csv."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -55,3 +56,7 @@ def _events(rng, places, batch, count):
         "charge": rng.exponential(energy[event] / 20 * np.exp(-far / 12) + 0.1),
     }
     return pa.table(truth), pa.table(hits)
+
+
+if __name__ == "__main__":
+    write_files(sys.argv[1], int(sys.argv[2]))
