@@ -301,11 +301,6 @@ def test_shards_are_readable_without_the_package(finished, kind):
     assert ITEM[kind] in done.stdout
 
 
-def test_status_is_shown_without_the_package(finished, kind):
-    done = finished.python("-m", "crpipe", "status", PYTHONPATH=str(REPOSITORY / "src"))
-    assert done.returncode == 0, done.stderr
-
-
 def test_data_verbs_and_status_never_import_the_workload(finished, kind, tmp_path):
     """The modules of both workloads raise when these variables are set."""
     campaign = finished.copy(tmp_path / "campaign", HITLAB_NO_MODEL="1", TILELAB_NO_MODEL="1")
