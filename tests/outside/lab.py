@@ -23,6 +23,7 @@ COMMON = {
     "train": {
         "epochs": 6,
         "warmup_steps": 4,
+        "ema": 0.9,
         "snapshot_steps": 2,
         "log_steps": 1,
         "threads": 1,
