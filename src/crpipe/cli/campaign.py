@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe import __version__
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs import claim_data
 from crpipe.cli.jobs_report import notify_job, plan_job, view_of
+from crpipe.cli.models import models
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal
 from crpipe.cli.tools import tools
-from crpipe.config import record
 from crpipe.core.errors import AccessError, CrpipeError
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
@@ -39,6 +39,7 @@ app = typer.Typer(
 )
 
 
+app.add_typer(models)
 app.add_typer(tools)
 
 
@@ -59,8 +60,7 @@ def _data_step(verb: str, name: str) -> Iterator[Config]:
 
     config = Settings.config()
     leave_pandas_out()
-    campaign = open_campaign(config)
-    record.claim_data(campaign.paths, campaign.data_keys, campaign.layout.describe())
+    claim_data(config)
     with Journal(config.paths().data_journal()).attempt(verb, name):
         yield config
 
@@ -68,19 +68,41 @@ def _data_step(verb: str, name: str) -> Iterator[Config]:
 @app.command("list")
 def list_(name: RangeArgument) -> None:
     """List one range of the source into its manifest."""
+    from crpipe.cli.source_jobs import list_job
     from crpipe.source.listing import list_range
 
     with _data_step("list", name) as config:
-        list_range(config, Range.parse(name), Terminal())
+        list_range(list_job(config, name), Terminal())
 
 
 @app.command()
 def stage(name: RangeArgument) -> None:
     """Copy one range next to the results, each file verified before its name appears."""
+    from crpipe.cli.source_jobs import stage_job
     from crpipe.source.stage import stage_range
 
     with _data_step("stage", name) as config:
-        stage_range(config, Range.parse(name), Terminal())
+        stage_range(stage_job(config, name), Terminal())
+
+
+@app.command()
+def tables() -> None:
+    """Copy the side tables of `source.tables` next to the results, verified and hashed."""
+    from crpipe.cli.source_jobs import tables_job
+    from crpipe.source.side_tables import stage_tables
+
+    with _data_step("tables", "") as config:
+        stage_tables(tables_job(config), Terminal())
+
+
+@app.command()
+def count() -> None:
+    """Count the files of the source once, for `ranges.last: auto`; print the last file number."""
+    from crpipe.cli.source_jobs import count_job
+    from crpipe.source.counting import count_files
+
+    with _data_step("count", "") as config:
+        print(count_files(count_job(config), Terminal()))
 
 
 @app.command()
@@ -114,57 +136,6 @@ def consolidate() -> None:
 
     with _data_step("consolidate", "") as config:
         consolidate_outliers(consolidate_job(open_campaign(config)), Terminal())
-
-
-@app.command()
-def train(
-    name: RangeArgument,
-    max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
-    profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
-) -> None:
-    """Train on one range (or on `outliers`), from where its parent or its last snapshot left off."""
-    from crpipe.train.job import train_range
-
-    train_range(Settings.config(), name, Terminal(), max_minutes=max_minutes, profile_steps=profile)
-
-
-@app.command()
-def evaluate(name: RangeArgument) -> None:
-    """Compare generated with held-out events for the checkpoint of one range (or of `outliers`)."""
-    from crpipe.inference.evaluate import evaluate_checkpoint
-
-    evaluate_checkpoint(Settings.config(), name, Terminal())
-
-
-@app.command()
-def generate(
-    checkpoint: Annotated[Path, typer.Option(help="checkpoint file, or a receipt that points to it")],
-    primaries: Annotated[
-        Path, typer.Option(help="Parquet file with the primaries, in the input schema or flat")
-    ],
-    out: Annotated[Path, typer.Option(help="Parquet file to write, in the input schema")],
-    multiplicity: Annotated[str, typer.Option(help="predicted, column, or a number")] = "predicted",
-    cap: Annotated[int, typer.Option(help="most muons in one event")] = 10_000_000,
-    seed: Annotated[int, typer.Option(help="seed of the generation")] = 1,
-) -> None:
-    """Generate bundles for given primaries with a trained checkpoint."""
-    from crpipe.workloads.muons.generate import generate_file
-
-    generate_file(
-        checkpoint, primaries, out, multiplicity=multiplicity, cap=cap, seed=seed, progress=Terminal()
-    )
-
-
-@app.command()
-def export(
-    checkpoint: Annotated[Path, typer.Option(help="checkpoint file, or a receipt that points to it")],
-    out: Annotated[Path, typer.Option(help="directory for the model, its sampler and its card")],
-) -> None:
-    """Write a trained checkpoint so that it runs without crpipe: weights, ONNX sampler, model card."""
-    from crpipe.inference.export import export_checkpoint
-
-    export_checkpoint(Settings.config(), checkpoint, out, Terminal())
-    print(out)
 
 
 @app.command()
@@ -262,12 +233,12 @@ def version() -> None:
 
 
 def _source_token(config: Config) -> SourceToken | None:
-    """Tell the report, which knows no sources, what a job started here would find."""
+    """Find the token that a job started here would use; the report itself knows no sources."""
     from crpipe.report.status.status_types import SourceToken
-    from crpipe.source.pelican.tokens import of_campaign
+    from crpipe.source.pelican.tokens import find_for
 
     try:
-        token = of_campaign(config)
+        token = find_for([config.source.uri, *config.source.tables.values()], config.source.token_file)
     except AccessError as error:
         return SourceToken(problem=str(error))
     if token is None:

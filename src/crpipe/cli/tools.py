@@ -10,6 +10,7 @@ import typer
 
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal
 from crpipe.core.errors import AccessError
+from crpipe.core.extras import require
 from crpipe.core.ranges import Range
 
 # Handlers import what they call: a verb pays for its own libraries only.
@@ -129,13 +130,19 @@ def token(
     login: Annotated[bool, typer.Option("--login", help="get a new one from the issuer first")] = False,
 ) -> None:
     """Show the token in use: where from, issuer, scope, end, and whether it covers the campaign."""
-    from crpipe.source.pelican.token_check import check_access
+    from crpipe.cli.source_jobs import token_uris
+    from crpipe.source.pelican.token_check import TokenJob, check_access
 
+    config = Settings.config()
+    source = config.source
+    job = TokenJob(
+        token_uris(config), source.token_file, source.read_timeout_s, source.token_issuer, source.token_client
+    )
     if login:
         from crpipe.source.pelican.login import log_in
 
-        log_in(Settings.config(), Terminal())
-    access = check_access(Settings.config())
+        log_in(job, Terminal())
+    access = check_access(job)
     print(access.text)
     if access.problem:
         raise AccessError(access.problem)
@@ -143,10 +150,11 @@ def token(
 
 @tools.command()
 def sync() -> None:
-    """Send the run's new TensorBoard files and checkpoints to `sync.to`; failures are told, never fatal."""
+    """Send the run's new TensorBoard files and checkpoints to `sync.to`; a failure is a warning."""
+    from crpipe.cli.source_jobs import sync_job
     from crpipe.source.sync import sync_run
 
-    sync_run(Settings.config(), Terminal())
+    sync_run(sync_job(Settings.config()), Terminal())
 
 
 @tools.command()
@@ -155,6 +163,8 @@ def federation(
     folder: Annotated[Path, typer.Argument(help="folder of the federation; it serves what is in data/")],
 ) -> None:
     """Run a Pelican federation on this machine, to try things on; say how to use it."""
+    for library in ("cryptography", "jwt"):
+        require(library, extra="federation", why="to run a federation on this machine")
     from crpipe.source.loopback.federation import LoopbackFederation
 
     loopback = LoopbackFederation(folder)

@@ -17,6 +17,8 @@ CrpipeError                     exit 1
 │   └── DivergenceError         exit 76   losses out of their band; a retry would diverge again
 ├── DiskError                   exit 74   no space, no permission
 ├── LeaseError                  exit 75   another live job holds the range; try again later
+├── QueueError                  exit 75   Slurm does not answer; try again later
+├── MissingExtra                exit 69   an optional library is not installed, or its version does not fit
 └── Interrupted                 exit 75   stopped by a signal after a snapshot; the same command resumes
 """
 
@@ -107,6 +109,18 @@ class LeaseError(CrpipeError):
     """Another live job holds the range."""
 
     exit_code = 75
+
+
+class QueueError(CrpipeError):
+    """Slurm does not answer, or not in time."""
+
+    exit_code = 75
+
+
+class MissingExtra(CrpipeError):  # noqa: N818 - names what is missing
+    """An optional library is not installed, or its version does not fit."""
+
+    exit_code = 69
 
 
 class Interrupted(CrpipeError):  # noqa: N818 - an interruption is not an error of anyone's

@@ -47,7 +47,7 @@ class Entry:
     """One file of the source.
 
     ``path`` is its name relative to the range. ``size`` (bytes) is None for a file that is only made when it
-    is staged; ``mtime`` is None where the source does not tell it.
+    is staged; ``mtime`` is None where the source does not name it.
     """
 
     path: str
@@ -62,7 +62,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How a copy was made sure of: size in bytes, checksum in hexadecimal, what that was held against.
+    """How a copy was verified: size in bytes, checksum in hexadecimal, what it was compared with.
 
     ``verified`` is source-checksum (the source named the checksum), copy-compare (source and copy were both
     read), generated (made here, nothing to compare with) or size-only.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 
 from crpipe.core.errors import FormatError
+from crpipe.core.extras import require
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS
 from crpipe.workloads.muons.nested_rows import nested_table
@@ -17,7 +17,9 @@ from crpipe.workloads.muons.reading.checks import Location, check_owner, reading
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from types import ModuleType
 
+    import h5py
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -50,7 +52,7 @@ class BundlesHdf5:
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:  # noqa: ARG002
         """Yield all events in order, in blocks of about a million muons, or one larger event."""
-        with reading(path), h5py.File(path, "r") as file:
+        with reading(path), _h5py().File(path, "r") as file:
             primaries, muons, counts = _datasets(path, file)
             starts = offsets(counts)
             for first, last in cuts(counts, _EVENTS, _ITEMS):
@@ -63,7 +65,7 @@ class BundlesHdf5:
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
         """Count events and muons; only the rows of muons of zeros must be looked for."""
-        with reading(path), h5py.File(path, "r") as file:
+        with reading(path), _h5py().File(path, "r") as file:
             _, muons, counts = _datasets(path, file)
             starts = offsets(counts)
             zeros = 0
@@ -73,11 +75,15 @@ class BundlesHdf5:
             return len(counts), int(starts[-1]) - zeros
 
 
+def _h5py() -> ModuleType:
+    return require("h5py", extra="hdf5", why="to read HDF5 files")
+
+
 def _datasets(path: Path, file: h5py.File) -> tuple[h5py.Dataset, h5py.Dataset, NDArray[np.uint32]]:
     primaries = _dataset(path, file, "primaries", PRIMARIES)
     muons = _dataset(path, file, "muons", MUONS)
     counts = file.get("counts")
-    if not isinstance(counts, h5py.Dataset) or counts.ndim != 1 or counts.dtype.kind not in "iu":
+    if not isinstance(counts, _h5py().Dataset) or counts.ndim != 1 or counts.dtype.kind not in "iu":
         raise FormatError(f"{path}: counts: expected a dataset of integers [N], found {_found(counts)}")
     values = counts[:].astype(np.int64)
     if len(values) != len(primaries):
@@ -92,7 +98,7 @@ def _datasets(path: Path, file: h5py.File) -> tuple[h5py.Dataset, h5py.Dataset, 
 
 def _dataset(path: Path, file: h5py.File, name: str, columns: tuple[str, ...]) -> h5py.Dataset:
     found = file.get(name)
-    good = isinstance(found, h5py.Dataset) and found.ndim == 2 and found.dtype == np.float32  # noqa: PLR2004
+    good = isinstance(found, _h5py().Dataset) and found.ndim == 2 and found.dtype == np.float32  # noqa: PLR2004
     if not good or found.shape[1] != len(columns):
         expected = f"float32 [rows, {len(columns)}] ({', '.join(columns)})"
         raise FormatError(f"{path}: {name}: expected a dataset of {expected}, found {_found(found)}")
@@ -100,7 +106,7 @@ def _dataset(path: Path, file: h5py.File, name: str, columns: tuple[str, ...]) -
 
 
 def _found(item: Any) -> str:
-    if isinstance(item, h5py.Dataset):
+    if isinstance(item, _h5py().Dataset):
         return f"{item.dtype} {list(item.shape)}"
     return "none" if item is None else type(item).__name__.lower()
 
