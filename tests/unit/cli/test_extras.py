@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from named import READERS
+
 WITHOUT = """\
 import sys
 sys.modules[{library!r}] = None
@@ -17,7 +19,7 @@ main()
 @pytest.mark.parametrize(
     ("library", "extra", "words"),
     [
-        ("h5py", "hdf5", ["inspect", "raw.h5"]),
+        ("h5py", "hdf5", ["--set", f"source.reader={READERS['bundles_hdf5']}", "inspect", "raw.h5"]),
         ("jwt", "federation", ["federation", "up", "federation"]),
         ("cryptography", "federation", ["federation", "down", "federation"]),
         ("onnxscript", "export", ["export", "--checkpoint", "x.pt", "--out", "model"]),
