@@ -23,7 +23,7 @@ CHAIN = (*RANGES, OUTLIERS)
 LOSSES = ("critic/loss", "critic/gap", "critic/gap_average", "critic/grad_norm_p50", "generator/loss")
 
 
-class Crash(BaseException):  # noqa: N818 - it stands for a signal; no exception of a workload
+class Crash(BaseException):
     """Stands for a process that dies without a word."""
 
 

@@ -3,7 +3,6 @@ import torch
 
 from crpipe.workloads.muons import collate as module
 from crpipe.workloads.muons import features
-from crpipe.workloads.muons.models.multiplicity import Multiplicity
 
 
 def collated(events, index=None, most=4, seed=(1, 2)):
