@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe import __version__
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs import claim_data
 from crpipe.cli.jobs_report import notify_job, plan_job, view_of
 from crpipe.cli.models import models
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal
 from crpipe.cli.tools import tools
-from crpipe.config import record
 from crpipe.core.errors import AccessError, CrpipeError
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
@@ -61,8 +60,7 @@ def _data_step(verb: str, name: str) -> Iterator[Config]:
 
     config = Settings.config()
     leave_pandas_out()
-    campaign = open_campaign(config)
-    record.claim_data(campaign.paths, campaign.data_keys, campaign.layout.describe())
+    claim_data(config)
     with Journal(config.paths().data_journal()).attempt(verb, name):
         yield config
 
@@ -70,46 +68,74 @@ def _data_step(verb: str, name: str) -> Iterator[Config]:
 @app.command("list")
 def list_(name: RangeArgument) -> None:
     """List one range of the source into its manifest."""
+    from crpipe.cli.source_jobs import list_job
     from crpipe.source.listing import list_range
 
     with _data_step("list", name) as config:
-        list_range(config, Range.parse(name), Terminal())
+        list_range(list_job(config, name), Terminal())
 
 
 @app.command()
 def stage(name: RangeArgument) -> None:
     """Copy one range next to the results, each file verified before its name appears."""
+    from crpipe.cli.source_jobs import stage_job
     from crpipe.source.stage import stage_range
 
     with _data_step("stage", name) as config:
-        stage_range(config, Range.parse(name), Terminal())
+        stage_range(stage_job(config, name), Terminal())
+
+
+@app.command()
+def tables() -> None:
+    """Copy the side tables of `source.tables` next to the results, verified and hashed."""
+    from crpipe.cli.source_jobs import tables_job
+    from crpipe.source.side_tables import stage_tables
+
+    with _data_step("tables", "") as config:
+        stage_tables(tables_job(config), Terminal())
+
+
+@app.command()
+def count() -> None:
+    """Count the files of the source once, for `ranges.last: auto`; print the last file number."""
+    from crpipe.cli.source_jobs import count_job
+    from crpipe.source.counting import count_files
+
+    with _data_step("count", "") as config:
+        print(count_files(count_job(config), Terminal()))
 
 
 @app.command()
 def threshold() -> None:
     """Choose the outlier threshold as a quantile of the reference ranges."""
+    from crpipe.cli.data_jobs import threshold_job
+    from crpipe.cli.jobs import open_campaign
     from crpipe.split.threshold import choose_threshold
 
     with _data_step("threshold", "") as config:
-        choose_threshold(config, Terminal())
+        choose_threshold(threshold_job(open_campaign(config)), Terminal())
 
 
 @app.command()
 def split(name: RangeArgument) -> None:
     """Turn one staged range into shards, outliers and a balanced ledger."""
+    from crpipe.cli.data_jobs import split_job
+    from crpipe.cli.jobs import open_campaign
     from crpipe.split.split import split_range
 
     with _data_step("split", name) as config:
-        split_range(config, Range.parse(name), Terminal())
+        split_range(split_job(open_campaign(config), str(Range.parse(name))), Terminal())
 
 
 @app.command()
 def consolidate() -> None:
     """Merge the outliers of all ranges into shards of a chosen size."""
+    from crpipe.cli.data_jobs import consolidate_job
+    from crpipe.cli.jobs import open_campaign
     from crpipe.split.outliers import consolidate_outliers
 
     with _data_step("consolidate", "") as config:
-        consolidate_outliers(config, Terminal())
+        consolidate_outliers(consolidate_job(open_campaign(config)), Terminal())
 
 
 @app.command()
@@ -127,13 +153,14 @@ def simulate(
 
 @app.command()
 def inspect(
-    file: Annotated[Path, typer.Argument(help="raw file, shard or HDF5 file")],
+    file: Annotated[Path, typer.Argument(help="raw file of source.reader, shard, or any Parquet file")],
     rows: Annotated[int, typer.Option(help="events to show")] = 5,
 ) -> None:
     """Show what a file holds: schema, rows, multiplicities, first events."""
+    from crpipe.cli.data_jobs import configured_reader
     from crpipe.split.inspect import inspect_file
 
-    print(inspect_file(file, rows=rows))
+    print(inspect_file(file, rows, configured_reader(Settings.config())))
 
 
 @app.command()
@@ -206,12 +233,12 @@ def version() -> None:
 
 
 def _source_token(config: Config) -> SourceToken | None:
-    """Tell the report, which knows no sources, what a job started here would find."""
+    """Find the token that a job started here would use; the report itself knows no sources."""
     from crpipe.report.status.status_types import SourceToken
-    from crpipe.source.pelican.tokens import of_campaign
+    from crpipe.source.pelican.tokens import find_for
 
     try:
-        token = of_campaign(config)
+        token = find_for([config.source.uri, *config.source.tables.values()], config.source.token_file)
     except AccessError as error:
         return SourceToken(problem=str(error))
     if token is None:

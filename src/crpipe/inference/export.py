@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import yaml
 
 from crpipe import __version__
+from crpipe.core.extras import require
 from crpipe.core.files import replacing, sha256, write_json, write_text
 from crpipe.core.foreign import Foreign
 from crpipe.core.paths import OUTLIERS
@@ -97,11 +98,10 @@ def export_checkpoint(job: ExportJob, progress: Progress) -> None:
 
 def _write_weights(path: Path, trained: LoadedModel, made: Provenance) -> None:
     """Write all weights, averaged ones where training averaged them."""
-    import safetensors.torch  # noqa: PLC0415 - an extra: pip install crpipe[export]
-
+    safetensors = require("safetensors.torch", extra="export", why="to export the weights of a model")
     about = {"fingerprint": made.fingerprint}  # one entry: safetensors writes several in any order
     with replacing(path) as part:
-        part.write_bytes(safetensors.torch.save(trained.model.state_dict(), about))
+        part.write_bytes(safetensors.save(trained.model.state_dict(), about))
 
 
 def _copy_tables(job: ExportJob, made: Provenance) -> Iterable[str]:

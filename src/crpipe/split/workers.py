@@ -1,4 +1,4 @@
-"""Work spread over processes; results come back in order, whatever the number of workers."""
+"""Spreads work over processes; results come in the order of the tasks, whatever the number of workers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def in_order(function: Callable[[Task], Result], tasks: Sequence[Task], workers:
         yield from pool.map(function, tasks)
     except BrokenProcessPool as error:
         raise CrpipeError(
-            "a worker process was killed, most likely for want of memory; give the job more memory or set "
+            "a worker process was killed, most likely for lack of memory; give the job more memory or set "
             "split.workers lower, then run the same command again"
         ) from error
     finally:
@@ -51,7 +51,7 @@ def _begin() -> None:
 
 
 def available() -> int:
-    """Tell how many CPUs this process may use."""
+    """Count the CPUs that this process may use."""
     return int(os.environ.get("SLURM_CPUS_PER_TASK", "0")) or len(os.sched_getaffinity(0))
 
 
@@ -60,20 +60,20 @@ _KEPT = 64 << 20
 
 
 def keep_freed_memory() -> None:
-    """Use freed memory again instead of handing it back to the system.
+    """Reuse freed memory instead of returning it to the system.
 
-    Arrow's own allocator and glibc both return what one block of a few MB needed, and fetch it again for the
-    next: the kernel then clears page after page. Blocks above 64 MiB, from giant events, still go back.
+    Arrow's own allocator and glibc return the memory of each block of a few MB and request it again for the
+    next one: the kernel then clears every page. Blocks above 64 MiB, from giant events, are still returned.
     """
     pa.set_memory_pool(pa.system_memory_pool())
-    with contextlib.suppress(AttributeError):  # another C library: no worse than before
+    with contextlib.suppress(AttributeError):  # another C library has no mallopt
         libc = ctypes.CDLL(None)
         libc.mallopt(_MMAP_THRESHOLD, _KEPT)
         libc.mallopt(_TRIM_THRESHOLD, 2 * _KEPT)
 
 
 class _Hidden:
-    """Finds no pandas."""
+    """An import hook that hides pandas."""
 
     def find_spec(self, name: str, *_: object) -> None:
         if name == "pandas":
@@ -81,11 +81,11 @@ class _Hidden:
 
 
 def leave_pandas_out() -> None:
-    """Let pyarrow go on without pandas, where that is not in use already.
+    """Keep pyarrow from importing pandas, unless pandas is already imported.
 
-    pyarrow imports it the first time it looks at a value: a quarter of a second and 50 MB of every process,
-    for nothing. It tries once. Whoever needs pandas later still gets it, but pyarrow takes its objects for
-    plain sequences (nulls are NaN), until it is first asked for a conversion to pandas.
+    pyarrow imports it when it first inspects a value: a quarter of a second and 50 MB in every process, for
+    nothing. It tries only once. pandas can still be imported later, but pyarrow treats its objects as plain
+    sequences (nulls are NaN) until it is first asked for a conversion to pandas.
     """
     if "pandas" in sys.modules:
         return

@@ -11,18 +11,22 @@ import numpy as np
 import torch
 
 from crpipe.core.errors import CheckpointError
+from crpipe.core.extras import require
 from crpipe.core.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import onnx
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from crpipe.workloads.muons.models.sampling import SamplerGraphs
 
+_WHY = "to export a model as ONNX graphs"
+onnx = require("onnx", extra="export", why=_WHY)
+onnxruntime = require("onnxruntime", extra="export", why=_WHY)
+require("onnxscript", extra="export", why=_WHY)  # torch.onnx imports it
 
 LAW = "multiplicity.onnx"
 MUONS = "muons.onnx"
@@ -30,9 +34,6 @@ LAW_OUTPUTS = ("log_weight", "log_mean", "log_shape", "empty_logit")
 OPSET = 20
 
 _EXPORTER = "torch.onnx"
-
-# onnx and onnxruntime are an extra: pip install crpipe[export]
-# ruff: noqa: PLC0415
 
 
 def write_graphs(sampler: SamplerGraphs, primaries: NDArray[np.float32], folder: Path) -> None:
@@ -96,9 +97,9 @@ def _write(
         part.write_bytes(model.SerializeToString(deterministic=True))
 
 
-def _strip(model: onnx.ModelProto) -> None:
+def _strip(model: Any) -> None:
     """Drop what the exporter notes about where it ran: paths of this machine in every node."""
-    from onnx import checker
+    checker = require("onnx.checker", extra="export", why=_WHY)
 
     graph = model.graph
     nodes = [*graph.node, *(node for function in model.functions for node in function.node)]
@@ -124,8 +125,6 @@ def _quiet() -> Iterator[None]:
 
 def _difference(path: Path, module: nn.Module, inputs: dict[str, Tensor]) -> float:
     """Run a written graph beside its module; give the largest difference, relative to 1 + size."""
-    import onnxruntime
-
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
     with torch.no_grad():

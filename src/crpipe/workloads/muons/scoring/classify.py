@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from crpipe.core.extras import require
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from numpy.typing import NDArray
 
@@ -17,15 +20,17 @@ if TYPE_CHECKING:
     # Features [R, F] and the event of each row [R]
     Table = tuple[Floats, NDArray[np.int64]]
 
-# scikit-learn is an extra: pip install crpipe[evaluate]
-# ruff: noqa: PLC0415
-
 _SEED = 0  # equal predictions give equal verdicts
 MOST_ROWS = 60_000  # of each side: AUC is known to 0.003, in about 5 s
 FEWEST_ROWS = 200  # of each side: with fewer an AUC says nothing
 FEWEST_GROUPS = 5  # that are scored: with fewer its bootstrap error says nothing
 MUONS_PER_EVENT = 10  # so that a few large bundles do not make up the whole comparison
 _FEWEST_MUONS = 3  # for spreads and correlations to mean something
+
+
+def sklearn(module: str) -> ModuleType:
+    """Import a module of scikit-learn; raise MissingExtra where it is not installed."""
+    return require(f"sklearn.{module}", extra="evaluate", why="for the AUC of classifiers")
 
 
 class Verdict(NamedTuple):
@@ -40,12 +45,10 @@ class Verdict(NamedTuple):
 
     def auc(self, weight: Floats | None = None) -> float:
         """Area under the curve; ``weight`` [G] re-weights groups. NaN when a side has no weight at all."""
-        from sklearn.metrics import roc_auc_score
-
         rows = np.ones(len(self.group)) if weight is None else weight[self.group]
         if not (rows[self.real].any() and rows[~self.real].any()):
             return float("nan")
-        return float(roc_auc_score(self.real, self.score, sample_weight=rows))
+        return float(sklearn("metrics").roc_auc_score(self.real, self.score, sample_weight=rows))
 
 
 def compare(real: Sample, generated: Sample, rows: Callable[[Sample], Table]) -> Verdict | None:
@@ -54,8 +57,6 @@ def compare(real: Sample, generated: Sample, rows: Callable[[Sample], Table]) ->
     The halves are drawn by group, real and generated together: a classifier that sees one copy of a
     condition in training and the other in the test would recognise it.
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
     rng = np.random.default_rng(_SEED)
     tables, groups = [], []
     for side in (real, generated):
@@ -71,7 +72,9 @@ def compare(real: Sample, generated: Sample, rows: Callable[[Sample], Table]) ->
     if len(np.unique(group[~in_training])) < FEWEST_GROUPS:
         return None
     table = np.concatenate(tables)
-    model = HistGradientBoostingClassifier(max_iter=120, early_stopping=False, random_state=_SEED)
+    model = sklearn("ensemble").HistGradientBoostingClassifier(
+        max_iter=120, early_stopping=False, random_state=_SEED
+    )
     model.fit(table[in_training], is_real[in_training])
     score = model.predict_proba(table[~in_training])[:, 1]
     return Verdict(score, is_real[~in_training], group[~in_training])
