@@ -20,7 +20,6 @@ main()
         ("h5py", "hdf5", ["inspect", "raw.h5"]),
         ("jwt", "federation", ["federation", "up", "federation"]),
         ("cryptography", "federation", ["federation", "down", "federation"]),
-        ("onnxscript", "export", ["export", "--checkpoint", "x.pt", "--out", "model"]),
         ("safetensors.torch", "export", ["export", "--checkpoint", "x.pt", "--out", "model"]),
     ],
 )

@@ -54,7 +54,7 @@ def test_a_workload_that_reads_other_columns_is_refused():
     with pytest.raises(ConfigError, match=r"lab:Net reads the event columns energy_gev, which lab:Read does"):
         check_columns(other, "lab:Read", workload, "lab:Net")
     other = replace(BUNDLES, items=BUNDLES.items[1:])
-    with pytest.raises(ConfigError, match=r"reads the item columns energy_gev by position, but the first one"):
+    with pytest.raises(ConfigError, match=r"reads the item columns energy_gev by position, but the first"):
         check_columns(other, "lab:Read", workload, "lab:Net")
 
 
@@ -88,7 +88,8 @@ def test_an_evaluation_looks_at_all_ranges_up_to_its_own(tmp_path):
 
 def test_an_export_looks_for_the_training_shards(tmp_path):
     campaign = open_campaign(toy_config(tmp_path))
-    training = export_job(campaign, tmp_path, tmp_path).training
+    training = export_job(campaign.config, tmp_path, tmp_path).training
     assert training.folder(LAST) == campaign.paths.shards(LAST)
     assert training.folder(OUTLIERS) == training.outliers
     assert training.data == campaign.data
+    assert export_job(validate({}), tmp_path, tmp_path).training.shards == {}
