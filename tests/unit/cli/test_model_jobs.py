@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from counting import Again, Counting, CountingOptions
+from crpipe.cli.checks import check_simulator
 from crpipe.cli.jobs import open_campaign
 from crpipe.cli.model_jobs import (
     check_campaign,
     check_columns,
-    check_simulator,
     evaluate_job,
     export_job,
     train_job,
