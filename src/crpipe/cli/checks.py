@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from crpipe.cli.jobs import simulated_tables
 from crpipe.core.errors import ConfigError
 from crpipe.source.simulated import open_simulator
-from crpipe.split.readers import open_reader
+from crpipe.split.readers import check_needs, open_reader
 from crpipe.split.threshold import check_threshold
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from crpipe.config.loading import Config
     from crpipe.events.layout import Layout
 
@@ -22,7 +21,8 @@ def check_data(config: Config) -> list[str]:
     Raise ConfigError with the module, what is missing, and an example.
     """
     reader = open_reader(config.source.reader, config.options("reader"))
-    check_tables(config, f"source.reader: {config.source.reader}", reader.needs)
+    offered = simulated_tables(config)
+    check_needs(config.source.reader, reader.needs, (*config.source.tables, *offered))
     if config.split.quantile is None:
         check_threshold(reader.layout, config.split.threshold)
     checked = [f"reader {config.source.reader}"]
@@ -31,17 +31,6 @@ def check_data(config: Config) -> list[str]:
         check_simulator(reader.layout, config.source.reader, simulator.layout, config.source.simulator)
         checked.append(f"simulator {config.source.simulator}")
     return checked
-
-
-def check_tables(config: Config, name: str, needs: Sequence[str]) -> None:
-    """Raise ConfigError when a side table is needed that source.tables does not name."""
-    for needed in needs:
-        if needed not in config.source.tables:
-            known = ", ".join(config.source.tables) or "none"
-            raise ConfigError(
-                f"{name}: needs the side table {needed}, source.tables names {known}; add it, for example "
-                f"source.tables: {{{needed}: /data/{needed}.csv}}"
-            )
 
 
 def check_simulator(layout: Layout, reader: str, simulated: Layout, simulator: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from crpipe.config import record
 from crpipe.core.files import digest
 from crpipe.events.tables import table_keys, table_paths
+from crpipe.source.simulated import offered_tables, open_simulator
 from crpipe.split.readers import open_reader
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ class Campaign:
 
     ranges: names in order, without the skipped ones. tables: the verified copies of the side tables.
     data_keys: what the shards follow from (configured keys and layout); train_keys: what the checkpoints do.
-    table_keys: hashes of the side tables, known once they are staged.
+    table_keys: hashes of the side tables, known once they are staged. simulated_tables: those that the
+        simulator writes.
     """
 
     config: Config
@@ -34,11 +36,12 @@ class Campaign:
     data_keys: Tree
     train_keys: Tree
     table_keys: Tree
+    simulated_tables: tuple[str, ...] = ()
 
     @property
     def has_tables(self) -> bool:
         """Tell whether side tables are staged before anything is split."""
-        return bool(self.config.source.tables)
+        return bool(self.config.source.tables or self.simulated_tables)
 
     @property
     def data(self) -> str:
@@ -72,4 +75,12 @@ def open_campaign(config: Config) -> Campaign:
         data_keys={**config.data_keys(), **identity},
         train_keys={**config.train_keys(), **identity},
         table_keys=table_keys(paths.tables()),
+        simulated_tables=simulated_tables(config),
     )
+
+
+def simulated_tables(config: Config) -> tuple[str, ...]:
+    """Name the side tables that the simulator writes; none where the raw files are not simulated."""
+    if not config.simulates():
+        return ()
+    return offered_tables(open_simulator(config.source.simulator, config.options("simulator")))

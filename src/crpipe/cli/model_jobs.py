@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
-from crpipe.cli.checks import check_data, check_tables
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.checks import check_data
+from crpipe.cli.jobs import open_campaign, simulated_tables
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.core.ranges import Range
@@ -15,7 +15,7 @@ from crpipe.inference.evaluate import EvaluateJob, ValidationShards
 from crpipe.inference.export import ExportJob
 from crpipe.inference.predict import PredictJob
 from crpipe.inference.provenance import TrainingData
-from crpipe.split.readers import open_reader
+from crpipe.split.readers import check_needs, open_reader
 from crpipe.train.link import Link, LinkFiles, TrainJob
 from crpipe.train.workload import UsesTables, build_workload
 
@@ -158,7 +158,8 @@ def check_campaign(config: Config) -> str:
     workload = build_workload(config.train.workload, config.options())
     check_columns(reader.layout, config.source.reader, workload, config.train.workload)
     if isinstance(workload, UsesTables):
-        check_tables(config, f"train.workload: {config.train.workload}", workload.needs)
+        tables = (*config.source.tables, *simulated_tables(config))
+        check_needs(config.train.workload, workload.needs, tables)
     said.append(f"workload {config.train.workload}")
     return f"{', '.join(said)}: they fit together; items are {reader.layout.item}"
 

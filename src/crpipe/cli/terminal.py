@@ -57,7 +57,7 @@ class Settings:
     overrides: tuple[str, ...] = ()
 
     @classmethod
-    def config(cls) -> Config:
-        """Read and judge the configuration."""
+    def config(cls, *, options: bool = True) -> Config:
+        """Read and validate the configuration; without ``options``, no named package has to be there."""
         files = cls.files or ((DEFAULT_CONFIG,) if DEFAULT_CONFIG.exists() else ())
-        return load_config(files, cls.overrides)
+        return load_config(files, cls.overrides, options=options)

@@ -155,9 +155,12 @@ class Config(Section):
         return self.train.horizon_ranges or len(self._expand(self.last_file(), skip=False))
 
 
-def load_config(files: Iterable[Path], overrides: Iterable[str] = ()) -> Config:
-    """Merge YAML files and ``key.sub=value`` overrides, later ones first in rank, into a validated Config."""
-    return validate(*read_tree(files, overrides))
+def load_config(files: Iterable[Path], overrides: Iterable[str] = (), *, options: bool = True) -> Config:
+    """Merge YAML files and ``key.sub=value`` overrides, later ones first in rank, into a validated Config.
+
+    options: validate also the options of reader, simulator and workload; their packages must be there.
+    """
+    return validate(*read_tree(files, overrides), options=options)
 
 
 def read_tree(files: Iterable[Path], overrides: Iterable[str] = ()) -> tuple[Tree, dict[str, str]]:
@@ -185,14 +188,14 @@ def parse_override(text: str) -> Tree:
     return dict(node)
 
 
-def validate(tree: Tree, origin: Mapping[str, str] | None = None) -> Config:
+def validate(tree: Tree, origin: Mapping[str, str] | None = None, *, options: bool = True) -> Config:
     """Check a merged mapping; raise ConfigError with one line per wrong key or value."""
     origin = origin or {}
     try:
         config = Config.model_validate(tree)
     except pydantic.ValidationError as error:
         raise ConfigError(_explain(error, Config, "", origin)) from error
-    for section, name in NAMED.items():
+    for section, name in NAMED.items() if options else ():
         _check_options(config, section, name, origin)
     return config
 

@@ -29,10 +29,12 @@ class Simulator(Protocol):
     """What makes the raw files of a campaign without a source.
 
     layout: what the reader yields from these files. Equal arguments give equal bytes.
+    offers: names of the side tables that ``tables`` writes; may be missing where it writes none.
     A simulator may also offer ``again(columns, seed) -> Events``, a second simulation of given events.
     """
 
     layout: Layout
+    offers: tuple[str, ...]
 
     def files(self, name: Range) -> Sequence[str]:
         """Name the files of a range."""
@@ -53,6 +55,11 @@ def open_simulator(name: str, options: Mapping[str, Any]) -> Simulator:
     if not isinstance(simulator.layout, Layout):
         raise ConfigError(f"source.simulator: {name}.layout is no crpipe.events.layout.Layout")
     return simulator
+
+
+def offered_tables(simulator: Simulator) -> tuple[str, ...]:
+    """Name the side tables that a simulator writes."""
+    return tuple(getattr(simulator, "offers", ()))
 
 
 def simulate_range(simulator: Simulator, name: Range, seed: int, out: Path, progress: Progress) -> None:

@@ -67,13 +67,13 @@ def open_reader(name: str, options: Mapping[str, Any]) -> Reader:
     return reader
 
 
-def check_needs(name: str, reader: Reader, tables: Iterable[str]) -> None:
-    """Raise ConfigError when a side table that the reader ``name`` needs is not among ``tables``."""
+def check_needs(name: str, needs: Iterable[str], tables: Iterable[str]) -> None:
+    """Raise ConfigError when a side table that the reader or workload ``name`` needs is not in ``tables``."""
     given = sorted(tables)
-    missing = sorted({*reader.needs} - {*given})
+    missing = sorted({*needs} - {*given})
     if missing:
         raise ConfigError(
-            f"source.tables: the table {missing[0]} is missing, which the reader {name} needs (found: "
+            f"source.tables: the table {missing[0]} is missing, which {name} needs (found: "
             f"{', '.join(given) or 'none'}); set source.tables: {{{missing[0]}: URI}} and run `crpipe tables`"
         )
 
@@ -89,7 +89,7 @@ class ReaderChoice:
     def open(self) -> CheckedReader:
         """Build the reader; raise ConfigError when it is none, or when a table that it needs is missing."""
         reader = open_reader(self.name, self.options)
-        check_needs(self.name, reader, self.tables)
+        check_needs(self.name, reader.needs, self.tables)
         return CheckedReader(self.name, reader, self.tables)
 
 

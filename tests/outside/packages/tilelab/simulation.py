@@ -36,6 +36,8 @@ class BeamTest:
         }
         pq.write_table(pa.table(table), path)
 
+    offers = ("gains",)
+
     def tables(self, folder):
         path = folder / "gains.csv"
         rows = [f"{tile},{gain}" for tile, gain in enumerate(GAINS)]
