@@ -10,7 +10,10 @@ from pathlib import Path
 
 from snakemake.io import IOFile
 
+from crpipe.cli.checks import check_data
 from crpipe.cli.jobs import open_campaign
+from crpipe.cli.source_jobs import check_source, ensure_counted
+from crpipe.cli.terminal import Terminal
 from crpipe.config import record
 from crpipe.config.loading import load_config
 from crpipe.core.errors import CrpipeError
@@ -53,7 +56,11 @@ def refusing():
 def checked_campaign(files, changes):
     """Validate the configuration, and compare it with the one this campaign began with, before any job."""
     with refusing():
-        campaign = open_campaign(load_config(files, changes))
+        settings = load_config(files, changes)
+        check_source(settings)
+        check_data(settings)
+        ensure_counted(settings, Terminal())
+        campaign = open_campaign(settings)
         record.check_data(campaign.paths, campaign.data_keys)
         record.check_train(campaign.paths, campaign.train_keys)
     return campaign

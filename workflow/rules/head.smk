@@ -1,6 +1,8 @@
 """The one workflow process of this directory: its lease, what a killed one left behind, why one failed."""
 
 import os
+import shlex
+import subprocess
 import sys
 import time as clock
 from importlib.metadata import version
@@ -24,11 +26,22 @@ def take_charge():
             "A workflow in this directory was killed: its locks are removed, its jobs resume."
         )
     if executes:
+        check_workload()
         keep_to_squeue()
         cancel_orphans(os.environ.get("SLURM_JOB_ID", ""), logger.warning)
     elif lease is not None:
         lease.close()
     return lease
+
+
+def check_workload():
+    """Compare the workload with reader and tables before the first job of a run, in a process that imports torch."""
+    if trains() and not PATHS.run_config().exists():
+        checked = subprocess.run(
+            [*shlex.split(COMMAND), "check"], stdout=subprocess.DEVNULL
+        )
+        if checked.returncode:
+            sys.exit(checked.returncode)
 
 
 def keep_to_squeue():

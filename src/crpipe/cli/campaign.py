@@ -1,4 +1,4 @@
-"""The command line: parse, call one function, print; only this, `tools` and `session` print."""
+"""The command line: parse, call one function, print. Verbs that look at a campaign; the others are included."""
 
 from __future__ import annotations
 
@@ -12,19 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe import __version__
-from crpipe.cli.jobs import claim_data
+from crpipe.cli.data import data
 from crpipe.cli.jobs_report import notify_job, plan_job, view_of
 from crpipe.cli.models import models
-from crpipe.cli.terminal import RangeArgument, Settings, Terminal
+from crpipe.cli.terminal import Settings
 from crpipe.cli.tools import tools
 from crpipe.core.errors import AccessError, CrpipeError
-from crpipe.core.journal import Journal
-from crpipe.core.ranges import Range
 from crpipe.core.signals import follow_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from crpipe.config.loading import Config
     from crpipe.report.status.status_types import SourceToken
 
@@ -35,10 +31,11 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="From range directories of simulated muon bundles to a trained generator of such bundles.",
+    help="From raw simulation files in many range directories to a trained model, through every crash.",
 )
 
 
+app.add_typer(data)
 app.add_typer(models)
 app.add_typer(tools)
 
@@ -52,115 +49,6 @@ def _options(
 ) -> None:
     Settings.files = tuple(config or ())
     Settings.overrides = tuple(overrides or ())
-
-
-@contextlib.contextmanager
-def _data_step(verb: str, name: str) -> Iterator[Config]:
-    from crpipe.split.workers import leave_pandas_out
-
-    config = Settings.config()
-    leave_pandas_out()
-    claim_data(config)
-    with Journal(config.paths().data_journal()).attempt(verb, name):
-        yield config
-
-
-@app.command("list")
-def list_(name: RangeArgument) -> None:
-    """List one range of the source into its manifest."""
-    from crpipe.cli.source_jobs import list_job
-    from crpipe.source.listing import list_range
-
-    with _data_step("list", name) as config:
-        list_range(list_job(config, name), Terminal())
-
-
-@app.command()
-def stage(name: RangeArgument) -> None:
-    """Copy one range next to the results, each file verified before its name appears."""
-    from crpipe.cli.source_jobs import stage_job
-    from crpipe.source.stage import stage_range
-
-    with _data_step("stage", name) as config:
-        stage_range(stage_job(config, name), Terminal())
-
-
-@app.command()
-def tables() -> None:
-    """Copy the side tables of `source.tables` next to the results, verified and hashed."""
-    from crpipe.cli.source_jobs import tables_job
-    from crpipe.source.side_tables import stage_tables
-
-    with _data_step("tables", "") as config:
-        stage_tables(tables_job(config), Terminal())
-
-
-@app.command()
-def count() -> None:
-    """Count the files of the source once, for `ranges.last: auto`; print the last file number."""
-    from crpipe.cli.source_jobs import count_job
-    from crpipe.source.counting import count_files
-
-    with _data_step("count", "") as config:
-        print(count_files(count_job(config), Terminal()))
-
-
-@app.command()
-def threshold() -> None:
-    """Choose the outlier threshold as a quantile of the reference ranges."""
-    from crpipe.cli.data_jobs import threshold_job
-    from crpipe.cli.jobs import open_campaign
-    from crpipe.split.threshold import choose_threshold
-
-    with _data_step("threshold", "") as config:
-        choose_threshold(threshold_job(open_campaign(config)), Terminal())
-
-
-@app.command()
-def split(name: RangeArgument) -> None:
-    """Turn one staged range into shards, outliers and a balanced ledger."""
-    from crpipe.cli.data_jobs import split_job
-    from crpipe.cli.jobs import open_campaign
-    from crpipe.split.split import split_range
-
-    with _data_step("split", name) as config:
-        split_range(split_job(open_campaign(config), str(Range.parse(name))), Terminal())
-
-
-@app.command()
-def consolidate() -> None:
-    """Merge the outliers of all ranges into shards of a chosen size."""
-    from crpipe.cli.data_jobs import consolidate_job
-    from crpipe.cli.jobs import open_campaign
-    from crpipe.split.outliers import consolidate_outliers
-
-    with _data_step("consolidate", "") as config:
-        consolidate_outliers(consolidate_job(open_campaign(config)), Terminal())
-
-
-@app.command()
-def simulate(
-    name: RangeArgument,
-    out: Annotated[Path, typer.Option(help="directory for the files")],
-) -> None:
-    """Write the files of one synthetic range, in the schema of the real ones."""
-    from crpipe.source.simulated import open_simulator, simulate_range
-
-    config = Settings.config()
-    simulator = open_simulator(config.source.simulator, config.options("simulator"))
-    simulate_range(simulator, Range.parse(name), config.seed, out, Terminal())
-
-
-@app.command()
-def inspect(
-    file: Annotated[Path, typer.Argument(help="raw file of source.reader, shard, or any Parquet file")],
-    rows: Annotated[int, typer.Option(help="events to show")] = 5,
-) -> None:
-    """Show what a file holds: schema, rows, multiplicities, first events."""
-    from crpipe.cli.data_jobs import configured_reader
-    from crpipe.split.inspect import inspect_file
-
-    print(inspect_file(file, rows, configured_reader(Settings.config())))
 
 
 @app.command()
@@ -187,10 +75,16 @@ def status(
 
 @app.command()
 def plan() -> None:
-    """Show ranges, files, bytes, peak disk against free disk, and jobs, before anything runs."""
+    """Check the configuration, and show ranges, files, bytes, peak disk, and jobs, before anything runs."""
+    from crpipe.cli.model_jobs import check_campaign
+    from crpipe.cli.source_jobs import check_source
     from crpipe.report.plan import render_plan
 
-    print(render_plan(plan_job(Settings.config())))
+    config = Settings.config()
+    check_source(config)
+    checked = check_campaign(config)
+    print(render_plan(plan_job(config)))
+    print(f"checked: {checked}")
 
 
 @app.command()

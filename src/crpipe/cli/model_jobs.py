@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
+from crpipe.cli.checks import check_data, check_tables
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.core.ranges import Range
@@ -13,7 +14,6 @@ from crpipe.inference.evaluate import EvaluateJob, ValidationShards
 from crpipe.inference.export import ExportJob
 from crpipe.inference.predict import PredictJob
 from crpipe.inference.provenance import TrainingData
-from crpipe.source.simulated import open_simulator
 from crpipe.split.readers import open_reader
 from crpipe.train.link import Link, LinkFiles, TrainJob
 from crpipe.train.workload import UsesTables, build_workload
@@ -149,44 +149,14 @@ def check_campaign(config: Config) -> str:
 
     Raise ConfigError with the module, what is missing, and an example.
     """
+    said = check_data(config)
     reader = open_reader(config.source.reader, config.options("reader"))
-    check_tables(config, f"source.reader: {config.source.reader}", reader.needs)
-    said = [f"reader {config.source.reader}"]
-    if config.simulates():
-        simulator = open_simulator(config.source.simulator, config.options("simulator"))
-        check_simulator(reader.layout, config.source.reader, simulator.layout, config.source.simulator)
-        said.append(f"simulator {config.source.simulator}")
     workload = build_workload(config.train.workload, config.options())
     check_columns(reader.layout, config.source.reader, workload, config.train.workload)
     if isinstance(workload, UsesTables):
         check_tables(config, f"train.workload: {config.train.workload}", workload.needs)
     said.append(f"workload {config.train.workload}")
     return f"{', '.join(said)}: they fit together; items are {reader.layout.item}"
-
-
-def check_tables(config: Config, name: str, needs: Sequence[str]) -> None:
-    """Raise ConfigError when a side table is needed that source.tables does not name."""
-    for needed in needs:
-        if needed not in config.source.tables:
-            known = ", ".join(config.source.tables) or "none"
-            raise ConfigError(
-                f"{name}: needs the side table {needed}, source.tables names {known}; add it, for example "
-                f"source.tables: {{{needed}: /data/{needed}.csv}}"
-            )
-
-
-def check_simulator(layout: Layout, reader: str, simulated: Layout, simulator: str) -> None:
-    """Raise ConfigError when the simulator does not make what the reader reads."""
-    own, other = layout.identity(), simulated.identity()
-    wrong = [
-        f"  {name}: reader {own[name]!r}, simulator {other[name]!r}"
-        for name in own
-        if own[name] != other[name]
-    ]
-    if wrong:
-        head = f"source.simulator: {simulator} makes another layout than {reader} reads:"
-        advice = "name the reader of these files with source.reader, or another source.simulator"
-        raise ConfigError("\n".join([head, *wrong, advice]))
 
 
 def check_columns(layout: Layout, reader: str, workload: Workload, name: str) -> None:
