@@ -87,7 +87,7 @@ def verify_shards(
     """Check that the shards of ranges (or of `consolidated`) are what their manifests say."""
     from crpipe.events.shard_manifest import verifiable, verify
 
-    for folder in verifiable(Settings.config(), names or ()):
+    for folder in verifiable(Settings.config(named=False), names or ()):
         events, muons = verify(folder, deep=deep)
         print(f"{folder}: {events} events, {muons} muons, good")
 
