@@ -1,7 +1,9 @@
 # make demo    the whole pipeline on simulated data, a few minutes; with SOURCE=pelican the same files come from a
 #              Pelican federation that runs meanwhile on this machine (needs XRootD: it says which packages)
 # make test    the tests
-# make check   everything that CI runs
+# make check   format, lint, types, the workflow's lint, and the tests. CI (.ci/run) runs this, test-clean-install
+#              and demo
+# make test-clean-install   install without extras into an environment of its own, and train there on tiny data
 # make test-slurm   everything that a cluster does to a campaign, on a Slurm of its own; a quarter of an hour
 # make test-jetnet  the distances beside those of JetNet
 #
@@ -19,7 +21,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 DEMO := --configfile config/demo.yaml
 
-.PHONY: demo demo-synthetic demo-pelican test test-slurm test-jetnet check install clean
+.PHONY: demo demo-synthetic demo-pelican test test-slurm test-jetnet test-clean-install check install clean
 
 demo: demo-$(SOURCE)
 
@@ -29,7 +31,7 @@ demo-synthetic: $(READY)
 	@$(BIN)/crpipe --config config/config.yaml --config config/demo.yaml summary
 
 demo-pelican: $(READY)
-	workflow/demo-pelican $(BIN) $(FEDERATION)
+	workflow/scripts/demo-pelican $(BIN) $(FEDERATION)
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit tests/properties
@@ -38,11 +40,15 @@ test: $(READY)
 test-slurm: $(READY)
 	$(BIN)/python -m pytest -q -n 2 tests/integration/test_slurm_failures.py
 
+test-clean-install:
+	PYTHON="$(PYTHON)" TORCH="$(TORCH)" workflow/scripts/test-clean-install
+
 check: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/snakefmt --check workflow
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
 	$(MAKE) test
 
 # JetNet goes with older libraries than crpipe: the test asks it in an environment of its own.
@@ -59,7 +65,7 @@ install: $(READY)
 $(READY): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(if $(TORCH),$(BIN)/pip install -q -c constraints.txt torch $(TORCH))
-	$(BIN)/pip install -q -c constraints.txt -e '.[test,check]'
+	$(BIN)/pip install -q -c constraints.txt -e '.[all,test,check]'
 	touch $(READY)
 
 # Never results or runs: they may be weeks of work.

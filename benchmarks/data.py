@@ -29,18 +29,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from peak import peak_mib
 
+from crpipe.cli.data_jobs import split_job
+from crpipe.cli.jobs import open_campaign
 from crpipe.config.loading import load_config
 from crpipe.core.files import read_json
 from crpipe.core.progress import Silent
-from crpipe.core.ranges import Range
-from crpipe.split.readers import READERS
+from crpipe.split.readers import ReaderChoice
 from crpipe.split.split import split_range
 from crpipe.workloads.muons.nested_rows import nested_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RANGE = Range.parse("0000000-0000999")
+RANGE = "0000000-0000999"
+READER = "crpipe.workloads.muons.reading.parquet:Bundles"
 DEPTHS = 100
 PRIMARIES = 127  # in one file, as in the real ones
 FLUSH = 10_000  # rows of a row group, as the converter writes them
@@ -131,7 +133,7 @@ def scan_crpipe(folder: Path) -> Counts:
     blocks = [
         (len(events), len(events.items))
         for path in sorted(folder.iterdir())
-        for events in READERS["bundles"].rows(path)
+        for events in ReaderChoice(READER).open().rows(path)
     ]
     return sum(events for events, _ in blocks), sum(muons for _, muons in blocks)
 
@@ -175,18 +177,18 @@ def split_crpipe(folder: Path) -> Counts:
     results = folder.parent / "results"
     shutil.rmtree(results, ignore_errors=True)
     overrides = (f"results={results}", "split.workers=1", "split.threshold=50000", "ranges.last=999")
-    config = load_config((), overrides)
-    raw = config.paths().raw(str(RANGE))
+    config = load_config((), (*overrides, f"source.reader={READER}"))
+    raw = config.paths().raw(RANGE)
     raw.mkdir(parents=True)
     rows = []
     for path in sorted(folder.iterdir()):
         (raw / path.name).hardlink_to(path)
         row = {"path": path.name, "size": path.stat().st_size, "state": "staged"}
-        rows.append(row | dict.fromkeys(("reason", "checksum", "algorithm", "verified"), ""))
-    pq.write_table(pa.Table.from_pylist(rows), config.paths().staged(str(RANGE)))
-    split_range(config, RANGE, Silent())
-    ledger = read_json(config.paths().ledger(str(RANGE)))
-    return ledger["events"]["listed"], ledger["muons"]["listed"]
+        rows.append(row | dict.fromkeys(("uri", "reason", "checksum", "algorithm", "verified"), ""))
+    pq.write_table(pa.Table.from_pylist(rows), config.paths().staged(RANGE))
+    split_range(split_job(open_campaign(config), RANGE), Silent())
+    ledger = read_json(config.paths().ledger(RANGE))
+    return ledger["events"]["listed"], ledger["items"]["listed"]
 
 
 @dataclass
@@ -263,7 +265,8 @@ def main() -> None:
         for seed in range(options.files):
             write_file(folder / f"{seed:07d}.parquet", seed)
         size = sum(path.stat().st_size for path in folder.iterdir())
-        totals = [READERS["bundles"].totals(path) for path in folder.iterdir()]
+        reader = ReaderChoice(READER).open()
+        totals = [reader.totals(path) for path in folder.iterdir()]
         expected = sum(events for events, _ in totals), sum(muons for _, muons in totals)
         print(f"{options.files} files, {size / 1e6:.0f} MB: {expected[0]} events, {expected[1]} muons")
         present = [each for each in CONTESTANTS if importlib.util.find_spec(each.needs)]

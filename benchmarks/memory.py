@@ -17,7 +17,7 @@ from training import Setting, make_events
 
 from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor, Events
-from crpipe.train.job import build_workload
+from crpipe.train.workload import build_workload
 from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
 from crpipe.train.state import TrainState
@@ -66,12 +66,13 @@ def main() -> None:
     options = parser.parse_args()
     device = torch.device(options.device)
     model = {"hidden": options.hidden} | ({"max_muons": 0} if options.all_muons else {})
-    config = validate({"model": model, "load": {"budget_items": options.budget}})
+    train = {"workload": "crpipe.workloads.muons:MuonGan"}
+    config = validate({"model": model, "train": train, "load": {"budget_items": options.budget}})
     workload = build_workload(config.train.workload, config.options())
     torch.manual_seed(1)
     state = TrainState(workload.model(), workload.phases(), 1, device)
     world, meter = World(0, 1, device), Meter(device)
-    stepper = Stepper(config, workload, state, world, meter)
+    stepper = Stepper(config.train, config.load, workload, state, world, meter)
     for step in range(options.steps):
         if step % options.every == options.every - 1:
             events = make_outliers(3, step)

@@ -92,7 +92,8 @@ def write_shard(folder: Path, events: Events, group: int = ROW_GROUP) -> None:
             writers["muons"].write_table(tables["muons"][ends[low] : ends[high]], row_group_size=1 << 26)
     files = {part: {"size": path.stat().st_size, "sha256": sha256(path)} for part, path in paths.items()}
     shard = {"name": "train-00000", "role": "train", "events": len(events), "items": int(ends[-1])}
-    (folder / "manifest.json").write_text(json.dumps({"shards": [shard | {"files": files}]}))
+    head = {"range": "", "data": "", "threshold": 0, "layout": BUNDLES.describe()}
+    (folder / "manifest.json").write_text(json.dumps(head | {"shards": [shard | {"files": files}]}))
 
 
 def read_crpipe(folder: Path) -> Iterator[Batch]:

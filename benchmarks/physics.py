@@ -21,7 +21,7 @@ import torch
 
 from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor, Events, offsets
-from crpipe.train.job import build_workload
+from crpipe.train.workload import build_workload
 from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
 from crpipe.train.schedule import Schedule
@@ -31,14 +31,14 @@ from crpipe.workloads.muons.layout import PRIMARY_IDS
 from crpipe.workloads.muons.scoring import classify, metrics
 from crpipe.workloads.muons.scoring.score import sample_of
 from crpipe.workloads.muons.simulator.files import resimulate
-from crpipe.workloads.muons.simulator.options import Synthetic
+from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from crpipe.workloads.muons.simulator.primaries import sample_primaries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # An almost flat spectrum: each decade of primary energy counts the same, and 6 in 10 rows have no muon.
-SOURCE = Synthetic(energy_min_gev=1e3, energy_max_gev=1e8, spectral_index=1.1)
+SOURCE = AirShowersOptions(energy_min_gev=1e3, energy_max_gev=1e8, spectral_index=1.1)
 TRAINING, VALIDATION, EVALUATED = 300_000, 80_000, 40_000
 BATCH = 640
 GOALS = {
@@ -83,7 +83,7 @@ def train_ours(name: str, options: dict[str, Any], events: Events, budget: float
     device = torch.device("cpu")
     state = TrainState(workload.model(), workload.phases(), seed, device)
     world = World(0, 1, device)
-    stepper = Stepper(config, workload, state, world, Meter(device))
+    stepper = Stepper(config.train, config.load, workload, state, world, Meter(device))
     schedule = Schedule.of(config.train)
     rng = np.random.default_rng(seed)
     repeats = max(phase.repeat for phase in state.phases)

@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING
 from peak import peak_mib
 from pelicanfs import PelicanFileSystem
 
+from crpipe.cli.source_jobs import list_job, stage_job
 from crpipe.config.loading import Config, validate
 from crpipe.core.files import sync
 from crpipe.core.progress import Silent
 from crpipe.core.ranges import Range
 from crpipe.source.listing import list_range
-from crpipe.source.loopback.federation import Federation
+from crpipe.source.loopback.federation import LoopbackFederation
 from crpipe.source.loopback.topology import Topology
 from crpipe.source.pelican import transfer
 from crpipe.source.stage import stage_range
@@ -48,7 +49,7 @@ LOOP_FILES = {"small": 60, "large": 2}  # the loop takes minutes: it copies this
 class Contest:
     """One set of files and everything that can copy them."""
 
-    def __init__(self, federation: Federation, kind: str, scratch: Path, concurrency: int) -> None:
+    def __init__(self, federation: LoopbackFederation, kind: str, scratch: Path, concurrency: int) -> None:
         self.federation = federation
         self.kind = kind
         self.scratch = scratch
@@ -118,7 +119,7 @@ class Contest:
 
     def ours(self, out: Path) -> int:
         """Stage the range as a campaign does: verified, published, remembered."""
-        stage_range(self.config(out), NAME, Silent())
+        stage_range(stage_job(self.config(out), str(NAME)), Silent())
         return self.files
 
     def ours_unchecked(self, out: Path) -> int:
@@ -147,7 +148,7 @@ class Contest:
         manifest = config.paths().manifest(str(NAME))
         kept = self.scratch / f"{self.kind}.parquet"
         if not kept.exists():
-            list_range(config, NAME, Silent())
+            list_range(list_job(config, str(NAME)), Silent())
             shutil.copy(manifest, kept)
         manifest.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(kept, manifest)
@@ -171,7 +172,7 @@ class Contest:
 
 
 @contextlib.contextmanager
-def round_trip(federation: Federation, milliseconds: float) -> Iterator[None]:
+def round_trip(federation: LoopbackFederation, milliseconds: float) -> Iterator[None]:
     """Put the delaying proxy in front of director and origin."""
     here = federation.topology
     ports = [(here.port + 20_000) % 40_000 + 10_000, (here.origin_port + 20_000) % 40_000 + 10_000]
@@ -195,7 +196,7 @@ def main() -> None:
     if options.folder is None:
         bring_up(options.sets)
         return
-    federation = Federation(options.folder / "federation")
+    federation = LoopbackFederation(options.folder / "federation")
     for milliseconds in options.round_trip_ms:
         scene = round_trip(federation, milliseconds) if milliseconds else contextlib.nullcontext()
         with scene:
@@ -208,7 +209,7 @@ def bring_up(kinds: list[str]) -> None:
     """Bring the federation up and measure in a child: aiohttp reads SSL_CERT_FILE when it is imported."""
     folder = Path(tempfile.mkdtemp(prefix="crpipe-benchmark-"))
     folder.chmod(0o755)
-    federation = Federation(folder / "federation")
+    federation = LoopbackFederation(folder / "federation")
     try:
         fill(federation, kinds)
         federation.up()
@@ -220,7 +221,7 @@ def bring_up(kinds: list[str]) -> None:
         shutil.rmtree(folder)
 
 
-def fill(federation: Federation, kinds: list[str]) -> None:
+def fill(federation: LoopbackFederation, kinds: list[str]) -> None:
     """Write the files that are copied."""
     for kind in kinds:
         count, size = SETS[kind]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from peak import run_verb
 
-from crpipe.source.loopback.federation import Federation
+from crpipe.source.loopback.federation import LoopbackFederation
 
 SETS = ((6, 50_000_000), (6, 250_000_000), (1000, 20_000), (8000, 20_000))
 NAME = "0000000-0000999"
@@ -22,7 +22,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="crpipe-benchmark-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # the origin runs as another user
-        federation = Federation(folder / "federation")
+        federation = LoopbackFederation(folder / "federation")
         for number, (count, size) in enumerate(SETS):
             target = federation.data / "icecube" / "wipac" / str(number) / NAME
             target.mkdir(parents=True)

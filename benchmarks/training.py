@@ -23,7 +23,7 @@ import torch
 
 from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor, Events, offsets
-from crpipe.train.job import build_workload
+from crpipe.train.workload import build_workload
 from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
 from crpipe.train.state import TrainState
@@ -92,13 +92,14 @@ def ours(setting: Setting, events: Events, device: torch.device, extra: list[str
         take_penalties_as_they_do(setting, math.ceil(len(events.items) / budget))
     train = {"fresh_batches": False, "compile": "compile" in extra}
     train["precision"] = "bfloat16" if "bfloat16" in extra else "float32"
+    train["workload"] = "crpipe.workloads.muons:MuonGan"
     config = validate({"model": model, "train": train, "load": {"budget_items": budget}})
     workload = build_workload(config.train.workload, config.options())
     torch.manual_seed(1)
     state = TrainState(workload.model(), workload.phases(), 1, device)
     world = World(0, 1, device)
     meter = Meter(device)
-    stepper = Stepper(config, workload, state, world, meter)
+    stepper = Stepper(config.train, config.load, workload, state, world, meter)
     if config.train.compile:
         for child in state.model.children():
             child.compile(dynamic=True)

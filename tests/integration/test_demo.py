@@ -19,7 +19,7 @@ DEMO = REPOSITORY / "config" / "demo.yaml"
 @pytest.fixture
 def clone(tmp_path):
     """A working directory with a small demo."""
-    for name in ("workflow", "profiles", "Makefile"):
+    for name in ("Snakefile", "workflow", "profiles", "Makefile"):
         (tmp_path / name).symlink_to(REPOSITORY / name)
     (tmp_path / "config").mkdir()
     shutil.copy(REPOSITORY / "config" / "config.yaml", tmp_path / "config")
@@ -80,7 +80,7 @@ def test_a_demo_that_fails_leaves_no_server_behind(clone, federation):
 
 def test_without_xrootd_the_command_that_installs_it_is_told(clone, federation, tmp_path):
     done = subprocess.run(
-        [str(REPOSITORY / "workflow" / "demo-pelican"), str(BIN), str(federation)],
+        [str(REPOSITORY / "workflow" / "scripts" / "demo-pelican"), str(BIN), str(federation)],
         cwd=clone,
         env={**environment({}), "PATH": str(tools(tmp_path / "bin"))},
         stdout=subprocess.PIPE,

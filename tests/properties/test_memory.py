@@ -13,19 +13,15 @@ HEAD = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
-from raw_files import NAME, campaign, write_staged
-from crpipe.workloads.muons.export.shards import export_shards
-from crpipe.split.split import split_range
-from crpipe.core.progress import Silent
-from crpipe.core.ranges import Range
+from raw_files import campaign, export, split, write_staged
 config = campaign(Path(sys.argv[1]))
 """
 SPLIT = """
 write_staged(config)
-split_range(config, Range.parse(NAME), Silent())
+split(config)
 """
 EXPORT = """
-export_shards([config.paths().outliers(NAME)], Path(sys.argv[1]) / "out", Silent())
+export(config, Path(sys.argv[1]) / "out")
 """
 PEAK = """
 # Not getrusage: its peak is inherited from the parent, which made the file.

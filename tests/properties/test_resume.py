@@ -15,15 +15,15 @@ from crpipe.core.errors import Interrupted
 from crpipe.core.files import sha256
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.progress import Silent
-from crpipe.train.job import train_range
 from crpipe.train.metrics_log import read_metrics
+from models import train_range
 from toy import RANGES, Toy, toy_config
 
 CHAIN = (*RANGES, OUTLIERS)
 LOSSES = ("critic/loss", "critic/gap", "critic/gap_average", "critic/grad_norm_p50", "generator/loss")
 
 
-class Crash(Exception):  # noqa: N818 - it stands for a signal
+class Crash(BaseException):
     """Stands for a process that dies without a word."""
 
 

@@ -1,13 +1,23 @@
-"""Raw files in the converter's layouts, and ranges staged from them, without the simulator."""
+"""Raw files in the muon simulation's schemas, ranges staged from them, and the data jobs over them."""
+
+import dataclasses
 
 import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.cli import data_jobs
+from crpipe.cli.jobs import open_campaign
 from crpipe.config.loading import load_config
-from crpipe.split.staged import checksum
+from crpipe.core import checksums
+from crpipe.core.progress import Silent
+from crpipe.split.export import export_shards
+from crpipe.split.outliers import consolidate_outliers
+from crpipe.split.split import split_range
+from crpipe.split.threshold import choose_threshold, suggest_threshold
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY
+from named import NAMED, READERS
 
 NAME = "0000000-0000999"
 DEPTHS = 5  # rows of one primary
@@ -87,10 +97,12 @@ def write_hdf5(path, multiplicity, seed=0, zeros_for_none=False):
 
 
 def campaign(root, *overrides):
-    """A campaign of one range with results under ``root``."""
+    """A campaign of one range with results under ``root``; its raw files are not simulated."""
     return load_config(
         (),
         (
+            f"source.reader={READERS['bundles']}",
+            f"train.workload={NAMED['train']['workload']}",
             f"results={root}/results",
             f"runs={root}/runs",
             "ranges.last=999",
@@ -109,7 +121,7 @@ def raw_folder(config, name=NAME):
 
 
 def write_staged(config, name=NAME, quarantined=()):
-    """Write the staged table of whatever stands in the range's raw folder."""
+    """Write the staged table of whatever is in the range's raw folder."""
     folder = config.paths().raw(name)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     rows = [
@@ -120,7 +132,7 @@ def write_staged(config, name=NAME, quarantined=()):
             "mtime": None,
             "state": "staged",
             "reason": "",
-            "checksum": checksum(path, "crc32c"),
+            "checksum": checksums.of_file(path, "crc32c"),
             "algorithm": "crc32c",
             "verified": "copy-compare",
         }
@@ -129,8 +141,40 @@ def write_staged(config, name=NAME, quarantined=()):
     aside = {"size": 1, "mtime": None, "state": "quarantined", "reason": "short"}
     aside |= {"uri": "", "checksum": "", "algorithm": "", "verified": ""}
     rows += [{"path": path, **aside} for path in quarantined]
+    write_rows(config.paths().staged(name), rows)
+
+
+def write_rows(path, rows):
+    """Write a staged table from its rows."""
     rows.sort(key=lambda row: row["path"])
-    pq.write_table(pa.Table.from_pylist(rows), config.paths().staged(name))
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+def split(config, name=NAME, **changes):
+    """Split one range; ``changes`` replace fields of its job."""
+    job = data_jobs.split_job(open_campaign(config), name)
+    split_range(dataclasses.replace(job, **changes), Silent())
+
+
+def consolidate(config):
+    consolidate_outliers(data_jobs.consolidate_job(open_campaign(config)), Silent())
+
+
+def choose(config):
+    choose_threshold(data_jobs.threshold_job(open_campaign(config)), Silent())
+
+
+def export(config, out, name=NAME, reader=True):
+    """Export the outliers and the bulk of a range, in the raw files' schema or, without a reader, flat."""
+    folders = [config.paths().shards(name), config.paths().outliers(name)]
+    choice = data_jobs.configured_reader(config) if reader else None
+    return export_shards(folders, out, choice, Silent())
+
+
+def suggest(config):
+    campaign = open_campaign(config)
+    tables = [path for name in campaign.ranges if (path := campaign.paths.multiplicity(name)).exists()]
+    return suggest_threshold(tables, campaign.layout, config.load.batch_events)
 
 
 def product_bytes(config, name=NAME):

@@ -33,7 +33,7 @@ class Campaign:
     @classmethod
     def begin(cls, folder):
         folder.mkdir(parents=True)
-        for name in ("workflow", "profiles", "slurm"):
+        for name in ("Snakefile", "workflow", "profiles", "slurm"):
             (folder / name).symlink_to(REPOSITORY / name)
         (folder / "config").mkdir()
         shutil.copy(REPOSITORY / "config" / "config.yaml", folder / "config")

@@ -10,12 +10,14 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import nn
 
+from crpipe.cli.jobs import open_campaign
 from crpipe.config.loading import validate
-from crpipe.core.files import digest, sha256
+from crpipe.core.files import sha256
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.events.batch import Events, offsets
 from crpipe.train.workload import OptimizerSpec, Phase, Throttle
 from crpipe.workloads.muons.layout import BUNDLES
+from named import SOURCE
 
 RANGES = ("0000000-0000999", "0001000-0001999", "0002000-0002999")
 
@@ -30,8 +32,8 @@ class ToyOptions(BaseModel):
     rate: float = 1e-3
     momentum: float = 0.0
     beta: float = 0.9
-    weaken_above: float = 1e9
-    judged: str = "loss"
+    throttle_above: float = 1e9
+    watched: str = "loss"
     quiet: bool = False  # noise follows from the events instead of the generator; no dropout
 
 
@@ -107,7 +109,7 @@ class Toy:
                 spec,
                 self.options.repeat,
                 smoothed=("gap",),
-                throttle=Throttle("gap", self.options.weaken_above, 0.5, 0.2),
+                throttle=Throttle("gap", self.options.throttle_above, 0.5, 0.2),
             ),
             Phase(
                 "generator",
@@ -115,7 +117,7 @@ class Toy:
                 self.generator_loss,
                 spec,
                 average=True,
-                watched_metric=options.judged,
+                watched_metric=options.watched,
             ),
         ]
 
@@ -187,11 +189,7 @@ def toy_config(root: Path, **sections):
         "results": str(root / "results"),
         "runs": str(root / "runs"),
         "run": "toy",
-        "source": {
-            "uri": "synthetic://",
-            "reader": "crpipe.workloads.muons.reading.parquet:Bundles",
-            "simulator": "crpipe.workloads.muons.simulator.files:AirShowers",
-        },
+        "source": SOURCE,
         "ranges": {"first": 0, "last": 2999},
         "load": {"batch_events": 16},
         "train": {
@@ -208,7 +206,7 @@ def toy_config(root: Path, **sections):
         **sections,
     }
     config = validate(tree)
-    data = digest(config.data_keys())
+    data = open_campaign(config).data
     outliers = config.paths().outliers(CONSOLIDATED)
     if not outliers.exists():
         write_shards(outliers, [("part-00000", OUTLIERS, make_events(40, 99))], data)

@@ -1,4 +1,4 @@
-"""From the source to shards: list, stage, (threshold,) split, consolidate.
+"""From the source to shards: list, stage, (threshold,) split.
 
 In: the ranges of the source. Out: results/{manifests,shards,outliers,multiplicity,ledgers}.
 """
@@ -16,17 +16,21 @@ rule list_range:
         PATHS.results / "logs/list/{range}.log",
     benchmark:
         PATHS.results / "benchmarks/list/{range}.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=LOCAL_MB,
+        runtime=LOCAL_MINUTES,
     params:
         crpipe=COMMAND,
     message:
         "List range {wildcards.range}"
     shell:
-        "exec {params.crpipe} list {wildcards.range} > {log} 2>&1"
+        "exec {params.crpipe} list {wildcards.range} > {log:q} 2>&1"
 
 
 rule stage:
-    """Copy one range next to the results, each file verified; the raw copies themselves are not declared,
-    so that a job that fails keeps what it has."""
+    """Copy one range next to the results, each file verified; a failed job keeps its undeclared raw copies."""
     input:
         manifest=PATHS.manifest("{range}"),
         turn=staging_turn,
@@ -36,6 +40,8 @@ rule stage:
         PATHS.results / "logs/stage/{range}.log",
     benchmark:
         PATHS.results / "benchmarks/stage/{range}.tsv"
+    conda:
+        ENVIRONMENT
     threads: SETTINGS.resources.stage.cpus
     resources:
         mem_mb=memory_mb("stage"),
@@ -47,19 +53,22 @@ rule stage:
     message:
         "Stage range {wildcards.range}"
     shell:
-        "exec {params.crpipe} stage {wildcards.range} > {log} 2>&1"
+        "exec {params.crpipe} stage {wildcards.range} > {log:q} 2>&1"
 
 
 rule threshold:
     """Choose the outlier threshold as a quantile of the reference ranges."""
     input:
-        [PATHS.staged(name) for name in reference_ranges()],
+        staged=[PATHS.staged(name) for name in reference_ranges(CAMPAIGN)],
+        tables=tables_file(),
     output:
         PATHS.threshold(),
     log:
         PATHS.results / "logs/threshold.log",
     benchmark:
         PATHS.results / "benchmarks/threshold.tsv"
+    conda:
+        ENVIRONMENT
     threads: SETTINGS.resources.split.cpus
     resources:
         mem_mb=memory_mb("split"),
@@ -69,23 +78,27 @@ rule threshold:
     message:
         "Choose the outlier threshold"
     shell:
-        "exec {params.crpipe} threshold > {log} 2>&1"
+        "exec {params.crpipe} threshold > {log:q} 2>&1"
 
 
 rule split:
     """Turn one staged range into shards, outliers and a balanced ledger, and delete its raw copies."""
     input:
-        PATHS.staged("{range}"),
-        chosen_threshold,
+        staged=PATHS.staged("{range}"),
+        threshold=chosen_threshold,
+        tables=tables_file(),
     output:
         shards=PATHS.shard_manifest("{range}"),
         outliers=PATHS.outlier_manifest("{range}"),
         multiplicity=PATHS.multiplicity("{range}"),
+        histogram=PATHS.multiplicity("{range}").with_suffix(".histogram.json"),
         ledger=PATHS.ledger("{range}"),
     log:
         PATHS.results / "logs/split/{range}.log",
     benchmark:
         PATHS.results / "benchmarks/split/{range}.tsv"
+    conda:
+        ENVIRONMENT
     threads: SETTINGS.resources.split.cpus
     resources:
         mem_mb=memory_mb("split"),
@@ -95,26 +108,4 @@ rule split:
     message:
         "Split range {wildcards.range}"
     shell:
-        "exec {params.crpipe} split {wildcards.range} > {log} 2>&1"
-
-
-rule outliers_consolidated:
-    """Merge the outliers of all ranges into shards of a chosen size."""
-    input:
-        [PATHS.outlier_manifest(name) for name in RANGES],
-    output:
-        PATHS.outlier_manifest("consolidated"),
-    log:
-        PATHS.results / "logs/consolidate.log",
-    benchmark:
-        PATHS.results / "benchmarks/consolidate.tsv"
-    threads: SETTINGS.resources.split.cpus
-    resources:
-        mem_mb=memory_mb("split"),
-        runtime=growing_minutes("split"),
-    params:
-        crpipe=COMMAND,
-    message:
-        "Consolidate the outliers of all ranges"
-    shell:
-        "exec {params.crpipe} consolidate > {log} 2>&1"
+        "exec {params.crpipe} split {wildcards.range} > {log:q} 2>&1"

@@ -13,9 +13,9 @@ localrules:
 
 
 rule figures:
-    """Draw multiplicities, losses, throughput and gradient norms of the whole campaign."""
+    """Plot multiplicities, losses, throughput and gradient norms of the whole campaign."""
     input:
-        PATHS.receipt("outliers"),
+        PATHS.receipt(LINKS[-1]),
     output:
         report(
             PATHS.figures() / "multiplicity.svg",
@@ -41,18 +41,23 @@ rule figures:
         PATHS.run_dir() / "logs/figures.log",
     benchmark:
         PATHS.run_dir() / "benchmarks/figures.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=LOCAL_MB,
+        runtime=LOCAL_MINUTES,
     params:
         crpipe=COMMAND,
     message:
-        "Draw the figures of the campaign"
+        "Plot the figures of the campaign"
     shell:
-        "exec {params.crpipe} figures > {log} 2>&1"
+        "exec {params.crpipe} figures > {log:q} 2>&1"
 
 
 rule gallery:
-    """Gather the figures of the final evaluation; which ones there are is the workload's business."""
+    """Gather the figures of the final evaluation; the workload decides which there are, or that there are none."""
     input:
-        metrics=PATHS.evaluation("outliers") / "metrics.json",
+        metrics=PATHS.evaluation(LINKS[-1]) / "metrics.json",
     output:
         report(
             directory(PATHS.figures() / "evaluation"),
@@ -65,9 +70,15 @@ rule gallery:
         PATHS.run_dir() / "logs/gallery.log",
     benchmark:
         PATHS.run_dir() / "benchmarks/gallery.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=LOCAL_MB,
+        runtime=LOCAL_MINUTES,
+    params:
+        script=SCRIPTS / "gather_figures.py",
+        folder=PATHS.evaluation(LINKS[-1]),
     message:
         "Gather the figures of the evaluation"
     shell:
-        "(rm -rf {output}.part && mkdir -p {output}.part"
-        ' && cp "$(dirname {input.metrics})"/*.svg {output}.part'
-        " && mv {output}.part {output}) > {log} 2>&1"
+        "exec python {params.script:q} {params.folder:q} {output:q} > {log:q} 2>&1"

@@ -1,7 +1,7 @@
-"""The chain: range after range, then the outliers; and how good the result is.
+"""The chain, range after range; and how good the result is.
 
-In: results/{shards,outliers}. Out: runs/<run>/ranges (receipts; the checkpoints stand undeclared in store/)
-and runs/<run>/evaluation.
+In: results/shards. Out: runs/<run>/ranges (receipts; the checkpoints are undeclared, in store/) and
+runs/<run>/evaluation.
 """
 
 
@@ -16,51 +16,28 @@ rule train:
     input:
         shards=PATHS.shard_manifest("{range}"),
         parent=parent_receipt,
+        tables=tables_file(),
     output:
         PATHS.receipt("{range}"),
     log:
         PATHS.run_dir() / "logs/train/{range}.log",
     benchmark:
         PATHS.run_dir() / "benchmarks/train/{range}.tsv"
+    conda:
+        ENVIRONMENT
     threads: SETTINGS.resources.train.cpus
     resources:
-        **several_nodes(),
+        **node_request(SETTINGS.train.nodes),
         mem_mb=memory_mb("train"),
         runtime=SETTINGS.resources.train.runtime_minutes,
         gres=gpus(SETTINGS.train.gpus),
     params:
-        crpipe=trainer(),
+        crpipe=TRAINER,
         deadline=deadline,
     message:
         "Train on range {wildcards.range}"
     shell:
-        "exec {params.crpipe} train {wildcards.range} {params.deadline} > {log} 2>&1"
-
-
-rule train_outliers:
-    """Train on the consolidated outliers, from the checkpoint of the last range."""
-    input:
-        shards=PATHS.outlier_manifest("consolidated"),
-        parent=PATHS.receipt(RANGES[-1]),
-    output:
-        PATHS.receipt("outliers"),
-    log:
-        PATHS.run_dir() / "logs/train/outliers.log",
-    benchmark:
-        PATHS.run_dir() / "benchmarks/train/outliers.tsv"
-    threads: SETTINGS.resources.train.cpus
-    resources:
-        **several_nodes(),
-        mem_mb=memory_mb("train"),
-        runtime=SETTINGS.resources.train.runtime_minutes,
-        gres=gpus(SETTINGS.train.gpus),
-    params:
-        crpipe=trainer(),
-        deadline=deadline,
-    message:
-        "Train on the outliers"
-    shell:
-        "exec {params.crpipe} train outliers {params.deadline} > {log} 2>&1"
+        "exec {params.crpipe} train {wildcards.range} {params.deadline} > {log:q} 2>&1"
 
 
 rule train_all:
@@ -70,15 +47,18 @@ rule train_all:
 
 
 rule evaluate:
-    """Compare what the checkpoint of one link generates with the validation events."""
+    """Compare what the checkpoint of one link predicts with the validation events."""
     input:
         receipt=PATHS.receipt("{link}"),
+        tables=tables_file(),
     output:
         PATHS.evaluation("{link}") / "metrics.json",
     log:
         PATHS.run_dir() / "logs/evaluate/{link}.log",
     benchmark:
         PATHS.run_dir() / "benchmarks/evaluate/{link}.tsv"
+    conda:
+        ENVIRONMENT
     threads: SETTINGS.resources.evaluate.cpus
     resources:
         mem_mb=memory_mb("evaluate"),
@@ -89,26 +69,33 @@ rule evaluate:
     message:
         "Evaluate the checkpoint of {wildcards.link}"
     shell:
-        "exec {params.crpipe} evaluate {wildcards.link} > {log} 2>&1"
+        "exec {params.crpipe} evaluate {wildcards.link} > {log:q} 2>&1"
 
 
 rule evaluation:
     """Evaluate the final checkpoint."""
     input:
-        PATHS.evaluation("outliers") / "metrics.json",
+        PATHS.evaluation(LINKS[-1]) / "metrics.json",
 
 
 rule progress:
-    """Evaluate the checkpoint of every link, and draw how good the generator got over the chain."""
+    """Evaluate the checkpoint of every link, and plot how good the model got over the chain."""
     input:
-        [PATHS.evaluation(name) / "metrics.json" for name in [*RANGES, "outliers"]],
+        [PATHS.evaluation(name) / "metrics.json" for name in LINKS],
     output:
         PATHS.figures() / "progress.svg",
     log:
         PATHS.run_dir() / "logs/progress.log",
+    benchmark:
+        PATHS.run_dir() / "benchmarks/progress.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=LOCAL_MB,
+        runtime=LOCAL_MINUTES,
     params:
         crpipe=COMMAND,
     message:
-        "Draw the evaluations of the whole chain"
+        "Plot the evaluations of the whole chain"
     shell:
-        "exec {params.crpipe} figures --progress > {log} 2>&1"
+        "exec {params.crpipe} figures --progress > {log:q} 2>&1"

@@ -1,4 +1,4 @@
-"""The command line: parse, call one function, print; only this, `tools` and `session` print."""
+"""The command line: parse, call one function, print. Verbs that look at a campaign; the others are included."""
 
 from __future__ import annotations
 
@@ -12,19 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe import __version__
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.data import data
 from crpipe.cli.jobs_report import notify_job, plan_job, view_of
-from crpipe.cli.terminal import RangeArgument, Settings, Terminal
+from crpipe.cli.models import models
+from crpipe.cli.terminal import Settings
 from crpipe.cli.tools import tools
-from crpipe.config import record
 from crpipe.core.errors import AccessError, CrpipeError
-from crpipe.core.journal import Journal
-from crpipe.core.ranges import Range
 from crpipe.core.signals import follow_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from crpipe.config.loading import Config
     from crpipe.report.status.status_types import SourceToken
 
@@ -35,10 +31,12 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="From range directories of simulated muon bundles to a trained generator of such bundles.",
+    help="From raw simulation files in many range directories to a trained model, through every crash.",
 )
 
 
+app.add_typer(data)
+app.add_typer(models)
 app.add_typer(tools)
 
 
@@ -51,138 +49,6 @@ def _options(
 ) -> None:
     Settings.files = tuple(config or ())
     Settings.overrides = tuple(overrides or ())
-
-
-@contextlib.contextmanager
-def _data_step(verb: str, name: str) -> Iterator[Config]:
-    from crpipe.split.workers import leave_pandas_out
-
-    config = Settings.config()
-    leave_pandas_out()
-    campaign = open_campaign(config)
-    record.claim_data(campaign.paths, campaign.data_keys, campaign.layout.describe())
-    with Journal(config.paths().data_journal()).attempt(verb, name):
-        yield config
-
-
-@app.command("list")
-def list_(name: RangeArgument) -> None:
-    """List one range of the source into its manifest."""
-    from crpipe.source.listing import list_range
-
-    with _data_step("list", name) as config:
-        list_range(config, Range.parse(name), Terminal())
-
-
-@app.command()
-def stage(name: RangeArgument) -> None:
-    """Copy one range next to the results, each file verified before its name appears."""
-    from crpipe.source.stage import stage_range
-
-    with _data_step("stage", name) as config:
-        stage_range(config, Range.parse(name), Terminal())
-
-
-@app.command()
-def threshold() -> None:
-    """Choose the outlier threshold as a quantile of the reference ranges."""
-    from crpipe.split.threshold import choose_threshold
-
-    with _data_step("threshold", "") as config:
-        choose_threshold(config, Terminal())
-
-
-@app.command()
-def split(name: RangeArgument) -> None:
-    """Turn one staged range into shards, outliers and a balanced ledger."""
-    from crpipe.split.split import split_range
-
-    with _data_step("split", name) as config:
-        split_range(config, Range.parse(name), Terminal())
-
-
-@app.command()
-def consolidate() -> None:
-    """Merge the outliers of all ranges into shards of a chosen size."""
-    from crpipe.split.outliers import consolidate_outliers
-
-    with _data_step("consolidate", "") as config:
-        consolidate_outliers(config, Terminal())
-
-
-@app.command()
-def train(
-    name: RangeArgument,
-    max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
-    profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
-) -> None:
-    """Train on one range (or on `outliers`), from where its parent or its last snapshot left off."""
-    from crpipe.train.job import train_range
-
-    train_range(Settings.config(), name, Terminal(), max_minutes=max_minutes, profile_steps=profile)
-
-
-@app.command()
-def evaluate(name: RangeArgument) -> None:
-    """Compare generated with held-out events for the checkpoint of one range (or of `outliers`)."""
-    from crpipe.inference.evaluate import evaluate_checkpoint
-
-    evaluate_checkpoint(Settings.config(), name, Terminal())
-
-
-@app.command()
-def generate(
-    checkpoint: Annotated[Path, typer.Option(help="checkpoint file, or a receipt that points to it")],
-    primaries: Annotated[
-        Path, typer.Option(help="Parquet file with the primaries, in the input schema or flat")
-    ],
-    out: Annotated[Path, typer.Option(help="Parquet file to write, in the input schema")],
-    multiplicity: Annotated[str, typer.Option(help="predicted, column, or a number")] = "predicted",
-    cap: Annotated[int, typer.Option(help="most muons in one event")] = 10_000_000,
-    seed: Annotated[int, typer.Option(help="seed of the generation")] = 1,
-) -> None:
-    """Generate bundles for given primaries with a trained checkpoint."""
-    from crpipe.workloads.muons.generate import generate_file
-
-    generate_file(
-        checkpoint, primaries, out, multiplicity=multiplicity, cap=cap, seed=seed, progress=Terminal()
-    )
-
-
-@app.command()
-def export(
-    checkpoint: Annotated[Path, typer.Option(help="checkpoint file, or a receipt that points to it")],
-    out: Annotated[Path, typer.Option(help="directory for the model, its sampler and its card")],
-) -> None:
-    """Write a trained checkpoint so that it runs without crpipe: weights, ONNX sampler, model card."""
-    from crpipe.inference.export import export_checkpoint
-
-    export_checkpoint(Settings.config(), checkpoint, out, Terminal())
-    print(out)
-
-
-@app.command()
-def simulate(
-    name: RangeArgument,
-    out: Annotated[Path, typer.Option(help="directory for the files")],
-) -> None:
-    """Write the files of one synthetic range, in the schema of the real ones."""
-    from crpipe.source.simulated import open_simulator, simulate_range
-
-    config = Settings.config()
-    simulator = open_simulator(config.source.simulator, config.options("simulator"))
-    simulate_range(simulator, Range.parse(name), config.seed, out, Terminal())
-
-
-@app.command()
-def inspect(
-    file: Annotated[Path, typer.Argument(help="raw file, shard or HDF5 file")],
-    rows: Annotated[int, typer.Option(help="events to show")] = 5,
-) -> None:
-    """Show what a file holds: schema, rows, multiplicities, first events."""
-    from crpipe.split.inspect import inspect_file
-
-    print(inspect_file(file, rows=rows))
 
 
 @app.command()
@@ -209,10 +75,16 @@ def status(
 
 @app.command()
 def plan() -> None:
-    """Show ranges, files, bytes, peak disk against free disk, and jobs, before anything runs."""
+    """Check the configuration, and show ranges, files, bytes, peak disk, and jobs, before anything runs."""
+    from crpipe.cli.model_jobs import check_campaign
+    from crpipe.cli.source_jobs import check_source
     from crpipe.report.plan import render_plan
 
-    print(render_plan(plan_job(Settings.config())))
+    config = Settings.config()
+    check_source(config)
+    checked = check_campaign(config)
+    print(render_plan(plan_job(config)))
+    print(f"checked: {checked}")
 
 
 @app.command()
@@ -255,12 +127,12 @@ def version() -> None:
 
 
 def _source_token(config: Config) -> SourceToken | None:
-    """Tell the report, which knows no sources, what a job started here would find."""
+    """Find the token that a job started here would use; the report itself knows no sources."""
     from crpipe.report.status.status_types import SourceToken
-    from crpipe.source.pelican.tokens import of_campaign
+    from crpipe.source.pelican.tokens import find_for
 
     try:
-        token = of_campaign(config)
+        token = find_for([config.source.uri, *config.source.tables.values()], config.source.token_file)
     except AccessError as error:
         return SourceToken(problem=str(error))
     if token is None:

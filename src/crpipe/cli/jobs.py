@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from crpipe.config import record
 from crpipe.core.files import digest
 from crpipe.events.tables import table_keys, table_paths
 from crpipe.split.readers import open_reader
@@ -35,6 +36,11 @@ class Campaign:
     table_keys: Tree
 
     @property
+    def has_tables(self) -> bool:
+        """Tell whether side tables are staged before anything is split."""
+        return bool(self.config.source.tables)
+
+    @property
     def data(self) -> str:
         """Hash of everything that changes a shard."""
         return digest({**self.data_keys, **self.table_keys})
@@ -43,6 +49,13 @@ class Campaign:
     def fingerprint(self) -> str:
         """Hash of everything that changes a checkpoint."""
         return digest({**self.train_keys, **self.table_keys})
+
+
+def claim_data(config: Config) -> None:
+    """Record what the data are made with, or refuse other keys; needs no listing and no side tables."""
+    layout = open_reader(config.source.reader, config.options("reader")).layout
+    keys = {**config.data_keys(), **layout.identity()}
+    record.claim_data(config.paths(), keys, layout.describe())
 
 
 def open_campaign(config: Config) -> Campaign:

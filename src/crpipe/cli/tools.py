@@ -10,6 +10,7 @@ import typer
 
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal
 from crpipe.core.errors import AccessError
+from crpipe.core.extras import require
 from crpipe.core.ranges import Range
 
 # Handlers import what they call: a verb pays for its own libraries only.
@@ -75,7 +76,7 @@ def merge(
         print(name)
 
 
-shards = typer.Typer(no_args_is_help=True, help="Check shards, or hand them on in the input schema.")
+shards = typer.Typer(no_args_is_help=True, help="Check shards, or export them as plain Parquet files.")
 tools.add_typer(shards, name="shards")
 
 
@@ -85,11 +86,12 @@ def verify_shards(
     deep: Annotated[bool, typer.Option(help="hash every file and decode every page too")] = False,
 ) -> None:
     """Check that the shards of ranges (or of `consolidated`) are what their manifests say."""
-    from crpipe.events.shard_manifest import verifiable, verify
+    from crpipe.events.shard_manifest import read_layout, verifiable, verify
 
-    for folder in verifiable(Settings.config(named=False), names or ()):
-        events, muons = verify(folder, deep=deep)
-        print(f"{folder}: {events} events, {muons} muons, good")
+    config = Settings.config(named=False)
+    for folder in verifiable(config.paths(), map(str, config.all_ranges()), names or ()):
+        totals = verify(folder, deep=deep)
+        print(f"{folder}: {read_layout(folder).count(*totals)}, good")
 
 
 @shards.command("export")
@@ -97,11 +99,13 @@ def export_range(
     name: RangeArgument,
     out: Annotated[Path, typer.Option(help="directory for train, validation and outliers.parquet")],
 ) -> None:
-    """Write the shards of one range as Parquet files in the input schema."""
-    from crpipe.workloads.muons.export.shards import export_shards
+    """Write the shards of one range as Parquet files: in the raw files' schema if the reader has one."""
+    from crpipe.cli.data_jobs import configured_reader
+    from crpipe.split.export import export_shards
 
-    paths, key = Settings.config().paths(), str(Range.parse(name))
-    events = export_shards([paths.shards(key), paths.outliers(key)], out, Terminal())
+    config, key = Settings.config(), str(Range.parse(name))
+    folders = [config.paths().shards(key), config.paths().outliers(key)]
+    events = export_shards(folders, out, configured_reader(config), Terminal())
     print(f"{out}: {events} events")
 
 
@@ -112,9 +116,13 @@ tools.add_typer(outliers, name="outliers")
 @outliers.command()
 def suggest() -> None:
     """Show what each threshold would set aside, and the memory of a batch below it."""
+    from crpipe.cli.jobs import open_campaign
     from crpipe.split.threshold import suggest_threshold
 
-    print(suggest_threshold(Settings.config()))
+    campaign = open_campaign(Settings.config())
+    tables = [campaign.paths.multiplicity(name) for name in campaign.ranges]
+    made = [path for path in tables if path.exists()]
+    print(suggest_threshold(made, campaign.layout, campaign.config.load.batch_events))
 
 
 @tools.command()
@@ -122,13 +130,19 @@ def token(
     login: Annotated[bool, typer.Option("--login", help="get a new one from the issuer first")] = False,
 ) -> None:
     """Show the token in use: where from, issuer, scope, end, and whether it covers the campaign."""
-    from crpipe.source.pelican.token_check import check_access
+    from crpipe.cli.source_jobs import token_uris
+    from crpipe.source.pelican.token_check import TokenJob, check_access
 
+    config = Settings.config()
+    source = config.source
+    job = TokenJob(
+        token_uris(config), source.token_file, source.read_timeout_s, source.token_issuer, source.token_client
+    )
     if login:
         from crpipe.source.pelican.login import log_in
 
-        log_in(Settings.config(), Terminal())
-    access = check_access(Settings.config())
+        log_in(job, Terminal())
+    access = check_access(job)
     print(access.text)
     if access.problem:
         raise AccessError(access.problem)
@@ -136,10 +150,11 @@ def token(
 
 @tools.command()
 def sync() -> None:
-    """Send the run's new TensorBoard files and checkpoints to `sync.to`; failures are told, never fatal."""
+    """Send the run's new TensorBoard files and checkpoints to `sync.to`; a failure is a warning."""
+    from crpipe.cli.source_jobs import sync_job
     from crpipe.source.sync import sync_run
 
-    sync_run(Settings.config(), Terminal())
+    sync_run(sync_job(Settings.config()), Terminal())
 
 
 @tools.command()
@@ -148,6 +163,8 @@ def federation(
     folder: Annotated[Path, typer.Argument(help="folder of the federation; it serves what is in data/")],
 ) -> None:
     """Run a Pelican federation on this machine, to try things on; say how to use it."""
+    for library in ("cryptography", "jwt"):
+        require(library, extra="federation", why="to run a federation on this machine")
     from crpipe.source.loopback.federation import LoopbackFederation
 
     loopback = LoopbackFederation(folder)

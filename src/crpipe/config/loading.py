@@ -87,7 +87,10 @@ class Config(Section):
 
     def _expand(self, last: int, *, skip: bool = True) -> tuple[Range, ...]:
         skipped = frozenset(Range.parse(text) for text in self.ranges.skip) if skip else frozenset()
-        ragged = self.ranges.last == AUTO
+        where = self.source.files or self.source.uri
+        # Without range directories the last range holds what is left.
+        by_files = bool(where) and "{range}" not in where and not self.simulates()
+        ragged = self.ranges.last == AUTO or by_files
         return expand(self.ranges.first, last, self.ranges.step, skipped, ragged=ragged)
 
     def last_file(self) -> int:

@@ -9,7 +9,7 @@ CrpipeError                     exit 1
 │   └── FormatError                       a file is not in the schema
 ├── ForeignError                exit 70   a reader, simulator or workload raised something unexpected
 ├── DataError                   exit 65   files that crpipe wrote do not fit
-│   ├── LedgerError                       events or muons do not add up
+│   ├── LedgerError                       events or items do not add up
 │   ├── ShardError                        a shard is damaged, missing or of another campaign
 │   └── LayoutError                       a layout that cannot be stored, or the description of none
 ├── TrainError                  exit 1
@@ -17,6 +17,8 @@ CrpipeError                     exit 1
 │   └── DivergenceError         exit 76   losses out of their band; a retry would diverge again
 ├── DiskError                   exit 74   no space, no permission
 ├── LeaseError                  exit 75   another live job holds the range; try again later
+├── QueueError                  exit 75   Slurm does not answer; try again later
+├── MissingExtra                exit 69   an optional library is not installed, or its version does not fit
 └── Interrupted                 exit 75   stopped by a signal after a snapshot; the same command resumes
 """
 
@@ -70,7 +72,7 @@ class DataError(CrpipeError):
 
 
 class LedgerError(DataError):
-    """Events or muons of a range do not add up."""
+    """Events or items of a range do not add up."""
 
 
 class ShardError(DataError):
@@ -107,6 +109,18 @@ class LeaseError(CrpipeError):
     """Another live job holds the range."""
 
     exit_code = 75
+
+
+class QueueError(CrpipeError):
+    """Slurm does not answer, or not in time."""
+
+    exit_code = 75
+
+
+class MissingExtra(CrpipeError):  # noqa: N818 - names what is missing
+    """An optional library is not installed, or its version does not fit."""
+
+    exit_code = 69
 
 
 class Interrupted(CrpipeError):  # noqa: N818 - an interruption is not an error of anyone's

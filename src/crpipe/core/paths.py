@@ -1,4 +1,4 @@
-"""Where every file of a campaign stands; the workflow and the commands share this one table."""
+"""Where every file of a campaign is; the workflow and the commands share this one table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONSOLIDATED = "consolidated"
+MANIFEST = "manifest.json"  # of a folder of shards
 OUTLIERS = "outliers"  # also the name of the last link of the training chain
 
 
@@ -36,7 +37,7 @@ class Paths:
         return self.results / "staged" / name
 
     def shards(self, name: str) -> Path:
-        """Directory of training and validation shards; valid once its ``manifest.json`` stands."""
+        """Directory of training and validation shards; valid once its ``manifest.json`` is there."""
         return self.results / "shards" / name
 
     def outliers(self, name: str) -> Path:
@@ -45,11 +46,11 @@ class Paths:
 
     def shard_manifest(self, name: str) -> Path:
         """Split's output: files, sizes and hashes of the bulk shards."""
-        return self.shards(name) / "manifest.json"
+        return self.shards(name) / MANIFEST
 
     def outlier_manifest(self, name: str) -> Path:
         """Split's (or consolidate's) output: files, sizes and hashes of the outlier shards."""
-        return self.outliers(name) / "manifest.json"
+        return self.outliers(name) / MANIFEST
 
     def multiplicity(self, name: str) -> Path:
         """Split's output: source file, row, ids, multiplicity and destination of each event."""
@@ -60,7 +61,7 @@ class Paths:
         return self.results / "threshold.json"
 
     def ledger(self, name: str) -> Path:
-        """Split's output: where every event and muon of the range went."""
+        """Split's output: where every event and item of the range went."""
         return self.results / "ledgers" / f"{name}.json"
 
     def campaign(self) -> Path:
@@ -76,11 +77,15 @@ class Paths:
         return self.results / "tables.json"
 
     def positions(self) -> Path:
-        """The last file number that the first listing found; only with ``ranges.last: auto``."""
+        """The last file number that the first listing found; for flat sources, or ``ranges.last: auto``."""
         return self.results / "positions.json"
 
+    def position_names(self) -> Path:
+        """The names of the files (or of the ranges) in the order of ``positions``, which follows it."""
+        return self.results / "positions.parquet"
+
     def data_journal(self) -> Path:
-        """Attempts of list, stage, split and consolidate."""
+        """Attempts of the data verbs: list, stage, tables, count, split, consolidate."""
         return self.results / "journal.jsonl"
 
     def run_dir(self) -> Path:
@@ -100,11 +105,11 @@ class Paths:
         return self.run_dir() / "store" / name
 
     def train_journal(self) -> Path:
-        """Attempts of train, evaluate and what they reported."""
+        """Attempts of train and evaluate, and what they reported."""
         return self.run_dir() / "journal.jsonl"
 
     def stall(self) -> Path:
-        """The last sign of life that a stall was told about, so that nobody is told twice."""
+        """Records the stall already reported, so that each is reported once."""
         return self.run_dir() / "stall.json"
 
     def figures(self) -> Path:

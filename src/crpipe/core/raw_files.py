@@ -1,7 +1,6 @@
-"""Manifest of one range: what the source lists, and after staging how each copy was made sure of.
+"""The manifest and the staged table of one range: which raw files exist, and how each copy was verified.
 
-Two Parquet tables come out, one row per file, sorted by path: the manifest and, with more columns, the staged
-table. They are the only source of truth of what should exist.
+Both are Parquet tables with one row per file, sorted by path. They are the only record of what should exist.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.core.errors import DataError
+from crpipe.core import checksums
+from crpipe.core.errors import DataError, SourceError
 from crpipe.core.files import replacing
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 State = Literal["staged", "quarantined"]
+STAGED: State = "staged"
+QUARANTINED: State = "quarantined"
 SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
 
 _MANIFEST = pa.schema(
@@ -45,7 +47,7 @@ class Entry:
     """One file of the source.
 
     ``path`` is its name relative to the range. ``size`` (bytes) is None for a file that is only made when it
-    is staged; ``mtime`` is None where the source does not tell it.
+    is staged; ``mtime`` is None where the source does not name it.
     """
 
     path: str
@@ -60,7 +62,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How a copy was made sure of: size in bytes, checksum in hexadecimal, what that was held against.
+    """How a copy was verified: size in bytes, checksum in hexadecimal, what it was compared with.
 
     ``verified`` is source-checksum (the source named the checksum), copy-compare (source and copy were both
     read), generated (made here, nothing to compare with) or size-only.
@@ -96,7 +98,7 @@ class StagedFile:
     @property
     def state(self) -> State:
         """``staged`` when there is a verified copy."""
-        return "staged" if self.proof else "quarantined"
+        return STAGED if self.proof else QUARANTINED
 
     def row(self) -> dict[str, Any]:
         """The row as column values; a size that only staging could know is filled in."""
@@ -109,6 +111,21 @@ class StagedFile:
             "state": self.state,
             "reason": self.reason,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class RawFile:
+    """One row of the staged table as it is read; ``number``, its place in the table, names it in shards."""
+
+    number: int
+    path: str
+    uri: str
+    size: int
+    state: State
+    reason: str
+    checksum: str
+    algorithm: str
+    verified: str
 
 
 def write_manifest(path: Path, entries: Iterable[Entry]) -> None:
@@ -131,6 +148,40 @@ def read_manifest(path: Path) -> list[Entry]:
 def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
     """Write the staged table atomically."""
     _write(path, [file.row() for file in files], _STAGED)
+
+
+def read_staged(path: Path) -> list[RawFile]:
+    """Read the staged table; raise DataError when it is missing or damaged."""
+    names = [name for name in _STAGED.names if name != "mtime"]
+    try:
+        with pq.ParquetFile(path) as file:
+            rows = file.read(names).select(names).to_pylist()
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: missing; run `crpipe stage {path.stem}` first") from error
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
+    return [RawFile(number, **row) for number, row in enumerate(rows)]
+
+
+def check_present(folder: Path, file: RawFile) -> None:
+    """Raise SourceError unless the raw copy exists with the size that was staged."""
+    path = folder / file.path
+    if not path.is_file():
+        raise SourceError(f"{path}: missing, though it was staged; {_advice(folder)}")
+    size = path.stat().st_size
+    if size != file.size:
+        raise SourceError(f"{path}: {size} bytes, {file.size} were staged; {_advice(folder)}")
+
+
+def check_unchanged(folder: Path, file: RawFile) -> None:
+    """Raise SourceError unless the raw copy has the checksum that was staged."""
+    path = folder / file.path
+    if file.checksum and checksums.of_file(path, file.algorithm) != file.checksum:
+        raise SourceError(f"{path}: changed since it was staged ({file.algorithm}); {_advice(folder)}")
+
+
+def _advice(folder: Path) -> str:
+    return f"delete {folder}.parquet and stage the range again"
 
 
 def _write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:

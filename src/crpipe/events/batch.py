@@ -1,4 +1,4 @@
-"""Events in memory: columns with one value per event, and the items (muons) of all events end to end."""
+"""Events in memory: columns with one value per event, and the items of all events end to end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Events:
         return self.gather(item_view(self.offsets(), self.items), index)
 
     def gather(self, view: pa.Array, index: NDArray[np.integer[Any]]) -> Events:
-        """Do what ``take`` does with a ``view`` of the items made once for many gathers."""
+        """Gather as ``take`` does, with a ``view`` of the items that serves many gathers."""
         return Events(
             {name: column.take(index) for name, column in self.columns.items()},
             self.multiplicity.take(index),
@@ -98,7 +98,7 @@ def items_of(view: pa.Array, columns: int) -> NDArray[np.float32]:
 
 
 def concatenate(parts: Sequence[Events]) -> Events:
-    """Join blocks of one layout end to end; needs at least one, and passes a single one on as it is."""
+    """Join blocks of one layout end to end; at least one, and a single one is returned without a copy."""
     if len(parts) == 1:
         return parts[0]
     return Events(
@@ -120,7 +120,7 @@ def cuts(multiplicity: NDArray[Any], max_events: int, max_items: int) -> Iterato
 
 
 def regroup(blocks: Iterable[Events], max_events: int, max_items: int) -> Iterator[Events]:
-    """Cut a stream of blocks anew into the groups of ``cuts``; holds one group and one block."""
+    """Cut a stream of blocks into the groups that ``cuts`` gives; holds one group and one block."""
     held: list[Events] = []
     for block in blocks:
         if held and len(block) and block.multiplicity[0] > max_items:

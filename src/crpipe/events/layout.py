@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import LayoutError
@@ -62,25 +62,30 @@ class Layout:
     fixed: int = 0
 
     def describe(self) -> dict[str, Any]:
-        """Give the layout as JSON values."""
-        return asdict(self)
+        """Return the layout as JSON values."""
+        columns = {kind: [_described(field) for field in getattr(self, kind)] for kind in ("events", "items")}
+        names = {name: list(getattr(self, name)) for name in ("group", "key")}
+        return {"item": self.item, "weight": self.weight, "fixed": self.fixed} | columns | names
 
     @classmethod
     def from_description(cls, tree: Mapping[str, Any]) -> Layout:
-        """Build a layout from what ``describe`` gave; raise LayoutError when the tree is something else."""
+        """Build a layout from what ``describe`` returned; raise LayoutError for anything else."""
         try:
+            lists = [tree[name] for name in ("events", "items", "group", "key")]
+            if not all(isinstance(each, list | tuple) for each in lists):
+                raise LayoutError("not the description of a layout (a list is missing)")
             events, items = (tuple(Field(**row) for row in tree[kind]) for kind in ("events", "items"))
             group, key = (tuple(tree[name]) for name in ("group", "key"))
             layout = cls(tree["item"], events, items, group, key, tree["weight"], tree["fixed"])
             layout.check()
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise LayoutError(f"not the description of a layout ({error!r})") from error
         return layout
 
     def identity(self) -> dict[str, Any]:
-        """Give what makes two layouts differ, as keys for a fingerprint; meanings are left out.
+        """Return what makes two layouts differ, as keys for a fingerprint; meanings are left out.
 
-        Example: ``{"layout.item": "hits", "layout.items": ["time_ns float32 ns 0..1e+06"], …}``.
+        Example: ``{"layout.item": "hits", "layout.items": ["time_ns float32 ns 0.0..1000.0"], …}``.
         """
         columns = {kind: [_spell(field) for field in getattr(self, kind)] for kind in ("events", "items")}
         names = {name: list(getattr(self, name)) for name in ("group", "key")}
@@ -92,6 +97,14 @@ class Layout:
         problem = next(self._problems(), None)
         if problem:
             raise LayoutError(f"layout of {self.item!r}: {problem}")
+
+    def has_outliers(self) -> bool:
+        """Tell whether an event can have more items than others: not where all have the same number."""
+        return not self.fixed
+
+    def count(self, events: int, items: int) -> str:
+        """Write a number of events and items for people: ``12 events with 340 hits``."""
+        return f"{events} events with {items} {self.item}"
 
     def event_bytes(self) -> int:
         """Count the bytes of one event in memory, without its items."""
@@ -118,7 +131,7 @@ class Layout:
             yield "group must name the event columns that decide between training and validation"
         if self.weight and self.weight not in known:
             yield f"weight names {self.weight}, which is no event column ({', '.join(sorted(known))})"
-        if self.fixed < 0:
+        if not isinstance(self.fixed, int) or self.fixed < 0:
             yield f"fixed must be 0 or the number of items of every event, not {self.fixed}"
 
 
@@ -136,8 +149,12 @@ def _field_problems(kind: str, columns: tuple[Field, ...]) -> Iterator[str]:
             yield f"{kind}: {field.name}: the legal values {field.low}..{field.high} are no closed interval"
 
 
+def _described(field: Field) -> dict[str, Any]:
+    """Return a column as JSON values; bounds may be numpy's numbers, and whole ones stay whole."""
+    low, high = (bound if isinstance(bound, int) else float(bound) for bound in (field.low, field.high))
+    return asdict(field) | {"low": low, "high": high}
+
+
 def _spell(field: Field) -> str:
-    values = [
-        getattr(field, each.name) for each in fields(field) if each.name not in ("meaning", "low", "high")
-    ]
-    return " ".join([*(str(value) for value in values if value != ""), f"{field.low!r}..{field.high!r}"])
+    words = [field.name, field.dtype, field.unit, f"{float(field.low)!r}..{float(field.high)!r}"]
+    return " ".join(word for word in words if word)

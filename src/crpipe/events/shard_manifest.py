@@ -1,6 +1,6 @@
-"""Shards on the disk: the pair NAME.events.parquet and NAME.<items>.parquet, and their manifest.
+"""The manifest of a folder of shards: which files there are, their sizes and hashes, and their whole layout.
 
-Groups of events come in and become aligned row groups; what a manifest promises can be checked at any time.
+What it says can be checked at any time, and shards are read from it alone.
 """
 
 from __future__ import annotations
@@ -11,28 +11,25 @@ import numpy as np
 
 from crpipe.core.errors import DataError, LayoutError, ShardError
 from crpipe.core.files import read_json, sha256
-from crpipe.core.paths import CONSOLIDATED
+from crpipe.core.paths import CONSOLIDATED, MANIFEST
 from crpipe.events.batch import Events
 from crpipe.events.layout import Layout
-from crpipe.events.shard_reader import MEND, Shards
+from crpipe.events.shard_reader import REMEDY, Shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from crpipe.config.loading import Config
+    from crpipe.core.paths import Paths
 
 Role = Literal["train", "validation", "outliers"]
-MANIFEST = "manifest.json"
-
-
-_WHOLE = 1 << 26  # rows of a row group: more than we ever write at once
+ROLES: tuple[Role, ...] = ("train", "validation", "outliers")
 
 
 def read_manifest(folder: Path, data: str | None) -> dict[str, Any]:
     """Read a folder's manifest; raise ShardError when it is missing, damaged or of other data keys.
 
-    ``data`` is the digest of the configuration's data keys; None accepts any.
+    ``data`` is the digest of the data keys; None accepts any.
     """
     path = folder / MANIFEST
     try:
@@ -41,7 +38,7 @@ def read_manifest(folder: Path, data: str | None) -> dict[str, Any]:
         raise ShardError(str(error)) from error
     lacking = {"range", "data", "layout", "threshold", "shards"} - {*manifest}
     if lacking:
-        raise ShardError(f"{path}: the key {min(lacking)} is missing; {MEND}")
+        raise ShardError(f"{path}: the key {min(lacking)} is missing; {REMEDY}")
     if data is not None and manifest["data"] != data:
         raise ShardError(
             f"{path}: made under other data keys ({manifest['data']}, the configuration has {data}); "
@@ -55,7 +52,12 @@ def layout_of(manifest: dict[str, Any], folder: Path) -> Layout:
     try:
         return Layout.from_description(manifest["layout"])
     except LayoutError as error:
-        raise ShardError(f"{folder / MANIFEST}: {error}; {MEND}") from error
+        raise ShardError(f"{folder / MANIFEST}: the key layout: {error}; {REMEDY}") from error
+
+
+def read_layout(folder: Path) -> Layout:
+    """Read the layout of a folder's shards from its manifest."""
+    return layout_of(read_manifest(folder, None), folder)
 
 
 def verify(folder: Path, *, deep: bool) -> tuple[int, int]:
@@ -66,7 +68,7 @@ def verify(folder: Path, *, deep: bool) -> tuple[int, int]:
     """
     manifest = read_manifest(folder, None)
     layout = layout_of(manifest, folder)
-    for role in ("train", "validation", "outliers"):
+    for role in ROLES:
         entries = [entry for entry in manifest["shards"] if entry["role"] == role]
         shards = Shards(folder, role, layout)  # checks sizes, columns and rows
         if deep:
@@ -78,20 +80,20 @@ def verify(folder: Path, *, deep: bool) -> tuple[int, int]:
     return sum(events for events, _ in totals), sum(items for _, items in totals)
 
 
-def verifiable(config: Config, names: Iterable[str]) -> Iterator[Path]:
-    """Folders of the shards of the named ranges, or of all that are made; bulk and outliers.
+def verifiable(paths: Paths, ranges: Iterable[str], names: Iterable[str]) -> Iterator[Path]:
+    """List the folders of shards, bulk and outliers, of the named ranges, or of all ``ranges`` that have any.
 
     ``consolidated`` names the merged outliers. Raise ShardError for a name that has no shards.
     """
-    paths = config.paths()
     asked = list(names)
-    for name in asked or [*map(str, config.all_ranges()), CONSOLIDATED]:
+    for name in asked or [*ranges, CONSOLIDATED]:
         folders = (
             [paths.outliers(name)] if name == CONSOLIDATED else [paths.shards(name), paths.outliers(name)]
         )
         made = [folder for folder in folders if (folder / MANIFEST).exists()]
         if asked and not made:
-            raise ShardError(f"{folders[0] / MANIFEST}: missing; run `crpipe split {name}` first")
+            command = "crpipe consolidate" if name == CONSOLIDATED else f"crpipe split {name}"
+            raise ShardError(f"{folders[0] / MANIFEST}: missing; run `{command}` first")
         yield from made
 
 
@@ -100,7 +102,7 @@ def check_hashes(folder: Path, entry: dict[str, Any]) -> None:
     for part, recorded in entry["files"].items():
         path = folder / f"{entry['name']}.{part}.parquet"
         if sha256(path) != recorded["sha256"]:
-            raise ShardError(f"{path}: damaged: its bytes are not those the manifest names; {MEND}")
+            raise ShardError(f"{path}: damaged: its bytes are not those the manifest names; {REMEDY}")
 
 
 def groups_of(shards: Shards, layout: Layout) -> Iterator[Events]:

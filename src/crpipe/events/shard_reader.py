@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from crpipe.core.errors import DataError, ShardError
 from crpipe.core.files import read_json
+from crpipe.core.paths import MANIFEST
 from crpipe.events.batch import offsets
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 GROUPS_KEY = b"crpipe:groups"  # JSON in the events file: item row groups of each events row group
 # What pyarrow raises for bytes that do not fit; a damaged name is a ValueError: it is not UTF-8.
 DAMAGE = (OSError, ValueError, pa.ArrowException)
-MEND = "delete the shard's directory and run the same command again"
+REMEDY = "delete the shard's directory and run the same command again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Table:
                 table = file.read_row_group(group, columns=columns, use_threads=False)
             return {name: _values(table[name]) for name in columns}
         except DAMAGE as error:
-            raise ShardError(f"{self.path}: row group {group} cannot be read ({error}); {MEND}") from error
+            raise ShardError(f"{self.path}: row group {group} cannot be read ({error}); {REMEDY}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +136,13 @@ class Shards:
 
 
 def _consistent(pair: ShardPair, group: int, multiplicity: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Hand back a row group's multiplicities if they add up to the rows of its items."""
+    """Return a row group's multiplicities if they add up to the rows of its items; raise ShardError."""
     low, high = pair.item_rows[pair.item_groups[group : group + 2]]
     counted = int(multiplicity.sum(dtype=np.int64))
     if counted != high - low:
         raise ShardError(
             f"{pair.events.path}: row group {group} counts {counted} items, "
-            f"{pair.items.path.name} holds {high - low}; {MEND}"
+            f"{pair.items.path.name} holds {high - low}; {REMEDY}"
         )
     return multiplicity
 
@@ -149,6 +150,8 @@ def _consistent(pair: ShardPair, group: int, multiplicity: NDArray[np.uint32]) -
 def _values(column: pa.ChunkedArray) -> NDArray[Any]:
     """The values of a column, copied only where it was decoded in several chunks."""
     whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if pa.types.is_boolean(whole.type):  # DLPack has no bits
+        return np.from_dlpack(whole.cast(pa.uint8())).view(np.bool_)
     # Not to_numpy: it would import pandas, a quarter of a second of every process.
     values: NDArray[Any] = np.from_dlpack(whole)
     return values
@@ -169,13 +172,13 @@ def touched(borders: NDArray[np.int64], low: int, high: int) -> tuple[int, int]:
 
 
 def _open_all(folder: Path, role: str, layout: Layout) -> Iterator[ShardPair]:
-    path = folder / "manifest.json"
+    path = folder / MANIFEST
     try:
         for entry in read_json(path)["shards"]:
             if entry["role"] == role:
                 yield _open(folder, entry, layout)
     except KeyError as error:
-        raise ShardError(f"{path}: the key {error} is missing; {MEND}") from error
+        raise ShardError(f"{path}: the key {error} is missing; {REMEDY}") from error
     except ShardError:
         raise
     except DataError as error:
@@ -191,7 +194,9 @@ def _open(folder: Path, entry: Mapping[str, Any], layout: Layout) -> ShardPair:
     items = _table(folder / f"{entry['name']}.{layout.item}.parquet", sizes[layout.item], names)
     for table, rows in ((events, entry["events"]), (items, entry["items"])):
         if table.footer.num_rows != rows:
-            raise ShardError(f"{table.path}: {table.footer.num_rows} rows, the manifest says {rows}; {MEND}")
+            raise ShardError(
+                f"{table.path}: {table.footer.num_rows} rows, the manifest says {rows}; {REMEDY}"
+            )
     return ShardPair(events, items, _item_groups(events, items), items.rows())
 
 
@@ -199,16 +204,16 @@ def _table(path: Path, size: int, columns: Mapping[str, str]) -> Table:
     try:
         found = path.stat().st_size
         if found != size:
-            raise ShardError(f"{path}: {found} bytes, the manifest says {size}; {MEND}")
+            raise ShardError(f"{path}: {found} bytes, the manifest says {size}; {REMEDY}")
         footer = pq.read_metadata(path)
         types = {field.name: field.type for field in footer.schema.to_arrow_schema()}
     except FileNotFoundError as error:
-        raise ShardError(f"{path}: missing, though the manifest names it; {MEND}") from error
+        raise ShardError(f"{path}: missing, though the manifest names it; {REMEDY}") from error
     except DAMAGE as error:
-        raise ShardError(f"{path}: the footer cannot be read ({error}); {MEND}") from error
+        raise ShardError(f"{path}: the footer cannot be read ({error}); {REMEDY}") from error
     for name, dtype in columns.items():
         if types.get(name) != pa.from_numpy_dtype(dtype):
-            raise ShardError(f"{path}: no column {name} of {dtype}; {MEND}")
+            raise ShardError(f"{path}: no column {name} of {dtype}; {REMEDY}")
     return Table(path, footer)
 
 
@@ -219,10 +224,10 @@ def _item_groups(events: Table, items: Table) -> NDArray[np.int64]:
     try:
         counts = json.loads(listed) if listed else [1] * groups
     except ValueError as error:
-        raise ShardError(f"{events.path}: crpipe:groups is not JSON ({error}); {MEND}") from error
+        raise ShardError(f"{events.path}: crpipe:groups is not JSON ({error}); {REMEDY}") from error
     if len(counts) != groups or sum(counts) != items.footer.num_row_groups:
         raise ShardError(
             f"{events.path}: {groups} row groups do not match the {items.footer.num_row_groups} of "
-            f"{items.path.name}; {MEND}"
+            f"{items.path.name}; {REMEDY}"
         )
     return offsets(np.array(counts, np.int64))

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 
 from crpipe.core.files import replacing, sha256
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
-from crpipe.events.shard_manifest import _WHOLE, Role
 from crpipe.events.shard_reader import GROUPS_KEY
 
 if TYPE_CHECKING:
@@ -21,22 +20,17 @@ if TYPE_CHECKING:
 
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
-
+    from crpipe.events.shard_manifest import Role
 
 # A group of bulk events becomes one row group in each file: a loader decodes one at a time.
 GROUP_EVENTS = 1 << 16
-
-
 GROUP_ITEMS = 1 << 21
-
 
 # Outliers: one giant event spans several row groups of items.
 OUTLIER_EVENTS = 1 << 16
-
-
 OUTLIER_ITEMS = 1 << 22
 
-
+_WHOLE = 1 << 26  # rows of a row group: more than are ever written at once
 _WRITER = {
     "use_dictionary": False,
     "write_statistics": False,

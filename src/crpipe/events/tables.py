@@ -20,14 +20,14 @@ def read_tables(record: Path) -> dict[str, dict[str, Any]]:
     if not record.exists():
         return {}
     found: dict[str, dict[str, Any]] = read_json(record)
-    for name, row in found.items():
-        if not isinstance(row, dict) or not {"uri", "path", "size", "sha256"} <= row.keys():
-            raise DataError(f"{record}: {name}: damaged; delete it and run the same command again")
+    rows = found.values() if isinstance(found, dict) else [None]
+    if not all(isinstance(row, dict) and {"uri", "path", "size", "sha256"} <= row.keys() for row in rows):
+        raise DataError(f"{record}: damaged; delete it and run the same command again")
     return found
 
 
 def table_paths(record: Path) -> dict[str, Path]:
-    """Give the copy of each side table; raise DataError when one is missing or has another size."""
+    """Find the copy of each side table; raise DataError when one is missing or has another size."""
     paths = {}
     for name, row in read_tables(record).items():
         path = record.parent / row["path"]
@@ -41,5 +41,5 @@ def table_paths(record: Path) -> dict[str, Path]:
 
 
 def table_keys(record: Path) -> dict[str, str]:
-    """Give the hashes of the side tables as keys for a fingerprint: {"tables.NAME": sha256}."""
+    """Return the hashes of the side tables as keys for a fingerprint: {"tables.NAME": sha256}."""
     return {f"tables.{name}": row["sha256"] for name, row in read_tables(record).items()}

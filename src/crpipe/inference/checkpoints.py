@@ -10,15 +10,19 @@ from pydantic import ValidationError
 from crpipe.config.names import options_class
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import read_json
+from crpipe.split.readers import open_reader
 from crpipe.train.checkpoints import load, verified
-from crpipe.train.workload import build_workload
+from crpipe.train.workload import open_workload
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import torch
     from torch import Tensor, nn
 
+    from crpipe.events.tables import Tables
+    from crpipe.split.readers import Reader
     from crpipe.train.workload import Workload
 
 _MAX_NAMES = 8
@@ -27,30 +31,72 @@ _OTHER_VERSION = "use the version that trained it, or train again"
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A workload with its trained model, averaged weights in place, ready to predict."""
+    """A workload with its trained model, averaged weights in place, ready to predict.
+
+    name: the workload, as module:Name.
+    """
 
     path: Path
+    name: str
     workload: Workload
     model: nn.Module
     checkpoint: dict[str, Any]
     sha256: str
 
 
-def open_checkpoint(path: Path, device: str | torch.device = "cpu") -> LoadedModel:
+def open_checkpoint(
+    path: Path,
+    device: str | torch.device = "cpu",
+    tables: Tables | None = None,
+    table_keys: Mapping[str, Any] | None = None,
+) -> LoadedModel:
     """Load a checkpoint, or the one that a receipt points to.
 
-    Raise CheckpointError when it is damaged, or when its weights or options are those of another version.
+    tables, table_keys: the campaign's copies of the side tables, and their hashes. Raise CheckpointError when
+    the checkpoint is damaged, when its weights or options are those of another version, or when it was
+    trained with other side tables; ConfigError when a table that the workload needs is missing.
     """
     saved = verified(_resolve(path))
     checkpoint = load(saved.path)
     keys = checkpoint["keys"]
+    _refuse_other_tables(saved.path, keys, table_keys or {})
     name = keys["train.workload"]
-    workload = build_workload(name, _options(saved.path, name, keys))
+    workload = open_workload(name, _options(saved.path, name, keys), tables or {})
     model = workload.model()
     weights = {**checkpoint["model"], **checkpoint["average"]}
     _refuse_other_weights(saved.path, model.state_dict(), weights)
     model.load_state_dict(weights)
-    return LoadedModel(saved.path, workload, model.to(device).eval(), checkpoint, saved.sha256)
+    return LoadedModel(saved.path, name, workload, model.to(device).eval(), checkpoint, saved.sha256)
+
+
+def open_its_reader(trained: LoadedModel) -> Reader:
+    """Open the reader of the raw files that a checkpoint was trained on.
+
+    Raise CheckpointError when its layout is not that of the training data any more.
+    """
+    keys = trained.checkpoint["keys"]
+    if "source.reader" not in keys:
+        raise CheckpointError(f"{trained.path}: does not name the reader of its raw files; {_OTHER_VERSION}")
+    reader = open_reader(keys["source.reader"], nested(keys, "reader."))
+    own = reader.layout.identity()
+    changed = [name for name in sorted(own) if name in keys and keys[name] != own[name]]
+    if changed:
+        lines = [f"  {name}: checkpoint {keys[name]!r}, reader {own[name]!r}" for name in changed]
+        raise CheckpointError(
+            "\n".join([f"{trained.path}: {keys['source.reader']} has another layout now:", *lines])
+        )
+    return reader
+
+
+def _refuse_other_tables(path: Path, keys: Mapping[str, Any], table_keys: Mapping[str, Any]) -> None:
+    """Raise CheckpointError when a side table of the campaign is not the one of the training."""
+    changed = [name for name in sorted(table_keys) if name in keys and keys[name] != table_keys[name]]
+    if changed:
+        names = ", ".join(name.removeprefix("tables.") for name in changed)
+        raise CheckpointError(
+            f"{path}: trained with another content of the side table {names}; use the campaign that trained "
+            "it (--config), or train again"
+        )
 
 
 def _resolve(path: Path) -> Path:

@@ -1,134 +1,275 @@
-"""Held-out evaluation: the generator of one checkpoint against validation events that it never saw."""
+"""Held-out evaluation: a checkpoint's predictions for validation events that it never saw, and their scores.
+
+Writes metrics.json, predictions.parquet (one row for each event) and the workload's figures.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
-from crpipe.core.errors import DataError
-from crpipe.core.files import write_json
+from crpipe.core.errors import DataError, ForeignError
+from crpipe.core.files import replacing, write_json, writing
+from crpipe.core.foreign import Foreign
 from crpipe.core.journal import Journal
-from crpipe.core.paths import OUTLIERS
-from crpipe.events.batch import Events, concatenate
+from crpipe.core.raw_files import read_manifest
+from crpipe.events.batch import Events
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 from crpipe.inference.checkpoints import open_checkpoint
+from crpipe.inference.gathered import GatheredColumns, GatheredEvents
+from crpipe.inference.rows import checked_columns, predict_block, predicted_columns, table_of
+from crpipe.inference.score_table import score_table
 from crpipe.loading.loader import Loader
-from crpipe.report.evaluations import ERROR, FLOOR
 from crpipe.source.simulated import open_simulator
 from crpipe.train.metrics_log import EventFile
 from crpipe.train.ranks import find_device, use_threads
+from crpipe.train.workload import Baseline, WorkloadCall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+    from types import TracebackType
 
-    from crpipe.config.loading import Config
+    from numpy.typing import NDArray
+
     from crpipe.core.progress import Progress
+    from crpipe.events.layout import Layout
+    from crpipe.events.tables import Tables
     from crpipe.inference.checkpoints import LoadedModel
+    from crpipe.train.workload import Columns
 
-SYNTHETIC = "synthetic://"
+Numbers = dict[str, float]
 
 
-def evaluate_checkpoint(config: Config, name: str, progress: Progress) -> None:
-    """Score the checkpoint of range ``name`` (or of ``outliers``) on the validation events of its chain.
+@dataclass(frozen=True, slots=True)
+class ValidationShards:
+    """The validation events of one range: its name, the folder of its shards, the list of its raw files."""
 
-    Computes with train.device and train.threads. Writes metrics.json (flat, numbers only; ``floor/…`` is a
-    second simulation of the same primaries against the first, where the source is synthetic) and figures into
-    the evaluation directory, and the same numbers into TensorBoard at the checkpoint's step.
+    name: str
+    folder: Path
+    manifest: Path
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateJob:
+    """One evaluation.
+
+    shards: those of all ranges that the checkpoint was trained on. folder: where the results go.
+    events: most events to compare; batch_events, budget_items: most events and items of one block.
+    simulator, simulator_options: empty where the raw files come from elsewhere.
     """
-    paths = config.paths()
-    with Journal(paths.train_journal()).attempt("evaluate", name):
-        use_threads(config.train.threads)
-        device = find_device(config.train.device)
-        trained = open_checkpoint(paths.receipt(name), device)
-        truth = held_out(config, name)
-        folder = paths.evaluation(name)
-        folder.mkdir(parents=True, exist_ok=True)
-        scores = trained.workload.score(truth, _predict(config, trained, truth, device, progress), folder)
-        if config.source.uri.startswith(SYNTHETIC):
-            floor = _resimulated(config, truth)
-            scores |= {
-                f"floor/{key}": value
-                for key, value in trained.workload.score(truth, floor, folder / "floor").items()
-            }
-        _write(config, name, trained, scores, folder)
+
+    name: str
+    receipt: Path
+    shards: tuple[ValidationShards, ...]
+    folder: Path
+    journal: Path
+    tensorboard: Path
+    layout: Layout
+    tables: Tables
+    table_keys: Mapping[str, Any]
+    events: int
+    batch_events: int
+    budget_items: int
+    seed: int
+    device: str
+    threads: int
+    simulator: str = ""
+    simulator_options: Mapping[str, Any] | None = None
 
 
-def held_out(config: Config, name: str) -> Events:
-    """Gather at most evaluate.events validation events, evenly from all ranges up to ``name``."""
-    names = [str(item) for item in config.all_ranges()]
-    chain = names if name == OUTLIERS else names[: names.index(name) + 1]
-    share = -(-config.evaluate.events // len(chain))
-    parts = [part for link in chain for part in _first_events(config, link, share)]
-    if not parts:
-        raise DataError(
-            f"{config.paths().shards(chain[0])}: no validation events; raise split.validation_fraction"
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """Everything that ``score`` gets; truth has items only where the predictions are whole events."""
+
+    truth: Events
+    prediction: Events | Columns
+    baseline: Columns | None
+
+
+def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
+    """Score the checkpoint of one link, its baseline, and a second simulation, where there are any."""
+    with Journal(job.journal).attempt("evaluate", job.name):
+        use_threads(job.threads)
+        device = find_device(job.device)
+        trained = open_checkpoint(job.receipt, device, job.tables, job.table_keys)
+        with writing(job.folder):
+            job.folder.mkdir(parents=True, exist_ok=True)
+        compared = _predict_all(job, trained, device, progress)
+        scores = {"values": _score(trained, compared.truth, compared.prediction, job.folder)}
+        if compared.baseline is not None:
+            scores["baseline"] = _score(trained, compared.truth, compared.baseline, job.folder / "baseline")
+        again = _simulate_again(job, compared)
+        if again is not None:
+            scores["again"] = _score(trained, compared.truth, again, job.folder / "again")
+        _report_unmeasured(trained, scores["values"], progress)
+        _write(job, trained, scores, len(compared.truth))
+
+
+def held_out(job: EvaluateJob) -> Iterator[tuple[ValidationShards, Events]]:
+    """Yield at most job.events validation events in blocks, evenly from all ranges.
+
+    A block holds at most batch_events events and, but for its last event, at most budget_items items.
+    """
+    share = -(-job.events // len(job.shards))
+    left = job.events
+    for shards in job.shards:
+        loader = Loader(
+            shards.folder,
+            "validation",
+            batch_events=min(share, job.batch_events),
+            seed=(job.seed,),
+            epochs=1,
+            prefetch=0,
+            max_items=job.budget_items,
         )
-    found = concatenate(parts)
-    return found.part(0, min(len(found), config.evaluate.events))
+        wanted = min(share, left)
+        if not wanted:
+            return
+        with contextlib.closing(loader.batches()) as stream:
+            for events, _ in stream:
+                block = events.part(0, min(len(events), wanted))
+                wanted, left = wanted - len(block), left - len(block)
+                if len(block):
+                    yield shards, block
+                if not wanted:
+                    break
 
 
-def _first_events(config: Config, name: str, limit: int) -> list[Events]:
-    loader = Loader(
-        config.paths().shards(name),
-        "validation",
-        batch_events=min(limit, config.evaluate.batch_events),
-        seed=(config.seed,),
-        epochs=1,
-        prefetch=0,
+def _predict_all(
+    job: EvaluateJob, trained: LoadedModel, device: torch.device, progress: Progress
+) -> _Compared:
+    truth: GatheredEvents | None = None
+    events: GatheredEvents | None = None
+    columns, baseline = GatheredColumns(), GatheredColumns()
+    done = 0
+    with _PredictionFile(job.folder / "predictions.parquet", job.layout) as file:
+        for shards, block in held_out(job):
+            generator = torch.Generator(device).manual_seed(job.seed + done)
+            with torch.no_grad():
+                found = predict_block(trained, block, job.layout, generator)
+            whole = isinstance(found, Events)
+            truth = truth or GatheredEvents(items=whole)
+            truth.add(block)
+            if isinstance(found, Events):
+                events = events or GatheredEvents(items=True)
+                events.add(found)
+            else:
+                columns.add(found)
+            if isinstance(trained.workload, Baseline):
+                baseline.add(_baseline(trained.workload, trained.name, block))
+            file.add(shards, block, found)
+            done += len(block)
+            progress.advance("predict", done, job.events)
+        if truth is None:
+            raise DataError(f"{job.shards[0].folder}: no validation events; raise split.validation_fraction")
+    progress.advance("predict", done, done)
+    return _Compared(
+        truth.events(),
+        columns.columns() if events is None else events.events(),
+        baseline.columns() if isinstance(trained.workload, Baseline) else None,
     )
-    parts: list[Events] = []
-    found = 0
-    for events, _ in loader.batches():
-        parts.append(events.part(0, min(len(events), limit - found)))
-        found += len(parts[-1])
-        if found >= limit:
-            break
-    return parts
 
 
-def _predict(
-    config: Config, trained: LoadedModel, truth: Events, device: torch.device, progress: Progress
-) -> Events:
-    parts = []
-    step = config.evaluate.batch_events
-    for start in range(0, len(truth), step):
-        generator = torch.Generator(device).manual_seed(config.seed + start)
-        with torch.no_grad():
-            chunk = truth.part(start, min(start + step, len(truth)))
-            made = trained.workload.predict(trained.model, chunk, generator)
-            assert isinstance(made, Events)
-            parts.append(made)
-        progress.advance("generate", min(start + step, len(truth)), len(truth))
-    return concatenate(parts)
+def _baseline(workload: Baseline, name: str, block: Events) -> Columns:
+    with WorkloadCall(workload, "baseline", block):
+        found = workload.baseline(block)
+    return checked_columns(found, len(block), f"{name}.baseline")
 
 
-def _resimulated(config: Config, truth: Events) -> Events:
-    simulator = open_simulator(config.source.simulator, config.options("simulator"))
-    return simulator.again(truth.columns, config.seed + 1)
+class _PredictionFile:
+    """predictions.parquet: range, source file and row, its path, the layout's key, and what was predicted."""
+
+    def __init__(self, path: Path, layout: Layout) -> None:
+        self._path = path
+        self._key = layout.key
+        self._names: dict[str, pa.Array] = {}
+        self._writer: pq.ParquetWriter | None = None
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        self._part = self._stack.enter_context(replacing(self._path))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._stack.__exit__(kind, error, trace)
+
+    def add(self, shards: ValidationShards, block: Events, prediction: Events | Columns) -> None:
+        """Append one block."""
+        file = block.columns[SOURCE_FILE]
+        known = {SOURCE_FILE: file, SOURCE_ROW: block.columns[SOURCE_ROW]}
+        known |= {name: block.columns[name] for name in self._key}
+        table = table_of(known, predicted_columns(block, prediction))
+        table = table.add_column(0, "range", pa.array([shards.name] * len(block)).dictionary_encode())
+        table = table.add_column(3, "path", self._paths(shards, file))
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._part, table.schema, compression="zstd")
+        if table.schema != self._writer.schema:
+            raise ForeignError(
+                f"predict gave other columns than before: {table.schema.names}, {self._writer.schema.names}"
+            )
+        self._writer.write_table(table)
+
+    def _paths(self, shards: ValidationShards, file: NDArray[Any]) -> pa.Array:
+        """Name the source files; null where the list of raw files is gone."""
+        if shards.name not in self._names:
+            entries = read_manifest(shards.manifest) if shards.manifest.exists() else []
+            self._names[shards.name] = pa.array([entry.path for entry in entries], pa.string())
+        names = self._names[shards.name]
+        found = pa.array(file, pa.int32(), mask=file >= len(names))
+        return pa.DictionaryArray.from_arrays(found, names).cast(pa.string()).dictionary_encode()
 
 
-def _write(config: Config, name: str, trained: LoadedModel, scores: dict[str, float], folder: Path) -> None:
-    paths = config.paths()
+def _score(trained: LoadedModel, truth: Events, prediction: Events | Columns, folder: Path) -> Numbers:
+    with WorkloadCall(trained.workload, "score", truth), writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        found = trained.workload.score(truth, prediction, folder)
+        numbers = {str(name): float(value) for name, value in found.items()}
+    with contextlib.suppress(OSError):
+        folder.rmdir()  # only where no figure was written
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def _simulate_again(job: EvaluateJob, compared: _Compared) -> Events | None:
+    """Simulate the same events a second time: what a perfect generator would reach."""
+    if not job.simulator or not isinstance(compared.prediction, Events):
+        return None
+    simulator = open_simulator(job.simulator, job.simulator_options or {})
+    if not hasattr(simulator, "again"):
+        return None
+    with Foreign(f"source.simulator: {job.simulator}.again failed on {len(compared.truth)} events"):
+        return simulator.again(compared.truth.columns, job.seed + 1)
+
+
+def _report_unmeasured(trained: LoadedModel, values: Numbers, progress: Progress) -> None:
+    missing = [metric.title for metric in trained.workload.metrics if metric.name not in values]
+    if missing:
+        progress.say(
+            f"not measured: {', '.join(missing)} (too few validation events; raise evaluate.events or "
+            "split.validation_fraction)"
+        )
+
+
+def _write(job: EvaluateJob, trained: LoadedModel, scores: dict[str, Numbers], events: int) -> None:
     step = trained.checkpoint["counters"]["step"]
-    events = EventFile(paths.tensorboard(), f"evaluation.{name}", -1)
-    events.scalars(step, time.time(), {f"evaluation/{key}": value for key, value in scores.items()})
-    events.text(step, time.time(), "evaluation", table_of(scores))
-    events.close()
-    write_json(folder / "metrics.json", {"checkpoint": trained.sha256, "step": step, **scores})
-
-
-def table_of(scores: Mapping[str, float]) -> str:
-    """Lay out an evaluation as a Markdown table: each number with its error beside that of the floor."""
-    names = [name for name in scores if not name.startswith(FLOOR) and not name.endswith(ERROR)]
-    lines = ["| metric | generated | simulated again |", "|---|---|---|"]
-    lines += [f"| {name} | {_cell(scores, name)} | {_cell(scores, FLOOR + name)} |" for name in names]
-    return "\n".join(lines)
-
-
-def _cell(scores: Mapping[str, float], name: str) -> str:
-    if name not in scores:
-        return ""
-    error = scores.get(name + ERROR)
-    return f"{scores[name]:.4g}" + ("" if error is None else f" ± {error:.2g}")
+    declared = [metric.describe() for metric in trained.workload.metrics]
+    tags = {"values": "evaluation", "baseline": "evaluation/baseline", "again": "evaluation/again"}
+    log = EventFile(job.tensorboard, f"evaluation.{job.name}", -1)
+    now = time.time()
+    for kind, numbers in scores.items():
+        log.scalars(step, now, {f"{tags[kind]}/{name}": value for name, value in numbers.items()})
+    log.text(step, now, "evaluation", score_table(trained.workload.metrics, scores))
+    log.close()
+    head = {"checkpoint": trained.sha256, "step": step, "events": events, "metrics": declared}
+    write_json(job.folder / "metrics.json", {**head, **scores})

@@ -1,99 +1,133 @@
-"""Export a trained checkpoint: weights, graphs and a sampler that a simulation chain calls without crpipe."""
+"""Export a trained checkpoint: weights, options, side tables, layout and a model card.
+
+A workload that is Exportable adds graphs and scripts that run without crpipe.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import numpy as np
-import safetensors.torch
 import yaml
 
 from crpipe import __version__
-from crpipe.core.errors import ConfigError
+from crpipe.core.extras import require
 from crpipe.core.files import replacing, sha256, write_json, write_text
+from crpipe.core.foreign import Foreign
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.ranges import Range, expand
-from crpipe.inference.checkpoints import nested, open_checkpoint
-from crpipe.workloads.muons.export import standalone
-from crpipe.workloads.muons.export.card import example, model_card
-from crpipe.workloads.muons.export.graph import LAW, MUONS, check_graphs, write_graphs
-from crpipe.workloads.muons.export.provenance import provenance
-from crpipe.workloads.muons.layout import MUON, PRIMARY
-from crpipe.workloads.muons.models.sampling import Exportable
+from crpipe.inference.card import model_card, side_tables
+from crpipe.inference.checkpoints import nested, open_checkpoint, open_its_reader
+from crpipe.inference.provenance import Provenance, provenance
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
-    from crpipe.config.loading import Config
+    from torch import nn
+
     from crpipe.core.progress import Progress
+    from crpipe.events.tables import Tables
     from crpipe.inference.checkpoints import LoadedModel
-    from crpipe.workloads.muons.export.provenance import Limits, Provenance
-    from crpipe.workloads.muons.models.sampling import SamplerGraphs
+    from crpipe.inference.provenance import TrainingData
 
-FORMAT = 1
+FORMAT = 2
 WEIGHTS = "model.safetensors"
-SCRIPT = "sample.py"
 CAMPAIGN = "campaign.yaml"
 CONFIG = "config.json"
 CARD = "MODEL_CARD.md"
+TABLES = "tables"
 
-_CHECKED_EVENTS = 64
+
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    """What a workload added to an export.
+
+    files: their names in the folder. description: JSON values for config.json, for the scripts beside it.
+    """
+
+    files: tuple[str, ...]
+    description: Mapping[str, Any]
 
 
-def export_checkpoint(config: Config, checkpoint: Path, out: Path, progress: Progress) -> None:
+@runtime_checkable
+class Exportable(Protocol):
+    """A workload whose models can be used without crpipe."""
+
+    def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
+        """Write graphs and scripts into ``folder``, and check that they compute what the model does."""
+
+    def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
+        """Give Markdown lines by section title (see crpipe.inference.card), in place of the engine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportJob:
+    """One export; tables, table_keys: the campaign's copies of the side tables, and their hashes."""
+
+    checkpoint: Path
+    out: Path
+    tables: Tables
+    table_keys: Mapping[str, Any]
+    training: TrainingData
+
+
+def export_checkpoint(job: ExportJob, progress: Progress) -> None:
     """Write everything about one checkpoint (or that of a receipt) into the directory ``out``.
 
-    ``config`` says where the training shards are, whose ranges the card tells; without them the ranges come
-    from the checkpoint's own configuration. Raise CheckpointError when the checkpoint is damaged or the
-    graphs do not say what it says, ConfigError when its workload has no sampler.
+    Raise CheckpointError when the checkpoint is damaged or does not fit the campaign's side tables, or when
+    the workload's graphs do not compute what the model does.
     """
-    trained = open_checkpoint(checkpoint)
-    if not isinstance(trained.workload, Exportable):
-        raise ConfigError(f"{checkpoint}: {trained.checkpoint['keys']['train.workload']} has no sampler")
-    sampler = trained.workload.sampler(trained.model)
-    made = provenance(trained, config, progress)
-    progress.say("writing and checking the graphs")
-    primaries = _primaries(made.seen.limits)
-    write_graphs(sampler, primaries, out)
-    difference = check_graphs(sampler, primaries, out)
-    _write_weights(out / WEIGHTS, trained, made)
-    write_text(out / SCRIPT, Path(standalone.__file__).read_text())
-    write_text(out / CAMPAIGN, yaml.safe_dump(_campaign(made), sort_keys=False))
-    write_text(out / CARD, model_card(made, sampler, difference))
-    write_json(out / CONFIG, _description(out, made, sampler, difference))
-
-
-def _primaries(limits: Limits) -> NDArray[np.float32]:
-    """Draw primaries to check the graphs with, from the ranges of the training data: [N, 4]."""
-    rng = np.random.default_rng(0)
-    anywhere = example(limits)
-    columns = []
-    for field in PRIMARY:
-        low, high = limits.get(field.name, (anywhere[field.name],) * 2)
-        columns.append(rng.uniform(low, high, _CHECKED_EVENTS))
-    return np.stack(columns, axis=1).astype(np.float32)
+    trained = open_checkpoint(job.checkpoint, "cpu", job.tables, job.table_keys)
+    layout = open_its_reader(trained).layout
+    made = provenance(trained, layout, job.training, progress)
+    _write_weights(job.out / WEIGHTS, trained, made)
+    files = [WEIGHTS, *_copy_tables(job, made)]
+    graphs, own = Graphs((), {}), {}
+    if isinstance(trained.workload, Exportable):
+        progress.say("writing and checking the graphs")
+        with Foreign(f"{trained.name}: the export failed"):
+            graphs = trained.workload.graphs(trained.model, made, job.out)
+            own = {title: list(lines) for title, lines in trained.workload.card(made, graphs).items()}
+    write_text(job.out / CAMPAIGN, yaml.safe_dump(_campaign(made), sort_keys=False))
+    write_text(job.out / CARD, model_card(made, own))
+    names = [*files, *graphs.files, CAMPAIGN, CARD]
+    write_json(job.out / CONFIG, {**graphs.description, **_description(job.out, made, names)})
 
 
 def _write_weights(path: Path, trained: LoadedModel, made: Provenance) -> None:
     """Write all weights, averaged ones where training averaged them."""
+    safetensors = require("safetensors.torch", extra="export", why="to export the weights of a model")
     about = {"fingerprint": made.fingerprint}  # one entry: safetensors writes several in any order
     with replacing(path) as part:
-        part.write_bytes(safetensors.torch.save(trained.model.state_dict(), about))
+        part.write_bytes(safetensors.save(trained.model.state_dict(), about))
+
+
+def _copy_tables(job: ExportJob, made: Provenance) -> Iterable[str]:
+    """Copy the side tables that the model was trained with, as far as the campaign has them."""
+    for name in side_tables(made):
+        if name in job.tables:
+            copy = job.out / TABLES / job.tables[name].name
+            with replacing(copy) as part:
+                shutil.copyfile(job.tables[name], part)
+            yield f"{TABLES}/{copy.name}"
 
 
 def _campaign(made: Provenance) -> dict[str, Any]:
     """Give the configuration that trains this model again, as far as it shapes the result."""
     ranges = [Range.parse(link) for link in made.chain if link != OUTLIERS]
-    tree: dict[str, Any] = {"run": made.run, **nested(made.keys)}
+    keys = {name: value for name, value in made.keys.items() if not name.startswith(("layout.", "tables."))}
+    tree: dict[str, Any] = {"run": made.run, **nested(keys)}
     if ranges:
         first, last, step = ranges[0].first, ranges[-1].last, ranges[0].last - ranges[0].first + 1
-        skipped = [str(tile) for tile in expand(first, last, step, frozenset()) if tile not in ranges]
+        every = expand(first, last, step, frozenset(), ragged=True)
+        skipped = [str(tile) for tile in every if tile not in ranges]
         tree["ranges"] = {"first": first, "last": last, "step": step, "skip": skipped}
     return tree
 
 
-def _description(out: Path, made: Provenance, sampler: SamplerGraphs, difference: float) -> dict[str, Any]:
+def _description(out: Path, made: Provenance, names: Sequence[str]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "crpipe": __version__,
@@ -101,24 +135,13 @@ def _description(out: Path, made: Provenance, sampler: SamplerGraphs, difference
         "checkpoint": made.sha256,
         "run": made.run,
         "ranges": list(made.chain),
-        "counters": {name: made.counters[name] for name in ("step", "events", "muons", "skipped")},
+        "counters": {name: made.counters[name] for name in ("step", "events", "items", "skipped")},
         "keys": made.keys,
+        "layout": made.layout.describe(),
+        "tables": side_tables(made),
         "limits": {name: list(ends) for name, ends in made.seen.limits.items()},
-        "limits_source": made.seen.source,
+        "limits_unknown": made.seen.unknown,
         "threshold": made.seen.threshold,
-        "evaluation": made.scores,
-        "units": {
-            "primary": {field.name: field.unit for field in PRIMARY},
-            "muon": {field.name: field.unit for field in MUON},
-        },
-        "sampler": {
-            "noise": [
-                {name: getattr(noise, name) for name in ("name", "rows", "columns", "law")}
-                for noise in sampler.noise
-            ],
-            "whole": sampler.whole,
-            "tolerance": sampler.tolerance,
-            "difference": difference,
-        },
-        "files": {name: sha256(out / name) for name in (WEIGHTS, LAW, MUONS, SCRIPT, CAMPAIGN, CARD)},
+        "evaluation": made.evaluation,
+        "files": {name: sha256(out / name) for name in names},
     }

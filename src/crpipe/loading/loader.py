@@ -1,4 +1,4 @@
-"""Batches from shards: shuffled, shared out among ranks, resumable at any batch.
+"""Batches from shards: shuffled, divided among ranks, resumable at any batch.
 
 A folder of shards and a cursor come in; a stream of (events, cursor after them) goes out.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from crpipe.core.errors import ShardError
 from crpipe.events.batch import Cursor, Events, concatenate, gather_items, item_view, offsets
-from crpipe.events.shard_manifest import layout_of, read_manifest
+from crpipe.events.shard_manifest import read_layout
 from crpipe.events.shard_reader import Shards, event_columns, touched
 from crpipe.loading.microbatch import micro_batches
 from crpipe.loading.order import EpochOrder, Order, item_costs
@@ -44,12 +44,12 @@ class Piece(NamedTuple):
 
 
 class Loader:
-    """The events of one role in a folder of shards, as batches.
+    """The events of one role in a folder of shards, as batches; ``layout`` is what the manifest describes.
 
     A batch holds at most ``batch_events`` events. All batches of an epoch, on all ranks, hold the same number
-    of events to within one, so that no step of training rests on a small remainder; a batch is empty only
-    when there are fewer events than batches. With ``max_items``, for outliers, a batch ends earlier: all its
-    events but the last hold at most ``max_items`` items together, and a larger event ends its batch.
+    of events to within one, so that the last batch is never much smaller than the others; a batch is empty
+    only when there are fewer events than batches. With ``max_items``, for outliers, a batch ends earlier: all
+    its events but the last hold at most ``max_items`` items together, and a larger event ends its batch.
 
     Each epoch visits every event once on exactly one rank, in an order that follows from ``seed``, the epoch,
     the shards and the size of a batch alone: the ranks' streams end to end are that of a single rank.
@@ -76,8 +76,8 @@ class Loader:
         self._epochs = epochs
         self._rank = rank
         self._prefetch = prefetch
-        self._layout = layout_of(read_manifest(folder, None), folder)
-        self._shards = Shards(folder, role, self._layout)
+        self.layout = read_layout(folder)
+        self._shards = Shards(folder, role, self.layout)
         self.events = sum(pair.events.footer.num_rows for pair in self._shards.pairs)
         self.items = sum(pair.items.footer.num_rows for pair in self._shards.pairs)
         self._pieces = list(_pieces(self._shards))
@@ -90,13 +90,13 @@ class Loader:
         self.batches_per_epoch = self._order.batches_per_rank
 
     def batches(self, start: Cursor = START) -> Generator[tuple[Events, Cursor]]:
-        """Yield batches, each with the cursor behind it, from ``start`` to the end of the last epoch.
+        """Yield batches, each with the cursor after it, from ``start`` to the end of the last epoch.
 
         A resumed stream equals the rest of an uninterrupted one, bit for bit, and decodes no more than the
-        one or two windows that hold its first batch. One thread works ``prefetch``
-        batches ahead; it has ended when the generator is closed, so close it, and read one stream at a time:
+        one or two windows that hold its first batch. One thread works ``prefetch`` batches ahead; it has
+        ended when the generator is closed, so close it, and read one stream at a time:
         ``with contextlib.closing(loader.batches(cursor)) as stream``.
-        Raises ShardError for a damaged shard, and for a cursor that lies outside of the epochs.
+        Raise ShardError for a damaged shard, and for a cursor that lies outside of the epochs.
         """
         if start.batch > self.batches_per_epoch or start.epoch > self._epochs or min(start) < 0:
             raise ShardError(
@@ -108,10 +108,10 @@ class Loader:
     def _stream(self, start: Cursor) -> Iterator[tuple[Events, Cursor]]:
         first = start.batch
         for epoch in range(start.epoch, self._epochs):
-            reader = _EpochReader(self._shards, self._pieces, self._order.epoch(epoch), self._layout)
+            reader = _EpochReader(self._shards, self._pieces, self._order.epoch(epoch), self.layout)
             for batch in range(first, self.batches_per_epoch):
-                behind = batch + 1
-                cursor = Cursor(epoch, behind) if behind < self.batches_per_epoch else Cursor(epoch + 1, 0)
+                done = batch + 1
+                cursor = Cursor(epoch, done) if done < self.batches_per_epoch else Cursor(epoch + 1, 0)
                 yield reader.batch(self._rank * self.batches_per_epoch + batch), cursor
             first = 0
 
@@ -127,7 +127,7 @@ class _Window:
         self._permutation = permutation
 
     def take(self, low: int, high: int) -> Events:
-        """Hand out the events at positions [low, high) of the shuffled window."""
+        """Gather the events at positions [low, high) of the shuffled window."""
         return Events(
             {name: column[low:high] for name, column in self._columns.items()},
             self._multiplicity[low:high],
@@ -186,7 +186,7 @@ class _EpochReader:
         )
 
     def _room(self, items: int) -> NDArray[np.float32]:
-        """Lend the window's buffer: fresh pages for every window would cost as much as the gather."""
+        """Return the reused buffer of the window: new pages for each would cost as much as the gather."""
         if len(self._buffer) < items:
             self._buffer = np.empty((items + items // 8, self._buffer.shape[1]), np.float32)
         return self._buffer[:items]
@@ -201,7 +201,7 @@ def _pieces(shards: Shards) -> Iterator[Piece]:
     """Cut the shards into pieces: row groups, or runs of events that begin in one row group of items.
 
     Bulk shards need their footers only. Where one row group of events (outliers) owns several of items, the
-    multiplicities tell which events begin in which.
+    multiplicities show which events begin in which.
     """
     for shard, pair in enumerate(shards.pairs):
         rows = np.diff(pair.events.rows())

@@ -19,7 +19,7 @@ def micro_batches(size: NDArray[np.integer[Any]], budget: int) -> list[NDArray[n
     """Split a batch of events with ``size`` items each, [N], into groups of about equal items.
 
     There are ceil(total / budget) groups, and a few more only where the events cannot be packed so tightly: a
-    group of more than ``budget`` items is always one single event. Every event stands in one group. The
+    group of more than ``budget`` items is always one single event. Every event is in one group. The
     result depends on the arguments alone; each group is ascending, and groups are ordered by their first
     event. An empty batch gives one empty group.
     """

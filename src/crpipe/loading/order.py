@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAST_WINDOW = 2  # batches shuffled together, at least
-WINDOW_ITEMS = 1 << 24  # items shuffled together where batches are cut by items: 192 MiB of muons
+WINDOW_ITEMS = 1 << 24  # items shuffled together where batches are cut by items: 64 MiB for each item column
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ class Order:
         self._window = max(LEAST_WINDOW, -(-self._window_size() // capacity))
 
     def epoch(self, epoch: int) -> EpochOrder:
-        """Lay out one epoch."""
+        """Compute the order of one epoch."""
         pieces = _random(self._seed, epoch, 0).permutation(len(self._sizes))
         starts = offsets(self._sizes[pieces])
         shares = _shares(self._total, self._batches)
-        # Not from the batches: windows that know of the ranks would give each number of them another order.
+        # Derived from the total, not from the batches, so that the order is independent of the ranks.
         windows = np.append(_shares(self._total, self._fewest)[: -1 : self._window], self._total)
         if self._cost is None:
             return EpochOrder(self._seed, epoch, pieces, starts, windows, shares)
@@ -101,9 +101,9 @@ class Order:
 
 
 def item_costs(multiplicity: NDArray[np.uint32], batch_events: int, max_items: int) -> NDArray[np.int64]:
-    """Price each event in items so that ``max_items`` buys at most ``batch_events`` events: [N] int64.
+    """Give each event a cost so that ``max_items`` pays for at most ``batch_events`` events: [N] int64.
 
-    An event of more than ``max_items`` costs just that: it ends its batch, however large it is.
+    An event of more than ``max_items`` costs ``max_items``: it ends its batch, however large it is.
     """
     return np.clip(multiplicity.astype(np.int64), -(-max_items // batch_events), max_items)
 

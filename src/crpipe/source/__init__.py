@@ -1,1 +1,1 @@
-"""Source: list and copy one range, verified; make synthetic ranges."""
+"""Raw files and side tables: list them, copy them verified, or have a simulator make them."""

@@ -1,4 +1,4 @@
-"""Disk work of a staging job: small steps at once while the disk is quick; flushes in threads, in batches."""
+"""Disk work of a staging job: renames in this thread or in others; flushes in threads, in batches."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 QUICK_S = 0.002
-MEMORY = 16  # steps that the usual duration is taken over
+MEMORY = 16  # steps in the moving average of the duration
 THREADS = 8  # files flushed at once: together they cost fewer commits of the file system's journal
 BATCH = 1 << 26  # bytes
 
 
 class Steps:
-    """Opens and renames: quicker than a thread begins on a local disk, milliseconds on a slow shared one."""
+    """Opens and renames: faster than starting a thread on a local disk, milliseconds on a shared one."""
 
     def __init__(self) -> None:
         self._usual_s = 0.0
 
     async def do(self, step: Callable[[], Result]) -> Result:
-        """Do a step here while such steps are quick, in a thread while they are not."""
+        """Run a step in this thread while such steps are quick, in another one while they are not."""
         if self._usual_s > QUICK_S:
             return await asyncio.to_thread(self._timed, step)
         return self._timed(step)
@@ -41,7 +41,7 @@ class Steps:
 
 
 class Flush:
-    """Brings finished files to the disk while others are still being written."""
+    """Flushes finished files to the disk while others are still being written."""
 
     def __init__(self) -> None:
         self._waiting: list[Path] = []
@@ -50,14 +50,14 @@ class Flush:
         self._running: asyncio.Future[list[None]] | None = None
 
     async def add(self, file: Path, size: int) -> None:
-        """Take a file; wait when the disk is more than a batch behind."""
+        """Add a file; wait when the disk is more than one batch late."""
         self._waiting.append(file)
         self._bytes += size
         if self._bytes >= BATCH:
             await self._start()
 
     async def finish(self, folders: Iterable[Path]) -> None:
-        """Return when all files are on the disk, and then their names in ``folders``."""
+        """Flush all files, then the directories ``folders`` that hold their names."""
         await self._start()
         self._waiting = list(folders)
         await self._start()

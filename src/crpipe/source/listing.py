@@ -1,81 +1,246 @@
-"""List one range of the source into its manifest: what should exist, asked one directory at a time."""
+"""List one range of the source into its manifest, which says what should exist; one directory at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import posixpath
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.raw_files import Entry, read_manifest, write_manifest
+from crpipe.source.options import Kind, RangeSource, SourcePattern
+from crpipe.source.positions import SHOWN, Positions, natural_order, shown
 from crpipe.source.retries import Deadline
+from crpipe.source.simulated import generated_entries, open_simulator
 from crpipe.source.sources import open_source
-from crpipe.source.uris import explicit_files, host_and_path, place_of, scheme_of
+from crpipe.source.uris import host_and_path, scheme_of
+from crpipe.source.verified import is_reserved
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from crpipe.config.loading import Config
     from crpipe.core.progress import Progress
     from crpipe.core.ranges import Range
+    from crpipe.source.options import SourceOptions
 
-SHOWN = 5  # differing files named in an error
 TIME = "%Y-%m-%d %H:%M:%S"
 
 
-def list_range(config: Config, name: Range, progress: Progress) -> None:
+@dataclass(frozen=True, slots=True)
+class ListJob:
+    """The listing of one range: where its files are, its manifest, and the record of positions."""
+
+    name: Range
+    pattern: SourcePattern
+    manifest: Path
+    positions: Positions
+    min_files: int
+    source: SourceOptions
+
+    def deadline(self) -> Deadline:
+        """Start the time that the listing may take."""
+        return Deadline(self.source.deadline_s, f"listing of range {self.name}")
+
+
+def list_range(job: ListJob, progress: Progress) -> None:
     """Write the manifest of one range.
 
     Raise ListingError when the range cannot be listed, holds fewer than ``source.min_files`` files, or is no
     longer what its existing manifest says. An unchanged manifest is left as it is.
     """
-    path = config.paths().manifest(str(name))
-    files = explicit_files(config, name)
-    work = _listed(config, name) if files is None else _named(config, name, files)
-    entries = sorted(asyncio.run(work), key=lambda entry: entry.path)
-    if len(entries) < config.source.min_files:
+    entries = sorted(_entries(job, progress), key=lambda entry: entry.path)
+    _check_paths(job.name, entries)
+    if len(entries) < job.min_files:
         raise ListingError(
-            f"range {name}: {len(entries)} files match {config.source.files or config.source.uri}, "
-            f"at least {config.source.min_files} needed (source.min_files); check source.uri, "
-            "or skip the range with ranges.skip"
+            f"range {job.name}: {len(entries)} files match {job.pattern.shown}, at least {job.min_files} "
+            "needed (source.min_files); check source.uri, or skip the range with ranges.skip"
         )
-    if path.exists():
-        _refuse_changes(name, path, entries)
+    if job.manifest.exists():
+        _refuse_changes(job.name, job.manifest, entries)
     else:
-        write_manifest(path, entries)
-    progress.say(f"{name}: {len(entries)} files, {_total(entries)}")
+        write_manifest(job.manifest, entries)
+    progress.say(f"{job.name}: {len(entries)} files, {_total(entries)}")
 
 
-async def _listed(config: Config, name: Range) -> Sequence[Entry]:
-    place = place_of(config, name)
-    async with open_source(config, place.scheme, place.host, _deadline(config, name)) as source:
-        return await source.entries(name, place)
+def _entries(job: ListJob, progress: Progress) -> Sequence[Entry]:
+    kind = job.pattern.kind
+    if kind is Kind.SIMULATED:
+        simulator = open_simulator(job.source.simulator, job.source.simulator_options)
+        return generated_entries(simulator, job.name)
+    if kind is Kind.RANGES:
+        place = job.pattern.place(job.name)
+        return entries_of(job.source, place, place.has, job.deadline())
+    if kind is Kind.RANGE_LISTS:
+        return _described(job, read_list(job.pattern.list_file(job.name)))
+    if kind is Kind.NUMBERS:
+        return _numbered(job, progress)
+    return _at_positions(job, progress)
 
 
-async def _named(config: Config, name: Range, files: Sequence[str]) -> Sequence[Entry]:
+def entries_of(
+    options: SourceOptions, place: RangeSource, chosen: Callable[[str], bool], deadline: Deadline
+) -> Sequence[Entry]:
+    """List the chosen files of one directory."""
+
+    async def ask() -> Sequence[Entry]:
+        async with open_source(options, place.scheme, place.host, deadline) as source:
+            return await source.entries(place, chosen)
+
+    return asyncio.run(ask())
+
+
+def names_of(options: SourceOptions, place: RangeSource, deadline: Deadline) -> list[str]:
+    """Name the files of one directory that match its pattern, in natural order."""
+    found: list[str] = []
+
+    def collect(name: str) -> bool:
+        if place.has(name):
+            found.append(name)
+        return False
+
+    entries_of(options, place, collect, deadline)
+    return natural_order(found)
+
+
+def described(
+    options: SourceOptions, uris: Sequence[str], paths: Sequence[str], key: str, deadline: Deadline
+) -> Sequence[Entry]:
+    """Look up files of one source by their URIs; ``paths`` are the names that their copies will have."""
+    if not uris:
+        return []
+    places = {(scheme_of(uri, key), host_and_path(uri, key)[0]) for uri in uris}
+    if len(places) > 1:
+        raise ConfigError(f"{key}: mixes sources ({shown(list(uris))}); keep one kind in one list")
+    scheme, host = places.pop()
+
+    async def ask() -> Sequence[Entry]:
+        async with open_source(options, scheme, host, deadline) as source:
+            return await source.describe(uris, paths, key)
+
+    return asyncio.run(ask())
+
+
+def read_list(path: Path) -> list[str]:
+    """Read a list of files; a plain name is relative to the list's own directory."""
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(f"source.files: {path} cannot be read ({reason}); name an existing file") from error
+    found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return [uri if "://" in uri else str(path.parent.absolute() / uri) for uri in found]
+
+
+def _described(job: ListJob, files: Sequence[str]) -> Sequence[Entry]:
+    return described(job.source, files, _relative(files), "source.files", job.deadline())
+
+
+def _relative(files: Sequence[str]) -> list[str]:
+    """Name each file relative to the directory that holds all of them."""
     if not files:
         return []
-    places = {(scheme_of(uri), host_and_path(uri)[0]) for uri in files}
-    if len(places) > 1:
-        raise ConfigError(f"source.files: the list of range {name} mixes sources; keep one kind in one list")
-    scheme, host = places.pop()
-    async with open_source(config, scheme, host, _deadline(config, name)) as source:
-        return await source.describe(files, _relative(name, files))
-
-
-def _relative(name: Range, files: Sequence[str]) -> list[str]:
-    """Name each file relative to the directory that holds all of them; two equal names would be one file."""
-    paths = [host_and_path(uri)[1] for uri in files]
-    if len(set(paths)) < len(paths):
-        twice = next(path for path in paths if paths.count(path) > 1)
-        raise ConfigError(f"source.files: the list of range {name} names {twice} twice; remove one")
+    paths = [host_and_path(uri, "source.files")[1] for uri in files]
+    twice = [path for path, count in Counter(paths).items() if count > 1]
+    if twice:
+        raise ConfigError(f"source.files: the list names {shown(twice)} twice; remove one")
     root = posixpath.commonpath([posixpath.dirname(path) for path in paths])
     return [posixpath.relpath(path, root) for path in paths]
 
 
-def _deadline(config: Config, name: Range) -> Deadline:
-    return Deadline(config.source.deadline_minutes * 60, f"listing of range {name}")
+def _numbered(job: ListJob, progress: Progress) -> Sequence[Entry]:
+    """List the files whose names hold the numbers of the range; every number must be there."""
+    place, name = job.pattern.place(job.name), job.name
+    numbers: set[int] = set()
+    others = 0
+
+    def chosen(file: str) -> bool:
+        nonlocal others
+        number = job.pattern.number_of(file)
+        if number is None:
+            others += 1
+            return False
+        numbers.add(number)
+        return name.first <= number <= name.last
+
+    entries = entries_of(job.source, place, chosen, job.deadline())
+    if others:
+        progress.say(f"{name}: {others} files in {place.folder} have other names and are ignored")
+    missing = [number for number in range(name.first, name.last + 1) if number not in numbers]
+    if missing:
+        files = [job.pattern.file_name(number) for number in missing]
+        held = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
+        raise ListingError(
+            f"range {name}: {len(missing)} of {name.last - name.first + 1} files are missing in "
+            f"{place.folder}: {shown(files)} (numbers found: {held}); correct ranges.first or ranges.last, "
+            "skip the range with ranges.skip, or write a pattern with * to take the files that exist"
+        )
+    return entries
+
+
+def _at_positions(job: ListJob, progress: Progress) -> Sequence[Entry]:
+    """List the files whose positions make up the range; positions are those of the first listing."""
+    names = settle_positions(job.source, job.pattern, job.positions, job.deadline(), progress)
+    chosen = names[job.name.first : job.name.last + 1]
+    if len(chosen) <= job.name.last - job.name.first:
+        raise ListingError(
+            f"range {job.name}: {job.pattern.shown} holds {len(names)} files, numbers 0 to {len(names) - 1}; "
+            f"set ranges.last to {len(names) - 1}, or to auto"
+        )
+    if job.pattern.kind is Kind.FLAT_LIST:
+        return _described(job, chosen)
+    wanted = frozenset(chosen)
+    entries = entries_of(job.source, job.pattern.whole(), wanted.__contains__, job.deadline())
+    gone = sorted(wanted - {entry.path for entry in entries})
+    if gone:
+        raise ListingError(
+            f"range {job.name}: {shown(gone)}: gone during the listing; run the same command again"
+        )
+    return entries
+
+
+def settle_positions(
+    options: SourceOptions,
+    pattern: SourcePattern,
+    positions: Positions,
+    deadline: Deadline,
+    progress: Progress,
+) -> list[str]:
+    """Name all files of a flat source by position; raise ListingError when they are not those recorded."""
+    if pattern.kind is Kind.FLAT_LIST:
+        names = natural_order(read_list(pattern.list_file(None)))
+    else:
+        names = names_of(options, pattern.whole(), deadline)
+    if not names and not positions.exist():
+        raise ListingError(
+            f"{pattern.shown}: no file there matches; correct source.uri, for example /data/*.parquet"
+        )
+    positions.settle(names, len(names) - 1, pattern.shown, progress)
+    return names
+
+
+def _check_paths(name: Range, entries: Sequence[Entry]) -> None:
+    """Refuse a path that is there twice, leaves the range's directory, or has the name of a file of ours."""
+    twice = [path for path, count in Counter(entry.path for entry in entries).items() if count > 1]
+    if twice:
+        raise ListingError(
+            f"range {name}: {shown(twice)}: listed twice; each file may be there once, or its events would "
+            "count twice"
+        )
+    for entry in entries:
+        parts = entry.path.split("/")
+        if entry.path.startswith("/") or {"", ".", ".."} & set(parts):
+            raise ListingError(
+                f"range {name}: {entry.path!r} is outside the range's directory; report it to the site, or "
+                "name the files in source.files"
+            )
+        if is_reserved(entry.path):
+            raise ListingError(
+                f"range {name}: {entry.path}: crpipe needs this name for itself; narrow the pattern in "
+                "source.uri, or rename the file"
+            )
 
 
 def _refuse_changes(name: Range, path: Path, entries: Sequence[Entry]) -> None:

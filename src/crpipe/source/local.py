@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fnmatch
 import os
+import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -18,10 +18,9 @@ from crpipe.source.retries import Transient
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from crpipe.core.ranges import Range
-    from crpipe.source.uris import RangeSource
+    from crpipe.source.options import RangeSource
 
 _PERMANENT = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
 
@@ -29,32 +28,43 @@ _PERMANENT = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTD
 class LocalSource:
     """Lists directories and copies files, comparing each copy with its source."""
 
-    async def entries(self, name: Range, place: RangeSource) -> Sequence[Entry]:
-        """List the regular files of the range's directory that match the pattern."""
-        folder = Path(place.folder)
-        try:
-            names = sorted(fnmatch.filter(os.listdir(folder), place.pattern))  # noqa: PTH208 - names, not paths
-        except OSError as error:
-            raise ListingError(
-                f"range {name}: {folder} cannot be listed ({error.strerror}); check source.uri, or skip the "
-                "range with ranges.skip"
-            ) from error
-        return [_entry(folder / file, file) for file in names if not (folder / file).is_dir()]
+    async def entries(self, place: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
+        """List the chosen files of a directory."""
+        names = sorted(name for name, is_folder in _listed(place) if not is_folder and chosen(name))
+        return [_entry(Path(place.folder) / name, name, "the source") for name in names]
 
-    async def describe(self, uris: Sequence[str], paths: Sequence[str]) -> Sequence[Entry]:
+    async def folders(self, place: RangeSource) -> Sequence[str]:
+        """Name the directories in a directory."""
+        return [name for name, is_folder in _listed(place) if is_folder]
+
+    async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:
         """Look up size and time of named files."""
-        return [_entry(Path(host_and_path(uri)[1]), path) for uri, path in zip(uris, paths, strict=True)]
+        named = zip(uris, paths, strict=True)
+        return [_entry(Path(host_and_path(uri, key)[1]), path, key) for uri, path in named]
 
     async def fetch(self, entry: Entry, part: Path) -> Proof:
-        """Copy one file; the checksum of what was read must be that of what stands in the copy."""
+        """Copy one file; the checksum of what was read must be that of the copy on the disk."""
         return await asyncio.to_thread(_copy, entry, part)
 
 
-def _entry(file: Path, path: str) -> Entry:
+def _listed(place: RangeSource) -> list[tuple[str, bool]]:
+    """Name everything in a directory, and whether it is a directory itself."""
+    try:
+        with os.scandir(place.folder) as found:
+            return [(one.name, one.is_dir()) for one in found]
+    except OSError as error:
+        raise ListingError(
+            f"{place.what}: {place.folder} cannot be listed ({error.strerror}); {place.remedy}"
+        ) from error
+
+
+def _entry(file: Path, path: str, key: str) -> Entry:
     try:
         found = file.stat()
     except OSError as error:
-        raise ListingError(f"{file}: cannot be looked up ({error.strerror}); correct the source") from error
+        raise ListingError(f"{file}: cannot be looked up ({error.strerror}); correct {key}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise ListingError(f"{file}: is a directory or a device, not a file; correct {key}")
     return Entry(path, str(file), found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
 
 
@@ -62,7 +72,7 @@ def _copy(entry: Entry, part: Path) -> Proof:
     digest = checksums.new(checksums.OWN)
     size = 0
     try:
-        source = Path(entry.uri).open("rb")  # noqa: SIM115 - closed below; only its opening is judged here
+        source = Path(entry.uri).open("rb")  # noqa: SIM115 - closed below; only its opening can fail here
     except OSError as error:
         raise _failure(entry, error) from error
     with source, writing(part), part.open("wb") as copy:
@@ -70,10 +80,7 @@ def _copy(entry: Entry, part: Path) -> Proof:
             digest.update(chunk)
             size += copy.write(chunk)
     if size != entry.size:
-        raise TransferError(
-            f"{entry.uri}: has {size} bytes, its manifest says {entry.size}; it changed: delete the manifest "
-            "to list the range again"
-        )
+        raise TransferError(f"{entry.uri}: has {size} bytes, {entry.size} when it was listed: it changed")
     checksum = checksums.of_file(part, checksums.OWN)
     if checksum != digest.hexdigest():
         raise Transient(f"the copy differs from its source (crc32c {checksum}, source {digest.hexdigest()})")
@@ -89,8 +96,5 @@ def _read(source: BinaryIO, entry: Entry) -> bytes:
 
 def _failure(entry: Entry, error: OSError) -> Exception:
     if error.errno in _PERMANENT:
-        return TransferError(
-            f"{entry.uri}: cannot be read ({error.strerror}); restore it, or delete its manifest to list the "
-            "range again"
-        )
+        return TransferError(f"{entry.uri}: cannot be read ({error.strerror})")
     return Transient(f"cannot be read ({error.strerror})")

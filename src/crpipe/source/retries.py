@@ -1,4 +1,4 @@
-"""Work on many items at once, and try again what may pass: bounded width, jittered backoff, one deadline."""
+"""Work on many items at once, and retry what may pass: bounded width, random growing pauses, one deadline."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, TypeVar
 from crpipe.core.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Write = Callable[[bytes], object]
     from collections.abc import Awaitable, Callable, Iterable
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+CONNECT_S = 10.0  # longest time to connect to a server
+_SECRET = re.compile(
+    r"(authz=|Bearer[ +]|%20)?(eyJ[\w-]+\.[\w-]+(\.[\w-]+)?)|(authz=)[^&\s\"']+", re.IGNORECASE
+)
 
-class Transient(Exception):  # noqa: N818 - says that another try may succeed, not that something is wrong
+
+class Transient(Exception):  # noqa: N818 - means that another try may succeed, not that something is wrong
     """Something failed that may pass; the text says what, without secrets.
 
-    ``outage``: the source itself is out of reach or busy, which says nothing about the file.
+    ``outage``: the source itself is out of reach or busy, which means nothing for the file.
     ``progress``: bytes arrived before it failed, so that the try does not count.
     """
 
@@ -45,7 +47,7 @@ class Deadline:
         return max(0.0, self._end - time.monotonic())
 
     def check(self, reason: str) -> None:
-        """Raise SourceError, with the ``reason`` of the last failure, when the deadline is behind us."""
+        """Raise SourceError, with the ``reason`` of the last failure, when the deadline has passed."""
         if not self.left():
             raise SourceError(
                 f"{self._what}: not finished within source.deadline_minutes ({reason}); what is verified "
@@ -63,7 +65,7 @@ async def persist(
     """Call ``attempt`` until it does not raise Transient; raise the last one after ``attempts`` failures.
 
     Pauses double from ``pause_s`` to 30 s, each drawn between half and all of it, so that many clients of one
-    struggling server do not come back together. Raise SourceError once the deadline is behind us.
+    overloaded server do not return together. Raise SourceError once the deadline has passed.
     """
     failures = 0
     while True:
@@ -97,14 +99,6 @@ async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], w
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-CONNECT_S = 10.0
-
-
-_SECRET = re.compile(
-    r"(authz=|Bearer[ +]|%20)?(eyJ[\w-]+\.[\w-]+(\.[\w-]+)?)|(authz=)[^&\s\"']+", re.IGNORECASE
-)
 
 
 def redact(text: str) -> str:

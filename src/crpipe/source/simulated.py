@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from crpipe.config.names import build
 from crpipe.core import checksums
-from crpipe.core.errors import ConfigError, ListingError, SourceError
+from crpipe.core.errors import ConfigError, ForeignError, SourceError
 from crpipe.core.files import replacing, writing
 from crpipe.core.foreign import Foreign
 from crpipe.core.ranges import Range
@@ -15,12 +17,10 @@ from crpipe.core.raw_files import Entry, Proof
 from crpipe.events.layout import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from crpipe.core.progress import Progress
     from crpipe.events.batch import Events
-    from crpipe.source.uris import RangeSource
 
 PREFIX = "synthetic://"
 
@@ -34,14 +34,14 @@ class Simulator(Protocol):
 
     layout: Layout
 
-    def files(self, name: Range) -> list[str]:
+    def files(self, name: Range) -> Sequence[str]:
         """Name the files of a range."""
 
     def write(self, name: Range, file: str, seed: int, path: Path) -> None:
-        """Simulate one file of a range and write it to ``path``."""
+        """Simulate one file of a range and write it to ``path``; called from several threads."""
 
     def tables(self, folder: Path) -> Mapping[str, Path]:
-        """Write the side tables into ``folder``; give their paths by name."""
+        """Write the side tables into ``folder``; return their paths by name."""
 
     def again(self, columns: Mapping[str, Any], seed: int) -> Events:
         """Simulate given events a second time; may be missing."""
@@ -57,47 +57,77 @@ def open_simulator(name: str, options: Mapping[str, Any]) -> Simulator:
 
 def simulate_range(simulator: Simulator, name: Range, seed: int, out: Path, progress: Progress) -> None:
     """Write all files of a range into ``out``, each atomically."""
-    files = _names(simulator, name)
+    files = file_names(simulator, name)
     for done, file in enumerate(files, start=1):
-        with replacing(out / file) as part, Foreign(f"{out / file}: the simulator failed"):
-            simulator.write(name, file, seed, part)
+        with replacing(out / file) as part:
+            _write(simulator, name, file, seed, part)
         progress.advance(f"simulate {name}", done, len(files), file)
 
 
-def _names(simulator: Simulator, name: Range) -> list[str]:
-    with Foreign(f"range {name}: the simulator failed to name its files"):
-        return simulator.files(name)
+def generated_entries(simulator: Simulator, name: Range) -> list[Entry]:
+    """List the files of one range; no size and no time, because nothing exists yet."""
+    return [Entry(file, f"{PREFIX}{name}/{file}", None, None) for file in file_names(simulator, name)]
+
+
+def file_names(simulator: Simulator, name: Range) -> list[str]:
+    """Ask the simulator for the names of a range's files; raise ForeignError when it gives something else."""
+    who = named(simulator)
+    with Foreign(f"range {name}: {who}.files failed"):
+        files = simulator.files(name)
+    if isinstance(files, str) or not all(isinstance(file, str) and file for file in files):
+        raise ForeignError(f"range {name}: {who}.files gave {files!r}; it has to give a list of file names")
+    return list(files)
+
+
+def written_tables(simulator: Simulator, folder: Path) -> dict[str, Path]:
+    """Let the simulator write its side tables into ``folder``; raise ForeignError when it gives others."""
+    who = named(simulator)
+    with Foreign(f"{folder}: {who}.tables failed"), writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        tables = simulator.tables(folder)
+    if not isinstance(tables, Mapping):
+        raise ForeignError(f"{who}.tables gave {tables!r}; it has to give the paths of its tables by name")
+    for name, path in tables.items():
+        if not (isinstance(path, Path) and path.is_file()):
+            raise ForeignError(f"{who}.tables: {name}: {path!r} is no file that it wrote")
+    return dict(tables)
+
+
+def named(simulator: Simulator) -> str:
+    """Name a simulator as the configuration does: ``module:Name``."""
+    kind = type(simulator)
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _write(simulator: Simulator, name: Range, file: str, seed: int, path: Path) -> None:
+    who = named(simulator)
+    with Foreign(f"{PREFIX}{name}/{file}: {who}.write failed"), writing(path):
+        simulator.write(name, file, seed, path)
+    if not path.is_file():
+        raise ForeignError(f"{PREFIX}{name}/{file}: {who}.write wrote no file at the path it was given")
 
 
 class GeneratedSource:
-    """Lists the simulator's file names; their sizes are unknown until staging makes the files."""
+    """Makes the files that the simulator names."""
 
     def __init__(self, simulator: Simulator, seed: int) -> None:
         self._simulator = simulator
         self._seed = seed
-
-    async def entries(self, name: Range, place: RangeSource) -> Sequence[Entry]:  # noqa: ARG002 - there is no place
-        """List the names of one range; no size and no time, because nothing exists yet."""
-        return [Entry(file, f"{PREFIX}{name}/{file}", None, None) for file in _names(self._simulator, name)]
-
-    async def describe(self, uris: Sequence[str], paths: Sequence[str]) -> Sequence[Entry]:  # noqa: ARG002
-        """Refuse lists of files: the simulator has no other files than its own."""
-        raise ListingError(
-            "source.files: synthetic:// files cannot be listed by hand; leave source.files empty"
-        )
+        self._known: dict[str, set[str]] = {}
 
     async def fetch(self, entry: Entry, part: Path) -> Proof:
         """Make one file."""
-        return await asyncio.to_thread(self._make, entry, part)
-
-    def _make(self, entry: Entry, part: Path) -> Proof:
         name, _, file = entry.uri.removeprefix(PREFIX).partition("/")
-        if file not in _names(self._simulator, Range.parse(name)):
+        if name not in self._known:
+            self._known[name] = set(file_names(self._simulator, Range.parse(name)))
+        if file not in self._known[name]:
             raise SourceError(
                 f"{file}: not a file of the simulated range {name}; delete its manifest to list the range "
                 "again"
             )
-        with writing(part), Foreign(f"{entry.uri}: the simulator failed"):
-            self._simulator.write(Range.parse(name), file, self._seed, part)
+        return await asyncio.to_thread(self._make, Range.parse(name), file, part)
+
+    def _make(self, name: Range, file: str, part: Path) -> Proof:
+        _write(self._simulator, name, file, self._seed, part)
         size = part.stat().st_size
         return Proof(size, checksums.of_file(part, checksums.OWN), checksums.OWN, "generated")

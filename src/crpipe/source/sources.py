@@ -1,31 +1,24 @@
-"""Where raw files come from: one small interface, chosen by the scheme of ``source.uri``."""
+"""Where raw files come from: small interfaces, chosen by the scheme of a URI."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import TYPE_CHECKING, Protocol
 
-from crpipe.source.uris import FEDERATIONS, RangeSource
+from crpipe.source.uris import FEDERATIONS, SYNTHETIC
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from crpipe.config.loading import Config
-    from crpipe.core.ranges import Range
     from crpipe.core.raw_files import Entry, Proof
+    from crpipe.source.options import RangeSource, SourceOptions
     from crpipe.source.retries import Deadline
 
 
-class Source(Protocol):
-    """A place that holds raw files."""
-
-    async def entries(self, name: Range, place: RangeSource) -> Sequence[Entry]:
-        """List the files of one range directory that match the pattern; raise ListingError."""
-
-    async def describe(self, uris: Sequence[str], paths: Sequence[str]) -> Sequence[Entry]:
-        """Look up size and time of named files; raise ListingError for the first that is not there."""
+class Copier(Protocol):
+    """What can copy (or make) files."""
 
     async def fetch(self, entry: Entry, part: Path) -> Proof:
         """Copy one file to ``part`` and verify it.
@@ -35,20 +28,40 @@ class Source(Protocol):
         """
 
 
+class Source(Copier, Protocol):
+    """A place that holds files which can be listed."""
+
+    async def entries(self, place: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
+        """List the chosen files of one directory; raise ListingError."""
+
+    async def folders(self, place: RangeSource) -> Sequence[str]:
+        """Name the directories in one directory; raise ListingError."""
+
+    async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:
+        """Look up size and time of files that ``key`` names; raise ListingError for the first missing one."""
+
+
 def open_source(
-    config: Config, scheme: str, host: str, deadline: Deadline
+    options: SourceOptions, scheme: str, host: str, deadline: Deadline
 ) -> AbstractAsyncContextManager[Source]:
-    """Open the backend of a scheme; nothing is connected before the first call."""
+    """Open a directory tree or a federation; nothing is connected before the first call."""
     # Each backend brings its own libraries; a local campaign does not pay 0.5 s for those of a federation.
     if scheme in FEDERATIONS:
         from crpipe.source.pelican.source import RemoteSource  # noqa: PLC0415
 
-        return RemoteSource(config.source, host, deadline)
-    if scheme == "synthetic":
-        from crpipe.source.simulated import GeneratedSource, open_simulator  # noqa: PLC0415
-
-        simulator = open_simulator(config.source.simulator, config.options("simulator"))
-        return contextlib.nullcontext(GeneratedSource(simulator, config.seed))
+        return RemoteSource(options, host, deadline)
     from crpipe.source.local import LocalSource  # noqa: PLC0415
 
     return contextlib.nullcontext(LocalSource())
+
+
+def open_copier(
+    options: SourceOptions, scheme: str, host: str, deadline: Deadline
+) -> AbstractAsyncContextManager[Copier]:
+    """Open what copies the files of a scheme, or makes those of ``synthetic://``."""
+    if scheme == SYNTHETIC:
+        from crpipe.source.simulated import GeneratedSource, open_simulator  # noqa: PLC0415
+
+        simulator = open_simulator(options.simulator, options.simulator_options)
+        return contextlib.nullcontext(GeneratedSource(simulator, options.seed))
+    return open_source(options, scheme, host, deadline)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,8 @@ from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from crpipe.config.loading import Config
     from crpipe.core.progress import Progress
+    from crpipe.source.options import SourceOptions
 
     Send = Callable[[Path, str], Awaitable[None]]
 
@@ -29,23 +30,33 @@ PATTERNS = ("tensorboard/**/*", "store/*/checkpoint-*.pt", "ranges/*.json", "jou
 Stamp = list[int]  # size in bytes, time of the last change in ns
 
 
-def sync_run(config: Config, progress: Progress) -> int:
+@dataclass(frozen=True, slots=True)
+class SyncJob:
+    """What to send: the directory ``folder`` of the run called ``run``; ``to`` is `sync.to`."""
+
+    folder: Path
+    run: str
+    to: str
+    source: SourceOptions
+
+
+def sync_run(job: SyncJob, progress: Progress) -> int:
     """Send what changed in the run's directory to ``sync.to``/<run>; return the number of files not sent.
 
-    A file that cannot be sent is told and left for the next time; nothing that trains is ever stopped. Raise
-    ConfigError when ``sync.to`` is empty or cannot be a place.
+    A file that cannot be sent is reported and left for the next time; training is never stopped. Raise
+    ConfigError when ``sync.to`` is empty or cannot be written to.
     """
-    if not config.sync.to:
+    if not job.to:
         raise ConfigError("sync.to: empty; name a directory or pelican://host/path to sync to")
-    root = config.paths().run_dir()
+    root = job.folder
     memory = root / ".sync.json"
-    sent = _remembered(memory, config.sync.to)
+    sent = _remembered(memory, job.to)
     stamps = {str(path.relative_to(root)): _stamp(path) for path in _files(root)}
     changed = [name for name, stamp in stamps.items() if sent.get(name) != stamp]
-    failed = asyncio.run(_send_all(config, root, changed, progress))
+    failed = asyncio.run(_send_all(job, changed, progress))
     sent |= {name: stamps[name] for name in changed if name not in failed}
-    write_json(memory, {"to": config.sync.to, "files": sent})
-    progress.say(f"{config.sync.to}: {len(changed) - len(failed)} files sent, {len(failed)} failed")
+    write_json(memory, {"to": job.to, "files": sent})
+    progress.say(f"{job.to}: {len(changed) - len(failed)} files sent, {len(failed)} failed")
     return len(failed)
 
 
@@ -60,7 +71,7 @@ def _stamp(path: Path) -> Stamp:
 
 
 def _remembered(memory: Path, to: str) -> dict[str, Stamp]:
-    """What was sent to this place before; a damaged memory only means that everything is sent again."""
+    """Read what was sent there before; a damaged memory only means that everything is sent again."""
     try:
         kept = json.loads(memory.read_text())
     except (OSError, ValueError):
@@ -68,31 +79,31 @@ def _remembered(memory: Path, to: str) -> dict[str, Stamp]:
     return dict(kept["files"]) if kept.get("to") == to else {}
 
 
-async def _send_all(config: Config, root: Path, names: list[str], progress: Progress) -> set[str]:
+async def _send_all(job: SyncJob, names: list[str], progress: Progress) -> set[str]:
     """Send files several at once; return the names of those that could not be sent."""
     failed: set[str] = set()
-    deadline = Deadline(config.source.deadline_minutes * 60, f"sync to {config.sync.to}")
+    deadline = Deadline(job.source.deadline_s, f"sync to {job.to}")
 
     async def one(name: str, send: Send) -> None:
         try:
             await persist(
-                lambda: send(root / name, f"{config.run}/{name}"),
-                attempts=config.source.attempts,
+                lambda: send(job.folder / name, f"{job.run}/{name}"),
+                attempts=job.source.attempts,
                 deadline=deadline,
             )
         except (Transient, SourceError, DiskError) as error:
             failed.add(name)
             progress.say(f"warning: {name} was not synced: {error}")
 
-    if scheme_of(config.sync.to) not in FEDERATIONS:
-        folder = host_and_path(config.sync.to)[1]
-        await each(names, lambda name: one(name, _to_folder(folder)), config.source.concurrency)
+    if scheme_of(job.to, "sync.to") not in FEDERATIONS:
+        folder = host_and_path(job.to, "sync.to")[1]
+        await each(names, lambda name: one(name, _to_folder(folder)), job.source.concurrency)
         return failed
     # Its own libraries are loaded only where a federation is used.
     from crpipe.source.pelican.upload import Upload  # noqa: PLC0415
 
-    async with Upload(config.source, config.sync.to) as upload:
-        await each(names, lambda name: one(name, upload.send), config.source.concurrency)
+    async with Upload(job.source, job.to) as upload:
+        await each(names, lambda name: one(name, upload.send), job.source.concurrency)
     return failed
 
 

@@ -1,4 +1,4 @@
-"""Memory of verified copies, one line per file beside them: a killed job loses only what was in flight."""
+"""Journal of verified copies, one line per file beside them: a killed job loses only unfinished copies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from typing import Self
 
 PART = ".part"
+_JOURNAL, _LISTING = ".proofs.jsonl", ".listing"
+_RESERVED = frozenset({_JOURNAL, _LISTING, "lease"})
 _THREADS = 4
+
+
+def is_reserved(path: str) -> bool:
+    """Tell whether a copy of this name would take the place of one of crpipe's own files."""
+    return path in _RESERVED or path.endswith(PART)
 
 
 class Proofs:
@@ -25,12 +32,12 @@ class Proofs:
 
     def __init__(self, folder: Path, *, require_checksum: bool) -> None:
         self._folder = folder
-        self._path = folder / ".proofs.jsonl"
-        self._listing = folder / ".listing"
+        self._path = folder / _JOURNAL
+        self._listing = folder / _LISTING
         self._require_checksum = require_checksum
 
     def __enter__(self) -> Self:
-        """Open the memory, for all threads that will add to it; raise DiskError."""
+        """Open the journal, for all threads that will add to it; raise DiskError."""
         with writing(self._path):
             self._log = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         return self
@@ -40,9 +47,10 @@ class Proofs:
         os.close(self._log)
 
     def begin(self, entries: Iterable[Entry]) -> None:
-        """Remove what unfinished copies left that were begun under another listing.
+        """Remove unfinished copies that were begun under another listing.
 
-        A file that was made anew may have its old size: the old beginning would be kept, with a new end.
+        A file that was written again may have its old size: the copy would have the old beginning and the
+        new end.
         """
         listing = digest([[entry.path, entry.size, *_listed(entry)] for entry in entries])
         if self._listing.exists() and self._listing.read_text() == listing:
@@ -52,15 +60,15 @@ class Proofs:
         write_text(self._listing, listing)
 
     def file(self, path: str) -> Path:
-        """Where the copy of a listed file stands."""
+        """Where the copy of a listed file is."""
         return self._folder / path
 
     def folders(self, entries: Iterable[Entry]) -> list[Path]:
-        """Where the copies stand: one directory, unless the range has some below its own."""
+        """Where the copies are: one directory, unless some files are in directories below it."""
         return [self._folder / name for name in {entry.path.rpartition("/")[0] for entry in entries}]
 
     def add(self, entry: Entry, proof: Proof) -> None:
-        """Remember one verified copy; one write, so that rows of many threads never mix."""
+        """Record one verified copy; one write, so that rows of many threads never mix."""
         row = json.dumps({"path": entry.path, "listed": _listed(entry), **proof.row()}) + "\n"
         with writing(self._path):
             os.write(self._log, row.encode())
@@ -68,7 +76,7 @@ class Proofs:
     def keep(self, entries: Iterable[Entry]) -> dict[str, Proof]:
         """Find the copies that are still what was verified, by reading each again; the others are not kept.
 
-        Reading again costs a fraction of copying again, and a machine that lost power cannot fool it.
+        Reading again costs a fraction of copying again, and also finds what a power failure damaged.
         """
         rows = self._rows()
         known = [entry for entry in entries if entry.path in rows and rows[entry.path][0] == _listed(entry)]
@@ -96,11 +104,11 @@ class Proofs:
                 row = json.loads(line)
                 path, listed = row.pop("path"), row.pop("listed")
             except (ValueError, KeyError):
-                continue  # cut by a crash, or of an earlier version: its copy is simply made again
+                continue  # cut by a crash, or of an earlier version: its copy is made again
             rows[path] = (listed, Proof(**row))
         return rows
 
 
 def _listed(entry: Entry) -> list[str]:
-    """Which file was copied: one that was made anew may have the old one's name and size."""
+    """Which file was copied: one that was written again may have the old one's name and size."""
     return [entry.uri, entry.mtime.isoformat() if entry.mtime else ""]

@@ -1,4 +1,4 @@
-"""Second half of a split: spilled events become shards.
+"""Second half of a split: writes spilled events into shards.
 
 Bulk shards take spans of buckets, shuffled inside; outlier shards keep the order of the source.
 """

@@ -1,6 +1,6 @@
 """Keyed 64-bit hashes of whole columns: the same number on every machine, in every order of reading.
 
-They decide what only an event's identity may decide: its place in the shuffle, and training or validation.
+They decide an event's place in the shuffle, and training or validation, from the event's identity alone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def is_chosen(columns: Iterable[NDArray[Any]], fraction: float, seed: int) -> ND
 
 
 def bucket_of(keys: NDArray[np.uint64], buckets: int) -> NDArray[np.int64]:
-    """Cut the space of keys into equal intervals, in ascending order, and tell each key's."""
+    """Cut the space of keys into equal intervals, in ascending order, and return each key's number, [N]."""
     return ((keys >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(np.int64)
 
 

@@ -1,7 +1,9 @@
-"""What a split writes down about its events: the multiplicity table, its histogram and the ledger."""
+"""The multiplicity table of a range, its histogram, and the ledger: where every event and item went."""
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,18 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.core.errors import LedgerError
+from crpipe.core.raw_files import QUARANTINED
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.split.scatter import DESTINATIONS, FileReport, table_path, table_schema
-from crpipe.split.staged import QUARANTINED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from crpipe.core.raw_files import RawFile
     from crpipe.events.layout import Layout
-    from crpipe.split.staged import RawFile
 
 SHOWN_REJECTED = 100
 _TABLE_ROWS = 1 << 20
@@ -70,8 +72,20 @@ def _named(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def check_unique(files: Sequence[RawFile], table: Path) -> None:
+    """Raise LedgerError when a source file appears twice in the staged table: its events would be doubled."""
+    paths = Counter(str(PurePosixPath(file.path)) for file in files)
+    uris = Counter(file.uri for file in files if file.uri)
+    for name, times in [*paths.items(), *uris.items()]:
+        if times > 1:
+            raise LedgerError(
+                f"{table}: {name} appears {times} times, its events would be doubled; list each file once in "
+                "the source, delete this table and the range's manifest, and run the same command again"
+            )
+
+
 def make_ledger(
-    reports: list[FileReport], set_aside: list[RawFile], totals: dict[int, tuple[int, int]]
+    reports: list[FileReport], set_aside: list[RawFile], totals: dict[int, tuple[int, int]], layout: Layout
 ) -> dict[str, Any]:
     """Account for every event and item of a range; raise LedgerError when a file's do not add up.
 
@@ -79,47 +93,59 @@ def make_ledger(
     """
     read = [report for report in reports if not report.bad]
     for report in read:
-        _check(report, totals[report.file.number])
+        _check(report, totals[report.file.number], layout)
     events = sum((report.events for report in read), np.zeros(len(DESTINATIONS), np.int64))
     items = sum((report.items for report in read), np.zeros(len(DESTINATIONS), np.int64))
     listed = np.array([totals[report.file.number] for report in read], np.int64).reshape(-1, 2).sum(axis=0)
     rows = [_row(report) for report in reports] + [_aside(file, file.reason) for file in set_aside]
     rejected = [
-        {"file": report.file.path, "row": row, "reason": reason, "muons": items}
+        {"file": report.file.path, "row": row, "reason": reason, "items": items}
         for report in read
         for row, reason, items in report.rejected
     ]
-    return {
+    ledger = {
         "files": sorted(rows, key=lambda row: str(row["path"])),
         "events": _sums(listed[0], events),
-        "muons": _sums(listed[1], items),
+        "items": _sums(listed[1], items),
         "rejected": rejected[:SHOWN_REJECTED],
         "quarantined": len(rows) - len(read),
-        "balanced": True,
     }
+    return ledger | {"balanced": is_balanced(ledger)}
 
 
-def check_written(ledger: dict[str, Any], entries: Iterable[dict[str, Any]]) -> None:
-    """Raise LedgerError unless the shards hold exactly the events and items that the ledger sends there."""
+def is_balanced(ledger: Mapping[str, Any]) -> bool:
+    """Tell whether the listed events and items are the sums over all destinations."""
+    return all(
+        sums["listed"] == sum(sums[name] for name in DESTINATIONS)
+        for sums in (ledger["events"], ledger["items"])
+    )
+
+
+def check_written(ledger: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], layout: Layout) -> None:
+    """Raise LedgerError unless it balances and the shards hold exactly the events and items sent there."""
+    fault = "this is a fault in crpipe: keep the range's files and report it"
+    if not ledger["balanced"]:
+        raise LedgerError(f"the ledger's sums differ from what was listed; {fault}")
     found = {role: [0, 0] for role in DESTINATIONS[:3]}
     for entry in entries:
         found[entry["role"]][0] += entry["events"]
         found[entry["role"]][1] += entry["items"]
     for role, (events, items) in found.items():
-        sent = ledger["events"][role], ledger["muons"][role]
+        sent = ledger["events"][role], ledger["items"][role]
         if (events, items) != sent:
             raise LedgerError(
-                f"{role}: {sent[0]} events with {sent[1]} muons were sent, the shards hold {events} "
-                f"with {items}; this is a fault in crpipe: keep the range's files and report it"
+                f"{role}: {layout.count(*sent)} were sent, the shards hold "
+                f"{layout.count(events, items)}; {fault}"
             )
 
 
-def _check(report: FileReport, total: tuple[int, int]) -> None:
+def _check(report: FileReport, total: tuple[int, int], layout: Layout) -> None:
     found = int(report.events.sum()), int(report.items.sum())
     if found != total:
         raise LedgerError(
-            f"{report.file.path}: the file says {total[0]} events with {total[1]} muons, read were "
-            f"{found[0]} with {found[1]}; have the file made anew, or leave its range out with ranges.skip"
+            f"{report.file.path}: the file's own totals are {layout.count(*total)}, but "
+            f"{layout.count(*found)} were read; have the file made again, or leave its range out with "
+            "ranges.skip"
         )
 
 
@@ -131,7 +157,7 @@ def _sums(listed: int, destinations: NDArray[np.int64]) -> dict[str, int]:
 def _row(report: FileReport) -> dict[str, Any]:
     if report.bad:
         return _aside(report.file, report.bad)
-    sums = {"events": int(report.events.sum()), "muons": int(report.items.sum())}
+    sums = {"events": int(report.events.sum()), "items": int(report.items.sum())}
     return _aside(report.file, "") | {"state": report.file.state} | sums
 
 
@@ -145,5 +171,5 @@ def _aside(file: RawFile, reason: str) -> dict[str, Any]:
         "algorithm": file.algorithm,
         "verified": file.verified,
         "events": 0,
-        "muons": 0,
+        "items": 0,
     }

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.core.errors import LedgerError, ShardError
-from crpipe.core.files import digest, read_json, replacing, write_json
+from crpipe.core.files import digest, replacing, write_json
 from crpipe.core.lease import lease
-from crpipe.core.paths import CONSOLIDATED
+from crpipe.core.paths import CONSOLIDATED, MANIFEST
 from crpipe.events.batch import regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
-from crpipe.events.shard_manifest import MANIFEST, check_hashes, groups_of, layout_of, read_manifest, verify
+from crpipe.events.shard_manifest import check_hashes, groups_of, layout_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.events.shard_writer import OUTLIER_EVENTS, OUTLIER_ITEMS, write_shard
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from crpipe.config.loading import Config
     from crpipe.core.progress import Progress
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
@@ -34,7 +33,22 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class ConsolidateJob:
+    """The outliers of all ranges, to be merged in ``target``.
+
+    data: digest of everything that changes a shard. sources: name and folder of outliers of each range.
+    shard_mib: size of one merged shard, about.
+    """
+
+    target: Path
+    data: str
+    sources: tuple[tuple[str, Path], ...]
+    shard_mib: int
+    lease_wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RangeOutliers:
     """The outliers of one range: its folder and manifest."""
 
     name: str
@@ -49,7 +63,7 @@ class Input:
 
 @dataclass(slots=True)
 class Index:
-    """Rows of the index gathered so far: where each outlier came from and where it stands now."""
+    """Rows of the index gathered so far: where each outlier came from and where it is now."""
 
     layout: Layout
     tables: list[pa.Table] = field(default_factory=list)
@@ -64,7 +78,7 @@ class Index:
         return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
 
     def add(self, name: str, events: Events, part: int, position: int) -> None:
-        """Add events of the range ``name`` that stand in ``part`` from ``position`` on."""
+        """Add events of the range ``name`` that are in ``part`` from ``position`` on."""
         places = np.arange(position, position + len(events), dtype=np.uint32)
         columns = [events.columns[each] for each in (SOURCE_FILE, SOURCE_ROW, *self.layout.group)]
         arrays = [pa.repeat(name, len(events)), *map(pa.array, columns), pa.array(events.multiplicity)]
@@ -72,52 +86,46 @@ class Index:
         self.tables.append(pa.Table.from_arrays(arrays, schema=self.schema()))
 
 
-def consolidate_outliers(config: Config, progress: Progress) -> None:
+def consolidate_outliers(job: ConsolidateJob, progress: Progress) -> None:
     """Merge the outliers of all ranges of the campaign, in the order of the ranges.
 
-    The same inputs give the same bytes, however often and after whatever interruption. One group of muons or
+    The same inputs give the same bytes, however often and after whatever interruption. One group of items or
     one giant event is held at a time. Raise ShardError for a range that is missing, damaged or of another
-    campaign, LedgerError when events or muons do not add up.
+    campaign, LedgerError when events or items do not add up.
     """
-    folder = config.paths().outliers(CONSOLIDATED)
-    with lease(folder, wait_s=config.train.lease_wait_s, say=progress.say):
-        inputs = list(_inputs(config))
-        if _is_done(config, folder, inputs):
-            progress.say(f"{folder}: stands already")
+    with lease(job.target, wait_s=job.lease_wait_s, say=progress.say):
+        inputs = list(_inputs(job))
+        if _is_done(job, inputs):
+            progress.say(f"{job.target}: already consolidated")
             return
-        _clear(folder)
-        _merge(config, folder, inputs, progress)
+        _clear(job.target)
+        _merge(job, inputs, progress)
 
 
-def _inputs(config: Config) -> Iterator[Input]:
-    paths = config.paths()
-    names = [str(each) for each in config.all_ranges()]
-    missing = [name for name in names if not paths.outlier_manifest(name).exists()]
+def _inputs(job: ConsolidateJob) -> Iterator[RangeOutliers]:
+    missing = [(name, folder) for name, folder in job.sources if not (folder / MANIFEST).exists()]
     if missing:
+        name, folder = missing[0]
         raise ShardError(
-            f"{paths.outlier_manifest(missing[0])}: missing, as are those of {len(missing) - 1} more "
-            f"ranges; run `crpipe split {missing[0]}` first, or leave the range out with ranges.skip"
+            f"{folder / MANIFEST}: missing, as are those of {len(missing) - 1} more ranges; run `crpipe "
+            f"split {name}` first, or leave the range out with ranges.skip"
         )
-    data = digest(config.data_keys())
-    for name in names:
-        yield Input(name, paths.outliers(name), read_manifest(paths.outliers(name), data))
+    for name, folder in job.sources:
+        yield RangeOutliers(name, folder, read_manifest(folder, job.data))
 
 
-def _input_digests(inputs: list[Input]) -> dict[str, str]:
+def _input_digests(inputs: list[RangeOutliers]) -> dict[str, str]:
     return {each.name: digest(each.manifest) for each in inputs}
 
 
-def _is_done(config: Config, folder: Path, inputs: list[Input]) -> bool:
-    path = folder / MANIFEST
-    if not path.exists() or not (folder / INDEX).exists():
-        return False
-    manifest = read_json(path)
-    made_from = manifest["inputs"], manifest["shard_mib"]
-    if made_from != (_input_digests(inputs), config.outliers.shard_mib):
-        return False
+def _is_done(job: ConsolidateJob, inputs: list[RangeOutliers]) -> bool:
     try:
-        verify(folder, deep=False)
-    except ShardError:  # the inputs stand: what is damaged is made again
+        manifest = read_manifest(job.target, job.data)
+        made_from = manifest.get("inputs"), manifest.get("shard_mib")
+        if made_from != (_input_digests(inputs), job.shard_mib) or not (job.target / INDEX).exists():
+            return False
+        verify(job.target, deep=False)
+    except ShardError:  # the inputs exist: what is damaged is made again
         return False
     return True
 
@@ -129,11 +137,12 @@ def _clear(folder: Path) -> None:
             path.unlink()
 
 
-def _merge(config: Config, folder: Path, inputs: list[Input], progress: Progress) -> None:
+def _merge(job: ConsolidateJob, inputs: list[RangeOutliers], progress: Progress) -> None:
+    folder = job.target
     first = inputs[0].manifest
-    layout = layout_of(first, inputs[0].folder)
+    layout = _common_layout(inputs)
     index = Index(layout)
-    target = config.outliers.shard_mib * _MIB
+    target = job.shard_mib * _MIB
     merger = _Merger(folder, layout, target, index)
     total = sum(each.totals()[1] for each in inputs)
     entries = list(merger.parts(_all_groups(inputs, layout, target), progress, total))
@@ -141,18 +150,30 @@ def _merge(config: Config, folder: Path, inputs: list[Input], progress: Progress
     found = [sum(entry[kind] for entry in entries) for kind in ("events", "items")]
     if found != expected:
         raise LedgerError(
-            f"{folder}: {expected[0]} outliers with {expected[1]} muons went in, {found[0]} with {found[1]} "
-            "came out; this is a fault in crpipe: keep the files and report it"
+            f"{folder}: {layout.count(*expected)} went in, {layout.count(*found)} came out; this is a fault "
+            "in crpipe: keep the files and report it"
         )
     with replacing(folder / INDEX) as part:
         pq.write_table(pa.concat_tables([index.schema().empty_table(), *index.tables]), part)
     manifest = {key: first[key] for key in ("data", "layout", "threshold")}
     manifest |= {"range": CONSOLIDATED, "shards": entries}
-    manifest |= {"inputs": _input_digests(inputs), "shard_mib": config.outliers.shard_mib}
+    manifest |= {"inputs": _input_digests(inputs), "shard_mib": job.shard_mib}
     write_json(folder / MANIFEST, manifest)
 
 
-def _all_groups(inputs: list[Input], layout: Layout, target: int) -> Iterator[tuple[str, Events]]:
+def _common_layout(inputs: list[RangeOutliers]) -> Layout:
+    """Read the layout of all ranges from their manifests; raise ShardError when one has another."""
+    first, *others = [(each, layout_of(each.manifest, each.folder)) for each in inputs]
+    for each, layout in others:
+        if layout.identity() != first[1].identity():
+            raise ShardError(
+                f"{each.folder / MANIFEST}: its layout is not that of {first[0].folder / MANIFEST}; delete "
+                f"{each.folder} and the shards of {each.name}, and run `crpipe split {each.name}` again"
+            )
+    return first[1]
+
+
+def _all_groups(inputs: list[RangeOutliers], layout: Layout, target: int) -> Iterator[tuple[str, Events]]:
     """Read every outlier in order with the name of its range; each file's hash is checked first."""
     most = min(OUTLIER_ITEMS, target // (4 * len(layout.items)))
     for each in inputs:

@@ -1,4 +1,4 @@
-"""First half of a split: raw files are decoded once and each event is sent to its destination.
+"""First half of a split: decodes raw files once and sends each event to its destination.
 
 A list of raw files comes in; spilled events, one table row per event and a report per file go out.
 """
@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from crpipe.core.errors import FormatError
+from crpipe.core.raw_files import RawFile, check_unchanged
 from crpipe.events.batch import Events
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.split.hashing import bucket_of, is_chosen, shuffle_keys
-from crpipe.split.readers import open_reader
 from crpipe.split.spill import Block, SpillWriter
-from crpipe.split.staged import RawFile, check_unchanged
-from crpipe.split.validity import impossible
+from crpipe.split.validity import find_invalid_events
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Layout
-    from crpipe.split.readers import Reader
+    from crpipe.split.readers import CheckedReader, ReaderChoice
 
 DESTINATIONS = ("train", "validation", "outliers", "rejected")
 TRAIN, VALIDATION, OUTLIERS, REJECTED = range(4)
@@ -39,8 +38,7 @@ class Rules:
     Training events fill the buckets [0, train), validation events the next ones, outliers the last.
     """
 
-    reader: str
-    options: dict[str, Any]
+    reader: ReaderChoice
     seed: int
     threshold: int
     validation_fraction: float
@@ -71,7 +69,7 @@ class Task:
 
 @dataclass(slots=True)
 class FileReport:
-    """What became of one raw file; ``bad`` tells why none of its events were taken.
+    """What became of one raw file; ``bad`` is why none of its events were taken.
 
     events, items: counted per destination. rejected: (row, reason, items) of each rejected event.
     """
@@ -116,8 +114,8 @@ def table_schema(layout: Layout) -> pa.Schema:
 
 
 def scatter(task: Task) -> Scattered:
-    """Send the events of the task's files to their buckets; a file that is bad leaves nothing behind."""
-    reader = open_reader(task.rules.reader, task.rules.options)
+    """Send the events of the task's files to their buckets; nothing is kept of a bad file."""
+    reader = task.rules.reader.open()
     schema = table_schema(reader.layout)
     reports: list[FileReport] = []
     spill = SpillWriter(task.spills, task.number, reader.layout, task.rules.buckets)
@@ -135,17 +133,17 @@ def scatter(task: Task) -> Scattered:
 
 
 def _scatter_file(
-    task: Task, file: RawFile, reader: Reader, spill: SpillWriter
+    task: Task, file: RawFile, reader: CheckedReader, spill: SpillWriter
 ) -> tuple[FileReport, list[pa.RecordBatch]]:
     report = FileReport(file)
     batches: list[pa.RecordBatch] = []
     row = 0
     try:
-        for events in reader.rows(task.raw / file.path, {}):
+        for events in reader.rows(task.raw / file.path):
             rows = np.arange(row, row + len(events), dtype=np.uint32)
             source = {SOURCE_FILE: np.full(len(events), file.number, np.uint32), SOURCE_ROW: rows}
             known = Events(events.columns | source, events.multiplicity, events.items)
-            reasons = impossible(events, reader.layout)
+            reasons = find_invalid_events(events, reader.layout)
             destinations = _destinations(known, reasons, task.rules, reader.layout)
             _count(report, known, destinations, reasons)
             batches.append(_table(known, destinations, reasons, reader.layout))

@@ -1,7 +1,7 @@
 """Temporary files between the two halves of a split: events as fixed-size records beside their raw items.
 
-Each worker appends blocks whose events stand in the order of their buckets; the other half reads one span of
-buckets from all blocks. Blocks are large, because each span is a read of its own in each of them.
+Each worker appends blocks whose events are in the order of their buckets; the other half reads one span of
+buckets from all blocks. Blocks are large, because each span is a separate read in each of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MIXED = -1
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of a spill: events [B + 1] and items [B + 1] tell where each of B buckets starts in it.
+    """One block of a spill: where each of B buckets starts in its events, [B + 1], and items, [B + 1].
 
     ``source`` is the number of the raw file that the block's events come from, -1 where there are several.
     """
@@ -48,7 +48,7 @@ def record_type(layout: Layout) -> np.dtype[Any]:
 
 
 class SpillWriter:
-    """Appends blocks to one pair of files; what a bad file left can be forgotten.
+    """Appends blocks to one pair of files; the events of a bad raw file can be dropped.
 
     ``buckets`` counts all buckets.
     """
@@ -66,7 +66,7 @@ class SpillWriter:
         self._bytes = 0
 
     def hold(self, events: Events, buckets: NDArray[np.int64]) -> None:
-        """Take events in, to be written in a block with others; ``buckets`` [N] are below the count."""
+        """Keep events in memory, to be written with others; ``buckets`` [N] are below the count."""
         if self._bytes + events.items.nbytes > _BLOCK_BYTES:
             self._flush()
         self._held.append((events, buckets))
@@ -78,13 +78,13 @@ class SpillWriter:
         self._recent.append(self._append(events, buckets, source))
 
     def keep(self) -> None:
-        """Keep what came since the last call: the raw file is good."""
+        """Keep the events since the last call: the raw file is good."""
         self._blocks += self._recent
         self._recent = []
         self._whole = len(self._held)
 
     def forget(self) -> None:
-        """Forget what came since ``keep``: the raw file is bad. Bytes already written are never read."""
+        """Drop the events since ``keep``: the raw file is bad. Bytes already written are never read."""
         self._recent = []
         del self._held[self._whole :]
         self._bytes = sum(events.items.nbytes for events, _ in self._held)
@@ -100,7 +100,7 @@ class SpillWriter:
         self._items.close()
 
     def _flush(self) -> None:
-        """Write a block of what finished raw files left, and one of what the file in progress left so far."""
+        """Write the held events: one block of finished raw files, and one of the file in progress."""
         whole, recent = self._held[: self._whole], self._held[self._whole :]
         self._held, self._whole, self._bytes = [], 0, 0
         for held, blocks in ((whole, self._blocks), (recent, self._recent)):
@@ -178,7 +178,7 @@ class SpillReader:
 
 
 def segments_of(blocks: Iterable[Block], first: int, last: int) -> NDArray[np.int64]:
-    """Where the buckets [first, last) stand: [S, 5], as ``SpillReader.read`` takes it; no empty ones."""
+    """Find the segments of the buckets [first, last) that are not empty: [S, 5], for ``SpillReader.read``."""
     rows = [
         (
             block.spill,

@@ -1,7 +1,7 @@
 """One staged range becomes shards, outliers and a balanced ledger, in one pass over its raw files.
 
 Raw files are scattered into buckets in parallel, then buckets are gathered into shards in parallel; the bytes
-depend on the configuration and the raw files alone. Nothing counts until the finished record stands.
+depend on the job's description and the raw files alone. Nothing counts until the finished record exists.
 """
 
 from __future__ import annotations
@@ -10,26 +10,25 @@ import os
 import shlex
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from crpipe.core.errors import FormatError
 from crpipe.core.files import digest, publish, read_json, remove_tree, replacing, write_json, writing
 from crpipe.core.lease import lease
-from crpipe.events.shard_manifest import MANIFEST, verify
+from crpipe.core.paths import MANIFEST
+from crpipe.core.raw_files import STAGED, RawFile, check_present, read_staged
+from crpipe.events.shard_manifest import verify
 from crpipe.split import gather, scatter
-from crpipe.split.ledger import EDGES, check_written, make_ledger, write_table
-from crpipe.split.readers import Reader, open_reader
-from crpipe.split.staged import STAGED, RawFile, check_present, read_staged
-from crpipe.split.threshold import threshold_of
-from crpipe.split.workers import available, in_order, keep_freed_memory
+from crpipe.split.ledger import EDGES, check_unique, check_written, make_ledger, write_table
+from crpipe.split.workers import in_order, use_system_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from crpipe.config.loading import Config
     from crpipe.core.progress import Progress
-    from crpipe.core.ranges import Range
+    from crpipe.events.layout import Layout
+    from crpipe.split.readers import CheckedReader, ReaderChoice
     from crpipe.split.scatter import FileReport, Scattered
     from crpipe.split.spill import Block
 
@@ -42,108 +41,120 @@ _WORKER_RAW = 256 << 20  # raw bytes below which another process costs more than
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One range being split; ``files`` is its staged table."""
+class SplitJob:
+    """One range to split.
 
-    config: Config
+    data: digest of everything that changes a shard. layout: that of the reader.
+    listed, staged, raw: the range's manifest, its staged table, and the folder of its raw copies.
+    shards, outliers, multiplicity, ledger: what is written, the first two being folders.
+    validation_fraction: share of the groups of events that are kept for validation.
+    shard_items: items of one bulk shard, about. memory_mib: for buffers, of all workers together.
+    """
+
     name: str
-    files: list[RawFile]
-    reader: Reader
+    data: str
+    layout: Layout
+    reader: ReaderChoice
+    listed: Path
+    staged: Path
+    raw: Path
+    shards: Path
+    outliers: Path
+    multiplicity: Path
+    ledger: Path
     threshold: int
+    seed: int
+    validation_fraction: float
+    shard_items: int
+    memory_mib: int
+    workers: int
+    on_bad_file: Literal["fail", "quarantine"]
+    max_quarantined: int
+    on_bad_event: Literal["fail", "reject"]
+    lease_wait_s: float
+
+    def processes(self, raw_bytes: int) -> int:
+        """Count the processes to use: as asked, as the memory allows, and as the work is worth."""
+        return max(1, min(self.workers, self.memory_mib // _WORKER_MIB, -(-raw_bytes // _WORKER_RAW)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A split in progress; ``files`` is the staged table."""
+
+    job: SplitJob
+    files: list[RawFile]
     progress: Progress
-
-    @property
-    def raw(self) -> Path:
-        """Directory of the raw copies."""
-        return self.config.paths().raw(self.name)
-
-    @property
-    def shards(self) -> Path:
-        """Directory of the bulk shards."""
-        return self.config.paths().shards(self.name)
 
     @property
     def spills(self) -> Path:
         """Directory of the temporary files."""
-        return self.shards / _SPILLS
+        return self.job.shards / _SPILLS
 
     @property
     def key(self) -> dict[str, Any]:
         """What the outputs follow from, besides the raw files' bytes."""
         rows = [(file.path, file.size, file.state, file.checksum) for file in self.files]
-        return {"data": self.data, "threshold": self.threshold, "staged": digest(rows)}
-
-    @property
-    def data(self) -> str:
-        """Digest of the data keys."""
-        return digest(self.config.data_keys())
-
-    def workers(self, raw_bytes: int) -> int:
-        """Processes to use: as asked, as the memory allows, and as the work is worth."""
-        split = self.config.split
-        wanted = split.workers or min(available(), self.config.resources.split.cpus)
-        return max(1, min(wanted, split.memory_mib // _WORKER_MIB, -(-raw_bytes // _WORKER_RAW)))
+        return {"data": self.job.data, "threshold": self.job.threshold, "staged": digest(rows)}
 
 
-def split_range(config: Config, name: Range, progress: Progress) -> None:
+def split_range(job: SplitJob, progress: Progress) -> None:
     """Split a staged range and delete its raw files.
 
-    Safe to kill at any moment and to run again. Raise FormatError for a bad file or an impossible event that
-    the configuration does not let pass, SourceError for a raw file that is not what was staged, LedgerError
-    when events or muons do not add up, LeaseError when another live job splits the range.
+    Safe to kill at any moment and to run again. Raise FormatError for a bad file or an invalid event that
+    the job does not let pass, SourceError for a raw file that is not what was staged, ForeignError when the
+    reader fails, LedgerError when events or items do not add up, LeaseError when another live job splits the
+    range.
     """
-    paths = config.paths()
-    folder = paths.shards(str(name))
-    with lease(folder, wait_s=config.train.lease_wait_s, say=progress.say):
-        if _is_delivered(config, str(name)):
-            progress.say(f"{name}: already split")
+    with lease(job.shards, wait_s=job.lease_wait_s, say=progress.say):
+        if _is_delivered(job):
+            progress.say(f"{job.name}: already split")
         else:
-            files = read_staged(paths.staged(str(name)))
-            reader = open_reader(config.source.reader, config.options("reader"))
-            job = Job(config, str(name), files, reader, threshold_of(config), progress)
-            if not _is_recorded(job):
-                _split(job)
-        _deliver(config, str(name))
-        for each in (folder, paths.outliers(str(name))):
-            verify(each, deep=False)
-        remove_tree(folder / _SPILLS)
-        remove_tree(paths.raw(str(name)))
+            run = _Run(job, read_staged(job.staged), progress)
+            check_unique(run.files, job.staged)
+            if not _is_recorded(run):
+                _split(run)
+        _deliver(job)
+        for folder in (job.shards, job.outliers):
+            verify(folder, deep=False)
+        remove_tree(job.shards / _SPILLS)
+        remove_tree(job.raw)
 
 
-def _is_delivered(config: Config, name: str) -> bool:
+def _is_delivered(job: SplitJob) -> bool:
     """Tell whether the range was split and its staged table is already gone."""
-    paths = config.paths()
-    record = paths.shards(name) / _RECORD / "key.json"
-    if paths.staged(name).exists() or not record.exists():
-        return False
-    return bool(read_json(record)["data"] == digest(config.data_keys()))
-
-
-def _is_recorded(job: Job) -> bool:
     record = job.shards / _RECORD / "key.json"
-    return record.exists() and bool(read_json(record) == job.key)
+    if job.staged.exists() or not record.exists():
+        return False
+    return bool(read_json(record)["data"] == job.data)
 
 
-def _split(job: Job) -> None:
-    keep_freed_memory()
-    _clear(job)
-    readable, reports, totals = _totals(job)
-    rules = _rules(job, totals)
-    scattered = list(_scatter(job, readable, rules, reports))
+def _is_recorded(run: _Run) -> bool:
+    record = run.job.shards / _RECORD / "key.json"
+    return record.exists() and bool(read_json(record) == run.key)
+
+
+def _split(run: _Run) -> None:
+    use_system_memory()
+    reader = run.job.reader.open()
+    _clear(run)
+    readable, reports, totals = _totals(run, reader)
+    rules = _rules(run.job, totals)
+    scattered = list(_scatter(run, readable, rules, reports))
     reports += [report for each in scattered for report in each.files]
     reports.sort(key=lambda report: report.file.number)
-    aside = [file for file in job.files if file.state != STAGED]
-    ledger = make_ledger(reports, aside, totals)
+    aside = [file for file in run.files if file.state != STAGED]
+    ledger = make_ledger(reports, aside, totals, run.job.layout)
     blocks = [block for each in scattered for block in each.blocks]
-    entries = list(_gather(job, rules, blocks))
-    check_written(ledger, entries)
-    _record(job, ledger, entries, len(scattered))
+    entries = list(_gather(run, rules, blocks))
+    check_written(ledger, entries, run.job.layout)
+    _record(run, ledger, entries, len(scattered))
 
 
-def _clear(job: Job) -> None:
+def _clear(run: _Run) -> None:
     """Remove what an earlier attempt or another staged table left, the commit points first."""
-    paths = job.config.paths()
-    for path in (paths.shard_manifest(job.name), paths.outlier_manifest(job.name), paths.ledger(job.name)):
+    job = run.job
+    for path in (job.shards / MANIFEST, job.outliers / MANIFEST, job.ledger):
         path.unlink(missing_ok=True)
     remove_tree(job.shards / _RECORD)
     for path in job.shards.iterdir():
@@ -151,157 +162,153 @@ def _clear(job: Job) -> None:
             remove_tree(path)
         elif path.name != "lease":
             path.unlink()
-    remove_tree(paths.outliers(job.name))
-    with writing(job.spills):
-        job.spills.mkdir()
+    remove_tree(job.outliers)
+    with writing(run.spills):
+        run.spills.mkdir()
 
 
-def _totals(job: Job) -> tuple[list[RawFile], list[FileReport], dict[int, tuple[int, int]]]:
-    """Count events and items of each raw file by its own account; tell which files cannot even do that."""
+def _totals(
+    run: _Run, reader: CheckedReader
+) -> tuple[list[RawFile], list[FileReport], dict[int, tuple[int, int]]]:
+    """Count events and items of each raw file by its own account; report the files that have none."""
     readable: list[RawFile] = []
     bad: list[FileReport] = []
     totals: dict[int, tuple[int, int]] = {}
-    for file in job.files:
+    for file in run.files:
         if file.state != STAGED:
             continue
-        check_present(job.raw, file)
+        check_present(run.job.raw, file)
         try:
-            totals[file.number] = job.reader.totals(job.raw / file.path, {})
+            totals[file.number] = reader.totals(run.job.raw / file.path)
             readable.append(file)
         except FormatError as error:
             bad.append(scatter.FileReport(file, bad=str(error)))
-            _check_quarantine(job, bad)
+            _check_quarantine(run, bad)
     return readable, bad, totals
 
 
-def _rules(job: Job, totals: dict[int, tuple[int, int]]) -> scatter.Rules:
-    config = job.config
+def _rules(job: SplitJob, totals: dict[int, tuple[int, int]]) -> scatter.Rules:
     events = sum(events for events, _ in totals.values())
     items = sum(items for _, items in totals.values())
-    fraction = config.split.validation_fraction
-    shard_items = config.split.shard_items
+    fraction = job.validation_fraction
     return scatter.Rules(
-        reader=config.source.reader,
-        options=config.options("reader"),
-        seed=config.seed,
+        reader=job.reader,
+        seed=job.seed,
         threshold=job.threshold,
         validation_fraction=fraction,
-        train_buckets=gather.bucket_count(events, items, shard_items),
-        validation_buckets=gather.bucket_count(int(events * fraction), int(items * fraction), shard_items),
+        train_buckets=gather.bucket_count(events, items, job.shard_items),
+        validation_buckets=gather.bucket_count(
+            int(events * fraction), int(items * fraction), job.shard_items
+        ),
     )
 
 
 def _scatter(
-    job: Job, files: list[RawFile], rules: scatter.Rules, bad: list[FileReport]
+    run: _Run, files: list[RawFile], rules: scatter.Rules, bad: list[FileReport]
 ) -> Iterator[Scattered]:
+    job = run.job
     total = sum(file.size for file in files)
-    workers = job.workers(total)
+    workers = job.processes(total)
     share = max(1, -(-len(files) // min(_MOST_TASKS, _TASKS_PER_WORKER * workers)))
     tasks = [
-        scatter.Task(number, job.raw, job.spills, tuple(files[start : start + share]), rules)
+        scatter.Task(number, job.raw, run.spills, tuple(files[start : start + share]), rules)
         for number, start in enumerate(range(0, len(files), share))
     ]
     done = 0
     seen = list(bad)
     for finished in in_order(scatter.scatter, tasks, workers):
         seen += [report for report in finished.files if report.bad]
-        _check_quarantine(job, seen)
-        _check_events(job, finished.files)
+        _check_quarantine(run, seen)
+        _check_events(run, finished.files)
         done += sum(report.file.size for report in finished.files)
-        job.progress.advance(f"split {job.name}: reading", done, total, f"{len(seen)} files set aside")
+        run.progress.advance(f"split {job.name}: reading", done, total, f"{len(seen)} files set aside")
         yield finished
 
 
-def _check_quarantine(job: Job, bad: list[FileReport]) -> None:
+def _check_quarantine(run: _Run, bad: list[FileReport]) -> None:
     """Raise FormatError when bad files are not allowed, or there are more than are allowed."""
-    source = job.config.source
+    job = run.job
     if not bad:
         return
-    if source.on_bad_file == "fail":
-        raise FormatError(f"{bad[-1].bad}, or set it aside with source.on_bad_file: quarantine; {_then(job)}")
-    job.progress.say(f"set aside: {bad[-1].bad}")
-    aside = sum(file.state != STAGED for file in job.files) + len(bad)
-    if aside > source.max_quarantined:
+    if job.on_bad_file == "fail":
         raise FormatError(
-            f"{job.name}: {aside} bad files, {source.max_quarantined} may be set aside "
-            f"(source.max_quarantined); the last: {bad[-1].bad}; {_then(job)}"
+            f"{bad[-1].bad}, or set it aside with source.on_bad_file: quarantine; {_repair(job)}"
+        )
+    run.progress.say(f"set aside: {bad[-1].bad}")
+    aside = sum(file.state != STAGED for file in run.files) + len(bad)
+    if aside > job.max_quarantined:
+        raise FormatError(
+            f"{job.name}: {aside} bad files, {job.max_quarantined} may be set aside "
+            f"(source.max_quarantined); the last: {bad[-1].bad}; {_repair(job)}"
         )
 
 
-def _check_events(job: Job, reports: list[FileReport]) -> None:
-    """Raise FormatError for the first impossible event unless the configuration rejects such events."""
-    if job.config.split.on_bad_event == "reject":
+def _check_events(run: _Run, reports: list[FileReport]) -> None:
+    """Raise FormatError for the first invalid event unless the job rejects such events."""
+    if run.job.on_bad_event == "reject":
         return
     for report in reports:
         for row, reason, _ in report.rejected:
             raise FormatError(
-                f"{job.raw / report.file.path}: row {row}: {reason}; have the file made anew, or leave such "
-                f"events out with split.on_bad_event: reject; {_then(job)}"
+                f"{run.job.raw / report.file.path}: row {row}: {reason}; have the file made again, or leave "
+                f"such events out with split.on_bad_event: reject; {_repair(run.job)}"
             )
 
 
-def _then(job: Job) -> str:
-    """What has files made anew taken: what was listed and copied before would else be read again."""
-    paths = job.config.paths()
-    stale = shlex.join(map(str, (paths.manifest(job.name), paths.staged(job.name))))
-    return f"once it is made anew: rm {stale}, and the same again"
+def _repair(job: SplitJob) -> str:
+    """Say how a repaired file is taken: the old listing and copy would be used otherwise."""
+    stale = shlex.join(map(str, (job.listed, job.staged)))
+    return f"once the file is repaired: rm {stale}, and run the same command again"
 
 
-def _gather(job: Job, rules: scatter.Rules, blocks: list[Block]) -> Iterator[dict[str, Any]]:
-    shard_items = job.config.split.shard_items
-    common = {"folder": job.shards, "spills": job.spills, "layout": job.reader.layout, "seed": rules.seed}
+def _gather(run: _Run, rules: scatter.Rules, blocks: list[Block]) -> Iterator[dict[str, Any]]:
+    job = run.job
+    common = {"folder": job.shards, "spills": run.spills, "layout": job.layout, "seed": rules.seed}
     train, outlier = rules.train_buckets, rules.outlier_bucket
-    tasks = gather.bulk_tasks(common, "train", blocks, 0, train, shard_items)
-    tasks += gather.bulk_tasks(common, "validation", blocks, train, outlier, shard_items)
-    aside = common | {"folder": job.config.paths().outliers(job.name)}
-    tasks += gather.outlier_tasks(aside, blocks, outlier, shard_items)
+    tasks = gather.bulk_tasks(common, "train", blocks, 0, train, job.shard_items)
+    tasks += gather.bulk_tasks(common, "validation", blocks, train, outlier, job.shard_items)
+    tasks += gather.outlier_tasks(common | {"folder": job.outliers}, blocks, outlier, job.shard_items)
     done, total = 0, sum(task.items for task in tasks)
-    workers = job.workers(sum(file.size for file in job.files))
+    workers = job.processes(sum(file.size for file in run.files))
     for task, entry in zip(tasks, in_order(gather.gather, tasks, workers), strict=True):
         done += task.items
-        job.progress.advance(f"split {job.name}: writing", done, total)
+        run.progress.advance(f"split {job.name}: writing", done, total)
         yield entry
 
 
-def _record(job: Job, ledger: dict[str, Any], entries: list[dict[str, Any]], spills: int) -> None:
-    """Put everything that is declared to the workflow into one record, which appears whole or not at all.
+def _record(run: _Run, ledger: dict[str, Any], entries: list[dict[str, Any]], spills: int) -> None:
+    """Write everything that is declared to the workflow into one record, which appears whole or not at all.
 
     A workflow engine deletes a failed job's outputs: one that dies between its last output and its end would
-    lose them after the raw files are gone. From the record they are made again.
+    lose them after the raw files are gone. They are restored from the record.
     """
+    job = run.job
     part = job.shards / f"{_RECORD}.part"
-    common = {
-        "range": job.name,
-        "data": job.data,
-        "layout": job.reader.layout.describe(),
-        "threshold": job.threshold,
-    }
+    head = {"range": job.name, "data": job.data, "threshold": job.threshold}
+    common = head | {"layout": job.layout.describe()}
     with writing(part):
         part.mkdir()
         with replacing(part / "multiplicity.parquet") as table:
-            counts = write_table(table, job.spills, range(spills), job.reader.layout)
+            counts = write_table(table, run.spills, range(spills), job.layout)
     write_json(part / "histogram.json", {"edges": EDGES.tolist(), "events": counts.tolist()})
-    head = {"range": job.name, "data": job.data, "threshold": job.threshold}
     write_json(part / "ledger.json", head | ledger)
     outliers = [entry for entry in entries if entry["role"] == "outliers"]
     bulk = [entry for entry in entries if entry["role"] != "outliers"]
     write_json(part / "outliers.json", common | {"shards": outliers})
     write_json(part / "shards.json", common | {"shards": bulk})
-    write_json(part / "key.json", job.key)
+    write_json(part / "key.json", run.key)
     publish(part, job.shards / _RECORD)
 
 
-def _deliver(config: Config, name: str) -> None:
-    """Put the record's files in their places, the shards' manifest last."""
-    paths = config.paths()
-    record = paths.shards(name) / _RECORD
-    table = paths.multiplicity(name)
+def _deliver(job: SplitJob) -> None:
+    """Give the record's files their final names, the shards' manifest last."""
+    record = job.shards / _RECORD
     places = {
-        "multiplicity.parquet": table,
-        "histogram.json": table.with_name(f"{name}.histogram.json"),
-        "ledger.json": paths.ledger(name),
-        "outliers.json": paths.outliers(name) / MANIFEST,
-        "shards.json": paths.shard_manifest(name),
+        "multiplicity.parquet": job.multiplicity,
+        "histogram.json": job.multiplicity.with_name(f"{job.name}.histogram.json"),
+        "ledger.json": job.ledger,
+        "outliers.json": job.outliers / MANIFEST,
+        "shards.json": job.shards / MANIFEST,
     }
     for source, target in places.items():
         if target.exists() and target.samefile(record / source):

@@ -2,139 +2,174 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from crpipe.core.errors import ConfigError, DataError, FormatError, ListingError
 from crpipe.core.files import read_json, write_json
-from crpipe.core.ranges import Range
-from crpipe.split.readers import open_reader
-from crpipe.split.staged import STAGED, check_present, read_staged
+from crpipe.core.raw_files import STAGED, check_present, read_staged
+from crpipe.events.layout import MULTIPLICITY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from crpipe.config.loading import Config
     from crpipe.core.progress import Progress
+    from crpipe.events.layout import Layout
+    from crpipe.split.readers import CheckedReader, ReaderChoice
 
 
-def choose_threshold(config: Config, progress: Progress) -> None:
-    """Write the threshold that ``split.quantile`` of the reference ranges' events do not exceed.
+@dataclass(frozen=True, slots=True)
+class StagedRange:
+    """A staged range that is only read: its staged table and the folder of its raw copies."""
+
+    name: str
+    staged: Path
+    raw: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdJob:
+    """A threshold to choose: the ``quantile`` of the multiplicities in ``ranges``, written to ``target``."""
+
+    target: Path
+    quantile: float
+    ranges: tuple[StagedRange, ...]
+    reader: ReaderChoice
+    on_bad_file: Literal["fail", "quarantine"]
+
+
+def check_threshold(layout: Layout, threshold: int) -> None:
+    """Raise ConfigError when the threshold makes an outlier of every event of a layout of fixed size."""
+    if threshold < layout.fixed:
+        raise ConfigError(
+            f"split.threshold: {threshold} is below the {layout.fixed} {layout.item} of every event, so that "
+            f"all would be outliers; set it to {layout.fixed} or more"
+        )
+
+
+def choose_threshold(job: ThresholdJob, progress: Progress) -> None:
+    """Write the threshold that the job's quantile of the reference ranges' events do not exceed.
 
     Only the raw files of the reference ranges are read. A threshold that was already chosen for the same
-    quantile and ranges is kept, so that it outlives the raw files. Raise ConfigError when no quantile is set.
+    quantile and ranges is kept, so that it outlives the raw files. Raise ListingError when there are no
+    events.
     """
-    if config.split.quantile is None:
-        raise ConfigError(
-            "split.quantile: not set; nothing to choose, the threshold is split.threshold "
-            f"({config.split.threshold})"
-        )
-    path = config.paths().threshold()
-    names = [str(each) for each in _reference_ranges(config)]
-    chosen = {"quantile": config.split.quantile, "ranges": names}
-    if path.exists() and chosen.items() <= read_json(path).items():
-        progress.say(f"{path}: stands already")
+    chosen = {"quantile": job.quantile, "ranges": [each.name for each in job.ranges]}
+    if job.target.exists() and chosen.items() <= read_json(job.target).items():
+        progress.say(f"{job.target}: already chosen")
         return
-    multiplicity = np.concatenate([_scan(config, name, progress) for name in names])
-    if not len(multiplicity):
-        raise ListingError(f"split.reference_ranges: {', '.join(names)} hold no events; name other ranges")
-    cut = np.quantile(multiplicity, config.split.quantile, method="inverted_cdf")
-    write_json(path, chosen | {"threshold": max(1, int(cut)), "events": len(multiplicity)})
+    reader = job.reader.open()
+    counts: dict[int, int] = {}
+    for each in job.ranges:
+        for found in _scan(job, each, reader, progress):
+            for value, events in zip(*np.unique(found, return_counts=True), strict=True):
+                counts[int(value)] = counts.get(int(value), 0) + int(events)
+    total = sum(counts.values())
+    if not total:
+        names = ", ".join(each.name for each in job.ranges)
+        raise ListingError(f"split.reference_ranges: {names} hold no events; name other ranges")
+    cut = quantile_of(counts, job.quantile)
+    write_json(job.target, chosen | {"threshold": max(1, cut), "events": total})
 
 
-def threshold_of(config: Config) -> int:
-    """Tell the threshold of this campaign; raise DataError when a quantile is set but not yet chosen."""
-    if config.split.quantile is None:
-        return config.split.threshold
-    chosen: dict[str, Any] = read_json(config.paths().threshold())
+def read_threshold(path: Path) -> int:
+    """Read the threshold that ``choose_threshold`` wrote; raise DataError when it is missing or damaged."""
+    chosen: dict[str, Any] = read_json(path)
     return int(chosen["threshold"])
 
 
-def _reference_ranges(config: Config) -> list[Range]:
-    campaign = config.all_ranges()
-    wanted = [Range.parse(text) for text in config.split.reference_ranges] or [campaign[0]]
-    for each in wanted:
-        if each not in campaign:
-            raise ConfigError(f"split.reference_ranges: {each} is not a range of this campaign")
-    return wanted
+def quantile_of(counts: dict[int, int], quantile: float) -> int:
+    """Find the smallest value that at least the share ``quantile`` of the counted events do not exceed.
+
+    Example: of {1: 5, 7: 4, 90: 1}, the quantile 0.9 is 7.
+    """
+    values = np.array(sorted(counts), np.int64)
+    ends = np.cumsum([counts[int(value)] for value in values])
+    return int(values[np.searchsorted(ends, quantile * ends[-1])])
 
 
-def _scan(config: Config, name: str, progress: Progress) -> NDArray[np.uint32]:
-    """Multiplicities of all events of a range that can be read, [N]."""
-    reader = open_reader(config.source.reader, config.options("reader"))
-    folder = config.paths().raw(name)
-    files = [file for file in read_staged(config.paths().staged(name)) if file.state == STAGED]
+def _scan(
+    job: ThresholdJob, where: StagedRange, reader: CheckedReader, progress: Progress
+) -> Iterator[NDArray[np.uint32]]:
+    """Yield the multiplicities of all events of each file of a range that can be read."""
+    files = [file for file in read_staged(where.staged) if file.state == STAGED]
     total = sum(file.size for file in files)
-    found = [np.zeros(0, np.uint32)]
     done = 0
     for file in files:
-        check_present(folder, file)
-        found += _multiplicities(config, folder / file.path, reader, progress)
+        check_present(where.raw, file)
+        try:
+            yield np.concatenate(
+                [
+                    np.zeros(0, np.uint32),
+                    *(events.multiplicity for events in reader.rows(where.raw / file.path)),
+                ]
+            )
+        except FormatError as error:
+            if job.on_bad_file == "fail":
+                raise
+            progress.say(f"left out of the threshold: {error}")
         done += file.size
-        progress.advance(f"threshold {name}", done, total)
-    return np.concatenate(found)
+        progress.advance(f"threshold {where.name}", done, total)
 
 
-def _multiplicities(config: Config, path: Path, reader: Any, progress: Progress) -> list[NDArray[np.uint32]]:
-    try:
-        return [events.multiplicity for events in reader.rows(path, {})]
-    except FormatError as error:
-        if config.source.on_bad_file == "fail":
-            raise
-        progress.say(f"left out of the threshold: {error}")
-        return []
-
-
-_BYTES = 12  # one muon in a batch: three float32
-
-
-_LEAST_SHARE = 0.5  # thresholds that would set aside more than this share of the muons are of no use
-
-
+_LEAST_SHARE = 0.5  # thresholds that would set aside more than this share of the items are of no use
+_PER_DECADE = 10
 _MIB = 1 << 20
 
 
-def suggest_threshold(config: Config) -> str:
-    """Tabulate, from the histograms of the ranges split so far, thresholds against what each sets aside.
+def suggest_threshold(tables: Sequence[Path], layout: Layout, batch_events: int) -> str:
+    """Tabulate thresholds against what each would set aside, from the multiplicity tables of ranges.
 
-    ``batch mean`` and ``batch + 3 sd`` are the muons' memory in a batch of ``load.batch_events`` bulk events.
-    Raise DataError when no range has been split yet.
+    ``batch mean`` and ``batch + 3 sd`` are the memory of the items in a batch of bulk events. Raise DataError
+    when there are no tables.
     """
-    edges, events = _histogram(config)
-    middles = np.where(edges[:-1] == 0, 0.0, np.sqrt(edges[:-1] * (edges[1:] - 1.0)))
-    muons = events * middles
-    batch = config.load.batch_events
-    rows: list[tuple[str, ...]] = [("threshold", "events aside", "muons aside", "batch mean", "batch + 3 sd")]
-    for bin_end in range(1, len(edges)):
-        kept = slice(0, bin_end)
-        aside = muons[bin_end:].sum() / max(muons.sum(), 1)
-        if not events[kept].sum() or aside > _LEAST_SHARE:
+    if not tables:
+        raise DataError("no range is split yet; run `crpipe split` for at least one range first")
+    values, events = _counted(tables)
+    items = values * events
+    rows: list[tuple[str, ...]] = [
+        ("threshold", "events aside", f"{layout.item} aside", "batch mean", "batch + 3 sd")
+    ]
+    for threshold in _candidates(int(values.max(initial=0))):
+        kept = values <= threshold
+        aside = items[~kept].sum() / max(items.sum(), 1)
+        if not kept.any() or aside > _LEAST_SHARE:
             continue
         weights = events[kept] / events[kept].sum()
-        mean = float(weights @ middles[kept])
-        spread = float(np.sqrt(weights @ (middles[kept] - mean) ** 2 * batch))
-        size = [f"{count * _BYTES / _MIB:.1f} MiB" for count in (mean * batch, mean * batch + 3 * spread)]
-        share = events[bin_end:].sum() / events.sum()
-        rows.append((str(edges[bin_end] - 1), f"{share:.3%}", f"{aside:.1%}", *size))
-        if not events[bin_end:].any():
-            break
-    return "\n".join([*_aligned(rows), f"batches of {batch} events (load.batch_events)"])
+        mean = float(weights @ values[kept])
+        spread = float(np.sqrt(weights @ (values[kept] - mean) ** 2 * batch_events))
+        counts = (mean * batch_events, mean * batch_events + 3 * spread)
+        size = [f"{count * layout.item_bytes() / _MIB:.1f} MiB" for count in counts]
+        share = events[~kept].sum() / events.sum()
+        rows.append((str(threshold), f"{share:.3%}", f"{aside:.1%}", *size))
+    return "\n".join([*_aligned(rows), f"batches of {batch_events} events (load.batch_events)"])
 
 
-def _histogram(config: Config) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    tables = [config.paths().multiplicity(str(each)) for each in config.all_ranges()]
-    found = [table.with_name(f"{table.stem}.histogram.json") for table in tables]
-    histograms = [read_json(path) for path in found if path.exists()]
-    if not histograms:
-        raise DataError(
-            f"{tables[0].parent}: no histogram yet; run `crpipe split` for at least one range first"
-        )
-    edges = np.array(histograms[0]["edges"], np.int64)
-    return edges, np.sum([each["events"] for each in histograms], axis=0)
+def _counted(tables: Sequence[Path]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count the events of each multiplicity: distinct values [V] in ascending order, and events [V]."""
+    import polars as pl  # noqa: PLC0415 - 0.1 s that only this verb needs
+
+    counted = pl.scan_parquet(list(tables)).group_by(MULTIPLICITY).len().sort(MULTIPLICITY)
+    found = counted.collect(engine="streaming")
+    values, events = (found[name].to_numpy().astype(np.int64) for name in (MULTIPLICITY, "len"))
+    return values, events
+
+
+def _candidates(largest: int) -> Iterator[int]:
+    """Yield ten thresholds a decade, up to the first that no event exceeds."""
+    last = 0
+    for step in range(1, 200):
+        threshold = round(10 ** (step / _PER_DECADE))
+        if threshold > last:
+            yield threshold
+            last = threshold
+        if threshold >= largest:
+            return
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Impossible values: which events hold a value outside its field's legal interval, or none at all."""
+"""Finds events that hold a value outside the legal interval of its column, or NaN."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
     from crpipe.events.layout import Field, Layout
 
-_SIDE_BY_SIDE = 1024  # items in one row while extremes are sought: numpy reduces [M, 3] 20 times slower
+_SIDE_BY_SIDE = 1024  # items in one row while extremes are searched: numpy reduces [M, 3] 20 times slower
 
 
-def impossible(events: Events, layout: Layout) -> dict[int, str]:
-    """Name the first impossible value of each event that has one: {index: reason}.
+def find_invalid_events(events: Events, layout: Layout) -> dict[int, str]:
+    """Name the first invalid value of each event that has one: {index: reason}.
 
-    NaN and infinities are impossible for every field.
+    NaN and infinities are invalid in every column.
     """
     reasons: dict[int, str] = {}
     for field in layout.events:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import nn
+
+_RECOMPILATIONS = 64
 
 
 def compile_modules(model: nn.Module, probe: Callable[[], None], say: Callable[[str], None]) -> bool:
@@ -20,13 +22,15 @@ def compile_modules(model: nn.Module, probe: Callable[[], None], say: Callable[[
     """
     before = {name: value.clone() for name, value in model.state_dict().items()}
     children = list(model.children())
+    # torch counts recompilations by code object, and modules of one class share theirs.
+    torch._dynamo.config.recompile_limit = _RECOMPILATIONS  # noqa: SLF001 - the documented place of the option
     for child in children:
         _compile(child)
     try:
         probe()
     except (RuntimeError, NotImplementedError, torch._dynamo.exc.TorchDynamoException) as error:  # noqa: SLF001 - dynamo's errors have no public name
         for child in children:
-            child._compiled_call_impl = None  # noqa: SLF001 - torch offers no public way back
+            del child.forward  # the one of its class is back
         say(f"warning: train.compile does not work here, training runs eager ({_first_line(error)})")
         return False
     finally:
@@ -36,18 +40,8 @@ def compile_modules(model: nn.Module, probe: Callable[[], None], say: Callable[[
 
 
 def _compile(module: nn.Module) -> None:
-    """Compile a module in place; torch passes over the forward of its own classes (Sequential) silently."""
-    if not type(module).__module__.startswith("torch."):
-        module.compile(dynamic=True)
-        return
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]  # noqa: SLF001 - __call__ would come back here
-
-    call.__code__ = (
-        call.__code__.replace()
-    )  # torch counts recompilations by code object: no two modules share
-    module._compiled_call_impl = torch.compile(call, dynamic=True)  # noqa: SLF001 - what Module.compile sets
+    """Compile the forward of a module, also where torch would skip it silently: that of its own classes."""
+    module.forward = torch.compile(module.forward, dynamic=True)  # type: ignore[method-assign]
 
 
 def _first_line(error: BaseException) -> str:

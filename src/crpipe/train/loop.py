@@ -1,122 +1,188 @@
-"""The only training loop: batches in, a trained state out; it knows nothing of what is trained."""
+"""The only training loop: batches in, a trained state out, for any workload."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import time
-from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 
-from crpipe.core.errors import DivergenceError, Interrupted
+from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
 from crpipe.core.files import sync
-from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
+from crpipe.core.journal import Journal
+from crpipe.train.checkpoints import load, refuse_other_keys, verified
 from crpipe.train.compiling import compile_modules
 from crpipe.train.meter import Clock, GpuSampler, Meter, Smooth
+from crpipe.train.metrics_log import EventFile, MetricsFile
+from crpipe.train.pending import PendingSteps
+from crpipe.train.profiling import Profiler
 from crpipe.train.schedule import Schedule
+from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
-from crpipe.train.workload import Histograms
+from crpipe.train.workload import Histograms, WorkloadCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Mapping
 
-    import numpy as np
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    from crpipe.config.loading import Config
     from crpipe.core.progress import Progress
     from crpipe.core.signals import StopRequest
     from crpipe.events.batch import Cursor, Events
     from crpipe.loading.loader import Loader
-    from crpipe.train.metrics_log import EventFile, MetricsFile
-    from crpipe.train.profiling import Profiler
+    from crpipe.train.checkpoints import Saved, Store
+    from crpipe.train.link import TrainJob
     from crpipe.train.ranks import World
-    from crpipe.train.state import TrainState
     from crpipe.train.workload import Workload
 
 Group = list[tuple["Events", "Cursor"]]
 MOVING_AVERAGE_STEPS = 500
-NAMED_EVENTS = 20
 
 
-class Link(NamedTuple):
-    """Where a range stands in the campaign: its name, the seed of its data order, its share of the whole."""
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a Trainer works with; parent: the receipt of the link before, None for the first link."""
 
-    name: str
-    seed: tuple[int, ...]
-    epochs: int
-    progress_from: float
-    progress_to: float
+    job: TrainJob
+    workload: Workload
+    loader: Loader
+    store: Store
+    parent: Mapping[str, Any] | None
+    world: World
+    stop: StopRequest
+    progress: Progress
+    profile_steps: int = 0
 
 
-class Fit:
-    """Trains one range to its end or to a stop request; a snapshot then resumes exactly."""
+class Trainer:
+    """Trains one link to its end or to a stop request; a snapshot then resumes exactly.
 
-    def __init__(
-        self,
-        config: Config,
-        workload: Workload,
-        state: TrainState,
-        loader: Loader,
-        link: Link,
-        *,
-        world: World,
-        stop: StopRequest,
-        snapshot: Callable[[dict[str, Any]], None],
-        outputs: tuple[MetricsFile, EventFile] | None,
-        journal: Callable[..., None],
-        profiler: Profiler,
-        progress: Progress,
-    ) -> None:
-        self.config, self.state, self.loader, self.link = config, state, loader, link
-        self.world, self.stop, self.snapshot, self.outputs = world, stop, snapshot, outputs
-        self.journal, self.profiler, self.progress = journal, profiler, progress
-        self.workload = workload
-        self.compiled = False
+    A context manager around its output files: ``start()``, ``run()``, ``finish()``.
+    """
+
+    def __init__(self, inputs: Inputs) -> None:
+        job, world = inputs.job, inputs.world
+        self.job, self.link, self.train = job, job.link, job.train
+        self.workload, self.loader, self.store = inputs.workload, inputs.loader, inputs.store
+        self.world, self.stop, self.progress = world, inputs.stop, inputs.progress
+        self.parent = inputs.parent
+        torch.manual_seed(job.seed)
+        self.state = TrainState(self.workload.model(), self.workload.phases(), job.seed, world.device)
         self.meter = Meter(world.device)
-        self.stepper = Stepper(config, workload, state, world, self.meter)
-        self.schedule = Schedule.of(config.train)
-        fresh = config.train.fresh_batches
-        self.per_step = max(phase.repeat for phase in state.phases) if fresh else 1
-        self.range_steps = -(-loader.batches_per_epoch * link.epochs // self.per_step)
-        self.pending: list[_Pending] = []
-        self.last: dict[str, float] = {}
-        self.saved = _Moment(state.counters.range_step, time.monotonic())
-        self.smooth = Smooth(state.phases, MOVING_AVERAGE_STEPS // config.train.log_steps)
+        self.stepper = Stepper(self.train, job.load, self.workload, self.state, world, self.meter)
+        self.schedule = Schedule.of(self.train)
+        self.per_step = max(phase.repeat for phase in self.state.phases) if self.train.fresh_batches else 1
+        self.range_steps = -(-self.loader.batches_per_epoch * self.link.epochs // self.per_step)
+        self.pending = PendingSteps(world)
+        self.smooth = Smooth(self.state.phases, MOVING_AVERAGE_STEPS // self.train.log_steps)
         self.clock = Clock()
         self.gpu = GpuSampler(world.device)
+        steps = inputs.profile_steps if world.leads else 0
+        self.profiler = Profiler(steps, job.files.profile, self.progress.say)
+        self.journal = Journal(job.files.journal) if world.leads else None
+        self.outputs: tuple[MetricsFile, EventFile] | None = None
+        self.last: dict[str, float] = {}
+        self.compiled = False
+        self.saved = _Moment(0, time.monotonic())
+        self._stack = ExitStack()
 
-    def restore(self, extra: dict[str, Any]) -> None:
-        """Take up the metrics of a log interval that a snapshot cut in two."""
-        self.meter.restore(extra["meter"])
-        self.smooth.restore(extra["smooth"])
-        self.last = extra["last"]
+    def __enter__(self) -> Self:
+        return self
 
-    def run(self) -> dict[str, float]:
-        """Train to the range's end; return its last metrics.
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def start(self) -> None:
+        """Restore the state where training goes on, and open the output files.
+
+        In this order: the newest good snapshot of this key, the parent's checkpoint, train.init_from, fresh
+        weights.
+        """
+        name, say = self.link.name, self.progress.say
+        found = self.world.gather(self._newest_snapshot())[0]
+        if found is not None:
+            self._resume(found)
+            say(f"range {name}: resumes at step {self.state.counters.range_step}")
+        elif self.parent is not None and self.job.files.parent_store is not None:
+            path = self.job.files.parent_store / self.parent["checkpoint"]
+            checkpoint = load(verified(path).path)
+            refuse_other_keys(checkpoint, self.job.keys, path)
+            self.state.restore(checkpoint)
+            self.state.counters = self.state.counters.of_next_link()
+            say(f"range {name}: starts from the checkpoint of {self.link.parent}")
+        elif self.train.init_from:
+            foreign = load(Path(self.train.init_from))
+            say(self.state.init_from(foreign))
+            say(self.state.load_optimizers(foreign, self.train.on_optimizer_change))
+        else:
+            say(f"range {name}: starts from fresh weights")
+        self._open_outputs()
+        self.saved = _Moment(self.state.counters.range_step, time.monotonic())
+
+    def run(self) -> None:
+        """Train to the link's end.
 
         Raise Interrupted after a snapshot when asked to stop, DivergenceError when losses leave their band or
-        too many steps in a row are not finite; the last good snapshot then stands.
+        too many steps in a row are not finite; the last good snapshot is then kept.
         """
         counters = self.state.counters
         with closing(self.loader.batches(counters.cursor)) as stream, self.gpu, self.profiler:
             for group in self._groups(stream):
-                if self.config.train.compile and not self.compiled:
+                if self.train.compile and not self.compiled:
                     self._compile(group)
                 self._step(group)
                 self.profiler.step()
-                if counters.range_step % self.config.train.log_steps == 0:
+                if counters.range_step % self.train.log_steps == 0:
                     self._log()
-                self._draw_histograms(group)
+                self._write_histograms(group)
                 if self._may_pause():
                     self._stop_if_asked()
                     if self._snapshot_due():
                         self._save()
         self._log()
-        return self.last
+
+    def finish(self) -> Saved | None:
+        """Write the finished checkpoint on the leading rank; the others give None."""
+        if self.outputs is not None:
+            self.outputs[1].hyper_parameters(self.state.counters.step, self.job.keys, self.last)
+        if not self.world.leads:
+            return None
+        state = self.state.state(self.job.keys)
+        return self.store.save_checkpoint({**state, "metrics": self.last, "range": self.link.name})
+
+    def _newest_snapshot(self) -> Path | None:
+        if not self.world.leads:
+            return None
+        self.store.drop_parts()
+        return self.store.newest_snapshot(self.progress.say)
+
+    def _resume(self, path: Path) -> None:
+        """Load a snapshot; raise CheckpointError when it is of another number of ranks.
+
+        Its position in the data is that of its own number of ranks.
+        """
+        snapshot = load(path)
+        if snapshot["ranks"] != self.world.size:
+            raise CheckpointError(
+                f"{path}: made by {snapshot['ranks']} ranks, this job has {self.world.size}: it would train "
+                "on some events twice and on others never; restore train.gpus and train.nodes, or delete the "
+                "snapshots of this range to train it from its beginning"
+            )
+        self.state.restore(snapshot)
+        extra = snapshot["extra"]
+        self.meter.restore(extra["meter"])
+        self.smooth.restore(extra["smooth"])
+        self.last = extra["last"]
+
+    def _open_outputs(self) -> None:
+        if not self.world.leads:
+            return
+        step, files = self.state.counters.step, self.job.files
+        events = self._stack.enter_context(closing(EventFile(files.events, files.event_file, step)))
+        self.outputs = MetricsFile(files.store / "metrics.jsonl", step), events
 
     def _compile(self, group: Group) -> None:
         events, cursor = group[0]
@@ -124,15 +190,16 @@ class Fit:
         compile_modules(self.state.model, probe, self.progress.say)
         self.compiled = True
 
-    def _draw_histograms(self, group: Group) -> None:
-        every = self.config.train.histogram_steps
-        if not every or self.outputs is None or self.state.counters.step % every:
+    def _write_histograms(self, group: Group) -> None:
+        every, step = self.train.histogram_steps, self.state.counters.step
+        if not every or self.outputs is None or step % every:
             return
         if isinstance(self.workload, Histograms):
-            with torch.no_grad():
-                found = self.workload.histograms(self.state.model, group[-1][0], self.state.generator)
+            events = group[-1][0]
+            with torch.no_grad(), WorkloadCall(self.workload, "histograms", events):
+                found = self.workload.histograms(self.state.model, events, self.state.generator)
             for tag, values in found.items():
-                self.outputs[1].histogram(self.state.counters.step, time.time(), tag, values)
+                self.outputs[1].histogram(step, time.time(), tag, values)
 
     def _groups(self, stream: Iterator[tuple[Events, Cursor]]) -> Iterator[Group]:
         while True:
@@ -146,67 +213,49 @@ class Fit:
     def _step(self, group: Group) -> None:
         counters = self.state.counters
         done = counters.range_step / self.range_steps
-        span = self.link.progress_to - self.link.progress_from
-        rate = self.schedule.factor(counters.step, self.link.progress_from + done * span)
+        first, last = self.link.progress
+        rate = self.schedule.factor(counters.step, first + done * (last - first))
         bad = self.stepper.step(group, self.link.seed, rate)
         counters.step += 1
         counters.range_step += 1
         counters.cursor = group[-1][1]
-        self.pending.append(_pending(counters.step, bad, group))
+        self.pending.add(counters.step, bad, group)
         self.clock.rate = rate
-        if len(self.pending) >= self.config.train.log_steps:
-            self._settle()
+        if len(self.pending) >= self.train.log_steps:
+            self._count()
 
-    def _settle(self) -> None:
-        """Count the steps since the last call over all ranks, and name the skipped ones: one transfer."""
-        if not self.pending:
-            return
+    def _count(self) -> None:
+        """Count the steps since the last call, and report the skipped ones."""
         counters = self.state.counters
-        flags = torch.stack([item.bad for item in self.pending]).cpu().tolist()
-        sizes = torch.tensor([(item.events, item.muons) for item in self.pending], device=self.world.device)
-        events, muons = self.world.sum(sizes.sum(0)).tolist()
-        counters.events += events
-        counters.muons += muons
-        self.clock.count(events, muons, len(self.pending))
-        for item, flag in zip(self.pending, flags, strict=True):
-            counters.skipped += int(flag)
-            counters.skipped_in_row = counters.skipped_in_row + 1 if flag else 0
-            if flag:
-                self._tell_skipped(item)
-        self.pending.clear()
-        if counters.skipped_in_row >= self.config.train.max_skipped:
+        for item in self.pending.count(counters, self.clock):
+            named = [f"file {file} row {row}" for file, row in item.events]
+            self._note("skipped", step=item.step, batches=item.batches, events=named)
+            self.progress.say(
+                f"step {item.step}: not finite, skipped; among its events: {', '.join(named[:3])}"
+            )
+        if counters.skipped_in_row >= self.train.max_skipped:
             raise DivergenceError(
                 f"range {self.link.name}: {counters.skipped_in_row} steps in a row were not finite "
                 "(train.max_skipped); the last good snapshot is kept; lower the learning rates in a new run"
             )
 
-    def _tell_skipped(self, item: _Pending) -> None:
-        named = [f"file {file} row {row}" for part in self.world.gather(item.named()) for file, row in part]
-        self.journal(
-            "skipped",
-            range=self.link.name,
-            step=item.step,
-            batches=[list(at) for at in item.at],
-            events=named,
-        )
-        self.progress.say(f"step {item.step}: not finite, skipped; among its events: {', '.join(named[:3])}")
-
     def _log(self) -> None:
-        self._settle()
+        self._count()
         values = self.meter.read(self.world)
         if not values:
             return
         self.last = values
-        counters, clock = self.state.counters, self.clock
+        counters = self.state.counters
         values |= self.smooth.add(values)
         for name in self.state.throttle(values):
-            self.progress.say(f"{name}: too strong, its learning rate falls to {self.state.shares[name]:.3g}")
-        speed = clock.read(self.world) | self.gpu.read()
+            share = self.state.shares[name]
+            self.progress.say(f"{name}: too strong, its learning rate falls to {share:.3g}")
+        speed = self.clock.read(self.world) | self.gpu.read()
         if self.outputs is not None:
             now = time.time()
             row = {"step": counters.step, "range": self.link.name, "range_step": counters.range_step}
             row |= {"range_steps": self.range_steps, "epoch": counters.cursor.epoch, "time": round(now, 3)}
-            totals = {"events": counters.events, "muons": counters.muons, "skipped": counters.skipped}
+            totals = {"events": counters.events, "items": counters.items, "skipped": counters.skipped}
             self.outputs[0].add({**row, **totals, **values, **speed})
             shown = {**values, **speed, **{f"total/{name}": float(value) for name, value in totals.items()}}
             self.outputs[1].scalars(counters.step, now, shown)
@@ -215,21 +264,21 @@ class Fit:
         self._check_band(values)
 
     def _check_band(self, values: dict[str, float]) -> None:
-        judged = [f"{phase.name}/{phase.watched_metric}" for phase in self.state.phases]
-        for name, value in ((name, values[name]) for name in judged if name in values):
-            told = f"step {self.state.counters.step}: {name} = {value:.4g} is beyond"
-            if abs(value) > self.config.train.stop_loss:
+        watched = [f"{phase.name}/{phase.watched_metric}" for phase in self.state.phases]
+        for name, value in ((name, values[name]) for name in watched if name in values):
+            found = f"step {self.state.counters.step}: {name} = {value:.4g} is beyond"
+            if abs(value) > self.train.stop_loss:
                 raise DivergenceError(
-                    f"range {self.link.name}, {told} ± {self.config.train.stop_loss:g} (train.stop_loss); "
+                    f"range {self.link.name}, {found} ± {self.train.stop_loss:g} (train.stop_loss); "
                     "the last good snapshot is kept; lower the learning rates in a new run from a checkpoint"
                 )
-            if abs(value) > self.config.train.warn_loss:
-                self.progress.say(f"warning: {told} ± {self.config.train.warn_loss:g} (train.warn_loss)")
+            if abs(value) > self.train.warn_loss:
+                self.progress.say(f"warning: {found} ± {self.train.warn_loss:g} (train.warn_loss)")
 
     def _may_pause(self) -> bool:
-        """Tell whether this is a step at which to look up; several ranks agree at log intervals only."""
+        """Report whether to look for a stop request now; several ranks agree at log intervals only."""
         step = self.state.counters.range_step
-        return step < self.range_steps and (self.world.size == 1 or step % self.config.train.log_steps == 0)
+        return step < self.range_steps and (self.world.size == 1 or step % self.train.log_steps == 0)
 
     def _stop_if_asked(self) -> None:
         reason = self.stop.reason()
@@ -243,22 +292,27 @@ class Fit:
         )
 
     def _snapshot_due(self) -> bool:
-        train, step = self.config.train, self.state.counters.range_step
-        # Several ranks look up at log intervals only: they may step over a multiple of snapshot_steps.
-        due = step // train.snapshot_steps > self.saved.step // train.snapshot_steps
-        return self.world.any(due or time.monotonic() - self.saved.time_s >= train.snapshot_seconds)
+        every, step = self.train.snapshot_steps, self.state.counters.range_step
+        # Several ranks look at log intervals only: they may step over a multiple of snapshot_steps.
+        due = step // every > self.saved.step // every
+        return self.world.any(due or time.monotonic() - self.saved.time_s >= self.train.snapshot_seconds)
 
     def _save(self) -> None:
-        self._settle()
+        self._count()
         self._check_band(self.meter.means(self.world))
         if self.outputs is not None:
             for file in self.outputs:
-                sync(file.path)  # what a snapshot has gone past is never written again
+                sync(file.path)  # a resume continues after these rows and never writes them again
         if self.world.leads:
-            self.snapshot(
-                {"meter": self.meter.state(), "smooth": self.smooth.state(), "last": dict(self.last)}
-            )
+            extra = {"meter": self.meter.state(), "smooth": self.smooth.state(), "last": dict(self.last)}
+            state = {**self.state.state(self.job.keys), "extra": extra, "ranks": self.world.size}
+            saved = self.store.save_snapshot(state, self.state.counters.range_step)
+            self._note("snapshot", step=self.state.counters.step, file=saved.path.name)
         self.saved = _Moment(self.state.counters.range_step, time.monotonic())
+
+    def _note(self, what: str, **fields: Any) -> None:
+        if self.journal is not None:
+            self.journal.add(what, range=self.link.name, **fields)
 
 
 class _Moment(NamedTuple):
@@ -266,35 +320,3 @@ class _Moment(NamedTuple):
 
     step: int
     time_s: float
-
-
-class _Pending(NamedTuple):
-    """A step whose skip flag still lies on the device; its batches are gone, lest they pile up in memory."""
-
-    step: int
-    bad: Tensor
-    events: int
-    muons: int
-    at: list[Cursor]
-    files: list[NDArray[np.integer[Any]]]
-    rows: list[NDArray[np.integer[Any]]]
-
-    def named(self) -> list[tuple[int, int]]:
-        """Give file and row of the first events of each batch."""
-        return [
-            pair
-            for files, rows in zip(self.files, self.rows, strict=True)
-            for pair in zip(files.tolist(), rows.tolist(), strict=True)
-        ]
-
-
-def _pending(step: int, bad: Tensor, group: Group) -> _Pending:
-    return _Pending(
-        step,
-        bad,
-        sum(len(events) for events, _ in group),
-        sum(len(events.items) for events, _ in group),
-        [cursor for _, cursor in group],
-        [events.columns[SOURCE_FILE][:NAMED_EVENTS].copy() for events, _ in group],
-        [events.columns[SOURCE_ROW][:NAMED_EVENTS].copy() for events, _ in group],
-    )

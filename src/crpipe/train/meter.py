@@ -52,7 +52,7 @@ class Meter:
         }
 
     def read(self, world: World) -> dict[str, float]:
-        """Read means and quantiles over all ranks, and start anew."""
+        """Read means and quantiles over all ranks, and reset."""
         values = self.means(world)
         for name, series in self._series.items():
             steps = torch.stack(series).cpu()
@@ -70,7 +70,7 @@ class Meter:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what a snapshot held."""
+        """Load what a snapshot held."""
         self._sums = {name: pair.to(self._device) for name, pair in state["sums"].items()}
         self._series = {name: list(series.to(self._device)) for name, series in state["series"].items()}
 
@@ -94,7 +94,7 @@ class Smooth:
         return {name: list(past) for name, past in self._past.items()}
 
     def restore(self, state: dict[str, list[float]]) -> None:
-        """Take up what a snapshot held."""
+        """Load what a snapshot held."""
         for name, past in self._past.items():
             past.extend(state[name])
 
@@ -109,20 +109,20 @@ class Clock:
     def _reset(self) -> None:
         self.started = time.perf_counter()
         self.waited = 0.0
-        self.events = self.muons = self.steps = 0
+        self.events = self.items = self.steps = 0
 
-    def count(self, events: int, muons: int, steps: int) -> None:
+    def count(self, events: int, items: int, steps: int) -> None:
         """Add finished steps, summed over all ranks."""
         self.events += events
-        self.muons += muons
+        self.items += items
         self.steps += steps
 
     def read(self, world: World) -> dict[str, float]:
-        """Give rates, waiting share, memory and learning rate, and start anew."""
+        """Give rates, waiting share, memory and learning rate, and reset."""
         elapsed = max(time.perf_counter() - self.started, 1e-9)
         values = {
             "speed/events_per_s": self.events / elapsed,
-            "speed/muons_per_s": self.muons / elapsed,
+            "speed/items_per_s": self.items / elapsed,
             "speed/step_s": elapsed / max(self.steps, 1),
             "speed/wait_fraction": min(1.0, self.waited / elapsed),
             "memory/host_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

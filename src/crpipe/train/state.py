@@ -29,13 +29,13 @@ _MAX_NAMES = 8
 
 @dataclass
 class Counters:
-    """Where training stands. Totals run over the whole chain; ``range_step`` and ``cursor`` start anew."""
+    """The position of training. Totals are those of the whole chain; ``range_step`` counts in one link."""
 
     step: int = 0
     range_step: int = 0
     cursor: Cursor = field(default_factory=lambda: Cursor(0, 0))
     events: int = 0
-    muons: int = 0
+    items: int = 0
     skipped: int = 0
     skipped_in_row: int = 0
 
@@ -43,9 +43,19 @@ class Counters:
         """Give plain values for a snapshot."""
         return {**vars(self), "cursor": list(self.cursor)}
 
+    def of_next_link(self) -> Counters:
+        """Keep the chain's totals; the position inside the link is its beginning."""
+        return Counters(
+            step=self.step,
+            events=self.events,
+            items=self.items,
+            skipped=self.skipped,
+            skipped_in_row=self.skipped_in_row,
+        )
+
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> Counters:
-        """Take up what ``state`` gave."""
+        """Load what ``state`` gave."""
         return cls(**{**state, "cursor": Cursor(*state["cursor"])})
 
 

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from crpipe.loading.loader import micro_batches
+from crpipe.loading.microbatch import micro_batches
+from crpipe.train.workload import WorkloadCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from torch import Tensor, nn
 
-    from crpipe.config.loading import Config
+    from crpipe.config.sections import LoadSection, TrainSection
     from crpipe.events.batch import Cursor, Events
     from crpipe.train.meter import Meter
     from crpipe.train.ranks import World
@@ -32,15 +33,22 @@ class Stepper:
     """Applies training steps to a TrainState; owns nothing that a snapshot would need."""
 
     def __init__(
-        self, config: Config, workload: Workload, state: TrainState, world: World, meter: Meter
+        self,
+        train: TrainSection,
+        load: LoadSection,
+        workload: Workload,
+        state: TrainState,
+        world: World,
+        meter: Meter,
     ) -> None:
-        self.config = config
+        self.train = train
+        self.budget_items = load.budget_items
         self.workload = workload
         self.state = state
         self.world = world
         self.meter = meter
         self.autocast = torch.autocast(
-            world.device.type, torch.bfloat16, enabled=config.train.precision == "bfloat16"
+            world.device.type, torch.bfloat16, enabled=train.precision == "bfloat16"
         )
 
     def step(self, group: Sequence[tuple[Events, Cursor]], seed: tuple[int, ...], rate: float) -> Tensor:
@@ -61,7 +69,7 @@ class Stepper:
                     made[cursor] = list(self._micro(events, (*seed, *cursor)))
                 bad = self._optimize(phase, made[cursor], len(events), rate, bad)
         before.put_back(bad)
-        self.state.update_average(self.config.train.ema, bad)
+        self.state.update_average(self.train.ema, bad)
         return bad
 
     def probe(self, events: Events, seed: tuple[int, ...]) -> None:
@@ -77,7 +85,7 @@ class Stepper:
     def _batches_of(
         self, phase: Phase, group: Sequence[tuple[Events, Cursor]]
     ) -> Sequence[tuple[Events, Cursor]]:
-        if self.config.train.fresh_batches:
+        if self.train.fresh_batches:
             return group[-phase.repeat :]
         return [group[-1]] * phase.repeat
 
@@ -114,8 +122,9 @@ class Stepper:
         """Collate a batch in micro-batches; all phases of a step share them, on the host."""
         if not len(events):
             return
-        for index in micro_batches(self.workload.size(events), self.config.load.budget_items):
-            batch = self.workload.collate(events, index, seed)
+        for index in micro_batches(self.workload.size(events), self.budget_items):
+            with WorkloadCall(self.workload, "collate", events, index):
+                batch = self.workload.collate(events, index, seed)
             if self.world.device.type == "cuda":
                 # Only from pinned memory does a copy run beside the host, which goes on without waiting.
                 batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
@@ -125,7 +134,7 @@ class Stepper:
         return {name: tensor.to(self.world.device, non_blocking=True) for name, tensor in batch.items()}
 
     def _clip(self, phase: Phase, params: Sequence[nn.Parameter], norm: Tensor) -> None:
-        limit = self.config.train.clip_norm
+        limit = self.train.clip_norm
         self.meter.record(f"{phase.name}/grad_norm", norm)
         if limit:
             self._meter(phase, {"clipped": (norm > limit).double()}, 1.0)

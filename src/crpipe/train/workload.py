@@ -1,4 +1,4 @@
-"""The workload protocol: all that the trainer knows about what it trains.
+"""The workload protocol: everything that the engine knows about a model and how it is trained.
 
 A workload is named in the configuration as ``module:Name`` and built from the pydantic model of its options,
 ``NameOptions`` (crpipe.config.names). Nothing is registered or subclassed.
@@ -14,10 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from crpipe.config.names import build
+from crpipe.core.errors import ConfigError
+from crpipe.core.foreign import Foreign
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+    from types import TracebackType
 
     import numpy as np
     import pyarrow as pa
@@ -46,10 +50,10 @@ class OptimizerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """What lowers the learning rate of a player that grows too strong; nothing ever raises it again.
+    """Permanently lowers a phase's learning rate while its metric exceeds a limit.
 
-    Each log interval whose ``metric`` is beyond ``above`` multiplies it by ``factor``, down to the share
-    ``least``.
+    Each log interval whose ``metric`` is beyond ``above`` multiplies the rate by ``factor``, down to the
+    share ``least`` of the full rate.
     """
 
     metric: str
@@ -60,7 +64,7 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One player's optimizer step.
+    """One optimizer step for one group of parameters, such as a generator or a critic.
 
     loss: ``(model, batch, generator) -> (scalar, metrics)``. The scalar is a mean over the batch's events, so
         that micro-batches weighted by their events add up to the whole; metrics are detached scalars of the
@@ -111,10 +115,20 @@ class Workload(Protocol):
         """The phases of one training step, in order."""
 
     def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Events | Columns:
-        """Predict for ``events``: whole events in their layout, or one array [N] for each column."""
+        """Predict for ``events``: whole events, or one array [N] for each predicted column.
+
+        Called with blocks of at most evaluate.batch_events events and load.budget_items items (a larger event
+        is a block of its own), without gradients. Whole events have the item columns of the layout, and one
+        event for each event that came in.
+        """
 
     def score(self, truth: Events, prediction: Events | Columns, folder: Path) -> dict[str, float]:
-        """Compare; may write figures (SVG) into ``folder``; return named numbers."""
+        """Compare the prediction for all events with the truth; return named numbers.
+
+        ``NAME_error`` is the error of NAME. May write figures (SVG) into ``folder``, which exists. Where the
+        prediction is columns, ``truth`` has its columns and multiplicities, but no items (``items`` is
+        empty): what a figure needs of the items must be a predicted column.
+        """
 
 
 @runtime_checkable
@@ -129,7 +143,7 @@ class UsesTables(Protocol):
 
 @runtime_checkable
 class Baseline(Protocol):
-    """A workload with a simple method to compare the model with."""
+    """A workload with a simple method to compare the model with; ``score`` judges both alike."""
 
     def baseline(self, events: Events) -> Columns:
         """Predict without the model: one array [N] for each predicted column."""
@@ -185,3 +199,50 @@ def build_workload(name: str, options: Mapping[str, Any]) -> Workload:
     """Build the workload ``module:Name`` from its options; raise ConfigError when it is none."""
     workload: Workload = build("train.workload", name, options, WORKLOAD_MEMBERS)
     return workload
+
+
+def open_workload(name: str, options: Mapping[str, Any], tables: Tables) -> Workload:
+    """Build a workload, and give it the side tables that it needs; raise ConfigError when one is missing."""
+    workload = build_workload(name, options)
+    if isinstance(workload, UsesTables):
+        for needed in workload.needs:
+            if needed not in tables:
+                raise ConfigError(
+                    f"train.workload: {name} needs the side table {needed}, which is not among the copies of "
+                    f"this campaign ({', '.join(tables) or 'there are none'}); name it in source.tables, for "
+                    f"example source.tables: {{{needed}: /data/{needed}.csv}}"
+                )
+        with Foreign(f"train.workload: {name}.use failed"):
+            workload.use(tables)
+    return workload
+
+
+class WorkloadCall(Foreign):
+    """A guarded call of a workload's method: an exception inside becomes a ForeignError naming the events.
+
+    index: the events that the method looks at; None: all.
+    """
+
+    def __init__(
+        self, workload: object, method: str, events: Events, index: NDArray[Any] | None = None
+    ) -> None:
+        super().__init__(method)
+        self._workload, self._method, self._events, self._index = workload, method, events, index
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raise ForeignError in place of the block's exception."""
+        if error is not None:  # there is one call for each batch: spell it out only where it failed
+            self._what = self._describe()
+        super().__exit__(kind, error, trace)
+
+    def _describe(self) -> str:
+        kind, columns = type(self._workload), self._events.columns
+        method = f"{kind.__module__}:{kind.__qualname__}.{self._method}"
+        count = len(self._events if self._index is None else self._index)
+        if not count or SOURCE_FILE not in columns:
+            return f"{method} failed on {count} events"
+        first = 0 if self._index is None else int(self._index[0])
+        file, row = columns[SOURCE_FILE][first], columns[SOURCE_ROW][first]
+        return f"{method} failed on {count} events, the first from file {file} row {row}"

@@ -15,6 +15,7 @@ import aiohttp
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.cli.source_jobs import list_job, stage_job
 from crpipe.config.loading import validate
 from crpipe.core.progress import Silent
 from crpipe.core.ranges import Range
@@ -384,14 +385,14 @@ class Campaign:
 
     def list(self, **source):
         config = self.config(**source)
-        list_range(config, NAME, self)
+        list_range(list_job(config, str(NAME)), self)
         return read_manifest(config.paths().manifest(str(NAME)))
 
     def stage(self, **source):
         config = self.config(**source)
         if not config.paths().manifest(str(NAME)).exists():
-            list_range(config, NAME, Silent())
-        stage_range(config, NAME, self)
+            list_range(list_job(config, str(NAME)), Silent())
+        stage_range(stage_job(config, str(NAME)), self)
         return pq.read_table(config.paths().staged(str(NAME))).to_pylist()
 
     @property

@@ -63,7 +63,7 @@ def drop_lengths(body):
         (lambda _: b"", "the listing is not whole XML"),
         (lambda _: b"<html><body>welcome</body></html>", "the answer is not a WebDAV listing"),
         (lambda _: b"it works", "the listing is not whole XML"),
-        (drop_lengths, r"the listing tells no size for part-0003.parquet"),
+        (drop_lengths, r"the listing names no size for part-0003.parquet"),
         (lambda body: re.sub(rb"<D:href>[^<]*part-0003[^<]*</D:href>", b"", body), "an entry without a name"),
         (
             lambda body: re.sub(rb"(?s)<D:response .*</D:response>", b"", body),

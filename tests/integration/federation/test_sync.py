@@ -2,6 +2,7 @@
 
 import pytest
 
+from crpipe.cli.source_jobs import sync_job
 from crpipe.source.sync import sync_run
 
 pytestmark = pytest.mark.federation
@@ -22,16 +23,16 @@ def test_files_arrive_whole_and_changes_follow(run, campaign, federation):
     campaign.give_token("storage.modify:/backup storage.read:/backup")
     arrived = federation.data / "icecube/wipac/backup/default/tensorboard/events.1"
     events = run.paths().tensorboard() / "events.1"
-    assert sync_run(run, campaign) == 0
+    assert sync_run(sync_job(run), campaign) == 0
     assert arrived.read_bytes() == events.read_bytes()
     events.write_bytes(b"more losses" * 100_000)
-    assert sync_run(run, campaign) == 0
+    assert sync_run(sync_job(run), campaign) == 0
     assert arrived.read_bytes() == events.read_bytes()
-    assert sync_run(run, campaign) == 0
+    assert sync_run(sync_job(run), campaign) == 0
     assert campaign.lines[-1].endswith(": 0 files sent, 0 failed")
 
 
 def test_a_token_that_may_not_write_is_a_warning(run, campaign):
     campaign.give_token("storage.read:/")
-    assert sync_run(run, campaign) == 1
+    assert sync_run(sync_job(run), campaign) == 1
     assert any("the token needs storage.modify for this path" in line for line in campaign.lines)

@@ -138,7 +138,7 @@ def test_status_tells_when_the_token_ends_and_never_its_text(tmp_path, form):
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("verb", ["status", "plan", "summary"])
+@pytest.mark.parametrize("verb", ["status", "summary"])
 def test_looking_needs_neither_torch_nor_a_campaign(tmp_path, verb):
     code = (
         "import sys; sys.argv = ['crpipe', *sys.argv[1:]]\n"

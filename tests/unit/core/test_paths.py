@@ -11,6 +11,7 @@ OF_DATA |= {
     "layout",
     "tables",
     "positions",
+    "position_names",
     "multiplicity",
     "ledger",
     "threshold",

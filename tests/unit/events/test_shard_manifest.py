@@ -1,22 +1,18 @@
-"""Shards on the disk: what is damaged is found, what is handed on is what came in."""
+"""Shards on the disk: what is damaged is found, and their layout is what the manifest describes."""
 
 import json
 
 import numpy as np
 import pytest
 
+from crpipe.cli.jobs import open_campaign
 from crpipe.core.errors import ShardError
-from crpipe.core.files import digest
-from crpipe.core.progress import Silent
-from crpipe.events.batch import Events, concatenate
+from crpipe.events.batch import Events
 from crpipe.events.shard_manifest import read_manifest, verifiable, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.events.shard_writer import write_shard
-from crpipe.split.readers import READERS
-from crpipe.split.split import split_range
-from crpipe.workloads.muons.export.shards import export_shards
 from crpipe.workloads.muons.layout import BUNDLES
-from raw_files import NAME, campaign, make_events, raw_folder, write_parquet, write_staged
+from raw_files import NAME, campaign, make_events, raw_folder, split, write_parquet, write_staged
 
 MULTIPLICITY = [0, 3, 25, 1, 0, 2] * 20
 
@@ -27,7 +23,7 @@ def config(tmp_path):
     config = campaign(tmp_path)
     write_parquet(raw_folder(config) / "a.parquet", MULTIPLICITY)
     write_staged(config)
-    split_range(config, config.all_ranges()[0], Silent())
+    split(config)
     return config
 
 
@@ -51,7 +47,7 @@ def test_a_flipped_byte_is_found_wherever_it_is(config):
 
 def test_a_manifest_of_another_campaign_is_refused(config):
     folder = config.paths().shards(NAME)
-    assert read_manifest(folder, digest(config.data_keys()))["threshold"] == 20
+    assert read_manifest(folder, open_campaign(config).data)["threshold"] == 20
     with pytest.raises(ShardError, match="made under other data keys"):
         read_manifest(folder, "0" * 16)
     (folder / "manifest.json").write_text("{}")
@@ -65,9 +61,9 @@ def test_a_manifest_of_another_campaign_is_refused(config):
 def test_which_folders_can_be_verified(config):
     paths = config.paths()
     made = [paths.shards(NAME), paths.outliers(NAME)]
-    assert list(verifiable(config, [])) == list(verifiable(config, [NAME])) == made
-    with pytest.raises(ShardError, match="missing"):
-        list(verifiable(config, ["consolidated"]))
+    assert list(verifiable(paths, [NAME], [])) == list(verifiable(paths, [], [NAME])) == made
+    with pytest.raises(ShardError, match="missing; run `crpipe consolidate` first"):
+        list(verifiable(paths, [NAME], ["consolidated"]))
 
 
 def test_a_giant_outlier_spans_row_groups_and_a_bulk_event_never_does(tmp_path, monkeypatch):
@@ -75,23 +71,10 @@ def test_a_giant_outlier_spans_row_groups_and_a_bulk_event_never_does(tmp_path, 
     columns, multiplicity, items = make_events([0, 35, 2])
     columns |= {name: np.zeros(3, np.uint32) for name in ("source_file", "source_row")}
     events = Events(columns, multiplicity, items)
-    common = {"range": NAME, "data": "", "layout": "bundles", "threshold": 1}
+    common = {"range": NAME, "data": "", "layout": BUNDLES.describe(), "threshold": 1}
     for role, groups in (("train", 1), ("outliers", 4)):
         folder = tmp_path / role
         entry = write_shard(folder, f"{role}-00000", role, BUNDLES, [events])
         (folder / "manifest.json").write_text(json.dumps(common | {"shards": [entry]}))
         assert verify(folder, deep=True) == (3, 37)
         assert Shards(folder, role, BUNDLES).pairs[0].items.footer.num_row_groups == groups
-
-
-def test_export_gives_back_every_event_in_the_input_schema(config, tmp_path):
-    paths = config.paths()
-    out = tmp_path / "out"
-    assert export_shards([paths.shards(NAME), paths.outliers(NAME)], out, Silent()) == len(MULTIPLICITY)
-    read = [concatenate(list(READERS["bundles"].rows(path))) for path in sorted(out.iterdir())]
-    events = concatenate(read)
-    columns, multiplicity, items = make_events(MULTIPLICITY)
-    assert sorted(events.multiplicity) == sorted(multiplicity)
-    order = np.lexsort(events.items.T)
-    assert np.array_equal(events.items[order], items[np.lexsort(items.T)])
-    assert set(events.columns["energy_gev"]) == set(columns["energy_gev"])

@@ -10,27 +10,39 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from counting import checkpoint_of
+from crpipe.cli.jobs import open_campaign
+from crpipe.cli.model_jobs import export_job
 from crpipe.config.loading import load_config
-from crpipe.core.errors import CheckpointError, ConfigError
-from crpipe.core.files import digest, read_json, write_json
+from crpipe.core.errors import CheckpointError
+from crpipe.core.files import read_json, sha256, write_json
 from crpipe.core.progress import Silent
 from crpipe.events.batch import Events
+from crpipe.events.layout import Layout
+from crpipe.inference.card import model_card
 from crpipe.inference.checkpoints import open_checkpoint
-from crpipe.inference.export import export_checkpoint
+from crpipe.inference.export import ExportJob, export_checkpoint
+from crpipe.inference.provenance import TrainingData, provenance
 from crpipe.train.checkpoints import Store
 from crpipe.train.state import TrainState
-from crpipe.workloads.muons.export.card import model_card
+from crpipe.train.workload import build_workload
+from crpipe.workloads.muons import MuonGan
 from crpipe.workloads.muons.export.graph import check_graphs
-from crpipe.workloads.muons.export.provenance import provenance
 from crpipe.workloads.muons.export.standalone import Sampler
-from toy import Toy, ToyOptions
+from crpipe.workloads.muons.layout import BUNDLES
+from named import READERS, SIMULATOR
 
 MODELS = {
     "gan": ("MuonGan", {"hidden": 8}),
     "flow": ("MuonFlow", {"hidden": 8, "sampling_steps": 1, "features": "cartesian"}),
 }
 RANGES = ("0000000-0000009", "0000010-0000019")
-SCORES = {"w1_radius_m": 0.5, "w1_radius_m_error": 0.01, "floor/w1_radius_m": 0.4, "step": 3}
+SCORES = {
+    "step": 3,
+    "metrics": [metric.describe() for metric in MuonGan.metrics],
+    "values": {"w1_radius_m": 0.5, "w1_radius_m_error": 0.01},
+    "again": {"w1_radius_m": 0.4},
+}
 BLOCKED = """
 import sys
 
@@ -62,6 +74,8 @@ def settings(folder, name, options=()):
             f"results={folder / 'results'}",
             f"runs={folder / 'runs'}",
             "source.uri=synthetic://",
+            f"source.reader={READERS['bundles']}",
+            f"source.simulator={SIMULATOR}",
             "ranges.last=29",
             "ranges.step=10",
             f"train.workload=crpipe.workloads.muons:{MODELS[name][0]}",
@@ -73,17 +87,17 @@ def settings(folder, name, options=()):
 def trained(config):
     """Write what two trained ranges leave: store, receipts, evaluation; give the receipt of the second."""
     torch.manual_seed(1)
-    paths, parent = config.paths(), ""
-    module, name = config.train.workload.split(":")
-    workload = getattr(sys.modules[module], name)(config.options())
+    campaign = open_campaign(config)
+    paths, parent = campaign.paths, ""
+    workload = build_workload(config.train.workload, config.options())
     for link in RANGES:
         state = TrainState(workload.model(), workload.phases(), 1, torch.device("cpu"))
         for value in state.average.values():
             value.add_(torch.randn_like(value), alpha=0.1)
-        state.counters.step, state.counters.events, state.counters.muons = 3, 12_345, 678_901
+        state.counters.step, state.counters.events, state.counters.items = 3, 12_345, 678_901
         folder = paths.store(link)
         folder.mkdir(parents=True)
-        saved = Store(folder, "k").save_checkpoint({**state.state(config.train_keys()), "range": link})
+        saved = Store(folder, "k").save_checkpoint({**state.state(campaign.train_keys), "range": link})
         receipt = {"range": link, "checkpoint": saved.path.name, "sha256": saved.sha256, "parent": parent}
         write_json(paths.receipt(link), receipt)
         parent = saved.sha256
@@ -92,10 +106,11 @@ def trained(config):
 
 
 def add_shards(config, write_shards):
+    data = open_campaign(config).data
     for link in RANGES:
         folder = write_shards(config.paths().shards(link), [[[2, 0, 5] * 4, [1] * 3]])
         manifest = read_json(folder / "manifest.json")
-        write_json(folder / "manifest.json", manifest | {"data": digest(config.data_keys())})
+        write_json(folder / "manifest.json", manifest | {"data": data})
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +125,7 @@ def exported(tmp_path_factory, write_shards):
             receipt = trained(config)
             if name == "gan":
                 add_shards(config, write_shards)
-            export_checkpoint(config, receipt, folder / "out", Silent())
+            export_checkpoint(export_job(open_campaign(config), receipt, folder / "out"), Silent())
             made[name] = config, receipt, folder / "out"
         return made[name]
 
@@ -134,9 +149,7 @@ def test_the_same_noise_gives_the_same_muons_where_crpipe_cannot_be_imported(exp
     _, receipt, out = exported(name)
     own, given = open_checkpoint(receipt), primaries(60)
     multiplicity = np.random.default_rng(3).integers(0, 40, 60)
-    made = own.workload.predict(
-        own.model, conditions(given), torch.Generator().manual_seed(4), multiplicity=multiplicity
-    )
+    made = own.workload.generate(own.model, conditions(given), multiplicity, torch.Generator().manual_seed(4))
     drawn = own.workload.multiplicities(own.model, conditions(given), torch.Generator().manual_seed(5))
 
     generator = torch.Generator().manual_seed(4)
@@ -166,7 +179,7 @@ def test_the_same_noise_gives_the_same_muons_where_crpipe_cannot_be_imported(exp
 @pytest.mark.parametrize("name", ["gan", "flow"])
 def test_bundles_of_every_size_come_out_in_order(exported, name):
     sampler = Sampler(exported(name)[2])
-    sampler.config["limits"] = {}
+    sampler.config["sampler"]["limits"] = {}
     counts = [0, 3, 20_000, 0, 1, 8192, 0] if name == "gan" else [0, 3, 0, 1, 40, 0]
     given = primaries(len(counts))
     multiplicity, muons = sampler.bundles(given, np.random.default_rng(1), counts)
@@ -217,7 +230,7 @@ def test_the_card_tells_data_metrics_and_limits(exported):
     config, _, out = exported("gan")
     card = (out / "MODEL_CARD.md").read_text()
     for text in (
-        config.fingerprint(),
+        open_campaign(config).fingerprint,
         "| source | `synthetic://` |",
         "0000000-0000009 … 0000010-0000019 (2 links of run `gan`)",
         "30 events, 62 muons",
@@ -226,7 +239,7 @@ def test_the_card_tells_data_metrics_and_limits(exported):
         "| depth_m | m | 1 | 8 |",
         "| multiplicity |  | 0 | 5 |",
         "Multiplicities above 50,000 are outliers, which this model was **not** trained on",
-        "| W1 of radius, in m | 0.500 ± 0.010 | 0.400 |",
+        "| W1 of radius, in m | 0.500 ± 0.010 | 0.400 | 0 |",
         "azimuth",
         "CITATION.cff",
     ):
@@ -236,19 +249,21 @@ def test_the_card_tells_data_metrics_and_limits(exported):
 def test_without_shards_the_limits_are_the_simulators_and_foreign_scores_are_not_quoted(exported):
     config, receipt, out = exported("flow")
     card = (out / "MODEL_CARD.md").read_text()
-    assert "as configured for the simulator; not measured: the shards are not all at hand" in card
+    assert (
+        "as configured for the simulator; not measured: the training shards do not all exist any more" in card
+    )
     assert "| depth_m | m | 1000 | 2800 |" in card
     path = config.paths().evaluation(RANGES[-1]) / "metrics.json"
     write_json(path, read_json(path) | {"checkpoint": "another"})
-    own = open_checkpoint(receipt)
-    made = provenance(own, config, Silent())
-    assert "how good it is, is not known" in model_card(made, own.workload.sampler(own.model), 0.0)
+    own, job = open_checkpoint(receipt), export_job(open_campaign(config), receipt, out)
+    made = provenance(own, BUNDLES, job.training, Silent())
+    assert "how good it is, is not known" in model_card(made, {})
 
 
 def test_the_campaign_beside_it_trains_the_same_model(exported):
     config, _, out = exported("gan")
     again = load_config([out / "campaign.yaml"])
-    assert again.fingerprint() == config.fingerprint()
+    assert open_campaign(again).fingerprint == open_campaign(config).fingerprint
     assert tuple(map(str, again.all_ranges())) == RANGES
 
 
@@ -272,9 +287,27 @@ def test_graphs_that_say_something_else_are_refused(exported):
             check_graphs(sampler, primaries(8), out)
 
 
-def test_a_workload_without_a_sampler_is_told(tmp_path):
-    keys = {"train.workload": "toy:Toy"}
-    state = {"format": 1, "keys": keys, "model": Toy(ToyOptions()).model().state_dict(), "average": {}}
-    path = Store(tmp_path, "k").save_checkpoint(state).path
-    with pytest.raises(ConfigError, match="toy:Toy has no sampler"):
-        export_checkpoint(settings(tmp_path, "gan"), path, tmp_path / "out", Silent())
+def test_a_workload_without_graphs_is_exported_with_everything_else(tmp_path):
+    (tmp_path / "geometry.csv").write_text("0,0,0")
+    store = tmp_path / "runs" / "r" / "store" / "0000000-0000999"
+    keys = {"tables.geometry": sha256(tmp_path / "geometry.csv"), "source.uri": "file:///data"}
+    path = checkpoint_of(store, **keys)
+    training = TrainingData({}, "", {}, tmp_path)
+    tables = {"geometry": tmp_path / "geometry.csv"}
+    job = ExportJob(path, tmp_path / "out", tables, {"tables.geometry": keys["tables.geometry"]}, training)
+    export_checkpoint(job, Silent())
+    config = read_json(tmp_path / "out" / "config.json")
+    assert Layout.from_description(config["layout"]) == BUNDLES
+    names = {"model.safetensors", "campaign.yaml", "MODEL_CARD.md", "tables/geometry.csv"}
+    assert {name: sha256(tmp_path / "out" / name) for name in names} == config["files"]
+    assert config["tables"] == {"geometry": keys["tables.geometry"]}
+    card = (tmp_path / "out" / "MODEL_CARD.md").read_text()
+    for text in ("# Counting `", "side table geometry", "678,901 muons", "crpipe predict --checkpoint"):
+        assert text in card
+
+
+def test_a_side_table_of_another_content_is_refused(tmp_path):
+    path = checkpoint_of(tmp_path, **{"tables.geometry": "1"})
+    job = ExportJob(path, tmp_path / "out", {}, {"tables.geometry": "2"}, TrainingData({}, "", {}, tmp_path))
+    with pytest.raises(CheckpointError, match="another content of the side table geometry"):
+        export_checkpoint(job, Silent())

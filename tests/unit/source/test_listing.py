@@ -2,14 +2,16 @@ import os
 
 import pytest
 
+from crpipe.cli.source_jobs import list_job
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.progress import Silent
-from crpipe.core.raw_files import read_manifest
+from crpipe.core.raw_files import Entry, read_manifest
+from crpipe.source import listing
 from crpipe.source.listing import list_range
 
 
 def listed(config, name):
-    list_range(config, name, Silent())
+    list_range(list_job(config, str(name)), Silent())
     return read_manifest(config.paths().manifest(str(name)))
 
 
@@ -102,13 +104,50 @@ def test_a_wrong_list_of_files_is_an_error(configure, name, tmp_path, text, mess
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("/data/all/*.parquet", "names no {range}"),
         ("/data/*/{range}/*.parquet", "wildcard outside the file name"),
         ("/data/{range}/", "ends in a directory"),
         ("s3://bucket/{range}/*.parquet", "s3:// is not known"),
         ("pelican:///{range}/*.parquet", "names no host"),
+        ("file://elsewhere/{range}/*.parquet", "names the host elsewhere"),
+        ("/data/{range}/part_{number}.h5", "exclude each other"),
+        ("/data/{ranges}/*.parquet", r"\{ranges\} is not known; did you mean \{range\}"),
+        ("/data/part_{num}.parquet", r"did you mean \{number\}"),
+        ("/data/part_{number:6}.parquet", r"did you mean \{number:06\}"),
+        ("/data/{number}/all.parquet", "outside the file name"),
+        ("/data/part_{number}_*.parquet", "wildcard beside"),
+        ("synthetic://air", "write synthetic:// alone"),
     ],
 )
 def test_an_impossible_uri_is_an_error(configure, name, uri, message):
     with pytest.raises(ConfigError, match=message):
         listed(configure(uri=uri), name)
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        (["a.h5", "b.h5", "a.h5"], "range 0000000-0000999: a.h5: listed twice"),
+        (["../a.h5"], r"'\.\./a\.h5' is outside the range's directory"),
+        (["/a.h5"], "is outside"),
+        (["x//a.h5"], "is outside"),
+        (["x/./a.h5"], "is outside"),
+        (["lease"], "crpipe needs this name"),
+        (["a.part"], "crpipe needs this name"),
+        ([".proofs.jsonl"], "crpipe needs this name"),
+    ],
+)
+def test_a_listing_that_cannot_be_trusted_is_refused(configure, name, monkeypatch, paths, message):
+    entries = [Entry(path, f"/data/{path}", 1, None) for path in paths]
+    monkeypatch.setattr(listing, "entries_of", lambda *_: entries)
+    config = configure()
+    with pytest.raises(ListingError, match=message):
+        listed(config, name)
+    assert not config.paths().manifest(str(name)).exists()
+
+
+def test_a_list_that_is_no_text_is_an_error(configure, name, tmp_path):
+    (tmp_path / "all.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"all\.txt cannot be read \(it is not text\)"):
+        listed(configure(files=f"{tmp_path}/all.txt"), name)
+    with pytest.raises(ConfigError, match=r"none\.txt cannot be read \(No such file"):
+        listed(configure(files=f"{tmp_path}/none.txt"), name)

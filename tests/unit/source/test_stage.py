@@ -6,6 +6,7 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.cli.source_jobs import list_job, stage_job
 from crpipe.core.errors import DataError, DiskError, LeaseError, SourceError, TransferError
 from crpipe.core.lease import lease
 from crpipe.core.progress import Silent
@@ -23,8 +24,8 @@ class Told(Silent):
 
 def staged(config, name, progress=None):
     if not config.paths().manifest(str(name)).exists():
-        list_range(config, name, Silent())
-    stage_range(config, name, progress or Silent())
+        list_range(list_job(config, str(name)), Silent())
+    stage_range(stage_job(config, str(name)), progress or Silent())
     return pq.read_table(config.paths().staged(str(name))).to_pylist()
 
 
@@ -48,7 +49,7 @@ def test_every_file_is_copied_and_its_checksum_compared(configure, name, tree):
 
 def test_staging_without_a_manifest_says_what_to_run(configure, name):
     with pytest.raises(DataError, match=f"crpipe list {name}"):
-        stage_range(configure(), name, Silent())
+        stage_range(stage_job(configure(), str(name)), Silent())
 
 
 def test_verified_copies_are_not_made_again(configure, name):
@@ -92,16 +93,19 @@ def test_a_file_made_anew_in_the_same_size_is_copied_once_its_range_is_listed_ag
 
 def test_a_source_that_changed_since_its_manifest_fails_with_the_file(configure, name, tree):
     config = configure()
-    list_range(config, name, Silent())
+    list_range(list_job(config, str(name)), Silent())
     (tree / str(name) / "part-0003.parquet").write_bytes(b"short")
-    with pytest.raises(TransferError, match=r"part-0003\.parquet: has 5 bytes, its manifest says 3001"):
-        stage_range(config, name, Silent())
+    with pytest.raises(
+        TransferError,
+        match=r"part-0003\.parquet: has 5 bytes, 3001 when it was listed: it changed; restore it, or del",
+    ):
+        stage_range(stage_job(config, str(name)), Silent())
     assert not config.paths().staged(str(name)).exists()
 
 
 def test_a_bad_file_can_be_set_aside_with_its_reason(configure, name, tree):
     config = configure(on_bad_file="quarantine", max_quarantined=1)
-    list_range(config, name, Silent())
+    list_range(list_job(config, str(name)), Silent())
     (tree / str(name) / "part-0003.parquet").unlink()
     rows = staged(config, name)
     bad = rows.pop(3)
@@ -118,11 +122,11 @@ def test_a_bad_file_can_be_set_aside_with_its_reason(configure, name, tree):
 
 def test_too_many_bad_files_fail_the_range(configure, name, tree):
     config = configure(on_bad_file="quarantine", max_quarantined=1)
-    list_range(config, name, Silent())
+    list_range(list_job(config, str(name)), Silent())
     for index in (3, 4):
         (tree / str(name) / f"part-{index:04d}.parquet").unlink()
     with pytest.raises(SourceError, match=rf"range {name}: 2 bad files, at most 1"):
-        stage_range(config, name, Silent())
+        stage_range(stage_job(config, str(name)), Silent())
 
 
 def test_a_budget_that_is_too_small_is_told_before_the_first_byte(configure, name):
@@ -147,12 +151,12 @@ def test_other_ranges_count_towards_the_budget(configure, name):
 
 def test_two_jobs_never_stage_one_range_at_once(configure, name):
     config = configure()
-    list_range(config, name, Silent())
+    list_range(list_job(config, str(name)), Silent())
     with (
         lease(config.paths().raw(str(name)), wait_s=0, say=str),
         pytest.raises(LeaseError, match=f"process {os.getpid()}"),
     ):
-        stage_range(config, name, Silent())
+        stage_range(stage_job(config, str(name)), Silent())
 
 
 def test_a_killed_job_resumes_and_loses_at_most_what_was_in_flight(configure, name, tree):
@@ -160,8 +164,10 @@ def test_a_killed_job_resumes_and_loses_at_most_what_was_in_flight(configure, na
     for index in range(100, 400):
         (folder / f"part-{index:04d}.parquet").write_bytes(os.urandom(20_000))
     config = configure(concurrency=2)
-    list_range(config, name, Silent())
-    job = multiprocessing.get_context("fork").Process(target=stage_range, args=(config, name, Silent()))
+    list_range(list_job(config, str(name)), Silent())
+    job = multiprocessing.get_context("fork").Process(
+        target=stage_range, args=(stage_job(config, str(name)), Silent())
+    )
     job.start()
     raw = config.paths().raw(str(name))
     while len(list(raw.glob("*.parquet"))) < 20:

@@ -1,55 +1,95 @@
-"""What a person is told about a file."""
+"""What a person reads about a file."""
 
 import pytest
 
 from crpipe.core.errors import FormatError
-from crpipe.core.progress import Silent
 from crpipe.split.inspect import inspect_file
-from crpipe.split.split import split_range
-from crpipe.workloads.muons.layout import PRIMARY, PRIMARY_IDS
-from raw_files import NAME, campaign, raw_folder, write_hdf5, write_parquet, write_staged
+from crpipe.split.readers import ReaderChoice
+from named import READERS
+from plain_reader import make_hits, write_events
+from raw_files import (
+    NAME,
+    campaign,
+    consolidate,
+    raw_folder,
+    split,
+    write_hdf5,
+    write_parquet,
+    write_staged,
+)
 
 MULTIPLICITY = [0, 3, 25, 1]
 SUMMARY = "multiplicity: 4 events, 29 muons, 1 events without; quantiles 50% 1, 90% 25, 99% 25; largest 25"
-NAMES = [field.name for field in PRIMARY]
 
 
-@pytest.mark.parametrize("primary", [NAMES, [*NAMES, "time"], [*(f.name for f in PRIMARY_IDS), *NAMES]])
-def test_raw_parquet_of_any_width(tmp_path, primary):
-    text = inspect_file(write_parquet(tmp_path / "a.parquet", MULTIPLICITY, primary=primary), 2)
-    assert "raw Parquet, 4 rows" in text
+@pytest.mark.parametrize(("write", "name"), [(write_parquet, "bundles"), (write_hdf5, "bundles_hdf5")])
+def test_a_raw_file_of_the_reader_shows_its_first_events_with_items(tmp_path, write, name):
+    text = inspect_file(write(tmp_path / "a", MULTIPLICITY), 2, ReaderChoice(READERS[name]))
+    assert f"raw file, read by {READERS[name]}: 4 events with 29 muons" in text
     assert SUMMARY in text
+    assert "  zenith_rad: float32 rad" in text
+    assert "  muons.x_m: float32 m" in text
+    shown = [line for line in text.splitlines() if "primary_major_id 7" in line]
+    assert [line.split("depth_m ")[1].split(" [")[0] for line in shown] == ["1100, 3 muons", "1200, 25 muons"]
+
+
+def test_events_without_items_are_shown_last(tmp_path):
+    path = write_events(tmp_path / "a.npz", make_hits([0, 0, 0, 2, 0, 1]))
+    text = inspect_file(path, 4, ReaderChoice("plain_reader:Plain"))
+    shown = [line.split(", ")[3].split(" [")[0] for line in text.splitlines()[-4:]]
+    assert shown == ["2 hits", "1 hits", "0 hits", "0 hits"]
+
+
+def test_a_raw_parquet_of_another_width_shows_its_columns_and_why_the_reader_refuses_it(tmp_path):
+    path = write_parquet(tmp_path / "a.parquet", MULTIPLICITY, primary=["energy_gev", "zenith_rad"])
+    text = inspect_file(path, 2, ReaderChoice(READERS["bundles"]))
+    assert "4 rows in 1 row groups" in text
     assert "muons: list<element: list<element: float>>" in text
-    shown = [line for line in text.splitlines() if "muons 3 [[" in line]
-    assert len(shown) == 1
-    assert shown[0].split("primary [")[1].split("]")[0].count(",") == len(primary) - 1
+    assert "no raw file of source.reader" in text
+    assert "primary: expected 4 values" in text
+    assert len([line for line in text.splitlines() if "muons 3 [[" in line]) == 1
 
 
-def test_hdf5(tmp_path):
-    text = inspect_file(write_hdf5(tmp_path / "a.h5", MULTIPLICITY), 2)
-    assert SUMMARY in text
-    assert "primaries: float32 [4, 7]" in text
-    assert text.count("\n  primary [") == 2
+def test_without_a_reader_the_schema_is_shown(tmp_path):
+    text = inspect_file(write_parquet(tmp_path / "a.parquet", MULTIPLICITY), 1, None)
+    assert "a.parquet: Parquet, 4 rows" in text
+    assert "primary: list<element: float>" in text
 
 
-def test_both_halves_of_a_shard(tmp_path):
+def test_what_crpipe_wrote_is_recognised_whatever_the_reader(tmp_path):
     config = campaign(tmp_path, "split.validation_fraction=0")
     write_parquet(raw_folder(config) / "a.parquet", MULTIPLICITY)
     write_staged(config)
-    split_range(config, config.all_ranges()[0], Silent())
-    folder = config.paths().shards(NAME)
-    assert "events of a shard, 3 rows" in inspect_file(folder / "train-00000.events.parquet", 1)
-    assert "muons of a shard, 4 rows" in inspect_file(folder / "train-00000.muons.parquet", 1)
-    assert "no events" in inspect_file(write_parquet(tmp_path / "empty.parquet", []), 1)
+    split(config)
+    consolidate(config)
+    paths = config.paths()
+    files = {
+        paths.shards(NAME) / "train-00000.events.parquet": "events of a shard, 3 rows",
+        paths.shards(NAME) / "train-00000.muons.parquet": "muons of a shard, 4 rows",
+        paths.multiplicity(NAME): "multiplicity table of a range, 4 rows",
+        paths.outliers("consolidated") / "index.parquet": "index of outliers, 1 rows",
+    }
+    for path, expected in files.items():
+        for choice in (None, ReaderChoice(READERS["bundles"]), ReaderChoice("no.such:Reader")):
+            assert expected in inspect_file(path, 1, choice)
+    text = inspect_file(paths.multiplicity(NAME), 1, None)
+    assert "multiplicity: 4 events, 29 items" in text
+
+
+def test_no_events(tmp_path):
+    path = write_parquet(tmp_path / "empty.parquet", [])
+    assert "no events" in inspect_file(path, 1, ReaderChoice(READERS["bundles"]))
 
 
 def test_something_else(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("hello")
-    with pytest.raises(FormatError, match=r"notes\.txt: neither Parquet nor HDF5"):
-        inspect_file(path, 1)
+    with pytest.raises(FormatError, match=r"notes\.txt: no Parquet file.*source\.reader=module:Name"):
+        inspect_file(path, 1, None)
+    with pytest.raises(FormatError, match=r"notes\.txt: no \.npz file"):
+        inspect_file(path, 1, ReaderChoice("plain_reader:Plain"))
     path.write_text("PAR1 and then nothing")
     with pytest.raises(FormatError, match=r"notes\.txt: cannot be read whole"):
-        inspect_file(path, 1)
+        inspect_file(path, 1, None)
     with pytest.raises(FormatError, match="cannot be read whole"):
-        inspect_file(tmp_path / "none", 1)
+        inspect_file(tmp_path / "none", 1, None)

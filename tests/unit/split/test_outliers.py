@@ -1,21 +1,23 @@
 """Consolidated outliers: every event of every range once, the same bytes after any interruption."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import crpipe
 from crpipe.core.errors import DataError, ShardError
 from crpipe.core.paths import CONSOLIDATED
-from crpipe.core.progress import Silent
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
-from crpipe.split.outliers import consolidate_outliers
-from crpipe.split.split import split_range
-from crpipe.split.threshold import suggest_threshold
 from crpipe.workloads.muons.layout import BUNDLES
-from raw_files import campaign, raw_folder, write_parquet, write_staged
+from plain_reader import make_hits, write_events
+from raw_files import NAME, campaign, consolidate, raw_folder, split, suggest, write_parquet, write_staged
 
 MULTIPLICITIES = ([1, 30, 2, 21, 0], [5, 6, 7], [100_000, 3, 70_000, 400])
 SOURCE = ("source_file", "source_row")
@@ -28,7 +30,7 @@ def config(tmp_path):
     for number, (each, multiplicity) in enumerate(zip(config.all_ranges(), MULTIPLICITIES, strict=True)):
         write_parquet(raw_folder(config, str(each)) / "a.parquet", multiplicity, seed=number)
         write_staged(config, str(each))
-        split_range(config, each, Silent())
+        split(config, str(each))
     return config
 
 
@@ -42,7 +44,7 @@ def events_in(folder):
 
 
 def test_every_outlier_once_and_found_by_the_index(config):
-    consolidate_outliers(config, Silent())
+    consolidate(config)
     folder = config.paths().outliers(CONSOLIDATED)
     assert verify(folder, deep=True) == (5, 170_451)
     manifest = read_manifest(folder, None)
@@ -60,23 +62,23 @@ def test_every_outlier_once_and_found_by_the_index(config):
 
 
 def test_again_and_after_any_interruption_the_same_bytes(config):
-    consolidate_outliers(config, Silent())
+    consolidate(config)
     expected = files_of(config)
     folder = config.paths().outliers(CONSOLIDATED)
     for name in expected:
         (folder / name).unlink()
         (folder / f".{name}.part").write_bytes(b"half")
-        consolidate_outliers(config, Silent())
+        consolidate(config)
         assert files_of(config) == expected
 
 
-def test_a_changed_range_is_merged_anew(config):
-    consolidate_outliers(config, Silent())
+def test_a_changed_range_is_merged_again(config):
+    consolidate(config)
     last = config.all_ranges()[-1]
     write_parquet(raw_folder(config, str(last)) / "b.parquet", [50])
     write_staged(config, str(last))
-    split_range(config, last, Silent())
-    consolidate_outliers(config, Silent())
+    split(config, str(last))
+    consolidate(config)
     assert verify(config.paths().outliers(CONSOLIDATED), deep=True) == (3, 101)
 
 
@@ -84,7 +86,7 @@ def test_a_missing_range_is_named(config):
     last = str(config.all_ranges()[-1])
     config.paths().outlier_manifest(last).unlink()
     with pytest.raises(ShardError, match=f"{last}/manifest.json: missing.*crpipe split {last}"):
-        consolidate_outliers(config, Silent())
+        consolidate(config)
 
 
 def test_a_damaged_input_is_named(config):
@@ -93,7 +95,7 @@ def test_a_damaged_input_is_named(config):
     data[20] ^= 1
     path.write_bytes(data)
     with pytest.raises(ShardError, match=r"outliers-00000\.muons\.parquet: damaged"):
-        consolidate_outliers(config, Silent())
+        consolidate(config)
     assert not config.paths().outlier_manifest(CONSOLIDATED).exists()
 
 
@@ -101,18 +103,102 @@ def test_no_outliers_at_all(tmp_path):
     config = campaign(tmp_path)
     write_parquet(raw_folder(config) / "a.parquet", [1, 2])
     write_staged(config)
-    split_range(config, config.all_ranges()[0], Silent())
-    consolidate_outliers(config, Silent())
+    split(config)
+    consolidate(config)
     manifest = json.loads(config.paths().outlier_manifest(CONSOLIDATED).read_text())
     assert manifest["shards"] == []
     index = pq.read_table(config.paths().outliers(CONSOLIDATED) / "index.parquet")
     assert len(index) == 0
 
 
-def test_suggestions_follow_the_histograms(config, tmp_path):
-    rows = [line.split() for line in suggest_threshold(config).splitlines()[1:-1]]
+def test_suggestions_follow_the_multiplicities(config, tmp_path):
+    rows = [line.split() for line in suggest(config).splitlines()[1:-1]]
     thresholds = [int(row[0]) for row in rows]
     assert thresholds == sorted(thresholds)
     assert rows[-1][1] == "0.000%"
-    with pytest.raises(DataError, match="no histogram yet"):
-        suggest_threshold(campaign(tmp_path / "other"))
+    with pytest.raises(DataError, match="no range is split yet"):
+        suggest(campaign(tmp_path / "other"))
+
+
+ALONE = """
+import sys
+sys.modules["crpipe.workloads"] = None
+from pathlib import Path
+from crpipe.core.progress import Silent
+from crpipe.events.shard_manifest import read_layout, verify
+from crpipe.loading.loader import Loader
+from crpipe.split.outliers import ConsolidateJob, consolidate_outliers
+target, data, shards, *outliers = sys.argv[1:]
+sources = tuple((Path(folder).name, Path(folder)) for folder in outliers)
+consolidate_outliers(ConsolidateJob(Path(target), data, sources, 1, 1.0), Silent())
+print(*verify(Path(target), deep=True), read_layout(Path(target)).item)
+for role, folder in (("train", shards), ("outliers", target)):
+    loader = Loader(Path(folder), role, batch_events=10, seed=(1,), epochs=1)
+    print(sum(len(events) for events, _ in loader.batches()), loader.layout.item)
+"""
+
+
+def test_shards_are_read_and_merged_where_the_readers_package_is_missing(tmp_path):
+    config = campaign(tmp_path, "source.reader=plain_reader:Plain")
+    write_events(raw_folder(config) / "a.npz", make_hits([3, 50, 1, 0, 60] * 4))
+    write_staged(config)
+    split(config)
+    paths, merged = config.paths(), tmp_path / "merged"
+    data = read_manifest(paths.shards(NAME), None)["data"]
+    command = [sys.executable, "-c", ALONE, merged, data, paths.shards(NAME), paths.outliers(NAME)]
+    source = str(Path(crpipe.__file__).parents[1])
+    done = subprocess.run(
+        [*map(str, command)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": source},
+    )
+    assert done.returncode == 0, done.stderr
+    bulk = sum(
+        entry["events"]
+        for entry in read_manifest(paths.shards(NAME), None)["shards"]
+        if entry["role"] == "train"
+    )
+    assert done.stdout.split("\n")[:3] == ["8 440 hits", f"{bulk} hits", "8 hits"]
+
+
+def spoil_layout(config, name, change):
+    path = config.paths().outlier_manifest(name)
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.unlink()
+    path.write_text(json.dumps(manifest))
+    return path
+
+
+def test_a_range_of_another_layout_is_refused(config):
+    names = [str(each) for each in config.all_ranges()]
+    path = spoil_layout(config, names[1], lambda manifest: manifest["layout"]["items"][0].update(unit="TeV"))
+    with pytest.raises(ShardError, match=rf"{path}: its layout is not that of .*crpipe split {names[1]}"):
+        consolidate(config)
+
+
+@pytest.mark.parametrize("layout", ["bundles", None, {"item": "muons"}])
+def test_a_manifest_without_a_layout_is_refused(config, layout):
+    name = str(config.all_ranges()[0])
+    path = spoil_layout(config, name, lambda manifest: manifest.update(layout=layout))
+    with pytest.raises(ShardError, match=rf"{path}: the key layout: not the description.*delete the shard"):
+        consolidate(config)
+    spoil_layout(config, name, lambda manifest: manifest.pop("layout"))
+    with pytest.raises(ShardError, match=rf"{path}: the key layout is missing; delete"):
+        consolidate(config)
+
+
+def test_suggestions_are_exact_and_in_the_layouts_words(tmp_path):
+    config = campaign(tmp_path, "source.reader=plain_reader:Plain", "load.batch_events=1024")
+    write_events(raw_folder(config) / "a.npz", make_hits([4] * 900 + [100] * 100))
+    write_staged(config)
+    split(config)
+    head, *rows, tail = suggest(config).splitlines()
+    assert "hits aside" in head
+    assert tail == "batches of 1024 events (load.batch_events)"
+    table = {int(row.split()[0]): row.split()[1:] for row in rows}
+    assert min(table) == 100  # any below sets more than half of the items aside
+    mean = 0.9 * 4 + 0.1 * 100
+    assert table[100] == ["0.000%", "0.0%", f"{mean * 1024 * 8 / 2**20:.1f}", "MiB", *table[100][4:]]

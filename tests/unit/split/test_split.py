@@ -1,19 +1,20 @@
 """What a split promises: nothing lost or doubled, the same bytes every time, errors that name the file."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.core.errors import DataError, FormatError, SourceError
-from crpipe.core.files import digest
-from crpipe.core.progress import Silent
-from crpipe.core.ranges import Range
+from crpipe.cli.jobs import open_campaign
+from crpipe.core.errors import ConfigError, DataError, ForeignError, FormatError, LedgerError, SourceError
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
-from crpipe.split.split import split_range
+from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.muons.layout import BUNDLES
+from named import READERS
+from plain_reader import HITS, make_hits, write_events
 from raw_files import (
     NAME,
     campaign,
@@ -21,17 +22,14 @@ from raw_files import (
     nested,
     product_bytes,
     raw_folder,
+    split,
     write_hdf5,
     write_parquet,
+    write_rows,
     write_staged,
 )
 
-RANGE = Range.parse(NAME)
 MULTIPLICITIES = ([0, 3, 25, 1, 0, 2] * 20, [5] * 40, [0] * 7, [100, 1, 0, 21, 20])
-
-
-def split(config):
-    split_range(config, RANGE, Silent())
 
 
 @pytest.fixture
@@ -58,7 +56,7 @@ def ledger_of(config):
     return json.loads(config.paths().ledger(NAME).read_text())
 
 
-def test_every_event_arrives_once_with_its_own_muons(staged):
+def test_every_event_arrives_once_with_its_own_items(staged):
     config = staged()
     split(config)
     seen = set()
@@ -82,18 +80,18 @@ def test_ledger_balances_and_raw_files_are_gone(staged):
     config = staged()
     split(config)
     ledger = ledger_of(config)
-    for kind, listed in (("events", sum(map(len, MULTIPLICITIES))), ("muons", sum(map(sum, MULTIPLICITIES)))):
+    for kind, listed in (("events", sum(map(len, MULTIPLICITIES))), ("items", sum(map(sum, MULTIPLICITIES)))):
         sums = ledger[kind]
         assert sums.pop("listed") == listed == sum(sums.values())
     assert ledger["events"]["outliers"] == 22
     assert ledger["balanced"] is True
-    assert ledger["data"] == digest(config.data_keys())
+    assert ledger["data"] == open_campaign(config).data
     assert not config.paths().raw(NAME).exists()
     assert read_manifest(config.paths().shards(NAME), ledger["data"])["range"] == NAME
-    assert verify(config.paths().outliers(NAME), deep=True) == (22, ledger["muons"]["outliers"])
+    assert verify(config.paths().outliers(NAME), deep=True) == (22, ledger["items"]["outliers"])
 
 
-def test_primaries_never_straddle_training_and_validation(staged):
+def test_groups_are_never_in_both_training_and_validation(staged):
     config = staged()
     split(config)
     primaries = [
@@ -131,7 +129,7 @@ def test_multiplicity_table_lists_every_event_in_source_order(staged):
     assert sum(histogram["events"]) == len(table)
 
 
-def test_small_shards_are_cut_by_muons(tmp_path):
+def test_small_shards_are_cut_by_items(tmp_path):
     config = campaign(tmp_path, "split.shard_items=1000", "split.validation_fraction=0")
     write_parquet(raw_folder(config) / "a.parquet", [10] * 1000)
     write_staged(config)
@@ -143,7 +141,7 @@ def test_small_shards_are_cut_by_muons(tmp_path):
 
 def test_hdf5_gives_the_same_shards_as_parquet(staged, tmp_path):
     parquet = staged()
-    hdf5 = campaign(tmp_path / "h", "source.reader=bundles_hdf5")
+    hdf5 = campaign(tmp_path / "h", f"source.reader={READERS['bundles_hdf5']}")
     for number, multiplicity in enumerate(MULTIPLICITIES):
         path = raw_folder(hdf5) / f"{number:04d}.h5"
         write_hdf5(path, multiplicity, seed=number, zeros_for_none=number % 2 == 0)
@@ -178,7 +176,7 @@ def test_outputs_deleted_after_the_raw_files_come_back(staged):
     assert product_bytes(config) == before
 
 
-def test_a_range_staged_anew_is_split_anew(staged):
+def test_a_range_staged_again_is_split_again(staged):
     config = staged()
     split(config)
     write_parquet(raw_folder(config) / "only.parquet", [1, 2, 3])
@@ -198,7 +196,7 @@ def test_an_empty_file_and_no_outliers(tmp_path):
 
 
 def spoil(config, column, value, item=None):
-    """Write a file in which one value is impossible."""
+    """Write a file in which one value is invalid."""
     columns, multiplicity, items = make_events([2, 3, 4], seed=9)
     if item is None:
         columns[column][1] = value
@@ -209,7 +207,7 @@ def spoil(config, column, value, item=None):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
-def test_impossible_event_fails_its_range(staged, value):
+def test_invalid_event_fails_its_range(staged, value):
     config = staged()
     spoil(config, "energy_gev", value)
     with pytest.raises(FormatError, match=r"bad\.parquet: row 1: energy_gev is .*on_bad_event"):
@@ -217,15 +215,15 @@ def test_impossible_event_fails_its_range(staged, value):
     assert not config.paths().shard_manifest(NAME).exists()
 
 
-def test_impossible_event_is_rejected_if_asked(staged):
+def test_invalid_event_is_rejected_if_asked(staged):
     config = staged("split.on_bad_event=reject")
     spoil(config, "x_m", np.nan, item=3)
     split(config)
     ledger = ledger_of(config)
     reason = ledger["rejected"][0].pop("reason")
-    assert ledger["rejected"] == [{"file": "bad.parquet", "row": 1, "muons": 3}]
+    assert ledger["rejected"] == [{"file": "bad.parquet", "row": 1, "items": 3}]
     assert reason.startswith("muons[1]: x_m is nan")
-    assert (ledger["events"]["rejected"], ledger["muons"]["rejected"]) == (1, 3)
+    assert (ledger["events"]["rejected"], ledger["items"]["rejected"]) == (1, 3)
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip"])
@@ -282,3 +280,72 @@ def test_raw_file_that_is_not_what_was_staged(staged):
 def test_a_range_that_was_not_staged(tmp_path):
     with pytest.raises(DataError, match="run `crpipe stage"):
         split(campaign(tmp_path))
+
+
+def test_a_file_that_was_staged_twice_is_refused(staged):
+    config = staged()
+    table = config.paths().staged(NAME)
+    rows = pq.read_table(table).to_pylist()
+    write_rows(table, [*rows, rows[0]])
+    with pytest.raises(LedgerError, match=r"0000\.parquet appears 2 times"):
+        split(config)
+    assert not config.paths().shard_manifest(NAME).exists()
+
+
+def hits(tmp_path, *overrides, multiplicity=(2, 0, 30, 1), **options):
+    """A staged range of one .npz file of another layout."""
+    config = campaign(tmp_path, "source.reader=plain_reader:Plain", *overrides)
+    config = config.model_copy(update={"reader": options})
+    write_events(raw_folder(config) / "a.npz", make_hits(multiplicity))
+    write_staged(config)
+    return config
+
+
+def test_messages_use_the_layouts_word(tmp_path):
+    config = hits(tmp_path, "source.reader=plain_reader:Broken", wrong="last")
+    with pytest.raises(
+        LedgerError, match=r"a\.npz: .* 4 events with 33 hits, but 3 events with 32 hits were read"
+    ):
+        split(config)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failing_reader_is_named_whoever_calls_it(tmp_path, workers, monkeypatch):
+    monkeypatch.setattr("crpipe.split.split._WORKER_RAW", 1)
+    config = hits(tmp_path, "source.reader=plain_reader:Broken", wrong="raises")
+    write_events(raw_folder(config) / "b.npz", make_hits([1]))
+    write_staged(config)
+    with pytest.raises(ForeignError, match=r"a\.npz: the reader plain_reader:Broken failed.*KeyError"):
+        split(config, workers=workers)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_side_tables_reach_the_reader_in_every_worker(tmp_path, workers, monkeypatch):
+    monkeypatch.setattr("crpipe.split.split._WORKER_RAW", 1)
+    config = hits(tmp_path, "source.reader=plain_reader:Geometric", "split.validation_fraction=0")
+    write_events(raw_folder(config) / "b.npz", make_hits([1]))
+    write_staged(config)
+    with pytest.raises(ConfigError, match="source.tables: the table geometry is missing"):
+        split(config)
+    assert {path.name for path in config.paths().shards(NAME).iterdir()} == {"lease"}
+    geometry = tmp_path / "geometry"
+    geometry.write_text("1000")
+    split(config, workers=workers, reader=ReaderChoice("plain_reader:Geometric", {}, {"geometry": geometry}))
+    folder = config.paths().shards(NAME)
+    (events,) = groups_of(Shards(folder, "train", HITS), HITS)
+    assert events.items[:, 0].min() > 900
+
+
+def test_events_of_a_fixed_size(tmp_path):
+    layout = replace(HITS, fixed=30).describe()
+    config = hits(tmp_path, "split.threshold=30", multiplicity=[30] * 4, layout=layout)
+    split(config)
+    assert ledger_of(config)["events"]["outliers"] == 0
+    assert read_manifest(config.paths().outliers(NAME), None)["shards"] == []
+    short = hits(tmp_path / "short", "split.threshold=30", multiplicity=[30, 29], layout=layout)
+    with pytest.raises(FormatError, match=r"a\.npz: row 1: expected 30 hits in each event, found 29"):
+        split(short)
+    low = hits(tmp_path / "low", "split.threshold=29", multiplicity=[30], layout=layout)
+    with pytest.raises(ConfigError, match=r"split\.threshold: 29 is below the 30 hits of every event"):
+        split(low)
+    assert not low.paths().shards(NAME).exists()

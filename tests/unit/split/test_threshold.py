@@ -1,12 +1,19 @@
 """The outlier threshold as a quantile of reference ranges."""
 
-import pytest
+from dataclasses import replace
 
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crpipe.cli.data_jobs import threshold_of
+from crpipe.cli.jobs import open_campaign
 from crpipe.core.errors import ConfigError, DataError, FormatError, ListingError
 from crpipe.core.files import read_json, remove_tree
-from crpipe.core.progress import Silent
-from crpipe.split.threshold import choose_threshold, threshold_of
-from raw_files import NAME, campaign, raw_folder, write_parquet, write_staged
+from crpipe.split.threshold import check_threshold, quantile_of
+from plain_reader import HITS
+from raw_files import NAME, campaign, choose, raw_folder, write_parquet, write_staged
 
 
 def staged(tmp_path, *overrides, multiplicity=range(100)):
@@ -16,35 +23,39 @@ def staged(tmp_path, *overrides, multiplicity=range(100)):
     return config
 
 
+def threshold(config):
+    return threshold_of(open_campaign(config))
+
+
 def test_the_quantile_becomes_the_threshold_and_outlives_the_raw_files(tmp_path):
     config = staged(tmp_path)
     with pytest.raises(DataError, match="missing"):
-        threshold_of(config)
-    choose_threshold(config, Silent())
+        threshold(config)
+    choose(config)
     chosen = {"threshold": 89, "quantile": 0.9, "ranges": [NAME], "events": 100}
     assert read_json(config.paths().threshold()) == chosen
-    assert threshold_of(config) == 89
+    assert threshold(config) == 89
     remove_tree(config.paths().raw(NAME))
-    choose_threshold(config, Silent())
-    assert threshold_of(config) == 89
+    choose(config)
+    assert threshold(config) == 89
 
 
 def test_without_a_quantile_the_configured_number_counts(tmp_path):
     config = campaign(tmp_path)
-    assert threshold_of(config) == 20
+    assert threshold(config) == 20
     with pytest.raises(ConfigError, match=r"split\.quantile: not set"):
-        choose_threshold(config, Silent())
+        choose(config)
 
 
 def test_ranges_that_are_not_of_the_campaign(tmp_path):
     config = staged(tmp_path, "split.reference_ranges=[0009000-0009999]")
     with pytest.raises(ConfigError, match="0009000-0009999 is not a range"):
-        choose_threshold(config, Silent())
+        choose(config)
 
 
 def test_no_events_to_choose_from(tmp_path):
     with pytest.raises(ListingError, match="hold no events"):
-        choose_threshold(staged(tmp_path, multiplicity=[]), Silent())
+        choose(staged(tmp_path, multiplicity=[]))
 
 
 def test_a_bad_file_follows_the_rule_for_bad_files(tmp_path):
@@ -54,7 +65,29 @@ def test_a_bad_file_follows_the_rule_for_bad_files(tmp_path):
         write_staged(config)
         if policy == "fail":
             with pytest.raises(FormatError, match=r"bad\.parquet"):
-                choose_threshold(config, Silent())
+                choose(config)
         else:
-            choose_threshold(config, Silent())
-            assert threshold_of(config) == 89
+            choose(config)
+            assert threshold(config) == 89
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=200), st.floats(0.001, 0.999))
+def test_the_quantile_is_that_of_numpy(values, quantile):
+    counts = dict(zip(*map(np.ndarray.tolist, np.unique(values, return_counts=True)), strict=True))
+    assert quantile_of(counts, quantile) == np.quantile(values, quantile, method="inverted_cdf")
+
+
+def test_a_threshold_below_a_fixed_size_is_refused():
+    check_threshold(HITS, 1)
+    check_threshold(replace(HITS, fixed=4760), 4760)
+    with pytest.raises(ConfigError, match=r"split\.threshold: 4759 is below the 4760 hits of every event"):
+        check_threshold(replace(HITS, fixed=4760), 4759)
+
+
+def test_several_ranges_count_together(tmp_path):
+    config = staged(tmp_path, "ranges.last=1999", "split.reference_ranges=[0000000-0000999, 0001000-0001999]")
+    write_parquet(raw_folder(config, "0001000-0001999") / "a.parquet", [500] * 900)
+    write_staged(config, "0001000-0001999")
+    choose(config)
+    assert threshold(config) == 500
+    assert read_json(config.paths().threshold())["events"] == 1000

@@ -7,7 +7,7 @@ from torch._dynamo.utils import counters
 
 from crpipe.core.progress import Silent
 from crpipe.train.compiling import compile_modules
-from crpipe.train.job import train_range
+from models import train_range
 from toy import RANGES, toy_config
 
 

@@ -20,8 +20,8 @@ from crpipe.core.lease import lease
 from crpipe.core.progress import Silent
 from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Store, load
-from crpipe.train.job import train_range
 from crpipe.train.metrics_log import read_metrics
+from models import train_range
 from toy import RANGES, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
@@ -205,11 +205,11 @@ def test_losses_beyond_their_band_warn_or_stop(tmp_path):
 def test_the_metric_that_the_workload_names_is_held_against_the_band(tmp_path):
     _, _, told = train(toy_config(tmp_path / "loss", train={"warn_loss": 1e-5}))
     assert "generator/loss = " in told
-    _, _, told = train(toy_config(tmp_path / "small", model={"judged": "small"}, train={"warn_loss": 1e-5}))
+    _, _, told = train(toy_config(tmp_path / "small", model={"watched": "small"}, train={"warn_loss": 1e-5}))
     assert "critic/loss = " in told
     assert "generator/" not in told
     with pytest.raises(DivergenceError, match="generator/large = .* is beyond"):
-        train(toy_config(tmp_path / "large", model={"judged": "large"}))
+        train(toy_config(tmp_path / "large", model={"watched": "large"}))
 
 
 def test_a_loss_beyond_its_band_is_seen_before_a_good_snapshot_is_replaced(tmp_path):
@@ -288,11 +288,11 @@ def test_metrics_hold_losses_rates_and_the_moving_average(tmp_path):
     assert expected | {"speed/events_per_s", "speed/wait_fraction", "learning_rate", "events"} <= row.keys()
 
 
-def test_a_critic_too_strong_is_weakened_down_to_a_floor_and_never_strengthened(tmp_path):
-    _, checkpoint, told = train(toy_config(tmp_path, model={"weaken_above": -1e9}, train={"epochs": 2}))
+def test_a_phase_that_is_too_strong_is_throttled_down_to_its_least_share(tmp_path):
+    _, checkpoint, told = train(toy_config(tmp_path, model={"throttle_above": -1e9}, train={"epochs": 2}))
     assert "critic: too strong, its learning rate falls to 0.5" in told
     assert checkpoint["shares"] == {"critic": 0.2, "generator": 1.0}
-    _, after, _ = train(toy_config(tmp_path, model={"weaken_above": -1e9}, train={"epochs": 2}), SECOND)
+    _, after, _ = train(toy_config(tmp_path, model={"throttle_above": -1e9}, train={"epochs": 2}), SECOND)
     assert after["shares"] == checkpoint["shares"]
 
 

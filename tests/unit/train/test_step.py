@@ -49,7 +49,7 @@ def make_stepper(tmp_path):
         workload = Toy(ToyOptions(**options))
         state = TrainState(workload.model(), workload.phases(), 1, CPU)
         meter = Meter(CPU)
-        return Stepper(config, workload, state, world, meter), state, meter
+        return Stepper(config.train, config.load, workload, state, world, meter), state, meter
 
     return make
 

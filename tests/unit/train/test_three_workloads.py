@@ -14,21 +14,21 @@ from pydantic import BaseModel, ConfigDict
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
+from crpipe.cli.jobs import open_campaign
 from crpipe.config.loading import validate
-from crpipe.core.files import digest
 from crpipe.core.progress import Silent
-from crpipe.events.batch import Events
+from crpipe.events.metric import Metric
 from crpipe.inference import evaluate
-from crpipe.inference.evaluate import evaluate_checkpoint
-from crpipe.train.job import train_range
 from crpipe.train.workload import OptimizerSpec, Phase
+from models import evaluate_range, train_range
+from named import READERS
 from toy import RANGES, make_events, write_shards
 
 HERE = "test_three_workloads"
 FIRST = RANGES[0]
 
 
-class DenseConfig(BaseModel):
+class DenseOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     hidden: int = 16
@@ -36,6 +36,10 @@ class DenseConfig(BaseModel):
 
 class Dense:
     """Learns a smooth function of two conditions; events count, muons do not."""
+
+    metrics = (Metric("mse", "mean squared error", ideal=0.0),)
+    event_columns = ("energy_gev", "zenith_rad")
+    item_columns = ()
 
     def __init__(self, options):
         self.options = options
@@ -60,14 +64,18 @@ class Dense:
 
     def predict(self, model, events, generator):
         guess = model(self.collate(events, np.arange(len(events)), ())["x"])[:, 0].numpy()
-        return Events({"prediction": guess}, events.multiplicity, events.items)
+        return {"guess": guess}
+
+    def baseline(self, events):
+        return {"guess": np.zeros(len(events), np.float32)}
 
     def score(self, truth, prediction, folder):
+        assert truth.multiplicity.sum() > len(truth.items) == 0
         expected = self.collate(truth, np.arange(len(truth)), ())["y"][:, 0].numpy()
-        return {"mse": float(np.square(prediction.columns["prediction"] - expected).mean())}
+        return {"mse": float(np.square(prediction["guess"] - expected).mean())}
 
 
-class RaggedConfig(BaseModel):
+class RaggedOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     hidden: int = 16
@@ -75,6 +83,10 @@ class RaggedConfig(BaseModel):
 
 class Ragged:
     """Learns the mean position of each event's muons from the muons, pooled event by event."""
+
+    metrics = ()
+    event_columns = ()
+    item_columns = ("energy_gev", "x_m", "y_m")
 
     def __init__(self, options):
         self.options = options
@@ -111,13 +123,14 @@ class Ragged:
         return wrong.mean(), {"worst": wrong.detach().max()}
 
     def predict(self, model, events, generator):
-        x, y = self.guess(model, self.collate(events, np.arange(len(events)), ())).T.numpy()
-        return Events({"x_m": x, "y_m": y}, events.multiplicity, events.items)
+        batch = self.collate(events, np.arange(len(events)), ())
+        x, y = self.guess(model, batch).T.numpy()
+        true_x, true_y = batch["y"].T.numpy()  # score does not get the items
+        return {"x_m": x, "y_m": y, "true_x_m": true_x, "true_y_m": true_y}
 
     def score(self, truth, prediction, folder):
-        expected = self.collate(truth, np.arange(len(truth)), ())["y"].numpy()
-        found = np.stack([prediction.columns["x_m"], prediction.columns["y_m"]], 1)
-        return {"mse": float(np.square(found - expected).mean())}
+        wrong = [prediction[name] - prediction[f"true_{name}"] for name in ("x_m", "y_m")]
+        return {"mse": float(np.square(wrong).mean())}
 
 
 @pytest.fixture(params=["Dense", "Ragged"])
@@ -126,7 +139,7 @@ def config(request, tmp_path, monkeypatch):
     tree = {
         "results": str(tmp_path / "results"),
         "runs": str(tmp_path / "runs"),
-        "source": {"uri": str(tmp_path / "{range}" / "*.parquet")},
+        "source": {"uri": str(tmp_path / "{range}" / "*.parquet"), "reader": READERS["bundles"]},
         "ranges": {"first": 0, "last": 999},
         "load": {"batch_events": 25, "budget_items": 50},
         "train": {"workload": f"{HERE}:{request.param}", "device": "cpu", "threads": 1, "epochs": 15},
@@ -134,7 +147,7 @@ def config(request, tmp_path, monkeypatch):
     }
     config = validate(tree)
     shards = [("train-00000", "train", make_events(400, 1)), ("val-00000", "validation", make_events(100, 2))]
-    write_shards(config.paths().shards(FIRST), shards, digest(config.data_keys()))
+    write_shards(config.paths().shards(FIRST), shards, open_campaign(config).data)
     return config
 
 
@@ -143,27 +156,29 @@ def test_trains_on_every_event_and_is_evaluated(config):
     paths = config.paths()
     receipt = json.loads(paths.receipt(FIRST).read_text())
     assert (receipt["events"], receipt["step"]) == (15 * 400, 15 * 16)
-    evaluate_checkpoint(config, FIRST, Silent())
-    scores = json.loads((paths.evaluation(FIRST) / "metrics.json").read_text())
+    evaluate_range(config, FIRST, Silent())
+    found = json.loads((paths.evaluation(FIRST) / "metrics.json").read_text())
     events = EventAccumulator(str(paths.tensorboard()))
     events.Reload()
     (table,) = events.Tensors("evaluation/text_summary")
-    assert f"| mse | {scores['mse']:.4g} |" in table.tensor_proto.string_val[0].decode()
+    title = "mean squared error" if found["metrics"] else "mse"
+    assert f"| {title} | {found['values']['mse']:.4g} |" in table.tensor_proto.string_val[0].decode()
     assert receipt["skipped"] == 0
-    assert scores["mse"] < 0.05
+    assert found["values"]["mse"] < 0.05
+    assert ("baseline" in found) == ("Dense" in config.train.workload)
     assert receipt["metrics"]["fit/loss"] < 0.1
 
 
 def test_evaluation_computes_with_the_threads_of_training(config, monkeypatch):
     train_range(config, FIRST, Silent())
-    used, predict = [], evaluate._predict
+    used, predict = [], evaluate.predict_block
     monkeypatch.setattr(
-        evaluate, "_predict", lambda *args: used.append(torch.get_num_threads()) or predict(*args)
+        evaluate, "predict_block", lambda *args: used.append(torch.get_num_threads()) or predict(*args)
     )
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
     try:
-        evaluate.evaluate_checkpoint(config, FIRST, Silent())
+        evaluate_range(config, FIRST, Silent())
     finally:
         torch.set_num_threads(before)
-    assert used == [config.train.threads]
+    assert set(used) == {config.train.threads}

@@ -1,4 +1,4 @@
-"""What Slurm says of this directory's jobs, where there is a Slurm; a campaign elsewhere has none."""
+"""The jobs of this directory in Slurm's queue, where there is a Slurm."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-LOGS = Path("logs/slurm")  # slurm-logdir of the profile: where it stands, jobs were submitted from here
+from crpipe.core.errors import QueueError
+
+LOGS = Path("logs/slurm")  # slurm-logdir of the profile: where it exists, jobs were submitted from here
 PREFIX = "crpipe_"  # slurm-jobname-prefix of the profile
-_FORMAT = "%i|%T|%N|%r|%k|%j|%Z"
+_FORMAT = "%i|%T|%N|%r|%j|%Z|%k"  # the comment last: it may hold anything
+_FIELDS = _FORMAT.count("|") + 1
 _PATIENCE_S = 3.0
 
 
@@ -25,30 +28,46 @@ class QueuedJob:
 
 
 def jobs_here() -> tuple[QueuedJob, ...]:
-    """Ask Slurm for the jobs submitted from the working directory; none where nobody answers in time."""
-    squeue = shutil.which("squeue")
-    if squeue is None or not LOGS.is_dir():
+    """Ask Slurm for the jobs submitted from the working directory; none if it does not answer in time."""
+    try:
+        return ask_slurm(_PATIENCE_S) if has_slurm() else ()
+    except QueueError:
         return ()
+
+
+def has_slurm() -> bool:
+    """Tell whether jobs of this directory can be in a Slurm's queue."""
+    return LOGS.is_dir() and shutil.which("squeue") is not None
+
+
+def ask_slurm(patience_s: float) -> tuple[QueuedJob, ...]:
+    """Ask squeue for the jobs submitted from the working directory; raise QueueError without an answer."""
+    command = [shutil.which("squeue") or "squeue", "-h", "--me", "-o", _FORMAT]
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command
-            [squeue, "-h", "--me", "-o", _FORMAT],
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE_S,
-            check=False,
+            command, capture_output=True, text=True, timeout=patience_s, check=False
         )
-    except subprocess.TimeoutExpired:
-        return ()
+    except subprocess.TimeoutExpired as error:
+        raise QueueError(f"squeue does not answer within {patience_s:g} s") from error
+    if done.returncode:
+        raise QueueError(f"squeue failed: {' '.join(done.stderr.split())}")
     return read_queue(done.stdout, os.path.realpath("."))
 
 
-def read_queue(told: str, folder: str) -> tuple[QueuedJob, ...]:
-    """Read squeue's answer; keep what was submitted from ``folder``."""
+def read_queue(answer: str, folder: str) -> tuple[QueuedJob, ...]:
+    """Read squeue's answer; keep the jobs that a crpipe workflow submitted from ``folder``."""
+    rows = [line.split("|", _FIELDS - 1) for line in answer.splitlines()]
     jobs = []
-    for line in told.splitlines():
-        number, state, node, reason, comment, name, place = line.split("|", 6)
+    for row in rows:
+        if len(row) != _FIELDS:  # a comment of several lines
+            continue
+        number, state, node, reason, name, place, comment = row
         if name.startswith(PREFIX) and os.path.realpath(place) == folder:
-            rule, _, wildcards = comment.removeprefix("rule_").partition("_wildcards_")
-            work = f"{rule} {wildcards}".strip()
-            jobs.append(QueuedJob(number, state.lower(), node or reason, work))
+            jobs.append(QueuedJob(number, state.lower(), node or reason, _work(comment)))
     return tuple(jobs)
+
+
+def _work(comment: str) -> str:
+    """Read the rule and its wildcards from the comment that Snakemake gives to its jobs."""
+    rule, _, wildcards = comment.removeprefix("rule_").partition("_wildcards_")
+    return f"{rule} {wildcards}".strip()

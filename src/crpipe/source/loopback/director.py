@@ -21,7 +21,7 @@ TOKEN_S = 3600
 _ORIGIN = "/api/v1.0/director/origin"
 
 
-class Director:
+class LoopbackDirector:
     """Answers for the federation in ``folder``; its topology is read again for every request."""
 
     def __init__(self, folder: Path) -> None:
@@ -40,14 +40,14 @@ class Director:
         return app
 
     async def discovery(self, _: web.Request) -> web.Response:
-        """Say where the director is."""
+        """Return the address of the director."""
         here = Topology.load(self._folder)
         return web.json_response(
             {"director_endpoint": here.director, "jwks_uri": f"{here.issuer}/jwks.json"},
         )
 
     async def openid(self, _: web.Request) -> web.Response:
-        """Say where the issuer's keys are."""
+        """Return the address of the issuer's keys."""
         issuer = Topology.load(self._folder).issuer
         return web.json_response(
             {
@@ -59,11 +59,11 @@ class Director:
         )
 
     async def keys(self, _: web.Request) -> web.Response:
-        """Hand out the issuer's public keys."""
+        """Return the issuer's public keys."""
         return web.json_response(json.loads((self._folder / "keys" / "jwks.json").read_text()))
 
     async def device(self, request: web.Request) -> web.Response:
-        """Begin a device flow; nobody has to approve it here."""
+        """Start a device flow; here it is approved at once."""
         issuer = Topology.load(self._folder).issuer
         code = str(uuid.uuid4())
         self._scopes[code] = str((await request.post()).get("scope", ""))
@@ -72,7 +72,7 @@ class Director:
         )
 
     async def token(self, request: web.Request) -> web.Response:
-        """End a device flow, or renew its token; a refresh token serves once."""
+        """End a device flow, or renew its token; a refresh token can be used once."""
         form = await request.post()
         scope = self._scopes.pop(str(form.get("device_code") or form.get("refresh_token")), None)
         if scope is None:
@@ -115,7 +115,7 @@ async def serve(folder: Path) -> None:
     """Serve until the process is stopped."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "keys" / "host.pem", folder / "keys" / "host.key")
-    runner = web.AppRunner(Director(folder).app(), access_log=None)
+    runner = web.AppRunner(LoopbackDirector(folder).app(), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", Topology.load(folder).port, ssl_context=context).start()
     await asyncio.Event().wait()

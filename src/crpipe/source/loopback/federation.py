@@ -1,4 +1,4 @@
-"""Bring a loopback federation up and down: keys, XRootD origin, director, on free ports of this machine."""
+"""Start and stop a loopback federation: keys, XRootD origin, director, on free ports of this machine."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from crpipe.source.loopback.topology import OPEN, PROTECTED, Topology
 if TYPE_CHECKING:
     from pathlib import Path
 
-TOKEN_S = 12 * 3600  # lifetime of the token that `up` leaves behind
+TOKEN_S = 12 * 3600  # lifetime of the token that `up` writes
 START_S = 20.0  # longest time that a server may take to answer
 _FOLDERS = ("keys", "cache/scitokens", "run", "log", f"data{PROTECTED}", f"data{OPEN}")
 
 
 class LoopbackFederation:
-    """A federation in ``folder``: files to serve stand in ``data``, keys in ``keys``, logs in ``log``."""
+    """A federation in ``folder``: it serves the files in ``data``; keys are in ``keys``, logs in ``log``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
@@ -53,9 +53,9 @@ class LoopbackFederation:
         return credentials.sign_token(key, self.topology.issuer, scope, lifetime_s)
 
     def up(self) -> list[str]:
-        """Make what is missing, start what does not run, and wait until both servers answer.
+        """Create what is missing, start what does not run, and wait until both servers answer.
 
-        Return the lines of a shell script that says where things are and lets its shell use them.
+        Return a shell script, line by line: comments with the addresses, and the variables to export.
         """
         if not origin.is_installed():
             raise SourceError(f"xrootd: not installed; {origin.INSTALL}")
@@ -77,7 +77,7 @@ class LoopbackFederation:
         ]
 
     def down(self) -> str:
-        """Stop both servers; the files stay."""
+        """Stop both servers; keep the files."""
         for name in ("director", "origin"):
             self.stop(name)
         return f"{self.folder}: stopped"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 INSTALL = (
     "apt-get install --no-install-recommends xrootd-server xrootd-server-plugins xrootd-scitokens-plugins"
 )
-_USER = "xrootd"  # whom the server becomes when root starts it; it refuses to run as root
+_USER = "xrootd"  # the user that the server changes to when root starts it; it refuses to run as root
 
 _CONFIG = """\
 all.role server
@@ -48,7 +48,7 @@ scitokens.trace error
 
 
 def is_installed() -> bool:
-    """Tell whether the server's program is there."""
+    """Tell whether the server's program is installed."""
     return shutil.which("xrootd") is not None
 
 
@@ -99,7 +99,7 @@ def start(folder: Path) -> int:
 
 
 def spawn(command: list[str], environment: Mapping[str, str], log: Path) -> int:
-    """Start a program that outlives us, with its output in ``log``; return its process id."""
+    """Start a program that runs on after this process, with its output in ``log``; return its process id."""
     program = shutil.which(command[0])
     assert program is not None
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND

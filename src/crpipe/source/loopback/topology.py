@@ -1,4 +1,4 @@
-"""What stands where in a loopback federation: one JSON file that every part reads."""
+"""Addresses of a loopback federation, in one JSON file that every part reads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Many HTTP requests at once over libcurl, in the thread of the event loop that awaits them.
 
-libcurl, because aiohttp, and with it pelicanfs, spends several times the CPU time on each file. Its sockets
-stand in a selector of their own, which asyncio watches as one: no second thread, no lock, no waiting.
+libcurl, because aiohttp, and with it pelicanfs, needs several times the CPU time for each file. All libcurl
+sockets are registered in one private selector, which the event loop watches as a single file descriptor; no
+extra thread is needed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     Write = Callable[[bytes], object]
 
 NEVER = float("inf")
-LOOKS = 10  # looks at every request during one read timeout
+LOOKS = 10  # checks of every request during one read timeout
 MOVES = 10  # redirects that are followed
 PIECE = 1 << 18  # bytes that libcurl reads from a connection at once
 _REASONS = {
@@ -48,8 +49,8 @@ _UNREACHED = {
 }
 
 
-class CurlFailure(Exception):  # noqa: N818 - what it means is for the caller to say
-    """No whole answer came; the text says why, without secrets. ``outage``: there was no connection."""
+class CurlFailure(Exception):  # noqa: N818 - the caller decides what it means
+    """The answer is missing or incomplete; the text says why, without secrets. ``outage``: no connection."""
 
     def __init__(self, reason: str, *, outage: bool = False) -> None:
         super().__init__(reason)
@@ -73,9 +74,9 @@ class Answer:
 
     @property
     def length(self) -> int | None:
-        """Bytes that the body is said to have; None when the server does not tell."""
-        told = self.header("Content-Length")
-        return int(told) if told.isdecimal() else None
+        """Length of the body by its header, in bytes; None when the server does not send it."""
+        named = self.header("Content-Length")
+        return int(named) if named.isdecimal() else None
 
 
 class Curl:
@@ -97,7 +98,7 @@ class Curl:
         self._alarm: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
-        """Get ready; nothing is connected yet. SSL_CERT_FILE and SSL_CERT_DIR are read now."""
+        """Prepare; nothing is connected yet. SSL_CERT_FILE and SSL_CERT_DIR are read now."""
         self._trusted = ssl.get_default_verify_paths()
         self._loop = asyncio.get_running_loop()
         self._sockets = selectors.DefaultSelector()
@@ -187,9 +188,9 @@ class Curl:
         change(socket, reading | writing)
 
     def _on_timer(self, milliseconds: int) -> None:
-        """Wake libcurl up after so long; never, when it is negative.
+        """Call libcurl after so many milliseconds; never, when the number is negative.
 
-        It changes its mind several times for each request, so an alarm that rings too early stays set.
+        libcurl changes this time several times for each request, so an alarm that is too early is kept.
         """
         self._due = self._loop.time() + milliseconds / 1000 if milliseconds >= 0 else NEVER
         self._set_alarm()
@@ -218,7 +219,7 @@ class Curl:
         self._settle()
 
     def _settle(self) -> None:
-        """Tell those who wait for requests that are over."""
+        """End the exchanges whose requests are over."""
         left = 1
         while left:
             left, fine, failed = self._multi.info_read()
@@ -228,15 +229,15 @@ class Curl:
                 self._active[easy].end(_failure(easy, code, message))
 
     def _look(self) -> None:
-        """Fail what has not moved for LOOKS looks: looks, not seconds, for a slow disk may stop the loop."""
+        """Fail requests without data for LOOKS checks; not seconds: a slow disk may block the loop."""
         self._looking = self._loop.call_later(self._look_s, self._look)
         for easy, exchange in self._active.items():
-            if exchange.stands_still() and easy.getinfo(pycurl.PRETRANSFER_TIME):
+            if exchange.is_stalled() and easy.getinfo(pycurl.PRETRANSFER_TIME):
                 exchange.end(CurlFailure("no answer in time"))
 
 
 class _Exchange:
-    """One request: what came of its answer, and who waits for it."""
+    """One request: the part of its answer that arrived, and the future that waits for it."""
 
     def __init__(self, done: asyncio.Future[Answer], receive: Callable[[Answer], Write] | None) -> None:
         self.done = done
@@ -268,14 +269,14 @@ class _Exchange:
             self._write = self._receive(Answer(self._lines))
             self._write(data)
 
-    def stands_still(self) -> bool:
-        """Tell whether nothing came since LOOKS calls."""
+    def is_stalled(self) -> bool:
+        """Tell whether nothing arrived since LOOKS calls."""
         self._looks = 0 if self._moved else self._looks + 1
         self._moved = False
         return self._looks > LOOKS
 
     def end(self, failure: CurlFailure | None = None) -> None:
-        """Tell who waits: the answer, what went wrong here, or what went wrong on the way."""
+        """Resolve the future: with the answer, an error of this side, or an error of the connection."""
         if failure is None and self._write == self._begin:
             self.on_body(b"")  # a body without bytes
         if self.done.done():

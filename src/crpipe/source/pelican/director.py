@@ -1,4 +1,4 @@
-"""Who serves what in a Pelican federation: its director, asked through pelicanfs, once per namespace."""
+"""Find the servers of a path in a Pelican federation: ask its director, through pelicanfs, per namespace."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from typing import Self
 
 ANSWER_S = 600.0  # how long a director's answer holds
-BENCH_S = 30.0  # how long a server that failed is passed over
-CLOSING = 100  # looks, a hundredth of a second apart, at whether all connections are closed
+BENCH_S = 30.0  # how long a server that failed is not used
+CLOSING = 100  # checks, a hundredth of a second apart, whether all connections are closed
 BUFFER = 1 << 20
 NOT_FOUND = {404, 410}
 BUSY = {429, 502, 503, 504}
@@ -47,13 +47,13 @@ class Namespace:
     _benched: dict[str, float] = field(default_factory=dict)
 
     def best(self) -> str:
-        """The first server that did not fail lately; when all did, the one whose failure is longest ago."""
+        """The first server without a recent failure; when all failed, the one that failed first."""
         now = time.monotonic()
         free = [server for server in self.servers if self._benched.get(server, 0.0) <= now]
         return free[0] if free else min(self.servers, key=lambda server: self._benched[server])
 
     def bench(self, server: str) -> bool:
-        """Pass over a server for a while; tell whether another one is left."""
+        """Do not use a server for a while; tell whether another one is left."""
         self._benched[server] = time.monotonic() + BENCH_S
         now = time.monotonic()
         return any(self._benched.get(other, 0.0) <= now for other in self.servers)
@@ -98,7 +98,7 @@ class Director:
         """Close the session, and wait until its connections are closed."""
         HTTPFileSystem.clear_instance_cache()  # or the next federation here gets the closed session
         await self.session.close()
-        # aiohttp forgets a connection whose request was cancelled, while it still says goodbye to its server.
+        # aiohttp drops cancelled connections before their TLS shutdown completes; close those sockets here.
         for left in self._sockets:
             with contextlib.suppress(OSError):
                 left.shutdown(socket.SHUT_RDWR)
@@ -117,7 +117,7 @@ class Director:
         return self.session
 
     async def namespace(self, path: str) -> Namespace:
-        """Find who serves ``path``; the director is asked once per namespace, whoever asks meanwhile waits.
+        """Find who serves ``path``; the director is asked once per namespace; others wait for its answer.
 
         No token is sent along: a director copies it into the address that it answers with.
         """
@@ -161,11 +161,13 @@ class Director:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Transient(f"{where}: out of reach ({cause(error)})", outage=True) from error
         except (PelicanException, ValueError) as error:
-            raise Transient(f"{where}: the answer makes no sense ({cause(error)})", outage=True) from error
+            raise Transient(
+                f"{where}: the answer cannot be understood ({cause(error)})", outage=True
+            ) from error
 
 
 def cause(error: BaseException) -> str:
-    """Say in a few words what went wrong on the network, without secrets."""
+    """Describe a network error in a few words, without secrets."""
     if isinstance(error, aiohttp.ServerTimeoutError):
         return "no answer in time"
     if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):

@@ -18,48 +18,49 @@ from crpipe.core.errors import AccessError, ConfigError
 from crpipe.core.files import writing
 from crpipe.source.pelican import tokens
 from crpipe.source.pelican.director import Director, cause
-from crpipe.source.pelican.token_check import namespace_of
+from crpipe.source.pelican.token_check import TokenJob, namespace_of
 from crpipe.source.retries import redact
 
 if TYPE_CHECKING:
-    from crpipe.config.loading import Config
     from crpipe.core.progress import Progress
 
 
-def log_in(config: Config, progress: Progress) -> None:
-    """Put a fresh token for the campaign's source where `crpipe stage` finds it.
+def log_in(job: TokenJob, progress: Progress) -> None:
+    """Get a fresh token for the first remote source, and write it where `crpipe stage` finds it.
 
     The refresh token is kept beside the user's configuration, readable by the user alone. Raise AccessError
     when the issuer gives none, ConfigError when wipac-rest-tools is missing.
     """
-    space, problem = namespace_of(config)
+    remote = job.remote()
+    if not remote:
+        raise AccessError(f"{job.uris[0]}: no federation, no token needed")
+    space, problem = namespace_of(job, remote[0])
     if space is None:
-        raise AccessError(f"{config.source.uri}: {problem}")
-    issuer = config.source.token_issuer or space.issuer
-    scope = tokens.scope_for(config.source.uri, space.base_path)
+        raise AccessError(f"{remote[0]}: {problem}")
+    issuer = job.issuer or space.issuer
+    scope = " ".join(dict.fromkeys(tokens.scope_for(uri, space.base_path) for uri in remote))
     endpoints = asyncio.run(_ask(issuer, f"{issuer}/.well-known/openid-configuration"))
     kept = _refresh_file(issuer)
-    client = config.source.token_client
-    granted = _renewed(endpoints, client, kept)
+    granted = _renewed(endpoints, job.client, kept)
     if granted is None:
-        _write_secret(kept, _from_browser(endpoints, client, scope))
-        granted = _renewed(endpoints, client, kept)
+        _write_secret(kept, _from_browser(endpoints, job.client, scope))
+        granted = _renewed(endpoints, job.client, kept)
     if granted is None:
-        raise AccessError(f"{issuer}: takes back the token it just gave; check source.token_client")
-    target = Path(config.source.token_file) if config.source.token_file else tokens.default_file()
+        raise AccessError(f"{issuer}: refuses the token that it just gave; check source.token_client")
+    target = Path(job.token_file) if job.token_file else tokens.default_file()
     _write_secret(target, granted)
     progress.say(f"{target}: new token from {issuer} for {scope}")
 
 
 def _from_browser(endpoints: dict[str, str], client: str, scope: str) -> str:
-    """Let the user approve in a browser; return a refresh token."""
+    """Let a person approve in a browser; return a refresh token."""
     try:
         library: Any = import_module("rest_tools.client.device_client")
     except ImportError as error:
         raise ConfigError(
             "crpipe token --login: wipac-rest-tools is missing; pip install 'crpipe[icecube]'"
         ) from error
-    # The library speaks through requests, which has a variable of its own for a private authority.
+    # The library uses requests, which has a variable of its own for a private authority.
     if "SSL_CERT_FILE" in os.environ:
         os.environ["REQUESTS_CA_BUNDLE"] = os.environ["SSL_CERT_FILE"]
     try:
@@ -69,7 +70,7 @@ def _from_browser(endpoints: dict[str, str], client: str, scope: str) -> str:
                 endpoints["device_authorization_endpoint"],
                 endpoints["token_endpoint"],
                 client,
-                scopes=[scope],
+                scopes=scope.split(),
             )
         )
     except (RuntimeError, KeyError) as error:
@@ -79,7 +80,7 @@ def _from_browser(endpoints: dict[str, str], client: str, scope: str) -> str:
 
 
 def _renewed(endpoints: dict[str, str], client: str, kept: Path) -> str | None:
-    """Turn the kept refresh token into an access token; None when there is none, or it is no longer taken."""
+    """Turn the kept refresh token into an access token; None when there is none or it is refused."""
     if not kept.exists():
         return None
     form = {"grant_type": "refresh_token", "refresh_token": kept.read_text(), "client_id": client}

@@ -1,4 +1,4 @@
-"""A copy in the making: what arrives is written, read back from the file, and only then in its checksum."""
+"""A partial copy: what arrives is written, read back from the file, and then added to its checksum."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 18  # bytes written at once; they are read back while the processor's cache still has them
 CHUNKS = 1024  # pieces of memory that a system takes at once
-STRIDE = 1 << 23  # bytes after which the disk is told to begin
+STRIDE = 1 << 23  # bytes after which the system is asked to write to the disk
 
 
 class Part:
-    """The file ``path``, of ``size`` bytes in the end; what an earlier try left there counts, up to so many.
+    """The file ``path``, which is to have ``size`` bytes; it keeps what an earlier try wrote.
 
     Raise DiskError when it cannot be opened or written, Transient when more bytes come than belong there.
     """
@@ -54,7 +54,7 @@ class Part:
         return self._written + self._held
 
     def restart(self) -> None:
-        """Begin from the first byte."""
+        """Start again from the first byte."""
         with writing(self.path):
             os.ftruncate(self._handle, 0)
         self._begin_again()
@@ -65,13 +65,13 @@ class Part:
         self._drop()
 
     def _drop(self) -> None:
-        """Forget the bytes that are not in the file yet."""
+        """Drop the bytes that are not in the file yet."""
         self._chunks: list[bytes] = []
         self._held = 0
         self._limit = min(PIECE, self.size - self._written + 1)
 
     def write(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         self._chunks.append(data)
         self._held += len(data)
         if self._held >= self._limit:
@@ -81,14 +81,14 @@ class Part:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was taken, and read it back."""
+        """Write the bytes that were added, and read them back."""
         if not self._held:
             return
         chunks, end = self._chunks, self.position
         self._chunks, self._held = [], 0
         with writing(self.path):
             self._written += os.pwritev(self._handle, chunks[:CHUNKS], self._written)
-            # Very small chunks; or a disk that fills up: it takes a part, then raises.
+            # Very small chunks; or a disk that fills up: it accepts a part, then raises.
             while self._written < end:
                 rest = b"".join(chunks)[self._written - end :]
                 self._written += os.pwrite(self._handle, rest, self._written)
@@ -101,7 +101,7 @@ class Part:
             self._begun = self._written
 
     def read_back(self) -> None:
-        """Add what stands in the file to the checksum; after an earlier try this may take seconds."""
+        """Add the file's content to the checksum; after an earlier try this may take seconds."""
         while self._read < self._written:
             data = os.pread(self._handle, min(checksums.CHUNK, self._written - self._read), self._read)
             if not data:
@@ -110,7 +110,7 @@ class Part:
             self._read += len(data)
 
     def checksum(self) -> str:
-        """The checksum of what stands in the file, in hexadecimal."""
+        """The checksum of the file's content, in hexadecimal."""
         self.flush()
         self.read_back()
         return self._digest.hexdigest()

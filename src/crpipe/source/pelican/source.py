@@ -1,4 +1,4 @@
-"""Raw files in a Pelican federation (pelican://, osdf://): list a range's directory, look up files, copy one.
+"""Raw files in a Pelican federation (pelican://, osdf://): list a directory, look up files, copy one.
 
 pelicanfs finds the servers. Listings go over its HTTP session directly, because pelicanfs answers an empty
 list for a damaged one; copies go over libcurl, because pelicanfs cannot resume or verify.
@@ -6,7 +6,6 @@ list for a damaged one; copies go over libcurl, because pelicanfs cannot resume 
 
 from __future__ import annotations
 
-import fnmatch
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -24,38 +23,36 @@ from crpipe.source.retries import Transient, each, persist
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from typing import Self
 
-    from crpipe.config.sections import SourceSection
-    from crpipe.core.ranges import Range
     from crpipe.core.raw_files import Proof
+    from crpipe.source.options import RangeSource, SourceOptions
     from crpipe.source.pelican.tokens import Token
     from crpipe.source.pelican.webdav import Listed
     from crpipe.source.retries import Deadline
-    from crpipe.source.uris import RangeSource
 
 
 class RemoteSource:
     """One federation as a source of raw files."""
 
-    def __init__(self, config: SourceSection, host: str, deadline: Deadline) -> None:
-        self._config = config
+    def __init__(self, options: SourceOptions, host: str, deadline: Deadline) -> None:
+        self._options = options
         self._deadline = deadline
-        self._tokens = Tokens(config.token_file)
+        self._tokens = Tokens(options.token_file)
         self._federation = Director(
-            host, connections=config.concurrency, read_timeout_s=config.read_timeout_s
+            host, connections=options.concurrency, read_timeout_s=options.read_timeout_s
         )
         # A copy in flight takes a connection for its bytes, and one for its checksum: with fewer than two for
         # each copy, small files wait for one another.
-        self._curl = Curl(connections=2 * config.concurrency, read_timeout_s=config.read_timeout_s)
+        self._curl = Curl(connections=2 * options.concurrency, read_timeout_s=options.read_timeout_s)
 
     async def __aenter__(self) -> Self:
         """Open the session."""
         await self._federation.__aenter__()
         await self._curl.__aenter__()
-        self._transfer = Transfer(self._federation, self._curl, Steps(), self._tokens, self._config.uri)
+        self._transfer = Transfer(self._federation, self._curl, Steps(), self._tokens)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -64,30 +61,36 @@ class RemoteSource:
         await self._federation.__aexit__(*error)
 
     async def fetch(self, entry: Entry, part: Path) -> Proof:
-        """Copy one file to ``part``, going on where an earlier try stopped, and verify it."""
+        """Copy one file to ``part``, from where an earlier try stopped, and verify it."""
         return await self._transfer.fetch(entry, part)
 
-    async def entries(self, name: Range, place: RangeSource) -> Sequence[Entry]:
-        """List the range's own directory; never walk, because a walk skips what it cannot list."""
-        where = f"range {name}: pelican://{place.host}{place.folder}"
+    async def entries(self, place: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
+        """List the chosen files of one directory; never walk, because a walk skips what it cannot list."""
+        files = [file for file in await self._listed(place) if not file.is_folder and chosen(file.name)]
+        unknown = next((file.name for file in files if file.size is None), None)
+        if unknown:
+            raise ListingError(
+                f"{_where(place)}: the listing names no size for {unknown}; report it to the site"
+            )
+        root = f"pelican://{place.host}{place.folder}"
+        return [Entry(file.name, f"{root}/{file.name}", file.size, file.mtime) for file in files]
+
+    async def folders(self, place: RangeSource) -> Sequence[str]:
+        """Name the directories in one directory."""
+        return [file.name for file in await self._listed(place) if file.is_folder]
+
+    async def _listed(self, place: RangeSource) -> list[Listed]:
         try:
-            found = await persist(
-                lambda: self._list(where, place.folder),
-                attempts=self._config.attempts,
-                deadline=self._deadline,
+            return await persist(
+                lambda: self._list(place), attempts=self._options.attempts, deadline=self._deadline
             )
         except Transient as error:
             raise ListingError(
-                f"{where}: {error}; run the same command again later, or skip the range with ranges.skip"
+                f"{_where(place)}: {error}; run the same command again later, or {place.remedy}"
             ) from error
-        matching = [file for file in found if fnmatch.fnmatchcase(file.name, place.pattern)]
-        unknown = next((file.name for file in matching if file.size is None), None)
-        if unknown:
-            raise ListingError(f"{where}: the listing tells no size for {unknown}; ask the site to mend it")
-        root = f"pelican://{place.host}{place.folder}"
-        return [Entry(file.name, f"{root}/{file.name}", file.size, file.mtime) for file in matching]
 
-    async def _list(self, where: str, folder: str) -> list[Listed]:
+    async def _list(self, place: RangeSource) -> list[Listed]:
+        folder = place.folder
         url, guarded = await self._federation.collection(folder)
         token = self._tokens.current() if guarded else None
         headers = {"Depth": "1", **authorization(token)}
@@ -98,47 +101,48 @@ class RemoteSource:
                 body = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Transient(f"the listing broke off ({cause(error)})") from error
-        self._judge(where, answer.status, token)
+        self._check_status(place, answer.status, token)
         try:
             return parse_listing(body, folder)
         except ValueError as error:
             raise Transient(str(error)) from error
 
-    def _judge(self, where: str, status: int, token: Token | None) -> None:
+    def _check_status(self, place: RangeSource, status: int, token: Token | None) -> None:
         """Raise what an HTTP status other than success means for a listing."""
         if status < 300:  # noqa: PLR2004 - 200 OK and 207 Multi-Status
             return
         if status in DENIED:
             if token and self._tokens.renew(token):
                 raise Renewed
-            raise ListingError(f"{where}: listing refused (status {status}); see `crpipe token`")
+            raise ListingError(f"{_where(place)}: listing refused (status {status}); see `crpipe token`")
         if status in NOT_FOUND:
-            raise ListingError(
-                f"{where}: no such directory (status {status}); check source.uri, or skip the range with "
-                "ranges.skip"
-            )
+            raise ListingError(f"{_where(place)}: no such directory (status {status}); {place.remedy}")
         raise Transient(f"the server answers {status}", outage=status in BUSY)
 
-    async def describe(self, uris: Sequence[str], paths: Sequence[str]) -> Sequence[Entry]:
+    async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:
         """Look up size and time of named files, several at once."""
         found: dict[str, Entry] = {}
 
         async def look_up(item: tuple[str, str]) -> None:
             uri, path = item
             found[path] = await persist(
-                lambda: self._head(uri, path), attempts=self._config.attempts, deadline=self._deadline
+                lambda: self._head(uri, path, key), attempts=self._options.attempts, deadline=self._deadline
             )
 
         try:
-            await each(zip(uris, paths, strict=True), look_up, self._config.concurrency)
+            await each(zip(uris, paths, strict=True), look_up, self._options.concurrency)
         except Transient as error:
-            raise ListingError(f"source.files: {error}; run the same command again later") from error
+            raise ListingError(f"{key}: {error}; run the same command again later") from error
         return [found[path] for path in paths]
 
-    async def _head(self, uri: str, path: str) -> Entry:
+    async def _head(self, uri: str, path: str, key: str) -> Entry:
         answer = await self._transfer.look_up(host_and_path(uri)[1])
         if answer.status in {*NOT_FOUND, *DENIED}:
-            raise ListingError(f"{uri}: cannot be looked up (status {answer.status}); correct source.files")
+            raise ListingError(f"{uri}: cannot be looked up (status {answer.status}); correct {key}")
         if answer.status >= 300 or answer.length is None:  # noqa: PLR2004
             raise Transient(f"{uri}: the server answers {answer.status} without a size")
         return Entry(path, uri, answer.length, when(answer.header("Last-Modified")))
+
+
+def _where(place: RangeSource) -> str:
+    return f"{place.what}: pelican://{place.host}{place.folder}"

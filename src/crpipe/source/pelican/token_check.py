@@ -1,4 +1,4 @@
-"""May this campaign read its source? The token in use, what it allows, and what the campaign needs."""
+"""Whether the token in use may read what the campaign needs; asks the director what that is."""
 
 from __future__ import annotations
 
@@ -10,11 +10,30 @@ from typing import TYPE_CHECKING
 from crpipe.source.pelican import tokens
 from crpipe.source.pelican.director import Director
 from crpipe.source.retries import Transient
-from crpipe.source.uris import FEDERATIONS, place_of
+from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
 
 if TYPE_CHECKING:
-    from crpipe.config.loading import Config
     from crpipe.source.pelican.director import Namespace
+
+
+@dataclass(frozen=True, slots=True)
+class TokenJob:
+    """What a token is needed for.
+
+    uris: those of the raw files and of the side tables, with placeholders. issuer, client: for a login; an
+    empty issuer means the one that the director names.
+    """
+
+    uris: tuple[str, ...]
+    token_file: str = ""
+    read_timeout_s: float = 60.0
+    issuer: str = ""
+    client: str = "crpipe"
+
+    def remote(self) -> list[str]:
+        """The URIs that lead into a federation, one of each directory."""
+        found = {uri.rpartition("/")[0]: uri for uri in self.uris if uri and scheme_of(uri) in FEDERATIONS}
+        return list(found.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,28 +44,34 @@ class Access:
     problem: str
 
 
-def check_access(config: Config) -> Access:
+def check_access(job: TokenJob) -> Access:
     """Compare the token in use with what the campaign's source needs; never shows the token itself.
 
-    Raise AccessError when the place that should hold a token cannot be read.
+    Raise AccessError when the file that should hold a token cannot be read.
     """
-    if place_of(config, config.all_ranges()[0]).scheme not in FEDERATIONS:
-        return Access(f"{config.source.uri}: no federation, no token needed", "")
-    space, reason = namespace_of(config)
-    if space is not None and not space.guarded:
-        return Access(f"{config.source.uri}: open to everyone, no token needed", "")
-    token = tokens.find(config.source.token_file)
-    needed = tokens.scope_for(config.source.uri, space.base_path) if space else ""
+    remote = job.remote()
+    if not remote:
+        return Access(f"{job.uris[0]}: no federation, no token needed", "")
+    asked = {uri: namespace_of(job, uri) for uri in remote}
+    if all(space is not None and not space.guarded for space, _ in asked.values()):
+        return Access(f"{remote[0]}: open to everyone, no token needed", "")
+    reason = next((why for _, why in asked.values() if why), "")
+    needed = [
+        tokens.scope_for(uri, space.base_path)
+        for uri, (space, _) in asked.items()
+        if space is not None and space.guarded
+    ]
+    token = tokens.find(job.token_file)
     problem = reason or _problem(token, needed)
     lines = [
-        ("source", config.source.uri),
-        ("needs", needed or "unknown"),
+        *(("source", uri) for uri in remote),
+        ("needs", " ".join(dict.fromkeys(needed)) or "unknown"),
         ("token from", token.place if token else "nowhere"),
     ]
     if token:
         lines += [
-            ("issuer", str(token.claims.get("iss", "not told by the token"))),
-            ("scope", " ".join(token.scopes) or "not told by the token"),
+            ("issuer", str(token.claims.get("iss", "not named in the token"))),
+            ("scope", " ".join(token.scopes) or "not named in the token"),
             ("ends", _end(token)),
         ]
     if not problem:
@@ -54,16 +79,14 @@ def check_access(config: Config) -> Access:
     return Access("\n".join(f"{name:11s} {value}" for name, value in lines), problem)
 
 
-def namespace_of(config: Config) -> tuple[Namespace | None, str]:
-    """Ask the director about the campaign's source; None and the reason when that is not possible."""
-    place = place_of(config, config.all_ranges()[0])
-    if place.scheme not in FEDERATIONS:
-        return None, "no federation, no token needed"
+def namespace_of(job: TokenJob, uri: str) -> tuple[Namespace | None, str]:
+    """Ask the director about a URI; None and the reason when that is not possible."""
+    host, path = host_and_path(uri)
+    folder = path.partition("{")[0].rpartition("/")[0] or "/"
 
     async def ask() -> Namespace:
-        timeout_s = config.source.read_timeout_s
-        async with Director(place.host, connections=1, read_timeout_s=timeout_s) as federation:
-            return await federation.namespace(place.folder)
+        async with Director(host, connections=1, read_timeout_s=job.read_timeout_s) as federation:
+            return await federation.namespace(folder)
 
     try:
         return asyncio.run(ask()), ""
@@ -71,7 +94,7 @@ def namespace_of(config: Config) -> tuple[Namespace | None, str]:
         return None, f"{error}; try again later"
 
 
-def _problem(token: tokens.Token | None, needed: str) -> str:
+def _problem(token: tokens.Token | None, needed: list[str]) -> str:
     if token is None:
         return (
             "no token found; put one into source.token_file, BEARER_TOKEN, BEARER_TOKEN_FILE or "
@@ -79,14 +102,15 @@ def _problem(token: tokens.Token | None, needed: str) -> str:
         )
     if token.left_s <= 0:
         return f"{token.place}: the token has expired; renew it"
-    if token.claims and not token.covers(needed):
-        return f"{token.place}: no scope of the token covers {needed}; ask for one that does"
+    lacking = [scope for scope in dict.fromkeys(needed) if token.claims and not token.covers(scope)]
+    if lacking:
+        return f"{token.place}: no scope of the token covers {' '.join(lacking)}; ask for one that does"
     return ""
 
 
 def _end(token: tokens.Token) -> str:
     if token.expires == float("inf"):
-        return "not told by the token"
+        return "not named in the token"
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(token.expires))
     hours = token.left_s / 3600
     return f"{when} ({hours:.1f} h left)" if hours > 0 else f"{when} ({-hours:.1f} h ago)"

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import AccessError
 from crpipe.core.ranges import PATTERN
-from crpipe.source.uris import FEDERATIONS
+from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
 
 if TYPE_CHECKING:
-    from crpipe.config.loading import Config
+    from collections.abc import Iterable
 
 MARGIN_S = 60.0  # a token this close to its end is looked up again: it may end on its way to the server
 _READ = ("storage.read", "storage.stage", "read")
@@ -36,7 +36,7 @@ class Token:
 
     @classmethod
     def parse(cls, text: str, place: str) -> Token:
-        """Take a token's text, bare or as the ``access_token`` of a JSON object."""
+        """Read a token's text, bare or as the ``access_token`` of a JSON object."""
         bare = text.strip()
         if bare.startswith("{"):
             try:
@@ -49,9 +49,9 @@ class Token:
 
     @property
     def expires(self) -> float:
-        """Seconds since the epoch; infinite when the token does not say."""
-        told = self.claims.get("exp")
-        return float(told) if isinstance(told, int | float) else float("inf")
+        """Seconds since the epoch; infinite when the token names no end."""
+        end = self.claims.get("exp")
+        return float(end) if isinstance(end, int | float) else float("inf")
 
     @property
     def left_s(self) -> float:
@@ -71,7 +71,7 @@ class Token:
 
 
 class Tokens:
-    """The token of the moment; looked up again when it nears its end or is refused."""
+    """The current token; looked up again when it is near its end or refused."""
 
     def __init__(self, token_file: str) -> None:
         self._token_file = token_file
@@ -112,11 +112,11 @@ def find(token_file: str) -> Token | None:
     return None
 
 
-def of_campaign(config: Config) -> Token | None:
-    """Find the token that a job started here would use; None when the source needs none or there is none."""
-    if config.source.uri.partition("://")[0] not in FEDERATIONS:
+def find_for(uris: Iterable[str], token_file: str) -> Token | None:
+    """Find the token for a job that reads ``uris``; None when none of them needs one or there is none."""
+    if not any(uri and scheme_of(uri) in FEDERATIONS for uri in uris):
         return None
-    return find(config.source.token_file)
+    return find(token_file)
 
 
 def default_file() -> Path:
@@ -130,7 +130,7 @@ def scope_for(uri: str, base_path: str) -> str:
     Scopes are relative to the issuer's ``base_path`` and stop at the first part that differs between ranges:
     one token then serves the whole campaign.
     """
-    path = "/" + uri.partition("://")[2].partition("/")[2].lstrip("/")
+    path = host_and_path(uri)[1]
     parts = [part for part in path.split("/") if part]
     base = [part for part in base_path.split("/") if part]
     if parts[: len(base)] == base:

@@ -1,4 +1,4 @@
-"""Copy one file from the servers of its namespace: resume, length, checksum; a bad server is passed over."""
+"""Copy one file from the servers of its namespace: resume, length, checksum; avoid servers that fail."""
 
 from __future__ import annotations
 
@@ -34,21 +34,20 @@ WANTED = "crc32c,adler32;q=0.8,md5;q=0.5"
 
 
 class Renewed(Transient):
-    """The token was replaced while it was in use: try again at once, nobody is to blame."""
+    """The token was replaced while it was in use: try again at once; the try does not count."""
 
     def __init__(self) -> None:
         super().__init__("the token was replaced", progress=True)
 
 
 class Transfer:
-    """Copies files of one federation; many at once share its connections and what it learned of servers."""
+    """Copies files of one federation; copies at the same time share connections and knowledge of servers."""
 
-    def __init__(self, federation: Director, curl: Curl, steps: Steps, tokens: Tokens, campaign: str) -> None:
+    def __init__(self, federation: Director, curl: Curl, steps: Steps, tokens: Tokens) -> None:
         self._federation = federation
         self._curl = curl
         self._steps = steps
         self._tokens = tokens
-        self._campaign = campaign
         self._silent: Counter[str] = Counter()
         self._algorithm = checksums.OWN  # the one that was named last
 
@@ -99,7 +98,7 @@ class Transfer:
             headers["Range"] = f"bytes={copy.found}-{copy.size - 1}"
 
         def receive(answer: Answer) -> Callable[[bytes], None]:
-            self._judge(entry, answer.status, space, server, token)
+            self._check_status(entry, answer.status, space, server, token)
             return _taker(answer, copy, server)
 
         try:
@@ -112,7 +111,7 @@ class Transfer:
             raise _cut(server, copy, "the connection ended early")
 
     async def _verify(self, copy: Part, named: tuple[str, str] | None) -> Proof:
-        """Hold what stands on the disk against the checksum that the source names."""
+        """Compare the copy on the disk with the checksum that the source names."""
         algorithm, expected = named or (checksums.OWN, "")
         found = copy.checksum()
         if algorithm != copy.algorithm:
@@ -125,15 +124,14 @@ class Transfer:
             )
         return Proof(copy.size, found, algorithm, "source-checksum" if expected else SIZE_ONLY)
 
-    def _judge(self, entry: Entry, status: int, space: Namespace, server: str, token: Token | None) -> None:
+    def _check_status(
+        self, entry: Entry, status: int, space: Namespace, server: str, token: Token | None
+    ) -> None:
         """Raise what a status other than success means for this file."""
         if status in {200, 206}:
             return
         if status in NOT_FOUND:
-            raise TransferError(
-                f"{entry.uri}: not there any more (status {status}); delete its manifest to list the range "
-                "again"
-            )
+            raise TransferError(f"{entry.uri}: not there any more (status {status})")
         if status in DENIED:
             if token and self._tokens.renew(token):
                 raise Renewed
@@ -144,7 +142,7 @@ class Transfer:
         raise Transient(f"{server}: answers {status}", outage=status in BUSY)
 
     def _refusal(self, entry: Entry, status: int, space: Namespace, token: Token | None) -> AccessError:
-        needed = scope_for(self._campaign, space.base_path)
+        needed = scope_for(entry.uri, space.base_path)
         if token is None:
             why = "no token was sent, because the director says that none is needed"
         elif token.claims and not token.covers(needed):
@@ -189,8 +187,8 @@ def _url(server: str, path: str) -> str:
 
 
 def _taker(answer: Answer, copy: Part, server: str) -> Callable[[bytes], None]:
-    """Take the body of an answer into the copy; raise Transient when it is not the rest of the file."""
-    _place(answer, copy, server)
+    """Write the body of an answer to the copy; raise Transient when it is not the rest of the file."""
+    _position(answer, copy, server)
     promised = answer.length
     if promised is not None and copy.position + promised != copy.size:
         raise Transient(
@@ -201,7 +199,7 @@ def _taker(answer: Answer, copy: Part, server: str) -> Callable[[bytes], None]:
     return copy.write
 
 
-def _place(answer: Answer, copy: Part, server: str) -> None:
+def _position(answer: Answer, copy: Part, server: str) -> None:
     """Find where the body starts: a server may ignore the range and send everything."""
     if answer.status == 200:  # noqa: PLR2004
         if copy.found:

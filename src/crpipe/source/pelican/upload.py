@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from crpipe.config.sections import SourceSection
+    from crpipe.source.options import SourceOptions
 
 
 class Upload:
     """Sends files below one ``pelican://`` address; needs a token whose scope allows writing there."""
 
-    def __init__(self, config: SourceSection, to: str) -> None:
-        self._tokens = Tokens(config.token_file)
-        host, self._root = host_and_path(to)
+    def __init__(self, options: SourceOptions, to: str) -> None:
+        self._tokens = Tokens(options.token_file)
+        host, self._root = host_and_path(to, "sync.to")
         self._federation = Director(
-            host, connections=config.concurrency, read_timeout_s=config.read_timeout_s
+            host, connections=options.concurrency, read_timeout_s=options.read_timeout_s
         )
 
     async def __aenter__(self) -> Self:
@@ -44,7 +44,7 @@ class Upload:
         await self._federation.__aexit__(*error)
 
     async def send(self, file: Path, name: str) -> None:
-        """Send a file and hold the checksum that the origin tells against the file's own.
+        """Send a file and compare the checksum that the origin names with the file's own.
 
         Raise Transient when another try may succeed, TransferError or AccessError when not.
         """
@@ -58,7 +58,7 @@ class Upload:
             async with session.put(
                 URL(url, encoded=True), data=_pieces(file), headers=sending, raise_for_status=False
             ) as answer:
-                _judge(answer.status, path)
+                _check_status(answer.status, path)
             asking = headers | {"Want-Digest": WANTED}
             async with session.head(URL(url, encoded=True), headers=asking, raise_for_status=False) as answer:
                 arrived, named = answer.content_length, checksums.parse(answer.headers.get("Digest", ""))
@@ -70,7 +70,7 @@ class Upload:
             raise Transient(f"{path}: what arrived has another {named[0]}, or the file changed meanwhile")
 
 
-def _judge(status: int, path: str) -> None:
+def _check_status(status: int, path: str) -> None:
     if status in DENIED:
         raise AccessError(f"{path}: refused (status {status}); the token needs storage.modify for this path")
     if 400 <= status < 500:  # noqa: PLR2004 - the request is wrong, and stays so

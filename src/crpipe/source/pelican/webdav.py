@@ -1,4 +1,4 @@
-"""One WebDAV listing: the XML that a data server sends for a directory; nothing in it may slip."""
+"""Parse a WebDAV listing, the XML that a data server sends for a directory; refuse what is not whole."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ _DAV = "{DAV:}"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One file of a listing; ``size`` is None when the server does not tell it."""
+    """One file or directory of a listing; ``size`` is None when the server does not name it."""
 
     name: str
     size: int | None
     mtime: datetime | None
+    is_folder: bool = False
 
 
 def parse_listing(body: bytes, folder: str) -> list[Listed]:
-    """Read the files of a PROPFIND answer for ``folder``, without directories.
+    """Read the entries of a PROPFIND answer for ``folder``, but for the directory itself.
 
-    Raise ValueError, saying what is wrong, for anything that is not a whole listing of that directory.
+    Raise ValueError, with what is wrong, for anything that is not a whole listing of that directory.
     """
     try:
         tree = ET.fromstring(body)  # noqa: S314 - expat 2.4 and newer bound the growth of entities
@@ -35,21 +36,25 @@ def parse_listing(body: bytes, folder: str) -> list[Listed]:
         raise ValueError(f"the listing is not whole XML ({error})") from error
     if tree.tag != f"{_DAV}multistatus":
         raise ValueError("the answer is not a WebDAV listing")
-    return list(_files(tree, folder.rstrip("/")))
+    return list(_entries(tree, folder.rstrip("/")))
 
 
-def _files(tree: ET.Element, folder: str) -> Iterator[Listed]:
+def _entries(tree: ET.Element, folder: str) -> Iterator[Listed]:
     for response in tree.findall(f"{_DAV}response"):
         href = response.findtext(f"{_DAV}href")
         if not href:
             raise ValueError("the listing holds an entry without a name")
         path = unquote(urlsplit(href).path).rstrip("/")
-        if path == folder or response.find(f".//{_DAV}collection") is not None:
+        if path == folder:
             continue
+        parent, _, name = path.rpartition("/")
+        if parent != folder or name in {".", ".."}:
+            raise ValueError(f"the listing of {folder} holds {path}, which is not in it")
         yield Listed(
-            path.rpartition("/")[2],
+            name,
             _size(response.findtext(f".//{_DAV}getcontentlength")),
             when(response.findtext(f".//{_DAV}getlastmodified")),
+            response.find(f".//{_DAV}collection") is not None,
         )
 
 

@@ -46,7 +46,7 @@ def collate(
     conditions: [B, 4], multiplicity: [B] int64, the true one; B events, of which the first B' have muons.
     muons: [M, D] features, at most ``most`` of each event; event: [M] in 0..B'-1; kept: [B'] float32.
     Muons are exchangeable given the event, so a random window of a bundle with its full multiplicity as a
-    condition has the same target as the whole bundle, in bounded memory. Events stand in random order: the
+    condition has the same target as the whole bundle, in bounded memory. The events are in random order: the
     first few are a fair sample.
     """
     rng = np.random.default_rng(seed)
@@ -77,22 +77,19 @@ def filled_context(batch: Batch) -> Tensor:
 
 @torch.no_grad()
 def generate(
-    network: Multiplicity,
     events: Events,
-    multiplicity: NDArray[np.int64] | None,
+    multiplicity: NDArray[np.int64],
     make: MakeMuons,
     generator: torch.Generator,
     *,
-    whole: bool = False,
+    joint: bool = False,
 ) -> Events:
-    """Give each event its multiplicity (sampled when None) and muons in physical units.
+    """Give each event its multiplicity [N] and muons in physical units.
 
-    Memory is bounded but for the result: a bundle of any size is made in pieces; with ``whole`` (for a
-    model whose muons see each other) it is not, and the largest bundle sets the bound.
+    Memory is bounded but for the result: a bundle of any size is made in pieces; with ``joint`` (for a
+    model whose muons depend on each other) it is not, and the largest bundle sets the bound.
     """
-    if multiplicity is None:
-        multiplicity = sampled(network, events, generator)
-    elif len(multiplicity) != len(events):
+    if len(multiplicity) != len(events):
         raise ValueError(f"multiplicity holds {len(multiplicity)} values for {len(events)} events")
     ends = offsets(multiplicity)
     items = np.empty((int(ends[-1]), 3), np.float32)
@@ -102,7 +99,7 @@ def generate(
         counts = torch.from_numpy(multiplicity[block])
         context = context_of(torch.from_numpy(features.conditions(columns)), counts).to(generator.device)
         muons, event = make(context), np.repeat(np.arange(len(block)), multiplicity[block])
-        first, step = int(ends[block[0]]), len(event) if whole else most
+        first, step = int(ends[block[0]]), len(event) if joint else most
         for low in range(0, len(event), step):
             piece = torch.from_numpy(event[low : low + step]).to(generator.device)
             items[first + low : first + low + len(piece)] = muons(piece).cpu().numpy()
@@ -110,7 +107,7 @@ def generate(
 
 
 def _blocks(multiplicity: NDArray[np.int64], most: int) -> Iterator[NDArray[np.int64]]:
-    """Cut the events that have muons into blocks of at most ``most`` muons; a larger event stands alone."""
+    """Cut the events that have muons into blocks of at most ``most`` muons, or one larger event."""
     filled = np.flatnonzero(multiplicity)
     ends = np.cumsum(multiplicity[filled])
     start, below = 0, 0

@@ -39,7 +39,7 @@ _RADIAL_SCALE = (0.7, 0.5)
 _MULTIPLICITY_CENTRE = 1.0
 _MULTIPLICITY_SCALE = 0.75
 
-# What leaves decode() lies in the legal range of fields.MUON, whatever a network puts out.
+# What leaves decode() lies in the legal range of layout.MUON, whatever a network puts out.
 _LOG_ENERGY = (-3.0, 12.0)
 _LOG_RADIUS = (-2.0, 5.0)
 _MOST_M = 1e5
@@ -65,7 +65,7 @@ def conditions(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
 
 
 def condition_tensor(primaries: Tensor) -> Tensor:
-    """Do what ``conditions`` does with tensors: [N, 4] in the order of fields.PRIMARY."""
+    """Do what ``conditions`` does with tensors: [N, 4] in the order of layout.PRIMARY."""
     energy, zenith, mass, depth = primaries.unbind(1)
     raw = torch.stack(
         [torch.log10(energy / PEV_GEV), torch.cos(zenith), torch.log10(mass), depth / KM_M], dim=1
@@ -95,14 +95,14 @@ def decode(features: Tensor, kind: Kind, generator: torch.Generator) -> Tensor:
 
     Radial features hold no azimuth: it is drawn uniformly, which makes bundles isotropic by construction.
     """
-    turns = None
+    azimuth_uniform = None
     if kind == "radial":
-        turns = torch.rand(len(features), generator=generator, device=features.device)
-    return physical(features, kind, turns)
+        azimuth_uniform = torch.rand(len(features), generator=generator, device=features.device)
+    return physical(features, kind, azimuth_uniform)
 
 
-def physical(features: Tensor, kind: Kind, turns: Tensor | None) -> Tensor:
-    """Turn features into muons [M, 3]; radial ones with their azimuths as ``turns`` [M] in 0..1.
+def physical(features: Tensor, kind: Kind, azimuth_uniform: Tensor | None) -> Tensor:
+    """Turn features into muons [M, 3]; radial ones with their azimuths as ``azimuth_uniform`` [M] in 0..1.
 
     The few muons that a network puts below the muon's mass are reflected at it: a smooth network cannot end
     as sharply as the spectrum of total energies does.
@@ -111,11 +111,11 @@ def physical(features: Tensor, kind: Kind, turns: Tensor | None) -> Tensor:
         log_energy = features[:, 0] + math.log10(PEV_GEV)
         x, y = (features[:, 1:] * SCALE_M).clamp(-_MOST_M, _MOST_M).unbind(1)
     else:
-        assert turns is not None
+        assert azimuth_uniform is not None
         log_energy = features[:, 0] * _RADIAL_SCALE[0] + _RADIAL_CENTRE[0]
         log_radius = features[:, 1] * _RADIAL_SCALE[1] + _RADIAL_CENTRE[1]
         radius = (10.0 ** log_radius.clamp(*_LOG_RADIUS) - CORE_M).clamp_min(0.0)
-        azimuth = turns * (2 * torch.pi)
+        azimuth = azimuth_uniform * (2 * torch.pi)
         x, y = radius * torch.cos(azimuth), radius * torch.sin(azimuth)
     edge = math.log10(MUON_MASS_GEV)
     log_energy = edge + (log_energy.clamp(*_LOG_ENERGY) - edge).abs()

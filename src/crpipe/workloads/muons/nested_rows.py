@@ -1,4 +1,4 @@
-"""The converter's rows: one nested row per event, as the simulation writes it and crpipe hands it on."""
+"""The raw files' own schema: one nested row per event, as the simulation writes it and crpipe exports it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ WRITER = {"compression": "zstd", "use_dictionary": False}
 def nested_table(
     columns: Mapping[str, NDArray[Any]], multiplicity: NDArray[Any], muons: NDArray[np.float32]
 ) -> pa.Table:
-    """Nest flat events into the converter's rows.
+    """Nest flat events into rows of the raw files' schema.
 
-    columns: [N] each, those of fields.BUNDLES. multiplicity: [N]. muons: [M, 3] float32, event after event.
+    columns: [N] each, those of layout.BUNDLES. multiplicity: [N]. muons: [M, 3] float32, event after event.
     """
     assert set(columns) >= {field.name for field in BUNDLES.events}
     primary = np.stack([columns[field.name] for field in PRIMARY], axis=1).astype(np.float32)

@@ -5,10 +5,9 @@ import time
 
 import pytest
 
-from crpipe.config.loading import validate
 from crpipe.core.errors import AccessError
 from crpipe.source.pelican import tokens
-from crpipe.source.pelican.tokens import Token, Tokens, find, of_campaign, scope_for
+from crpipe.source.pelican.tokens import Token, Tokens, find, find_for, scope_for
 from crpipe.source.retries import redact
 
 PRODUCTION = "pelican://osg-htc.org/icecube/wipac/data/sim/IceCube/2025/testing/{range}/*.parquet"
@@ -85,8 +84,7 @@ def test_places_are_searched_in_order(tmp_path, monkeypatch):
 )
 def test_only_a_federation_needs_a_token(monkeypatch, uri, needed):
     monkeypatch.setenv("BEARER_TOKEN", jwt())
-    config = validate({"source": {"uri": uri}})
-    assert (of_campaign(config) is not None) is needed
+    assert (find_for([uri], "") is not None) is needed
 
 
 @pytest.mark.parametrize("end", ["soon", None, {}])

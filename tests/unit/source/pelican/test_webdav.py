@@ -24,10 +24,13 @@ FILE = response(
 )
 
 
-def test_files_come_without_the_directory_itself_and_without_directories():
+def test_entries_come_without_the_directory_itself_and_directories_are_marked():
     inner = response("/a/b/inner/", "<D:resourcetype><D:collection/></D:resourcetype>")
     moment = dt.datetime(2026, 11, 21, 3, 34, 57, tzinfo=dt.UTC)
-    assert parse_listing(listing(FOLDER, inner, FILE), "/a/b") == [Listed("one.parquet", 17, moment)]
+    assert parse_listing(listing(FOLDER, inner, FILE), "/a/b") == [
+        Listed("inner", None, None, is_folder=True),
+        Listed("one.parquet", 17, moment),
+    ]
 
 
 def test_names_are_decoded_and_hosts_in_them_are_allowed():
@@ -51,6 +54,12 @@ def test_a_missing_size_stays_unknown(length):
         (b"", "not whole XML"),
         (b"<html></html>", "not a WebDAV listing"),
         (listing(FOLDER, FILE.replace("<D:href>/a/b/one.parquet</D:href>", "")), "an entry without a name"),
+        (
+            listing(FOLDER, FILE.replace("/a/b/one", "/a/other/one")),
+            "holds /a/other/one.parquet, which is not",
+        ),
+        (listing(FOLDER, FILE.replace("/a/b/one", "/a/b/inner/one")), "holds /a/b/inner/one.parquet, which"),
+        (listing(FOLDER, FILE.replace("one.parquet", "..")), "which is not in it"),
     ],
 )
 def test_what_is_not_a_whole_listing_is_refused(body, message):

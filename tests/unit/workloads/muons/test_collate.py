@@ -3,7 +3,6 @@ import torch
 
 from crpipe.workloads.muons import collate as module
 from crpipe.workloads.muons import features
-from crpipe.workloads.muons.models.multiplicity import Multiplicity
 
 
 def collated(events, index=None, most=4, seed=(1, 2)):
@@ -70,7 +69,7 @@ def test_generation_fills_each_event_in_pieces(bundles, monkeypatch):
 
         return muons
 
-    made = module.generate(Multiplicity(4), events, wanted, make, torch.Generator())
+    made = module.generate(events, wanted, make, torch.Generator())
     expected = features.log_multiplicity(torch.from_numpy(np.repeat(wanted, wanted)))
     np.testing.assert_array_equal(made.items, expected.expand(-1, 3).numpy())
     np.testing.assert_array_equal(made.multiplicity, wanted)

@@ -21,7 +21,7 @@ def test_an_option_that_does_not_apply_is_refused(options, message):
 
 def test_an_option_that_does_not_apply_is_told_with_its_section():
     with pytest.raises(ConfigError, match=r"model.*gp_every need penalty: gradient"):
-        load_config([], ["model.gp_every=2"])
+        load_config([], ["train.workload=crpipe.workloads.muons:MuonGan", "model.gp_every=2"])
 
 
 def test_options_that_apply_are_taken():

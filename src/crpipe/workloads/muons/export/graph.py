@@ -1,4 +1,4 @@
-"""A sampler as two ONNX graphs that run without torch, and the check that they say what the model says."""
+"""A sampler as two ONNX graphs that run without torch, and the check that they compute the same."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
-import onnxruntime
 import torch
 
 from crpipe.core.errors import CheckpointError
+from crpipe.core.extras import require
 from crpipe.core.files import replacing
 
 if TYPE_CHECKING:
@@ -24,6 +23,10 @@ if TYPE_CHECKING:
 
     from crpipe.workloads.muons.models.sampling import SamplerGraphs
 
+_WHY = "to export a model as ONNX graphs"
+onnx = require("onnx", extra="export", why=_WHY)
+onnxruntime = require("onnxruntime", extra="export", why=_WHY)
+require("onnxscript", extra="export", why=_WHY)  # torch.onnx imports it
 
 LAW = "multiplicity.onnx"
 MUONS = "muons.onnx"
@@ -94,19 +97,21 @@ def _write(
         part.write_bytes(model.SerializeToString(deterministic=True))
 
 
-def _strip(model: onnx.ModelProto) -> None:
+def _strip(model: Any) -> None:
     """Drop what the exporter notes about where it ran: paths of this machine in every node."""
+    checker = require("onnx.checker", extra="export", why=_WHY)
+
     graph = model.graph
     nodes = [*graph.node, *(node for function in model.functions for node in function.node)]
     for item in [model, graph, *nodes, *graph.value_info, *graph.input, *graph.output, *graph.initializer]:
         del item.metadata_props[:]
         item.doc_string = ""
-    onnx.checker.check_model(model)
+    checker.check_model(model)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back what the exporter says to its developers: deprecations inside torch, missing torchvision."""
+    """Suppress what the exporter prints for its developers: deprecations in torch, missing torchvision."""
     logger = logging.getLogger(_EXPORTER)
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -5,7 +5,7 @@
     multiplicity, muons = sampler.bundles([[1e6, 0.3, 1, 1950]], numpy.random.default_rng(1))
 
 A primary is (energy_gev, zenith_rad, mass_number, depth_m), a muon is (energy_gev, x_m, y_m). The muons of
-all primaries stand end to end: the first primary owns the first ``multiplicity[0]`` rows.
+all primaries follow each other: the first ``multiplicity[0]`` rows are those of the first primary.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Sampler:
             for name in ("multiplicity.onnx", "muons.onnx")
         )
         self._noise: list[dict[str, Any]] = self.config["sampler"]["noise"]
-        self._whole: bool = self.config["sampler"]["whole"]
+        self._joint: bool = self.config["sampler"]["joint"]
 
     def bundles(
         self, primaries: ArrayLike, rng: np.random.Generator, multiplicity: ArrayLike | None = None
@@ -61,12 +61,12 @@ class Sampler:
         return counts, np.concatenate(pieces)
 
     def outside(self, primaries: ArrayLike) -> NDArray[np.bool_]:
-        """Tell which primaries lie outside the ranges of the training data, as far as they are known: [N]."""
+        """Find the primaries outside the ranges of the training data, as far as they are known: [N]."""
         given = np.asarray(primaries, np.float32).reshape(-1, 4)
         beyond = np.zeros(len(given), bool)
         for column, name in enumerate(("energy_gev", "zenith_rad", "mass_number", "depth_m")):
-            if name in self.config["limits"]:
-                low, high = self.config["limits"][name]
+            if name in self.config["sampler"]["limits"]:
+                low, high = self.config["sampler"]["limits"][name]
                 beyond |= ~((given[:, column] >= low) & (given[:, column] <= high))
         return beyond
 
@@ -85,7 +85,7 @@ class Sampler:
     def muons(
         self, primaries: ArrayLike, multiplicity: ArrayLike, event: ArrayLike, noise: Mapping[str, ArrayLike]
     ) -> Floats:
-        """Run the bare graph: ``event`` [M] says whose muon each is; all of the primaries must have muons.
+        """Run the bare graph: ``event`` [M] is the event of each muon; all of the primaries must have muons.
 
         noise: what ``config["sampler"]["noise"]`` names, each [events or muons, columns].
         """
@@ -102,7 +102,7 @@ class Sampler:
         """Make the muons of some events, a piece at a time where the model allows it."""
         event = np.repeat(np.arange(len(multiplicity)), multiplicity)
         common = self._draw("events", len(multiplicity), rng)
-        step = len(event) if self._whole else MUONS_AT_ONCE
+        step = len(event) if self._joint else MUONS_AT_ONCE
         for low in range(0, len(event), step):
             part = event[low : low + step]
             some = slice(part[0], part[-1] + 1)
@@ -120,7 +120,7 @@ class Sampler:
 
 
 def _blocks(multiplicity: Counts) -> Iterator[Counts]:
-    """Cut the events that have muons into blocks of bounded size; an event beyond the bound stands alone."""
+    """Cut the events that have muons into blocks of bounded size; a larger event is a block of its own."""
     filled = np.flatnonzero(multiplicity)
     ends = np.cumsum(multiplicity[filled])
     start, below = 0, 0

@@ -1,34 +1,41 @@
-"""What the workloads of this package do alike: multiplicities, and the comparison with real bundles."""
+"""What the muon workloads share: multiplicities, tables, export, and the comparison with real bundles."""
 
 from __future__ import annotations
 
+import abc
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from crpipe.events.metric import Metric
 from crpipe.workloads.muons import collate as bundles
 from crpipe.workloads.muons.layout import BUNDLES
-from crpipe.workloads.muons.models.sampling import BundleGenerator
+from crpipe.workloads.muons.nested_rows import nested_table
 from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
+    import pyarrow as pa
     import torch
     from numpy.typing import NDArray
     from torch import nn
 
     from crpipe.events.batch import Events
+    from crpipe.inference.export import Graphs
+    from crpipe.inference.provenance import Provenance
     from crpipe.workloads.muons.models.multiplicity import Multiplicity
+    from crpipe.workloads.muons.models.sampling import SamplerGraphs
 
-# Scoring imports scipy and scikit-learn, a second of every training job, which rarely needs them.
+# Scoring and export import scipy, scikit-learn and onnx: a second of every training job, which has no use for
+# them.
 # ruff: noqa: PLC0415
 
 Options = TypeVar("Options", bound=MuonGanOptions | MuonFlowOptions)
 
 
-class BundleWorkload(BundleGenerator, Generic[Options]):
-    """A workload over muon bundles whose model holds a network ``multiplicity``; ``predict`` is its own."""
+class BundleWorkload(abc.ABC, Generic[Options]):
+    """A workload over muon bundles whose model holds a network ``multiplicity``."""
 
     event_columns = tuple(field.name for field in BUNDLES.events)
     item_columns = tuple(field.name for field in BUNDLES.items)
@@ -53,6 +60,36 @@ class BundleWorkload(BundleGenerator, Generic[Options]):
     ) -> NDArray[np.int64]:
         """Draw a multiplicity for the conditions of each event: [N]."""
         return bundles.sampled(cast("Multiplicity", model.get_submodule("multiplicity")), events, generator)
+
+    @abc.abstractmethod
+    def generate(
+        self, model: nn.Module, events: Events, multiplicity: NDArray[np.int64], generator: torch.Generator
+    ) -> Events:
+        """Generate bundles of the given multiplicities for the conditions in ``events``."""
+
+    @abc.abstractmethod
+    def sampler(self, model: nn.Module) -> SamplerGraphs:
+        """Give the graphs that an export writes."""
+
+    def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Events:
+        """Generate bundles for the conditions in ``events``, with multiplicities of the model's own."""
+        return self.generate(model, events, self.multiplicities(model, events, generator), generator)
+
+    def table(self, events: Events, prediction: Events) -> pa.Table:  # noqa: ARG002 - bundles have all columns
+        """Give the rows in the converter's schema."""
+        return nested_table(prediction.columns, prediction.multiplicity, prediction.items)
+
+    def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
+        """Write the sampler as ONNX graphs with a script that runs them; see export.sampler_files."""
+        from crpipe.workloads.muons.export import sampler_files
+
+        return sampler_files.write(self.sampler(model), made, folder)
+
+    def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
+        """Give what a user of the generator should know; see export.card."""
+        from crpipe.workloads.muons.export import card
+
+        return card.sections(made, graphs)
 
     def histograms(
         self, model: nn.Module, events: Events, generator: torch.Generator

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class MuonFlow(BundleWorkload[MuonFlowOptions]):
-    """The workload; see crpipe.train.workload for what each method owes to the trainer."""
+    """The workload; see crpipe.train.workload for what each method does for the trainer."""
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
         """Make a batch; see bundles.collate."""
@@ -73,16 +73,12 @@ class MuonFlow(BundleWorkload[MuonFlowOptions]):
         squares = ((velocity - (muons - noise)) ** 2).sum(dim=1, keepdim=True)
         return mean_of(squares, event, kept).sum() / len(batch["multiplicity"]), {}
 
-    def predict(
-        self,
-        model: nn.Module,
-        events: Events,
-        generator: torch.Generator,
-        multiplicity: NDArray[np.int64] | None = None,
+    def generate(
+        self, model: nn.Module, events: Events, multiplicity: NDArray[np.int64], generator: torch.Generator
     ) -> Events:
-        """Generate bundles for the conditions in ``events``; see BundleGenerator.
+        """Generate bundles of the given multiplicities for the conditions in ``events``.
 
-        Muons see each other, so memory grows with the largest bundle, by about 2 kB a muon.
+        Muons depend on each other, so memory grows with the largest bundle, by about 2 kB a muon.
         """
         networks = cast("FlowNetworks", model)
 
@@ -91,10 +87,10 @@ class MuonFlow(BundleWorkload[MuonFlowOptions]):
                 self._flow(networks.velocity, context, event, generator), self.options.features, generator
             )
 
-        return bundles.generate(networks.multiplicity, events, multiplicity, make, generator, whole=True)
+        return bundles.generate(events, multiplicity, make, generator, joint=True)
 
     def sampler(self, model: nn.Module) -> SamplerGraphs:
-        """Give what an export hands on."""
+        """Give the graphs that an export writes."""
         return sampler.of_flow(cast("FlowNetworks", model), self.options)
 
     def _flow(self, network: Velocity, context: Tensor, event: Tensor, generator: torch.Generator) -> Tensor:

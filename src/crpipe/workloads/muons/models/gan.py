@@ -46,7 +46,7 @@ class RealAndFake(NamedTuple):
 
 
 class MuonGan(BundleWorkload[MuonGanOptions]):
-    """The workload; see crpipe.train.workload for what each method owes to the trainer."""
+    """The workload; see crpipe.train.workload for what each method does for the trainer."""
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
         """Make a batch (bundles.collate); ``penalised`` is ``event``, cut to the gradient penalty's sample.
@@ -76,7 +76,7 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
                 self._optimizer(options.critic_learning_rate),
                 repeat=options.critic_steps,
                 smoothed=("wasserstein",),
-                throttle=self._weaken(),
+                throttle=self._throttle(),
             ),
             Phase(
                 "generator",
@@ -114,14 +114,10 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         scores = score(fake, context, event, batch["kept"])
         return -scores.sum() / len(batch["multiplicity"]), {}
 
-    def predict(
-        self,
-        model: nn.Module,
-        events: Events,
-        generator: torch.Generator,
-        multiplicity: NDArray[np.int64] | None = None,
+    def generate(
+        self, model: nn.Module, events: Events, multiplicity: NDArray[np.int64], generator: torch.Generator
     ) -> Events:
-        """Generate bundles; see BundleGenerator."""
+        """Generate bundles of the given multiplicities for the conditions in ``events``."""
         networks = cast("Networks", model)
 
         def make(context: Tensor) -> Callable[[Tensor], Tensor]:
@@ -133,13 +129,13 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
                 generator,
             )
 
-        return bundles.generate(networks.multiplicity, events, multiplicity, make, generator)
+        return bundles.generate(events, multiplicity, make, generator)
 
     def sampler(self, model: nn.Module) -> SamplerGraphs:
-        """Give what an export hands on."""
+        """Give the graphs that an export writes."""
         return sampler.of_gan(cast("Networks", model), self.options)
 
-    def _weaken(self) -> Throttle | None:
+    def _throttle(self) -> Throttle | None:
         options = self.options
         if not options.critic_throttle_above:
             return None
@@ -182,8 +178,8 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         real, fake = (penalty.by_energy(muons[: len(event)], event) for muons in (pair.real, pair.fake))
         middle = penalty.between(real, fake, share, event)
         slopes = penalty.gradient_slopes(networks.critic, middle, context, event, kept)
-        whole = options.gp_every * len(pair.kept) / max(size, 1)
-        return whole * penalty.excess(slopes, options.penalty_sides).sum()
+        scale = options.gp_every * len(pair.kept) / max(size, 1)
+        return scale * penalty.excess(slopes, options.penalty_sides).sum()
 
     def _sample_size(self, events: int) -> int:
         """Count the events of a gradient penalty, out of ``events``; the same on the host and in the loss."""

@@ -35,14 +35,14 @@ def needed(muons: int, events: int) -> bool:
 
 def scores(critic: Critic, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
     """Do what ``critic(muons, context, event, kept)`` does: [B]."""
-    told = critic.tell_context(context)
-    seen = _pooled(lambda piece, owner: critic.look(piece, told, owner), muons, event, kept)
+    features = critic.context_features(context)
+    seen = _pooled(lambda piece, owner: critic.embed(piece, features, owner), muons, event, kept)
     summary = critic.summarise(seen, context)
 
     def after(piece: Tensor, owner: Tensor) -> Tensor:
-        return critic.exchange.tell(critic.look(piece, told, owner), summary, owner)
+        return critic.exchange.broadcast(critic.embed(piece, features, owner), summary, owner)
 
-    return critic.judge(_pooled(after, muons, event, kept), summary, context)
+    return critic.score_head(_pooled(after, muons, event, kept), summary, context)
 
 
 def muons(generator: Generator, modulation: Modulation, event: Tensor, noise: Tensor) -> Tensor:
@@ -51,11 +51,11 @@ def muons(generator: Generator, modulation: Modulation, event: Tensor, noise: Te
     return torch.cat([_again(generator.muons, modulation, owner, part) for owner, part in pairs])
 
 
-def _pooled(look: Callable[[Tensor, Tensor], Tensor], muons: Tensor, event: Tensor, kept: Tensor) -> Pooled:
-    """Pool what ``look`` makes of the muons by mean and maximum."""
+def _pooled(embed: Callable[[Tensor, Tensor], Tensor], muons: Tensor, event: Tensor, kept: Tensor) -> Pooled:
+    """Pool what ``embed`` gives for the muons by mean and maximum."""
 
     def one(piece: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
-        x = look(piece, owner)
+        x = embed(piece, owner)
         return mean_of(x, owner, kept), largest_of(x, owner, kept)
 
     pairs = zip(torch.split(muons, PIECE), torch.split(event, PIECE), strict=True)

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 SLOPE = 0.2
 GLOBAL = 16  # width of an event's running summary
-_GENTLE = 0.3  # initial scale of the modulation: the event steers, but does not saturate, the muons
+_GENTLE = 0.3  # initial scale of the modulation: so that the event does not saturate its muons
 
 
 class Modulation(NamedTuple):
-    """What an event tells its muons: scale and shift of each layer, and a direct path for the latent."""
+    """How an event modulates its muons: scale and shift of each layer, and a direct path for the latent."""
 
     layers: tuple[Tensor, ...]  # depth times [B, 2 H], factor and shift
     skip: Tensor  # [B, 2 D], centre and spread
@@ -67,7 +67,7 @@ class Generator(nn.Module):
         return self.muons(self.modulate(context, event_noise), event, noise)
 
     def modulate(self, context: Tensor, event_noise: Tensor) -> Modulation:
-        """Work out what each event tells its muons."""
+        """Compute how each event modulates its muons."""
         hidden = self.event_net(torch.cat([context, event_noise], dim=1))
         with exact(hidden):
             centre, spread = self.skip(hidden.float()).chunk(2, dim=1)
@@ -91,7 +91,7 @@ class Generator(nn.Module):
 
 
 class Critic(nn.Module):
-    """A point network, pooled by mean and maximum, with one round in which muons see their event's summary.
+    """A point network, pooled by mean and maximum, with one round that adds the event's summary to its muons.
 
     The score is unbounded: no normalising, no clamp, so that its slope is what the penalty says.
     """
@@ -112,28 +112,28 @@ class Critic(nn.Module):
         )
 
     def forward(self, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
-        """Score each event: [B]; pieces.scores does the same with less memory."""
-        x = self.look(muons, self.tell_context(context), event)
+        """Score each event: [B]; large_bundles.scores does the same with less memory."""
+        x = self.embed(muons, self.context_features(context), event)
         seen = pooled(x, event, kept)
         summary = self.summarise(seen, context)
-        x = self.exchange.tell(x, summary, event)
-        return self.judge(pooled(x, event, kept), summary, context)
+        x = self.exchange.broadcast(x, summary, event)
+        return self.score_head(pooled(x, event, kept), summary, context)
 
-    def tell_context(self, context: Tensor) -> Tensor:
-        """Work out what each event's context tells its muons: [B, H]."""
+    def context_features(self, context: Tensor) -> Tensor:
+        """Compute features of each event's context, added to those of its muons: [B, H]."""
         return linear(context, self.point_context.weight, self.point.bias)
 
-    def look(self, muons: Tensor, told: Tensor, event: Tensor) -> Tensor:
-        """Look at each muon by itself, knowing its event's context through ``told`` [B, H]: [M, H]."""
-        x = _activate(_onto(told.index_select(0, event), muons, self.point.weight))
+    def embed(self, muons: Tensor, context_features: Tensor, event: Tensor) -> Tensor:
+        """Embed each muon by itself, with ``context_features`` [B, H] of its event: [M, H]."""
+        x = _activate(_onto(context_features.index_select(0, event), muons, self.point.weight))
         return _activate(_residual(self.point_mix, x))
 
     def summarise(self, seen: Pooled, context: Tensor) -> Tensor:
-        """Sum up what was seen of an event's muons: [B, G]."""
+        """Summarise the pooled muons of each event: [B, G]."""
         first = _activate(_joined(self.summary, *seen, context))
         return self.exchange.update(first, seen, context)
 
-    def judge(self, seen: Pooled, summary: Tensor, context: Tensor) -> Tensor:
+    def score_head(self, seen: Pooled, summary: Tensor, context: Tensor) -> Tensor:
         """Score events by their muons after the exchange: [B]."""
         first, *rest = self.decide
         with exact(summary):
@@ -146,7 +146,7 @@ class Critic(nn.Module):
 class GlobalLocal(nn.Module):
     """One round of exchange between an event's summary and its muons (EPiC layer: Buhmann et al. 2023).
 
-    pooled: width of what a summary sees of its muons.
+    pooled: width of the pooled muons that a summary is updated with.
     """
 
     def __init__(self, context: int, hidden: int, pooled: int) -> None:
@@ -162,19 +162,19 @@ class GlobalLocal(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Update the summaries [B, G] by the muons that were seen, and the muons [M, H] by the summaries."""
         summary = self.update(summary, seen, context)
-        return summary, self.tell(x, summary, event)
+        return summary, self.broadcast(x, summary, event)
 
     def update(self, summary: Tensor, seen: Sequence[Tensor], context: Tensor) -> Tensor:
         """Update the summaries: [B, G]."""
         collected = _activate(_joined(self.collect, *seen, summary, context))
         return _activate(self.condense(collected).add_(summary))
 
-    def tell(self, x: Tensor, summary: Tensor, event: Tensor) -> Tensor:
-        """Tell the muons [M, H] their event's summary."""
+    def broadcast(self, x: Tensor, summary: Tensor, event: Tensor) -> Tensor:
+        """Add their event's summary to the features of the muons: [M, H]."""
         # Biases are added where there is one row for each event, products onto what was gathered.
-        told = linear(summary, self.spread.weight, self.local.bias)
-        heard = _activate(_onto(told.index_select(0, event), x, self.local.weight))
-        return _activate(_onto(x + self.local_mix.bias, heard, self.local_mix.weight))
+        spread = linear(summary, self.spread.weight, self.local.bias)
+        mixed = _activate(_onto(spread.index_select(0, event), x, self.local.weight))
+        return _activate(_onto(x + self.local_mix.bias, mixed, self.local_mix.weight))
 
 
 def _onto(base: Tensor, x: Tensor, weight: Tensor) -> Tensor:
@@ -223,16 +223,16 @@ class Networks(nn.Module):
         self.multiplicity = multiplicity.Multiplicity(features.CONDITIONS)
 
 
-_WAVES = 4  # frequencies in which the network sees the time
+_WAVES = 4  # frequencies of the time's sine and cosine features
 
 
 _CONTEXT = features.CONTEXT + 1 + 2 * _WAVES
 
 
 class Velocity(nn.Module):
-    """Which way each muon moves at a time between noise (0) and data (1).
+    """The velocity of each muon at a time between noise (0) and data (1).
 
-    Muons see each other through the mean alone: unlike an extreme, it hardly depends on how many there are.
+    Muons influence each other through the mean alone: unlike an extreme, it hardly depends on their number.
     """
 
     def __init__(self, width: int, hidden: int, layers: int) -> None:
@@ -250,9 +250,9 @@ class Velocity(nn.Module):
         """Give velocities [M, D] at ``time`` [B, 1] of each event."""
         phase = time * torch.pi * torch.arange(1, _WAVES + 1, device=time.device)
         context = torch.cat([context, time, torch.sin(phase), torch.cos(phase)], dim=1)
-        told = self.event_net(context)
-        summary = leaky_relu(self.summary(told), SLOPE)
-        x = leaky_relu(self.lift(muons) + self.lift_context(told).index_select(0, event), SLOPE)
+        embedded = self.event_net(context)
+        summary = leaky_relu(self.summary(embedded), SLOPE)
+        x = leaky_relu(self.lift(muons) + self.lift_context(embedded).index_select(0, event), SLOPE)
         for layer in self.exchange:
             summary, x = layer(summary, x, [mean_of(x, event, kept)], context, event)
         with exact(x):

@@ -65,7 +65,7 @@ class _Largest(torch.autograd.Function):
 
 
 class Pooled(NamedTuple):
-    """What an event sees of its muons: [B, H] each, in float32."""
+    """The muons of each event, pooled: [B, H] each, in float32."""
 
     mean: Tensor
     largest: Tensor

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Cartesian features count in 500 m: there, rounding alone is some 1e-5 m, also close to the axis.
 _TOLERANCE = {"radial": 1e-5, "cartesian": 1e-4}
-_TURNS = Noise("turns", "muons", 1, "uniform")
+_AZIMUTH = Noise("azimuth_uniform", "muons", 1, "uniform")
 _NOTES = (
     "Each row is drawn by itself: bundles of one primary at two depths share no muon and no fluctuation.",
     "Energies that the network puts below the muon's mass are reflected at it.",
@@ -35,7 +35,7 @@ _INDEPENDENT = (
 
 
 def of_gan(networks: Networks, options: MuonGanOptions) -> SamplerGraphs:
-    """Take the generator and the multiplicities out of a trained model; the critic stays behind."""
+    """Take the generator and the multiplicity model; the critic is not needed any more."""
     generator = networks.generator
     noise = (
         Noise("event_noise", "events", generator.event_latent, "normal"),
@@ -44,28 +44,28 @@ def of_gan(networks: Networks, options: MuonGanOptions) -> SamplerGraphs:
     return SamplerGraphs(
         Law(networks.multiplicity),
         GanMuons(generator, options.features),
-        noise + _turns(options.features),
-        whole=False,
+        noise + _azimuth(options.features),
+        joint=False,
         tolerance=_TOLERANCE[options.features],
         notes=(*_notes(options.features), _INDEPENDENT),
     )
 
 
 def of_flow(networks: FlowNetworks, options: MuonFlowOptions) -> SamplerGraphs:
-    """Take the velocity, with all its steps, and the multiplicities out of a trained model."""
+    """Take the velocity network, with all its steps, and the multiplicity model."""
     noise = (Noise("muon_noise", "muons", features.width(options.features), "normal"),)
     return SamplerGraphs(
         Law(networks.multiplicity),
         FlowMuons(networks.velocity, options),
-        noise + _turns(options.features),
-        whole=True,
+        noise + _azimuth(options.features),
+        joint=True,
         tolerance=_TOLERANCE[options.features],
         notes=_notes(options.features),
     )
 
 
-def _turns(kind: Kind) -> tuple[Noise, ...]:
-    return (_TURNS,) if kind == "radial" else ()
+def _azimuth(kind: Kind) -> tuple[Noise, ...]:
+    return (_AZIMUTH,) if kind == "radial" else ()
 
 
 def _notes(kind: Kind) -> tuple[str, ...]:
@@ -99,12 +99,12 @@ class GanMuons(nn.Module):
         event: Tensor,
         event_noise: Tensor,
         muon_noise: Tensor,
-        turns: Tensor | None = None,
+        azimuth_uniform: Tensor | None = None,
     ) -> Tensor:
         """Make muons [M, 3]."""
         context = context_of(features.condition_tensor(primaries), multiplicity)
         made = self.generator(context, event, event_noise, muon_noise)
-        return features.physical(made, self.kind, None if turns is None else turns[:, 0])
+        return features.physical(made, self.kind, None if azimuth_uniform is None else azimuth_uniform[:, 0])
 
 
 class FlowMuons(nn.Module):
@@ -120,9 +120,9 @@ class FlowMuons(nn.Module):
         multiplicity: Tensor,
         event: Tensor,
         muon_noise: Tensor,
-        turns: Tensor | None = None,
+        azimuth_uniform: Tensor | None = None,
     ) -> Tensor:
         """Make muons [M, 3]."""
         context = context_of(features.condition_tensor(primaries), multiplicity)
         made = self.velocity.follow(muon_noise, context, event, multiplicity.float(), self.steps)
-        return features.physical(made, self.kind, None if turns is None else turns[:, 0])
+        return features.physical(made, self.kind, None if azimuth_uniform is None else azimuth_uniform[:, 0])

@@ -1,4 +1,4 @@
-"""Checks that all readers of raw files share, and the words in which they complain."""
+"""Checks that all readers of raw files share, and the errors they raise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where in a file a block of rows stands, for messages; ``starts`` leads from a muon to its row."""
+    """Where in a file a block of rows is, for messages; ``starts`` leads from a muon to its row."""
 
     path: Path
     row: int
@@ -41,7 +41,7 @@ class Location:
             index = int(np.searchsorted(self.starts, index, side="right")) - 1
         return FormatError(
             f"{self.path}: row {self.row + index}: {self.column}: expected {expected}, found {found}; "
-            "choose the reader of its layout with source.reader, or have the file made anew"
+            "choose the reader of its layout with source.reader, or have the file made again"
         )
 
 
@@ -53,7 +53,7 @@ def reading(path: Path) -> Iterator[None]:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(
             f"{path}: cannot be read whole ({' '.join(str(error).split())}); it is truncated, damaged or of "
-            "another format; have it copied or made anew"
+            "another format; have it copied or made again"
         ) from error
 
 

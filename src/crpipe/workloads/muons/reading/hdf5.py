@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 
 from crpipe.core.errors import FormatError
+from crpipe.core.extras import require
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS
+from crpipe.workloads.muons.nested_rows import nested_table
 from crpipe.workloads.muons.reading.checks import Location, check_owner, reading, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from types import ModuleType
 
+    import h5py
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Layout
@@ -34,7 +38,7 @@ class BundlesHdf5:
     """Reader of three datasets, one row per event or muon:
 
     primaries: [N, 7] float32 (primary_major_id, primary_minor_id, energy_gev, zenith_rad, mass_number, time,
-        depth_m); time is passed over, ids are as exact as float32 is.
+        depth_m); time is skipped, ids are as exact as float32 is.
     muons: [M, 6] float32 (primary_major_id, primary_minor_id, energy_gev, x_m, y_m, time), event after event;
         ids must be those of the event's primary.
     counts: [N] integers, rows of ``muons`` of each event; they sum to M.
@@ -48,30 +52,38 @@ class BundlesHdf5:
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:  # noqa: ARG002
         """Yield all events in order, in blocks of about a million muons, or one larger event."""
-        with reading(path), h5py.File(path, "r") as file:
+        with reading(path), _h5py().File(path, "r") as file:
             primaries, muons, counts = _datasets(path, file)
             starts = offsets(counts)
             for first, last in cuts(counts, _EVENTS, _ITEMS):
                 tracks = muons[starts[first] : starts[last]]
                 yield _events(primaries[first:last], counts[first:last], tracks, Location(path, first))
 
+    def raw_table(self, events: Events) -> pa.Table:
+        """Return events in the schema of the simulation's Parquet files."""
+        return nested_table(events.columns, events.multiplicity, events.items)
+
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
         """Count events and muons; only the rows of muons of zeros must be looked for."""
-        with reading(path), h5py.File(path, "r") as file:
+        with reading(path), _h5py().File(path, "r") as file:
             _, muons, counts = _datasets(path, file)
             starts = offsets(counts)
             zeros = 0
             for first, last in cuts(counts, _EVENTS, _ITEMS):
                 tracks = muons[starts[first] : starts[last]]
-                zeros += int(_stands_for_none(counts[first:last], tracks).sum())
+                zeros += int(_means_none(counts[first:last], tracks).sum())
             return len(counts), int(starts[-1]) - zeros
+
+
+def _h5py() -> ModuleType:
+    return require("h5py", extra="hdf5", why="to read HDF5 files")
 
 
 def _datasets(path: Path, file: h5py.File) -> tuple[h5py.Dataset, h5py.Dataset, NDArray[np.uint32]]:
     primaries = _dataset(path, file, "primaries", PRIMARIES)
     muons = _dataset(path, file, "muons", MUONS)
     counts = file.get("counts")
-    if not isinstance(counts, h5py.Dataset) or counts.ndim != 1 or counts.dtype.kind not in "iu":
+    if not isinstance(counts, _h5py().Dataset) or counts.ndim != 1 or counts.dtype.kind not in "iu":
         raise FormatError(f"{path}: counts: expected a dataset of integers [N], found {_found(counts)}")
     values = counts[:].astype(np.int64)
     if len(values) != len(primaries):
@@ -86,7 +98,7 @@ def _datasets(path: Path, file: h5py.File) -> tuple[h5py.Dataset, h5py.Dataset, 
 
 def _dataset(path: Path, file: h5py.File, name: str, columns: tuple[str, ...]) -> h5py.Dataset:
     found = file.get(name)
-    good = isinstance(found, h5py.Dataset) and found.ndim == 2 and found.dtype == np.float32  # noqa: PLR2004
+    good = isinstance(found, _h5py().Dataset) and found.ndim == 2 and found.dtype == np.float32  # noqa: PLR2004
     if not good or found.shape[1] != len(columns):
         expected = f"float32 [rows, {len(columns)}] ({', '.join(columns)})"
         raise FormatError(f"{path}: {name}: expected a dataset of {expected}, found {_found(found)}")
@@ -94,13 +106,13 @@ def _dataset(path: Path, file: h5py.File, name: str, columns: tuple[str, ...]) -
 
 
 def _found(item: Any) -> str:
-    if isinstance(item, h5py.Dataset):
+    if isinstance(item, _h5py().Dataset):
         return f"{item.dtype} {list(item.shape)}"
     return "none" if item is None else type(item).__name__.lower()
 
 
-def _stands_for_none(counts: NDArray[np.uint32], tracks: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Tell which events hold nothing but one muon of zeros, [N]."""
+def _means_none(counts: NDArray[np.uint32], tracks: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Find the events that hold nothing but one muon of zeros, [N]."""
     single = counts == 1
     first = tracks[offsets(counts)[:-1][single]]
     result = np.zeros(len(counts), np.bool_)
@@ -118,7 +130,7 @@ def _events(
         columns[field.name] = whole_numbers(values, place.of(field.name)) if ids else values
     for name in IDS:
         check_owner(columns[name], counts, tracks[:, MUONS.index(name)], place.of(name))
-    empty = _stands_for_none(counts, tracks)
+    empty = _means_none(counts, tracks)
     wanted = [MUONS.index(field.name) for field in BUNDLES.items]
     items = np.ascontiguousarray(tracks[~np.repeat(empty, counts)][:, wanted])
     return Events(columns, np.where(empty, 0, counts).astype(np.uint32), items)

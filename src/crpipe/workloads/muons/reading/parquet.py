@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS, RAW_MUONS, RAW_PRIMARY
+from crpipe.workloads.muons.nested_rows import nested_table
 from crpipe.workloads.muons.reading.checks import Location, check_owner, reading, whole_numbers
 
 if TYPE_CHECKING:
@@ -39,10 +40,10 @@ class Bundles:
     """Reader of the simulation's files: ids in columns of their own, a primary of four values.
 
     primary, muon: names of the float32 values of one ``primary`` and of one of its ``muons``, in the order of
-        the file; names that are no field of the layout are passed over.
+        the file; names that are no field of the layout are skipped.
 
     An event field that is a column of its own is read from there, otherwise from ``primary``: ids in a
-    uint64 column are exact, in a float32 list they are rounded. Ids that stand in a muon must be those of its
+    uint64 column are exact, in a float32 list they are rounded. Ids inside a muon must be those of its
     primary. Files of another width, nulls, other types and damage are a FormatError.
     """
 
@@ -84,6 +85,10 @@ class Bundles:
             return sum(footer.num_rows for footer in groups), muons
         blocks = [(len(events), len(events.items)) for events in self.rows(path, tables)]
         return sum(events for events, _ in blocks), sum(muons for _, muons in blocks)
+
+    def raw_table(self, events: Events) -> pa.Table:
+        """Return events in the simulation's own schema."""
+        return nested_table(events.columns, events.multiplicity, events.items)
 
     def _columns(self, path: Path, schema: pa.Schema) -> list[str]:
         """Names of the columns to read; raise FormatError when one is missing or of another type."""
@@ -162,7 +167,7 @@ def decode(file: pq.ParquetFile, group: int, names: list[str]) -> Iterator[pa.Re
 
 
 def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches; pass a large one on alone, so that a giant event is never copied."""
+    """Join small batches; a large one stays alone, so that a giant event is never copied."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -177,12 +182,12 @@ def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _check_complete(path: Path, footer: pq.RowGroupMetaData, rows: int, values: int) -> None:
-    """Hold what was decoded against the footer: each empty event takes one place in the column of values."""
+    """Compare what was decoded with the footer: each empty event takes one place in the column of values."""
     expected = (footer.num_rows, _muon_column(footer).num_values if footer.num_rows else 0)
     if (rows, values) != expected:
         raise FormatError(
-            f"{path}: the footer promises {expected[0]} rows with {expected[1]} places for {RAW_MUONS}, "
-            f"decoded were {rows} and {values}; have the file made anew"
+            f"{path}: the footer says {expected[0]} rows with {expected[1]} places for {RAW_MUONS}, "
+            f"decoded were {rows} and {values}; have the file made again"
         )
 
 

@@ -1,15 +1,16 @@
-"""How well a classifier tells generated events from real ones: 0.5 is not at all."""
+"""How well a classifier separates generated events from real ones: 0.5 is not at all."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.metrics import roc_auc_score
+
+from crpipe.core.extras import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from numpy.typing import NDArray
 
@@ -22,8 +23,14 @@ if TYPE_CHECKING:
 _SEED = 0  # equal predictions give equal verdicts
 MOST_ROWS = 60_000  # of each side: AUC is known to 0.003, in about 5 s
 FEWEST_ROWS = 200  # of each side: with fewer an AUC says nothing
+FEWEST_GROUPS = 5  # that are scored: with fewer its bootstrap error says nothing
 MUONS_PER_EVENT = 10  # so that a few large bundles do not make up the whole comparison
 _FEWEST_MUONS = 3  # for spreads and correlations to mean something
+
+
+def sklearn(module: str) -> ModuleType:
+    """Import a module of scikit-learn; raise MissingExtra where it is not installed."""
+    return require(f"sklearn.{module}", extra="evaluate", why="for the AUC of classifiers")
 
 
 class Verdict(NamedTuple):
@@ -37,9 +44,11 @@ class Verdict(NamedTuple):
     group: NDArray[np.int64]
 
     def auc(self, weight: Floats | None = None) -> float:
-        """Area under the curve; ``weight`` [G] re-weights groups."""
-        rows = None if weight is None else weight[self.group]
-        return float(roc_auc_score(self.real, self.score, sample_weight=rows))
+        """Area under the curve; ``weight`` [G] re-weights groups. NaN when a side has no weight at all."""
+        rows = np.ones(len(self.group)) if weight is None else weight[self.group]
+        if not (rows[self.real].any() and rows[~self.real].any()):
+            return float("nan")
+        return float(sklearn("metrics").roc_auc_score(self.real, self.score, sample_weight=rows))
 
 
 def compare(real: Sample, generated: Sample, rows: Callable[[Sample], Table]) -> Verdict | None:
@@ -60,8 +69,12 @@ def compare(real: Sample, generated: Sample, rows: Callable[[Sample], Table]) ->
     group = np.concatenate(groups)
     is_real = np.repeat([True, False], [len(table) for table in tables])
     in_training = _half(group, rng)
+    if len(np.unique(group[~in_training])) < FEWEST_GROUPS:
+        return None
     table = np.concatenate(tables)
-    model = HistGradientBoostingClassifier(max_iter=120, early_stopping=False, random_state=_SEED)
+    model = sklearn("ensemble").HistGradientBoostingClassifier(
+        max_iter=120, early_stopping=False, random_state=_SEED
+    )
     model.fit(table[in_training], is_real[in_training])
     score = model.predict_proba(table[~in_training])[:, 1]
     return Verdict(score, is_real[~in_training], group[~in_training])

@@ -5,11 +5,13 @@ Distances are 0 for a perfect model and infinite statistics; what re-simulation 
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.stats import spearmanr
 
+from crpipe.core.errors import MissingExtra
 from crpipe.workloads.muons.scoring import classify
 from crpipe.workloads.muons.scoring.sample import AXES
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = dict[str, float]
 
+_LOG = logging.getLogger(__name__)
 _SEED = 0  # equal predictions give equal numbers
 REPLICAS = 20  # bootstrap samples: the error is itself good to 16 %
 FEWEST_MUONS = 300  # real muons that a bin of conditions needs to count
@@ -43,10 +46,10 @@ _OBSERVABLES: dict[str, Callable[[Sample], Floats]] = {
 }
 
 
-def compare(real: Sample, generated: Sample, judged: Mapping[str, classify.Verdict]) -> Numbers:
+def compare(real: Sample, generated: Sample, trained: Mapping[str, classify.Verdict]) -> Numbers:
     """Measure everything; ``name`` with its bootstrap error ``name_error`` (see docs/physics.md).
 
-    Events of the two samples correspond: same conditions, in the same order. ``judged``: what ``verdicts``
+    Events of the two samples correspond: same conditions, in the same order. ``trained``: what ``verdicts``
     gave. What cannot be measured (too few muons or events) is left out.
     """
     groups = group_weights(real.group)
@@ -55,13 +58,21 @@ def compare(real: Sample, generated: Sample, judged: Mapping[str, classify.Verdi
     numbers |= marginal_distances(real, generated)
     numbers |= multiplicities(real, generated, weights)
     numbers["anisotropy"] = anisotropy(generated)
-    for name, verdict in judged.items():
+    for name, verdict in trained.items():
         numbers |= _with_error(name, np.array([verdict.auc(weight) for weight in groups]))
     return {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
 
 
 def verdicts(real: Sample, generated: Sample) -> dict[str, classify.Verdict]:
-    """Train all classifiers that have enough to learn from."""
+    """Train all classifiers that have enough to learn from; none, with a warning, without scikit-learn.
+
+    At the end of a campaign the other numbers are worth more than an error.
+    """
+    try:
+        classify.sklearn("ensemble")
+    except MissingExtra as missing:
+        _LOG.warning("the AUCs are left out: %s, then evaluate again", missing)
+        return {}
     found = {name: classify.compare(real, generated, rows) for name, rows in CLASSIFIERS.items()}
     return {name: verdict for name, verdict in found.items() if verdict is not None}
 
@@ -87,6 +98,9 @@ def wasserstein(first: Floats, second: Floats, weights: Iterator[tuple[Floats, F
     steps = np.diff(values[order])
     distances = []
     for one, two in weights:
+        if not (one.any() and two.any()):
+            distances.append(np.nan)  # a bootstrap sample without any event of this bin
+            continue
         density = np.concatenate([one / one.sum(), -two / two.sum()])
         distances.append(np.abs(np.cumsum(density[order])[:-1]) @ steps)
     return np.array(distances)
@@ -182,4 +196,6 @@ def _correlation(sample: Sample, muons: NDArray[np.bool_]) -> float:
 
 def _with_error(name: str, values: Floats) -> Numbers:
     """Name a value and its spread over replicas; ``values`` holds the value itself first."""
-    return {name: float(values[0]), f"{name}_error": float(np.nanstd(values[1:], ddof=1))}
+    measured = values[1:][np.isfinite(values[1:])]
+    error = float(np.std(measured, ddof=1)) if len(measured) > 1 else float("nan")
+    return {name: float(values[0]), f"{name}_error": error}

@@ -63,7 +63,7 @@ _DEPTH_BANDS = (
 )
 
 
-def draw_all(real: Sample, generated: Sample, judged: Mapping[str, Verdict], folder: Path) -> list[Path]:
+def draw_all(real: Sample, generated: Sample, verdicts: Mapping[str, Verdict], folder: Path) -> list[Path]:
     """Draw every figure into ``folder``; return their paths."""
     figures: dict[str, Callable[[], Figure]] = {
         "lateral": lambda: lateral(real, generated),
@@ -72,7 +72,7 @@ def draw_all(real: Sample, generated: Sample, judged: Mapping[str, Verdict], fol
         "multiplicity_energy": lambda: multiplicity_energy(real, generated),
         "multiplicity": lambda: multiplicity(real, generated),
         "empty": lambda: empty(real, generated),
-        "classifiers": lambda: classifiers(judged),
+        "classifiers": lambda: classifiers(verdicts),
         "displays": lambda: displays(real, generated),
     }
     with style.style():
@@ -163,18 +163,18 @@ def empty(real: Sample, generated: Sample) -> Figure:
     return figure
 
 
-def classifiers(judged: Mapping[str, Verdict]) -> Figure:
+def classifiers(verdicts: Mapping[str, Verdict]) -> Figure:
     """Held-out scores of each classifier, real and generated: alike when it cannot tell them apart."""
     figure = style.new_figure(2.6)
-    axes = figure.subplots(1, max(len(judged), 1), squeeze=False)[0]
+    axes = figure.subplots(1, max(len(verdicts), 1), squeeze=False)[0]
     edges = np.linspace(0.0, 1.0, 31)
-    for axis, (name, verdict) in zip(axes, judged.items(), strict=False):
+    for axis, (name, verdict) in zip(axes, verdicts.items(), strict=False):
         for real, colour, label in ((True, style.REAL, "real"), (False, style.GENERATED, "generated")):
             share, _ = np.histogram(verdict.score[verdict.real == real], edges)
             axis.stairs(share / max(share.sum(), 1), edges, color=colour, label=label)
         axis.set(title=f"{name.removeprefix('auc_')}: AUC {verdict.auc():.3f}", xlabel="classifier score")
     axes[0].set_ylabel("share of held-out rows")
-    if judged:
+    if verdicts:
         axes[0].legend(loc="upper right")
     return figure
 

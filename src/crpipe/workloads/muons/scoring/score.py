@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from crpipe.events.batch import Events
-    from crpipe.workloads.muons.models.sampling import BundleGenerator
+    from crpipe.train.workload import Generates
 
 _SHOWN_EVENTS = 1000
 _SHOWN_MUONS = 100  # of one event: a glance during training must not wait for outliers
@@ -27,9 +27,9 @@ _SHOWN_MUONS = 100  # of one event: a glance during training must not wait for o
 def score(truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
     """Compare generated events with the real ones of the same conditions; draw figures into ``folder``."""
     real, generated = sample_of(truth), sample_of(prediction)
-    judged = metrics.verdicts(real, generated)
-    plots.draw_all(real, generated, judged, folder)
-    return metrics.compare(real, generated, judged)
+    trained = metrics.verdicts(real, generated)
+    plots.draw_all(real, generated, trained, folder)
+    return metrics.compare(real, generated, trained)
 
 
 def sample_of(events: Events) -> Sample:
@@ -40,12 +40,12 @@ def sample_of(events: Events) -> Sample:
 
 
 def histograms(
-    workload: BundleGenerator, model: nn.Module, events: Events, generator: torch.Generator
+    workload: Generates, model: nn.Module, events: Events, generator: torch.Generator
 ) -> dict[str, NDArray[np.float64]]:
     """Give distributions of a few events, real and generated, for a glance during training."""
     shown = events.part(0, min(len(events), _SHOWN_EVENTS))
     drawn = workload.multiplicities(model, shown, generator)
-    made = workload.predict(model, shown, generator, np.minimum(drawn, _SHOWN_MUONS))
+    made = workload.generate(model, shown, np.minimum(drawn, _SHOWN_MUONS), generator)
     real = sample_of(shown)
     names = ("log10_energy_gev", "cos_zenith", "log10_mass_number", "depth_m")
     found = {f"condition/{name}": column for name, column in zip(names, real.conditions.T, strict=True)}

@@ -42,7 +42,7 @@ def test_prediction_takes_given_multiplicities_and_repeats(bundles):
     workload, model = build()
     wanted = np.array([0, 2000, 1])
     one, same = (
-        workload.predict(model, bundles([0, 0, 0]), torch.Generator().manual_seed(1), multiplicity=wanted)
+        workload.generate(model, bundles([0, 0, 0]), wanted, torch.Generator().manual_seed(1))
         for _ in range(2)
     )
     assert one.multiplicity.tolist() == wanted.tolist()
@@ -62,7 +62,7 @@ def test_training_learns_a_simple_distribution(bundles):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    made = workload.predict(model, events, generator, multiplicity=np.full(400, 4))
+    made = workload.generate(model, events, np.full(400, 4), generator)
     logs = np.log10(made.items[:, 0])
     assert logs.mean() == pytest.approx(2.2, abs=0.15)
     assert logs.std() == pytest.approx(0.7, abs=0.15)

@@ -139,8 +139,8 @@ def test_prediction_is_repeatable_and_in_the_layout(bundles):
 def test_prediction_takes_given_multiplicities(bundles):
     workload, model = build()
     wanted = np.array([0, 300_000, 1])
-    made = workload.predict(model, bundles([0, 0, 0]), torch.Generator(), multiplicity=wanted)
+    made = workload.generate(model, bundles([0, 0, 0]), wanted, torch.Generator())
     assert made.multiplicity.tolist() == wanted.tolist()
     assert np.isfinite(made.items).all()
     with pytest.raises(ValueError, match="2 values for 3 events"):
-        workload.predict(model, bundles([0, 0, 0]), torch.Generator(), multiplicity=wanted[:2])
+        workload.generate(model, bundles([0, 0, 0]), wanted[:2], torch.Generator())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from crpipe.config.loading import validate
+from crpipe.config.sections import LoadSection, TrainSection
 from crpipe.events.batch import Cursor
 from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
@@ -62,7 +62,7 @@ def test_asking_a_meta_tensor_fails():
 def test_a_whole_step_on_a_gpu_never_waits_for_it(bundles, workload):
     device = torch.device("cuda", 0)
     state = TrainState(workload.model(), workload.phases(), 1, device)
-    stepper = Stepper(validate({}), workload, state, World(0, 1, device), Meter(device))
+    stepper = Stepper(TrainSection(), LoadSection(), workload, state, World(0, 1, device), Meter(device))
     group = [(bundles([0, 3, 100, 2], seed), Cursor(0, seed)) for seed in range(3)]
     stepper.step(group, (1,), 1.0)  # what is set up once may wait
     torch.cuda.synchronize()

@@ -8,13 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.core.errors import ConfigError, FormatError
+import named
+from crpipe.core.errors import FormatError
 from crpipe.events.batch import concatenate
-from crpipe.split.readers import READERS, find_reader
+from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY
 from crpipe.workloads.muons.reading import parquet as raw_parquet
 from raw_files import lists, make_events, nested, write_hdf5, write_parquet
 
+READERS = {name: ReaderChoice(spelled).open() for name, spelled in named.READERS.items()}
 MULTIPLICITY = [0, 3, 1, 0, 40, 2, 0, 0, 5]
 NAMES = [field.name for field in PRIMARY]
 MUON_NAMES = [field.name for field in MUON]
@@ -184,15 +186,3 @@ def test_a_truncated_file(tmp_path):
         path.write_bytes(path.read_bytes()[:-200])
         with pytest.raises(FormatError, match="cannot be read whole"):
             list(READERS[reader].rows(path))
-
-
-def test_readers_by_import_path():
-    assert find_reader("raw_files:OWN_READER") == READERS["bundles"]
-    for name in (
-        "bundle",
-        "crpipe.split.readers:nothing",
-        "no.module:reader",
-        "crpipe.workloads.muons.reading.parquet:ParquetBundles",
-    ):
-        with pytest.raises(ConfigError, match="source.reader"):
-            find_reader(name)

@@ -1,3 +1,4 @@
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,19 @@ def good(toy):
 def bad(toy):
     real, generated = toy(seed=1), toy(seed=2, shift=0.3, stretch=2.0)
     return metrics.compare(real, generated, metrics.verdicts(real, generated))
+
+
+def test_without_scikit_learn_the_aucs_are_left_out_and_a_warning_names_the_extra(
+    toy, good, monkeypatch, caplog
+):
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
+    real, generated = toy(seed=1), toy(seed=2)
+    judged = metrics.verdicts(real, generated)
+    numbers = metrics.compare(real, generated, judged)
+    assert {*good} - {*numbers} == {name for name in good if name.startswith("auc_")}
+    assert all(numbers[name] == good[name] for name in numbers)
+    assert "the AUCs are left out" in caplog.text
+    assert "pip install 'crpipe[evaluate]'" in caplog.text
 
 
 def test_wasserstein_is_scipys():

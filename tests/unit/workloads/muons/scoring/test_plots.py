@@ -33,6 +33,11 @@ def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
         assert label in text
 
 
+def test_without_classifiers_the_other_figures_are_made(toy, tmp_path):
+    plots.draw_all(toy(seed=1), toy(seed=2), {}, tmp_path)
+    assert {path.stem for path in tmp_path.glob("*.svg")} >= {*UNITS} - {"classifiers"}
+
+
 def test_equal_data_give_equal_files(toy, tmp_path, drawn):
     with style.style():
         again = style.save(plots.multiplicity(toy(seed=1), toy(seed=2)), tmp_path / "multiplicity.svg")

@@ -7,18 +7,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.config.loading import Config, Synthetic
 from crpipe.core.errors import ConfigError, SourceError
 from crpipe.core.files import sha256
 from crpipe.core.progress import Silent
 from crpipe.core.ranges import Range
+from crpipe.source.simulated import simulate_range
 from crpipe.workloads.muons.simulator import files as module
 from crpipe.workloads.muons.simulator import ice, shower
-from crpipe.workloads.muons.simulator.files import file_names, resimulate, simulate_range, write_file
+from crpipe.workloads.muons.simulator.files import AirShowers, file_names, resimulate, write_file
+from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from crpipe.workloads.muons.simulator.primaries import MASS_NUMBERS, flux, power_law
 
 RANGE = Range(42_000, 42_999)
-SMALL = Synthetic(files_per_range=3, showers_per_file=12, depths=20, energy_max_gev=1e7)
+SMALL = AirShowersOptions(files_per_range=3, showers_per_file=12, depths=20, energy_max_gev=1e7)
 
 
 def written(tmp_path, config=SMALL, seed=1, index=0):
@@ -95,8 +96,7 @@ def test_ids_are_unique_over_files_and_seeds(tmp_path):
 
 
 def test_simulate_range_writes_all_files(tmp_path):
-    config = Config(synthetic=SMALL)
-    simulate_range(config, RANGE, tmp_path / "out", Silent())
+    simulate_range(AirShowers(SMALL), RANGE, 1, tmp_path / "out", Silent())
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == file_names(SMALL, RANGE)
     assert sha256(tmp_path / "out" / file_names(SMALL, RANGE)[1]) == sha256(written(tmp_path, index=1))
 
@@ -117,7 +117,7 @@ def test_memory_does_not_grow_with_a_giant_primary(tmp_path, monkeypatch):
     """A primary with some 10^4 muons at each of 150 depths: far less memory than its rows take together."""
     for place, bound in ((module, "BLOCK_MUONS"), (module, "GROUP_MUONS"), (ice, "CHUNK"), (shower, "CHUNK")):
         monkeypatch.setattr(place, bound, 1 << 12)
-    config = Synthetic(
+    config = AirShowersOptions(
         showers_per_file=1,
         depths=150,
         depth_max_m=1200,
@@ -136,14 +136,14 @@ def test_memory_does_not_grow_with_a_giant_primary(tmp_path, monkeypatch):
 
 
 def test_heaviest_default_events_exceed_a_hundred_thousand_muons():
-    config = Synthetic()
+    config = AirShowersOptions()
     heaviest = conditions(config.energy_max_gev, mass_number=56.0, depth_m=config.depth_min_m)
     assert resimulate(config, 1, heaviest)[0][0] > 100_000
 
 
 def test_empty_events_grow_with_depth():
     empty = [
-        np.mean(resimulate(Synthetic(), 1, conditions(5e4, depth_m=depth, count=2000))[0] == 0)
+        np.mean(resimulate(AirShowersOptions(), 1, conditions(5e4, depth_m=depth, count=2000))[0] == 0)
         for depth in (1000.0, 1500.0, 2000.0, 2800.0)
     ]
     assert empty == sorted(empty)
@@ -158,7 +158,7 @@ def test_radius_against_energy_inclination_and_depth():
     """
 
     def median(lowest=0.0, highest=np.inf, **given):
-        muons = resimulate(Synthetic(), 2, conditions(1e7, count=400, **given))[1]
+        muons = resimulate(AirShowersOptions(), 2, conditions(1e7, count=400, **given))[1]
         chosen = (muons[:, 0] > lowest) & (muons[:, 0] < highest)
         return np.median(np.hypot(muons[chosen, 1], muons[chosen, 2]))
 
@@ -168,7 +168,7 @@ def test_radius_against_energy_inclination_and_depth():
 
 
 def test_azimuth_is_uniform_at_depth():
-    muons = resimulate(Synthetic(), 3, conditions(1e7, zenith_rad=1.0, count=300))[1]
+    muons = resimulate(AirShowersOptions(), 3, conditions(1e7, zenith_rad=1.0, count=300))[1]
     azimuth = np.arctan2(muons[:, 2], muons[:, 1])
     sigma = 1 / np.sqrt(2 * len(muons))
     for order in (1, 2):
@@ -187,7 +187,7 @@ def underground():
     norm = (1e3 ** (1 - index) - 1e8 ** (1 - index)) / (index - 1)
     weight = 5 * norm * flux("gaisser_h4a", energy)[nucleus, np.arange(count)] * energy**index / count
     water = 0.2 * 0.832 + 1.3 * 0.917
-    return (*resimulate(Synthetic(), 6, given), weight, cosine, water)
+    return (*resimulate(AirShowersOptions(), 6, given), weight, cosine, water)
 
 
 def test_bundle_rate_underground(underground):
@@ -218,7 +218,7 @@ def test_bundle_radius_underground(underground):
 
 def test_resimulation_has_the_distribution_of_the_files(tmp_path):
     """Primaries recorded at many depths, drawn again at each alone: same mean numbers, energies and radii."""
-    config = Synthetic(showers_per_file=400, depths=10, energy_min_gev=1e6, energy_max_gev=2e6)
+    config = AirShowersOptions(showers_per_file=400, depths=10, energy_min_gev=1e6, energy_max_gev=2e6)
     table = pq.read_table(written(tmp_path, config))
     primary = np.array(table["primary"].to_pylist()).T
     names = ("energy_gev", "zenith_rad", "mass_number", "depth_m")
@@ -236,22 +236,22 @@ def test_resimulation_has_the_distribution_of_the_files(tmp_path):
 def test_resimulation_keeps_rows_apart():
     """Light and heavy rows alternate: each gets its own muons, in order, and the same ones each time."""
     given = conditions(np.tile([2e3, 1e7], 500), depth_m=1000.0, count=1000)
-    multiplicity, muons = resimulate(Synthetic(), 8, given)
+    multiplicity, muons = resimulate(AirShowersOptions(), 8, given)
     assert multiplicity.dtype == np.uint32
     assert muons.dtype == np.float32
     assert multiplicity.sum() == len(muons)
     owner = np.repeat(np.arange(1000), multiplicity)
     assert muons[owner % 2 == 0, 0].max() < 2e3
     assert multiplicity[1::2].min() > multiplicity[::2].max()
-    assert np.array_equal(muons, resimulate(Synthetic(), 8, given)[1])
+    assert np.array_equal(muons, resimulate(AirShowersOptions(), 8, given)[1])
 
 
 def test_resimulation_of_nothing_is_empty():
-    multiplicity, muons = resimulate(Synthetic(), 9, conditions(1e6, count=0))
+    multiplicity, muons = resimulate(AirShowersOptions(), 9, conditions(1e6, count=0))
     assert multiplicity.shape == (0,)
     assert muons.shape == (0, 3)
 
 
 def test_resimulation_refuses_depths_that_are_not_its_own():
     with pytest.raises(SourceError, match="depth_m: 500"):
-        resimulate(Synthetic(), 10, conditions(1e6, depth_m=500.0))
+        resimulate(AirShowersOptions(), 10, conditions(1e6, depth_m=500.0))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from crpipe.config.loading import Synthetic
+from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from crpipe.workloads.muons.simulator.primaries import MASS_NUMBERS, flux, power_law, sample_primaries
 
 
@@ -67,7 +67,7 @@ def test_power_law_follows_its_integral(index):
 @pytest.mark.parametrize("model", ["gaisser_h3a", "gaisser_h4a"])
 def test_sampled_energies_follow_the_model(model):
     """Counts in energy bins and nuclei against the integrated flux: chi-square per bin near one."""
-    synthetic = Synthetic(spectrum=model, energy_min_gev=1e5, energy_max_gev=1e9)
+    synthetic = AirShowersOptions(spectrum=model, energy_min_gev=1e5, energy_max_gev=1e9)
     drawn = sample_primaries(np.random.default_rng(2), synthetic, 200_000)
     edges = np.array([1e5, 2e5, 5e5, 2e6, 1e7, 1e9])
     expected = []
@@ -81,7 +81,7 @@ def test_sampled_energies_follow_the_model(model):
 
 
 def test_composition_has_the_given_shares():
-    synthetic = Synthetic(composition=(2.0, 0.0, 1.0, 0.0, 1.0))
+    synthetic = AirShowersOptions(composition=(2.0, 0.0, 1.0, 0.0, 1.0))
     drawn = sample_primaries(np.random.default_rng(3), synthetic, 40_000)
     assert np.bincount(nucleus_of(drawn), minlength=5) / 40_000 == pytest.approx(
         [0.5, 0, 0.25, 0, 0.25], abs=0.01
@@ -92,6 +92,6 @@ def test_zenith_laws():
     """Mean cosine from c = cos 80 deg to 1: (1 + c) / 2 if flat, 2/3 (1 - c^3) / (1 - c^2) if weighted."""
     low = np.cos(np.deg2rad(80))
     for law, mean in (("isotropic", (1 + low) / 2), ("plane", 2 / 3 * (1 - low**3) / (1 - low**2))):
-        drawn = sample_primaries(np.random.default_rng(4), Synthetic(zenith_law=law), 40_000)
+        drawn = sample_primaries(np.random.default_rng(4), AirShowersOptions(zenith_law=law), 40_000)
         assert drawn.cos_zenith.mean() == pytest.approx(mean, abs=0.005)
         assert drawn.cos_zenith.min() >= low

@@ -1,19 +1,24 @@
-"""Generation: one row per primary, in order, in the input schema, the same after a crash."""
+"""Generation: one event per row, in order, in the workload's own format, the same after a crash."""
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import torch
 
+from counting import Counting, Echo, checkpoint_of
 from crpipe.core.errors import CheckpointError, ConfigError, FormatError
 from crpipe.core.files import sha256
 from crpipe.core.progress import Silent
+from crpipe.inference import parts
+from crpipe.inference.generate import GenerateJob, generate_files
+from crpipe.inference.predict import PredictJob
 from crpipe.train.checkpoints import Store
-from crpipe.workloads.muons import MuonGan, MuonGanOptions, generate
-from crpipe.workloads.muons.generate import generate_file
-from crpipe.workloads.muons.layout import PRIMARY
+from crpipe.workloads.muons import MuonGan, MuonGanOptions
+from crpipe.workloads.muons.layout import BUNDLES, PRIMARY
 from crpipe.workloads.muons.nested_rows import SCHEMA, nested_table
+from named import READERS
 
 ROWS = 40
 
@@ -22,7 +27,8 @@ ROWS = 40
 def checkpoint(tmp_path_factory):
     torch.manual_seed(1)
     options = MuonGanOptions(hidden=8)
-    keys = {"train.workload": "crpipe.workloads.muons:MuonGan"}
+    keys = {"train.workload": "crpipe.workloads.muons:MuonGan", "source.reader": READERS["bundles"]}
+    keys |= BUNDLES.identity()
     keys |= {f"model.{name}": value for name, value in options.model_dump(mode="json").items()}
     state = {"format": 1, "keys": keys, "model": MuonGan(options).model().state_dict(), "average": {}}
     return Store(tmp_path_factory.mktemp("store"), "k").save_checkpoint(state).path
@@ -48,9 +54,15 @@ def flat(tmp_path, columns):
     return path
 
 
-def run(checkpoint, primaries, out, multiplicity="column", cap=1000):
-    generate_file(checkpoint, primaries, out, multiplicity=multiplicity, cap=cap, seed=1, progress=Silent())
-    return pq.read_table(out)
+def job_of(checkpoint, table, out, multiplicity="column", cap=1000, events=20_000, items=4_000_000):
+    use = PredictJob(checkpoint, (table,), out, {}, {}, events, items, 1, "cpu", 1)
+    return GenerateJob(use, multiplicity, cap)
+
+
+def run(*args, **options):
+    job = job_of(*args, **options)
+    generate_files(job, Silent())
+    return pq.read_table(job.use.out)
 
 
 def lengths(table):
@@ -78,10 +90,16 @@ def test_multiplicity_is_a_number_or_predicted_and_capped(checkpoint, flat, tmp_
     assert len(set(lengths(run(checkpoint, flat, tmp_path / "c.parquet", "predicted")))) > 1
 
 
-def test_an_interrupted_generation_goes_on_and_ends_the_same(checkpoint, flat, tmp_path, monkeypatch):
-    monkeypatch.setattr(generate, "EVENTS_AT_ONCE", 7)
+def test_a_csv_table_gives_the_same(checkpoint, flat, tmp_path):
+    pyarrow.csv.write_csv(pq.read_table(flat), tmp_path / "primaries.csv")
+    first = run(checkpoint, flat, tmp_path / "first.parquet")
+    assert run(checkpoint, tmp_path / "primaries.csv", tmp_path / "second.parquet").equals(first)
+
+
+def test_an_interrupted_generation_continues_and_ends_the_same(checkpoint, flat, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "BLOCKS_PER_PART", 1)
     whole, cut = tmp_path / "whole.parquet", tmp_path / "cut.parquet"
-    run(checkpoint, flat, whole)
+    run(checkpoint, flat, whole, events=7)
 
     class Crash(Silent):
         def advance(self, label, done, total, note=""):
@@ -89,19 +107,32 @@ def test_an_interrupted_generation_goes_on_and_ends_the_same(checkpoint, flat, t
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        generate_file(checkpoint, flat, cut, multiplicity="column", cap=1000, seed=1, progress=Crash())
-    parts = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cut.parquet.parts/*/*")}
-    assert len(parts) == 3
+        generate_files(job_of(checkpoint, flat, cut, events=7), Crash())
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cut.parquet.parts/*/*")}
+    assert len(made) == 3
     assert not cut.exists()
-    run(checkpoint, flat, cut)
+    run(checkpoint, flat, cut, events=7)
     assert sha256(cut) == sha256(whole)
     assert not list(tmp_path.glob("*.parts"))
 
 
-def test_memory_is_bounded_by_cutting_at_muons(monkeypatch):
-    monkeypatch.setattr(generate, "MUONS_AT_ONCE", 10)
-    counts = np.array([4, 4, 4, 50, 1, 0, 0])
-    assert list(generate._runs(counts)) == [(0, 2), (2, 3), (3, 4), (4, 7)]
+def test_memory_is_bounded_by_cutting_at_items(tmp_path, columns):
+    seen = []
+    Echo.seen = staticmethod(lambda events: seen.append(len(events)))
+    path = tmp_path / "flat.parquet"
+    counts = [4, 4, 4, 50, 1, 0, 0]
+    pq.write_table(pa.table({**{name: c[:7] for name, c in columns.items()}, "multiplicity": counts}), path)
+    try:
+        table = run(checkpoint_of(tmp_path, Echo), path, tmp_path / "out.parquet", items=10)
+    finally:
+        Counting.seen = Echo.seen = staticmethod(lambda _: None)
+    assert seen == [2, 1, 1, 3]
+    assert [len(row) for row in table["muons_x_m"].to_pylist()] == counts
+
+
+def test_a_workload_that_generates_nothing_is_named(flat, tmp_path):
+    with pytest.raises(ConfigError, match="counting:Counting generates no events; use `crpipe predict`"):
+        run(checkpoint_of(tmp_path), flat, tmp_path / "out.parquet")
 
 
 def test_bad_input_is_told_with_place_and_reason(checkpoint, flat, tmp_path, columns):
@@ -109,24 +140,27 @@ def test_bad_input_is_told_with_place_and_reason(checkpoint, flat, tmp_path, col
         run(checkpoint, flat, tmp_path / "out.parquet", "lots")
     bare = tmp_path / "bare.parquet"
     pq.write_table(pa.table({"energy_gev": [1.0]}), bare)
-    with pytest.raises(FormatError, match="no column primary, and no depth_m, mass_number, zenith_rad"):
+    with pytest.raises(FormatError, match="no column depth_m, mass_number, zenith_rad; it has energy_gev"):
         run(checkpoint, bare, tmp_path / "out.parquet")
     columns["zenith_rad"][5] = np.nan
     pq.write_table(pa.table(columns), bare)
-    with pytest.raises(FormatError, match="row 5: zenith_rad = nan is impossible"):
+    with pytest.raises(FormatError, match="row 5: zenith_rad is nan, not within 0 to 3.14"):
         run(checkpoint, bare, tmp_path / "out.parquet", "3")
     columns["zenith_rad"][5] = 0
     pq.write_table(pa.table(columns), bare)
-    with pytest.raises(FormatError, match="neither a column multiplicity nor muons"):
+    with pytest.raises(FormatError, match="the table has no column multiplicity"):
         run(checkpoint, bare, tmp_path / "out.parquet")
-    ragged = {"primary": [[1e5, 0.1, 1], [1e5, 0.1, 1, 1500, 0]]}  # as many values as two rows of four
+    ids = {name: pa.array([1, 2], pa.uint64()) for name in ("primary_major_id", "primary_minor_id")}
+    ragged = {**ids, "primary": [[1e5, 0.1, 1], [1e5, 0.1, 1, 1500, 0]]}  # as many values as two rows of four
+    ragged["muons"] = pa.array([[], []], pa.list_(pa.list_(pa.float32())))
     pq.write_table(pa.table(ragged), bare)
-    with pytest.raises(FormatError, match="column primary, row 0: expected 4 values"):
+    with pytest.raises(FormatError, match="primary"):
         run(checkpoint, bare, tmp_path / "out.parquet", "3")
     bare.write_text("nothing")
-    for path in (bare, tmp_path / "missing.parquet"):
-        with pytest.raises(FormatError, match=f"--primaries {path}: not a Parquet file"):
-            run(checkpoint, path, tmp_path / "out.parquet")
+    with pytest.raises(FormatError, match=f"{bare}: "):
+        run(checkpoint, bare, tmp_path / "out.parquet")
+    with pytest.raises(FormatError, match=r"missing.parquet: missing; name existing files with --in"):
+        run(checkpoint, tmp_path / "missing.parquet", tmp_path / "out.parquet")
     checkpoint_copy = tmp_path / checkpoint.name
     checkpoint_copy.write_bytes(checkpoint.read_bytes()[:-5])
     with pytest.raises(CheckpointError, match="damaged"):

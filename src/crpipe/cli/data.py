@@ -1,0 +1,127 @@
+"""Verbs that make data: list, stage, tables, count, threshold, split, consolidate; and those that look at it."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crpipe.cli.jobs import claim_data, open_campaign
+from crpipe.cli.terminal import RangeArgument, Settings, Terminal
+from crpipe.core.journal import Journal
+from crpipe.core.ranges import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from crpipe.config.loading import Config
+
+# Handlers import what they call: a verb pays for its own libraries only.
+# ruff: noqa: PLC0415
+
+data = typer.Typer()
+
+
+@contextlib.contextmanager
+def _attempt(verb: str, name: str) -> Iterator[Config]:
+    config = Settings.config()
+    claim_data(config)
+    with Journal(config.paths().data_journal()).attempt(verb, name):
+        yield config
+
+
+@data.command("list")
+def list_(name: RangeArgument) -> None:
+    """List one range of the source into its manifest."""
+    from crpipe.cli.source_jobs import list_job
+    from crpipe.source.listing import list_range
+
+    with _attempt("list", name) as config:
+        list_range(list_job(config, name), Terminal())
+
+
+@data.command()
+def stage(name: RangeArgument) -> None:
+    """Copy one range next to the results, each file verified before its name appears."""
+    from crpipe.cli.source_jobs import stage_job
+    from crpipe.source.stage import stage_range
+
+    with _attempt("stage", name) as config:
+        stage_range(stage_job(config, name), Terminal())
+
+
+@data.command()
+def tables() -> None:
+    """Copy the side tables of `source.tables` next to the results, verified and hashed."""
+    from crpipe.cli.source_jobs import tables_job
+    from crpipe.source.side_tables import stage_tables
+
+    with _attempt("tables", "") as config:
+        stage_tables(tables_job(config), Terminal())
+
+
+@data.command()
+def count() -> None:
+    """Count the files of the source once, for `ranges.last: auto`; print the last file number."""
+    from crpipe.cli.source_jobs import count_job
+    from crpipe.source.counting import count_files
+
+    with _attempt("count", "") as config:
+        print(count_files(count_job(config), Terminal()))
+
+
+@data.command()
+def threshold() -> None:
+    """Choose the outlier threshold as a quantile of the reference ranges."""
+    from crpipe.cli.data_jobs import threshold_job
+    from crpipe.split.threshold import choose_threshold
+
+    with _attempt("threshold", "") as config:
+        choose_threshold(threshold_job(open_campaign(config)), Terminal())
+
+
+@data.command()
+def split(name: RangeArgument) -> None:
+    """Turn one staged range into shards, outliers and a balanced ledger."""
+    from crpipe.cli.data_jobs import split_job
+    from crpipe.split.split import split_range
+
+    with _attempt("split", name) as config:
+        split_range(split_job(open_campaign(config), str(Range.parse(name))), Terminal())
+
+
+@data.command()
+def consolidate() -> None:
+    """Merge the outliers of all ranges into shards of a chosen size."""
+    from crpipe.cli.data_jobs import consolidate_job
+    from crpipe.split.outliers import consolidate_outliers
+
+    with _attempt("consolidate", "") as config:
+        consolidate_outliers(consolidate_job(open_campaign(config)), Terminal())
+
+
+@data.command()
+def simulate(
+    name: RangeArgument,
+    out: Annotated[Path, typer.Option(help="directory for the files")],
+) -> None:
+    """Write the files of one synthetic range, in the schema of the real ones."""
+    from crpipe.source.simulated import open_simulator, simulate_range
+
+    config = Settings.config()
+    simulator = open_simulator(config.source.simulator, config.options("simulator"))
+    simulate_range(simulator, Range.parse(name), config.seed, out, Terminal())
+
+
+@data.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(help="raw file of source.reader, shard, or any Parquet file")],
+    rows: Annotated[int, typer.Option(help="events to show")] = 5,
+) -> None:
+    """Show what a file holds: schema, rows, multiplicities, first events."""
+    from crpipe.cli.data_jobs import configured_reader
+    from crpipe.split.inspect import inspect_file
+
+    print(inspect_file(file, rows, configured_reader(Settings.config())))

@@ -1,0 +1,179 @@
+"""The jobs around a model, composed from one campaign: train, evaluate, predict, generate, export, check."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from crpipe.cli.checks import check_data, check_tables
+from crpipe.core.errors import ConfigError
+from crpipe.core.paths import CONSOLIDATED, OUTLIERS
+from crpipe.core.ranges import Range
+from crpipe.events.tables import table_keys, table_paths
+from crpipe.inference.evaluate import EvaluateJob, ValidationShards
+from crpipe.inference.export import ExportJob
+from crpipe.inference.predict import PredictJob
+from crpipe.inference.provenance import TrainingData
+from crpipe.split.readers import open_reader
+from crpipe.train.link import Link, LinkFiles, TrainJob
+from crpipe.train.workload import UsesTables, build_workload
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from crpipe.cli.jobs import Campaign
+    from crpipe.config.loading import Config
+    from crpipe.events.layout import Layout
+    from crpipe.train.workload import Workload
+
+
+def train_job(campaign: Campaign, name: str) -> TrainJob:
+    """Describe the training of one link; raise ConfigError when the campaign has no such range."""
+    config, paths = campaign.config, campaign.paths
+    link = _link(campaign, name)
+    chain = [*campaign.ranges, OUTLIERS]
+    return TrainJob(
+        link=link,
+        files=LinkFiles(
+            store=paths.store(name),
+            receipt=paths.receipt(name),
+            parent_store=paths.store(link.parent) if link.parent else None,
+            parent_receipt=paths.receipt(link.parent) if link.parent else None,
+            journal=paths.train_journal(),
+            events=paths.tensorboard(),
+            # TensorBoard reads the files of a folder in the order of their names: that of the chain.
+            event_file=f"{chain.index(name):06d}.{name}",
+            profile=paths.run_dir() / "profile.json",
+        ),
+        workload=config.train.workload,
+        options=config.options(),
+        tables=campaign.tables,
+        keys={**campaign.train_keys, **campaign.table_keys},
+        fingerprint=campaign.fingerprint,
+        data=campaign.data,
+        seed=config.seed,
+        load=config.load,
+        train=config.train,
+    )
+
+
+def _link(campaign: Campaign, name: str) -> Link:
+    config, paths, names = campaign.config, campaign.paths, campaign.ranges
+    seed = (config.seed, zlib.crc32(name.encode()))
+    if name == OUTLIERS:
+        return Link(
+            name,
+            names[-1],
+            paths.outliers(CONSOLIDATED),
+            OUTLIERS,
+            seed,
+            config.train.outlier_epochs,
+            (1.0, 1.0),
+            # Thousands of outliers in one batch would not fit into memory; bulk batches keep their size.
+            config.load.budget_items,
+        )
+    index = _place(campaign, name)
+    share = (index / config.horizon(), (index + 1) / config.horizon())
+    parent = names[index - 1] if index else ""
+    return Link(name, parent, paths.shards(name), "train", seed, config.train.epochs, share)
+
+
+def _place(campaign: Campaign, name: str) -> int:
+    if name not in campaign.ranges:
+        raise ConfigError(
+            f"range {Range.parse(name)}: not a range of this campaign (see ranges in the config)"
+        )
+    return campaign.ranges.index(name)
+
+
+def evaluate_job(campaign: Campaign, name: str) -> EvaluateJob:
+    """Describe the evaluation of one link: on the validation events of all ranges up to it."""
+    config, paths, names = campaign.config, campaign.paths, campaign.ranges
+    chain = names if name == OUTLIERS else names[: _place(campaign, name) + 1]
+    simulates = config.simulates()
+    return EvaluateJob(
+        name=name,
+        receipt=paths.receipt(name),
+        shards=tuple(ValidationShards(each, paths.shards(each), paths.manifest(each)) for each in chain),
+        folder=paths.evaluation(name),
+        journal=paths.train_journal(),
+        tensorboard=paths.tensorboard(),
+        layout=campaign.layout,
+        tables=campaign.tables,
+        table_keys=campaign.table_keys,
+        events=config.evaluate.events,
+        batch_events=config.evaluate.batch_events,
+        budget_items=config.load.budget_items,
+        seed=config.seed,
+        device=config.train.device,
+        threads=config.train.threads,
+        simulator=config.source.simulator if simulates else "",
+        simulator_options=config.options("simulator") if simulates else None,
+    )
+
+
+def predict_job(
+    config: Config, checkpoint: Path, inputs: Sequence[Path], out: Path, device: str, seed: int = 1
+) -> PredictJob:
+    """Describe the use of a checkpoint on files; needs of the campaign its side tables and sizes alone."""
+    record = config.paths().tables()
+    return PredictJob(
+        checkpoint=checkpoint,
+        inputs=tuple(inputs),
+        out=out,
+        tables=table_paths(record),
+        table_keys=table_keys(record),
+        batch_events=config.evaluate.batch_events,
+        budget_items=config.load.budget_items,
+        seed=seed,
+        device=device,
+        threads=config.train.threads,
+    )
+
+
+def export_job(campaign: Campaign, checkpoint: Path, out: Path) -> ExportJob:
+    """Describe an export; the campaign says where the training shards are."""
+    paths = campaign.paths
+    training = TrainingData(
+        keys={**campaign.data_keys, **campaign.table_keys},
+        data=campaign.data,
+        shards={name: paths.shards(name) for name in campaign.ranges},
+        outliers=paths.outliers(CONSOLIDATED),
+    )
+    return ExportJob(checkpoint, out, campaign.tables, campaign.table_keys, training)
+
+
+def check_campaign(config: Config) -> str:
+    """Compare reader, simulator and workload, before any job; return one line for a person.
+
+    Raise ConfigError with the module, what is missing, and an example.
+    """
+    said = check_data(config)
+    reader = open_reader(config.source.reader, config.options("reader"))
+    workload = build_workload(config.train.workload, config.options())
+    check_columns(reader.layout, config.source.reader, workload, config.train.workload)
+    if isinstance(workload, UsesTables):
+        check_tables(config, f"train.workload: {config.train.workload}", workload.needs)
+    said.append(f"workload {config.train.workload}")
+    return f"{', '.join(said)}: they fit together; items are {reader.layout.item}"
+
+
+def check_columns(layout: Layout, reader: str, workload: Workload, name: str) -> None:
+    """Raise ConfigError when the reader's layout lacks a column that the workload reads."""
+    known = [field.name for field in layout.events]
+    missing = [column for column in workload.event_columns if column not in known]
+    if missing:
+        raise ConfigError(
+            f"train.workload: {name} reads the event columns {', '.join(missing)}, which {reader} does not "
+            f"give ({', '.join(known)}); name another source.reader, or another workload, for example one "
+            f"with event_columns = ({known[0]!r},)"
+        )
+    wanted = tuple(workload.item_columns)
+    items = tuple(field.name for field in layout.items)
+    if items[: len(wanted)] != wanted:
+        raise ConfigError(
+            f"train.workload: {name} reads the item columns {', '.join(wanted)} by position, but the first "
+            f"ones of {reader} are {', '.join(items[: len(wanted)])}; name another source.reader, or another "
+            f"workload, for example one with item_columns = {items[:1]!r}"
+        )

@@ -1,0 +1,104 @@
+"""Verbs around a model: check, train, evaluate, predict, generate, export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from crpipe.cli.jobs import open_campaign
+from crpipe.cli.terminal import RangeArgument, Settings, Terminal
+from crpipe.config import record
+
+# Handlers import what they call: a verb pays for its own libraries only.
+# ruff: noqa: PLC0415
+
+models = typer.Typer()
+
+CheckpointOption = Annotated[Path, typer.Option(help="checkpoint file, or a receipt that points to it")]
+InputOption = Annotated[list[Path], typer.Option("--in", help="file to read; several: repeat --in")]
+MoreInputs = Annotated[list[Path] | None, typer.Argument(metavar="FILE …", help="more files to read")]
+DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute")]
+
+
+@models.command()
+def check() -> None:
+    """Check that reader, simulator, workload and side tables fit together; print one line when they do."""
+    from crpipe.cli.model_jobs import check_campaign
+
+    print(check_campaign(Settings.config()))
+
+
+@models.command()
+def train(
+    name: RangeArgument,
+    max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
+    profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
+) -> None:
+    """Train on one range (or on `outliers`), from its last snapshot or the checkpoint of the range before."""
+    from crpipe.cli.model_jobs import train_job
+    from crpipe.train.job import train_link
+
+    campaign = open_campaign(Settings.config())
+    job = train_job(campaign, name)
+    record.claim_train(campaign.paths, dict(job.keys))
+    train_link(job, Terminal(), max_minutes=max_minutes, profile_steps=profile)
+
+
+@models.command()
+def evaluate(name: RangeArgument) -> None:
+    """Score the checkpoint of one range (or of `outliers`) on held-out events."""
+    from crpipe.cli.model_jobs import evaluate_job
+    from crpipe.inference.evaluate import evaluate_link
+
+    evaluate_link(evaluate_job(open_campaign(Settings.config()), name), Terminal())
+
+
+@models.command()
+def predict(
+    checkpoint: CheckpointOption,
+    inputs: InputOption,
+    out: Annotated[Path, typer.Option(help="table to write: .parquet or .csv")],
+    more: MoreInputs = None,
+    device: DeviceOption = "auto",
+    seed: Annotated[int, typer.Option(help="seed of everything random")] = 1,
+) -> None:
+    """Predict for all events of raw files; the same command continues after a crash."""
+    from crpipe.cli.model_jobs import predict_job
+    from crpipe.inference.predict import predict_files
+
+    job = predict_job(Settings.config(), checkpoint, [*inputs, *(more or ())], out, device, seed)
+    print(f"{out}: {predict_files(job, Terminal())} events")
+
+
+@models.command()
+def generate(
+    checkpoint: CheckpointOption,
+    inputs: InputOption,
+    out: Annotated[Path, typer.Option(help="table to write: .parquet or .csv")],
+    more: MoreInputs = None,
+    multiplicity: Annotated[str, typer.Option(help="predicted, column, or a number")] = "predicted",
+    cap: Annotated[int, typer.Option(help="most items in one event")] = 10_000_000,
+    seed: Annotated[int, typer.Option(help="seed of the generation")] = 1,
+    device: DeviceOption = "auto",
+) -> None:
+    """Generate an event for each row: of a flat table of event columns (Parquet, CSV), or of raw files."""
+    from crpipe.cli.model_jobs import predict_job
+    from crpipe.inference.generate import GenerateJob, generate_files
+
+    use = predict_job(Settings.config(), checkpoint, [*inputs, *(more or ())], out, device, seed)
+    print(f"{out}: {generate_files(GenerateJob(use, multiplicity, cap), Terminal())} events")
+
+
+@models.command()
+def export(
+    checkpoint: CheckpointOption,
+    out: Annotated[Path, typer.Option(help="directory for weights, options, tables, graphs and the card")],
+) -> None:
+    """Write a trained checkpoint for use elsewhere: weights, options, side tables, graphs, model card."""
+    from crpipe.cli.model_jobs import export_job
+    from crpipe.inference.export import export_checkpoint
+
+    export_checkpoint(export_job(open_campaign(Settings.config()), checkpoint, out), Terminal())
+    print(out)

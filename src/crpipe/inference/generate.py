@@ -1,0 +1,124 @@
+"""Whole events for given event columns: a checkpoint and a table in, events out (``crpipe generate``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from crpipe.core.errors import ConfigError, ForeignError, FormatError
+from crpipe.events.batch import Events, cuts
+from crpipe.events.layout import MULTIPLICITY
+from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
+from crpipe.inference.inputs import RawInput, Wanted, count_rows, event_rows
+from crpipe.inference.parts import check_suffix, write_in_parts
+from crpipe.inference.predict import block_seed, identity, output_table
+from crpipe.inference.rows import check_generated
+from crpipe.train.ranks import find_device, use_threads
+from crpipe.train.workload import Generates, WorkloadCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from crpipe.core.progress import Progress
+    from crpipe.events.layout import Layout
+    from crpipe.inference.checkpoints import LoadedModel
+    from crpipe.inference.predict import PredictJob
+
+PREDICTED, COLUMN = "predicted", "column"
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateJob:
+    """One generation.
+
+    use: checkpoint, files and sizes, as for predictions. multiplicity: ``predicted`` by the model,
+    ``column`` (of the table, or the number of items in raw files), or a number for every event; never more
+    than ``cap``.
+    """
+
+    use: PredictJob
+    multiplicity: str
+    cap: int
+
+    def check(self) -> None:
+        """Raise ConfigError for a multiplicity that is none of these."""
+        if self.multiplicity not in (PREDICTED, COLUMN) and not self.multiplicity.isdigit():
+            raise ConfigError(
+                f"--multiplicity {self.multiplicity}: expected {PREDICTED}, {COLUMN} or a number"
+            )
+
+
+def generate_files(job: GenerateJob, progress: Progress) -> int:
+    """Write one event for each row of the files, in their order; return the number of events.
+
+    The same command after a crash continues with the next part, and gives the same bytes.
+    """
+    job.check()
+    use = job.use
+    check_suffix(use.out)
+    use_threads(use.threads)
+    device = find_device(use.device)
+    trained = open_checkpoint(use.checkpoint, device, use.tables, use.table_keys)
+    if not isinstance(trained.workload, Generates):
+        raise ConfigError(f"{use.checkpoint}: {trained.name} generates no events; use `crpipe predict`")
+    reader = open_its_reader(trained)
+    raw = RawInput(use.inputs, reader, use.tables)
+    wanted = Wanted.of(reader.layout, trained.workload.event_columns)
+    total = count_rows(use.inputs, raw, wanted)
+
+    def rows(number: int, block: Events) -> Iterator[pa.Table]:
+        generator = torch.Generator(device).manual_seed(block_seed(use.seed, number))
+        with torch.no_grad():
+            for asked, made in _generated(job, trained, reader.layout, block, generator):
+                yield output_table(trained, reader.layout, asked, made, use.inputs)
+
+    return write_in_parts(
+        use.out,
+        ["generate", job.multiplicity, job.cap, *identity(use, trained, device)],
+        event_rows(use.inputs, wanted, raw, use.batch_events),
+        rows,
+        lambda done: progress.advance("generate", done, max(done, total)),
+    )
+
+
+def _generated(
+    job: GenerateJob, trained: LoadedModel, layout: Layout, block: Events, generator: torch.Generator
+) -> Iterator[tuple[Events, Events]]:
+    """Yield what was asked for and what was made, in runs of at most budget_items items."""
+    given = block.columns.pop(MULTIPLICITY, None)
+    counts = _multiplicity(job, trained, block, given, generator)
+    for first, last in cuts(counts, len(counts), job.use.budget_items):
+        asked = block.part(first, last)
+        assert isinstance(trained.workload, Generates)
+        with WorkloadCall(trained.workload, "generate", asked):
+            made = trained.workload.generate(trained.model, asked, counts[first:last], generator)
+        check_generated(made, len(asked), layout, f"{trained.name}.generate")
+        yield asked, made
+
+
+def _multiplicity(
+    job: GenerateJob,
+    trained: LoadedModel,
+    block: Events,
+    given: NDArray[Any] | None,
+    generator: torch.Generator,
+) -> NDArray[np.int64]:
+    if job.multiplicity == PREDICTED:
+        assert isinstance(trained.workload, Generates)
+        with WorkloadCall(trained.workload, "multiplicities", block):
+            chosen = trained.workload.multiplicities(trained.model, block, generator)
+        if np.shape(chosen) != (len(block),):
+            raise ForeignError(f"{trained.name}.multiplicities: expected {len(block)} numbers")
+    elif job.multiplicity == COLUMN:
+        if given is None:
+            raise FormatError(f"--multiplicity {COLUMN}: the table has no column {MULTIPLICITY}")
+        chosen = given
+    else:
+        chosen = np.full(len(block), int(job.multiplicity))
+    return np.minimum(np.asarray(chosen, np.int64), job.cap)

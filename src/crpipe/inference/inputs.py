@@ -1,0 +1,213 @@
+"""Events from files that a user names: raw files through the reader, or flat tables of event columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from crpipe.core.errors import CrpipeError, FormatError
+from crpipe.core.foreign import Foreign
+from crpipe.events.batch import Events, regroup
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from crpipe.events.layout import Field, Layout
+    from crpipe.events.tables import Tables
+    from crpipe.split.readers import Reader
+
+_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class RawInput:
+    """Raw files of one reader."""
+
+    paths: tuple[Path, ...]
+    reader: Reader
+    tables: Tables
+
+    def count(self) -> int:
+        """Count the events of all files."""
+        total = 0
+        for path in self.paths:
+            _check_exists(path)
+            with Foreign(f"{path}: the reader failed"):
+                total += self.reader.totals(path, self.tables)[0]
+        return total
+
+    def blocks(self, max_events: int, max_items: int) -> Iterator[Events]:
+        """Yield all events with their items, file after file, in blocks of bounded size."""
+        for number, path in enumerate(self.paths):
+            yield from regroup(self._file(number, path), max_events, max_items)
+
+    def _file(self, number: int, path: Path) -> Iterator[Events]:
+        row = 0
+        with Foreign(f"{path}: the reader failed"):
+            for block in self.reader.rows(path, self.tables):
+                _check_items(path, row, block, self.reader.layout)
+                source = {
+                    SOURCE_FILE: np.full(len(block), number, np.uint32),
+                    SOURCE_ROW: np.arange(row, row + len(block), dtype=np.uint32),
+                }
+                row += len(block)
+                yield Events(block.columns | source, block.multiplicity, block.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Event columns to read from files without items.
+
+    required: must be there. optional: identify an event; where missing, the last one counts the rows and the
+    others are 0.
+    """
+
+    required: tuple[Field, ...]
+    optional: tuple[Field, ...]
+
+    @classmethod
+    def of(cls, layout: Layout, columns: tuple[str, ...]) -> Wanted:
+        """Divide the event columns that a workload reads."""
+        fields = [field for field in layout.events if field.name in columns]
+        identify = {*layout.group, *layout.key}
+        return cls(
+            tuple(field for field in fields if field.name not in identify),
+            tuple(field for field in layout.events if field.name in identify),
+        )
+
+
+def event_rows(paths: tuple[Path, ...], wanted: Wanted, raw: RawInput, max_events: int) -> Iterator[Events]:
+    """Yield the event columns of all files in blocks, without items.
+
+    Known multiplicities are in the column ``multiplicity``: of a flat table that has it, and of raw files.
+    A Parquet or CSV file with all required columns is a flat table; any other goes through the reader.
+    """
+    for number, path in enumerate(paths):
+        _check_exists(path)
+        flat = _flat_columns(path, wanted)
+        found = _flat_rows(path, flat, wanted) if flat else _raw_rows(path, raw)
+        row = 0
+        for block in regroup(found, max_events, max_events):
+            _check_columns(path, row, block, (*wanted.required, *wanted.optional))
+            row += len(block)
+            block.columns[SOURCE_FILE] = np.full(len(block), number, np.uint32)
+            block.columns[SOURCE_ROW] = np.arange(row - len(block), row, dtype=np.uint32)
+            yield block
+
+
+def count_rows(paths: tuple[Path, ...], raw: RawInput, wanted: Wanted) -> int:
+    """Count the events of all files; CSV files count as empty, since they would have to be read."""
+    total = 0
+    for path in paths:
+        _check_exists(path)
+        if not _flat_columns(path, wanted):
+            total += RawInput((path,), raw.reader, raw.tables).count()
+        elif path.suffix != ".csv":
+            total += pq.read_metadata(path).num_rows
+    return total
+
+
+def _flat_columns(path: Path, wanted: Wanted) -> list[str]:
+    """List the columns to read of a flat table; empty for a raw file. Raise FormatError for neither."""
+    try:
+        if path.suffix == ".csv":
+            with pyarrow.csv.open_csv(path) as file:
+                names = file.schema.names
+        else:
+            names = pq.read_schema(path).names
+    except (OSError, pa.ArrowInvalid) as error:
+        if path.suffix == ".csv":
+            raise FormatError(f"{path}: cannot be read as CSV ({error})") from error
+        return []
+    missing = sorted({field.name for field in wanted.required} - {*names})
+    if not missing:
+        known = {*(field.name for field in (*wanted.required, *wanted.optional)), MULTIPLICITY}
+        return [name for name in names if name in known]
+    if path.suffix == ".csv" or len(missing) < len(wanted.required):
+        raise FormatError(f"{path}: no column {', '.join(missing)}; it has {', '.join(names)}")
+    return []
+
+
+def _raw_rows(path: Path, raw: RawInput) -> Iterator[Events]:
+    for block in RawInput((path,), raw.reader, raw.tables).blocks(_ROWS, 1 << 62):
+        yield _without_items(block.columns | {MULTIPLICITY: block.multiplicity}, len(block))
+
+
+def _flat_rows(path: Path, names: list[str], wanted: Wanted) -> Iterator[Events]:
+    row = 0
+    for batch in _batches(path, names):
+        columns = {name: _values(path, row, name, batch.column(name), wanted) for name in batch.schema.names}
+        for place, field in enumerate(wanted.optional, start=1):
+            if field.name not in columns:
+                counts = place == len(wanted.optional)
+                start, step = (row, 1) if counts else (0, 0)
+                columns[field.name] = (start + step * np.arange(len(batch))).astype(field.dtype)
+        yield _without_items(columns, len(batch))
+        row += len(batch)
+
+
+def _batches(path: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
+    try:
+        if path.suffix == ".csv":
+            convert = pyarrow.csv.ConvertOptions(include_columns=names)
+            with pyarrow.csv.open_csv(path, convert_options=convert) as rows:
+                yield from rows
+        else:
+            with pq.ParquetFile(path, pre_buffer=False) as file:
+                yield from file.iter_batches(_ROWS, columns=names)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise FormatError(f"{path}: cannot be read ({error})") from error
+
+
+def _values(path: Path, row: int, name: str, column: pa.Array, wanted: Wanted) -> NDArray[Any]:
+    """Give a column in the layout's type; raise FormatError for one that holds no numbers or gaps."""
+    types = {field.name: field.dtype for field in (*wanted.required, *wanted.optional)}
+    if column.null_count:
+        gap = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise FormatError(f"{path}: row {row + gap}: {name} is missing")
+    try:
+        values: NDArray[Any] = column.to_numpy(zero_copy_only=False).astype(types.get(name, "int64"))
+    except (ValueError, TypeError) as error:
+        raise FormatError(f"{path}: column {name} holds {column.type}, expected numbers") from error
+    return values
+
+
+def _without_items(columns: dict[str, NDArray[Any]], count: int) -> Events:
+    return Events(columns, np.zeros(count, np.uint32), np.empty((0, 1), np.float32))
+
+
+def _check_exists(path: Path) -> None:
+    if not path.is_file():
+        raise FormatError(f"{path}: missing; name existing files with --in")
+
+
+def _check_columns(path: Path, row: int, block: Events, fields: tuple[Field, ...]) -> None:
+    for field in fields:
+        values = block.columns[field.name]
+        bad = np.flatnonzero(~((values >= field.low) & (values <= field.high)))
+        if len(bad):
+            raise _impossible(path, row + int(bad[0]), field, values[bad[0]])
+
+
+def _check_items(path: Path, row: int, block: Events, layout: Layout) -> None:
+    """Refuse impossible items; event columns are not judged, since real data have no truth in them."""
+    for place, field in enumerate(layout.items):
+        values = block.items[:, place]
+        bad = np.flatnonzero(~((values >= field.low) & (values <= field.high)))
+        if len(bad):
+            event = int(np.searchsorted(block.offsets(), bad[0], side="right")) - 1
+            raise _impossible(path, row + event, field, values[bad[0]])
+
+
+def _impossible(path: Path, row: int, field: Field, value: Any) -> CrpipeError:
+    interval = f"{field.low:.7g} to {field.high:.7g} {field.unit}".rstrip()
+    return FormatError(f"{path}: row {row}: {field.name} is {value}, not within {interval}")

@@ -1,0 +1,114 @@
+"""Predictions for any raw files: a checkpoint and files in, one table out (``crpipe predict``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from crpipe.core.files import sha256
+from crpipe.events.batch import Events
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
+from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
+from crpipe.inference.inputs import RawInput
+from crpipe.inference.parts import check_suffix, write_in_parts
+from crpipe.inference.rows import nested_table, predict_block, table_of
+from crpipe.train.ranks import find_device, use_threads
+from crpipe.train.workload import WorkloadCall, WritesTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from crpipe.core.progress import Progress
+    from crpipe.events.layout import Layout
+    from crpipe.events.tables import Tables
+    from crpipe.inference.checkpoints import LoadedModel
+    from crpipe.train.workload import Columns
+
+
+@dataclass(frozen=True, slots=True)
+class PredictJob:
+    """One use of a checkpoint on files.
+
+    checkpoint: a checkpoint, or a receipt that points to one. inputs: the files to read. out: the table to
+    write, Parquet or CSV. tables, table_keys: the campaign's copies of the side tables, and their hashes.
+    batch_events, budget_items: most events and items of one block.
+    """
+
+    checkpoint: Path
+    inputs: tuple[Path, ...]
+    out: Path
+    tables: Tables
+    table_keys: Mapping[str, Any]
+    batch_events: int
+    budget_items: int
+    seed: int
+    device: str
+    threads: int
+
+
+def predict_files(job: PredictJob, progress: Progress) -> int:
+    """Write the predictions for all events of the files, in their order; return the number of events.
+
+    The same command after a crash continues with the next part, and gives the same bytes.
+    """
+    check_suffix(job.out)
+    use_threads(job.threads)
+    device = find_device(job.device)
+    trained = open_checkpoint(job.checkpoint, device, job.tables, job.table_keys)
+    reader = open_its_reader(trained)
+    source = RawInput(job.inputs, reader, job.tables)
+    total = source.count()
+
+    def rows(number: int, block: Events) -> Iterator[pa.Table]:
+        generator = torch.Generator(device).manual_seed(block_seed(job.seed, number))
+        with torch.no_grad():
+            found = predict_block(trained, block, reader.layout, generator)
+        yield output_table(trained, reader.layout, block, found, job.inputs)
+
+    return write_in_parts(
+        job.out,
+        ["predict", *identity(job, trained, device)],
+        source.blocks(job.batch_events, job.budget_items),
+        rows,
+        lambda done: progress.advance("predict", done, total),
+    )
+
+
+def identity(job: PredictJob, trained: LoadedModel, device: torch.device) -> list[Any]:
+    """Give everything that the output depends on, as JSON values."""
+    files = [[str(path), sha256(path)] for path in job.inputs]
+    sizes = [job.batch_events, job.budget_items]
+    return [trained.sha256, files, job.out.suffix, sizes, job.seed, device.type, dict(job.table_keys)]
+
+
+def output_table(
+    trained: LoadedModel,
+    layout: Layout,
+    block: Events,
+    prediction: Events | Columns,
+    inputs: tuple[Path, ...],
+) -> pa.Table:
+    """Give the rows of a block in the workload's own format, or one row for each event.
+
+    Predicted columns follow the file, the row in it and the layout's key columns; whole events are their
+    event columns and one list column for each item column.
+    """
+    if isinstance(trained.workload, WritesTable):
+        with WorkloadCall(trained.workload, "table", block):
+            return trained.workload.table(block, prediction)
+    if isinstance(prediction, Events):
+        return nested_table(prediction, layout)
+    known = {name: block.columns[name] for name in (SOURCE_ROW, *layout.key)}
+    table = table_of(known, prediction)
+    paths = np.array([str(path) for path in inputs], object)[block.columns[SOURCE_FILE]]
+    return table.add_column(0, "path", pa.array(paths, pa.string()))
+
+
+def block_seed(seed: int, number: int) -> int:
+    """Derive the seed of one block."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0] >> 1)

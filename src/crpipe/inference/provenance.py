@@ -1,0 +1,168 @@
+"""Where a checkpoint comes from: its chain, the data it was trained on, and how good it was found to be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from crpipe.core.errors import ShardError
+from crpipe.core.files import digest, read_json
+from crpipe.core.paths import OUTLIERS
+from crpipe.events.layout import MULTIPLICITY
+from crpipe.events.shard_manifest import read_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from crpipe.core.progress import Progress
+    from crpipe.events.layout import Layout
+    from crpipe.inference.checkpoints import LoadedModel
+
+Limits = dict[str, tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """The shards of a campaign, as far as they exist.
+
+    keys: those that shaped the shards; data: their hash. shards, outliers: folders by range, and the
+    consolidated outliers.
+    """
+
+    keys: Mapping[str, Any]
+    data: str
+    shards: Mapping[str, Path]
+    outliers: Path
+
+    def folder(self, link: str) -> Path | None:
+        """Find the shards that a link trained on."""
+        return self.outliers if link == OUTLIERS else self.shards.get(link)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The training data: smallest and largest value of each event column, and of the multiplicity.
+
+    unknown: why there are no limits; empty where they were measured.
+    events, items: distinct ones in the training shards; 0 where these do not exist any more.
+    threshold: multiplicity above which events are outliers; None when a quantile chose it and is not known.
+    """
+
+    limits: Limits
+    unknown: str
+    threshold: int | None
+    events: int = 0
+    items: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Everything that a model card says about the making of a checkpoint.
+
+    chain: the links that this checkpoint was trained on, in order; only its own without receipts.
+    evaluation: the metrics.json of this very checkpoint; empty when there is none.
+    """
+
+    run: str
+    name: str
+    chain: tuple[str, ...]
+    keys: dict[str, Any]
+    counters: dict[str, Any]
+    sha256: str
+    fingerprint: str
+    layout: Layout
+    seen: Seen
+    evaluation: dict[str, Any]
+
+
+def provenance(
+    trained: LoadedModel, layout: Layout, training: TrainingData, progress: Progress
+) -> Provenance:
+    """Gather what is known about a checkpoint from the files beside it and from the training shards."""
+    checkpoint = trained.checkpoint
+    run = trained.path.parents[2]  # runs/<run>/store/<range>/<checkpoint>
+    name, keys = str(checkpoint["range"]), checkpoint["keys"]
+    chain = _chain(run / "ranges", trained.sha256) or (name,)
+    return Provenance(
+        run.name,
+        name,
+        chain,
+        keys,
+        checkpoint["counters"],
+        trained.sha256,
+        digest(keys),
+        layout,
+        _seen(training, layout, keys, chain, progress),
+        _evaluation(run / "evaluation" / name / "metrics.json", trained.sha256),
+    )
+
+
+def _chain(receipts: Path, sha256: str) -> tuple[str, ...]:
+    """Follow the receipts from a checkpoint back to the first range."""
+    made = {receipt["sha256"]: receipt for receipt in map(read_json, receipts.glob("*.json"))}
+    names: list[str] = []
+    while sha256 in made:
+        names.append(made[sha256]["range"])
+        sha256 = made[sha256]["parent"]
+    return tuple(reversed(names))
+
+
+def _evaluation(path: Path, sha256: str) -> dict[str, Any]:
+    found: dict[str, Any] = read_json(path) if path.exists() else {}
+    return found if found.get("checkpoint") == sha256 else {}
+
+
+def _seen(
+    training: TrainingData,
+    layout: Layout,
+    keys: dict[str, Any],
+    chain: tuple[str, ...],
+    progress: Progress,
+) -> Seen:
+    """Measure the shards of the chain, if they are those that the checkpoint was trained on."""
+    threshold = None if keys.get("split.quantile") else keys.get("split.threshold")
+    if any(keys.get(name) != value for name, value in training.keys.items()):
+        return Seen({}, "the configuration given is another one", threshold)
+    folders = [folder for link in chain if (folder := training.folder(link)) is not None]
+    try:
+        manifests = [read_manifest(folder, training.data) for folder in folders]
+    except ShardError:
+        manifests = []
+    if len(manifests) < len(chain):
+        return Seen({}, "the training shards do not all exist any more", threshold)
+    shards = [
+        (folder, shard)
+        for folder, manifest in zip(folders, manifests, strict=True)
+        for shard in manifest["shards"]
+        if shard["role"] != "validation"
+    ]
+    limits: Limits = {}
+    for number, (folder, shard) in enumerate(shards):
+        _widen(limits, folder / f"{shard['name']}.events.parquet", _measured(layout))
+        progress.advance("read", number + 1, len(shards))
+    events, items = (sum(shard[kind] for _, shard in shards) for kind in ("events", "items"))
+    return Seen(limits, "", manifests[0]["threshold"], events, items)
+
+
+def _measured(layout: Layout) -> list[str]:
+    """Name the columns whose limits mean something: not those that only identify an event."""
+    identify = {*layout.group, *layout.key}
+    names = [field.name for field in layout.events if field.name not in identify]
+    return [*names, MULTIPLICITY]
+
+
+def _widen(limits: Limits, path: Path, names: list[str]) -> None:
+    """Include the values of one shard in the limits; the writer keeps no statistics, so they are read."""
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        for batch in file.iter_batches(columns=names):
+            for name in names:
+                found = pc.min_max(batch.column(name)).as_py()
+                if found["min"] is None:
+                    continue
+                low, high = limits.get(name, (math.inf, -math.inf))
+                limits[name] = (min(low, float(found["min"])), max(high, float(found["max"])))

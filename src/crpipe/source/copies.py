@@ -1,0 +1,192 @@
+"""Copy listed files into one directory: each verified before its name appears, resumed after any crash."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from crpipe.core.errors import DiskError, SourceError, TransferError
+from crpipe.core.files import GIB, free_bytes, writing
+from crpipe.source.flush import Flush, Steps
+from crpipe.source.retries import Deadline, Transient, each, persist
+from crpipe.source.sources import open_copier
+from crpipe.source.uris import host_and_path, scheme_of
+from crpipe.source.verified import PART, Proofs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from crpipe.core.progress import Progress
+    from crpipe.core.raw_files import Entry, Proof
+    from crpipe.source.options import SourceOptions
+    from crpipe.source.sources import Copier
+
+RESERVE = 1 << 28  # bytes of the disk kept free for journals and manifests
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRules:
+    """What the copies are for, and what to do with a file that is bad for good.
+
+    label: names them in messages. remedy: what a person should do about a file that changed or is gone.
+    on_bad_file: fail, set up to ``max_quarantined`` files aside, or None where no file may be set aside.
+    """
+
+    label: str
+    remedy: str
+    on_bad_file: Literal["fail", "quarantine"] | None = None
+    max_quarantined: int = 0
+
+    @property
+    def hint(self) -> str:
+        """How to go on without the file, where that is an option."""
+        aside = ", or set such files aside with source.on_bad_file: quarantine"
+        return aside if self.on_bad_file == "fail" else ""
+
+
+class Copies:
+    """One attempt to have a verified copy of every entry in one directory; ``run`` does it.
+
+    done: verified copies by path, those of earlier attempts included. bad: reasons of files set aside.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        entries: Sequence[Entry],
+        options: SourceOptions,
+        rules: CopyRules,
+        progress: Progress,
+    ) -> None:
+        self._options = options
+        self._rules = rules
+        self._progress = progress
+        self._proofs = Proofs(folder, require_checksum=options.require_checksum)
+        self._proofs.begin(entries)
+        self.done = self._proofs.keep(entries)
+        self.bad: dict[str, str] = {}
+        self._wanted = [entry for entry in entries if entry.path not in self.done]
+        self._folders = self._proofs.folders(entries)
+        self._bytes = 0
+        self._copied = 0
+        self._begin = time.monotonic()
+        self._deadline = Deadline(options.deadline_s, f"staging of {rules.label}")
+
+    @property
+    def needed(self) -> int:
+        """Bytes that are still to be copied, as far as they are known."""
+        return sum(entry.size or 0 for entry in self._wanted)
+
+    def run(self) -> None:
+        """Copy what is wanted; when this returns, every copy is on the disk.
+
+        Raise TransferError naming the file that cannot be copied, or SourceError when too many cannot.
+        """
+        with self._proofs:
+            asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        width = self._options.concurrency
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(width))
+        self._steps, self._flush = Steps(), Flush()
+        # An earlier attempt may have been killed before it flushed them.
+        for path, proof in self.done.items():
+            await self._flush.add(self._proofs.file(path), proof.size)
+        for folder in self._folders:
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+        for (scheme, host), entries in self._by_source().items():
+            async with open_copier(self._options, scheme, host, self._deadline) as copier:
+                await self._copy_all(copier, entries, width)
+        await self._flush.finish(self._folders)
+
+    def _by_source(self) -> dict[tuple[str, str], list[Entry]]:
+        """Group the wanted files by the federation (or file system) that holds them."""
+        found: dict[tuple[str, str], list[Entry]] = {}
+        for entry in self._wanted:
+            found.setdefault((scheme_of(entry.uri), host_and_path(entry.uri)[0]), []).append(entry)
+        return found
+
+    async def _copy_all(self, copier: Copier, entries: Sequence[Entry], width: int) -> None:
+        await each(entries, lambda entry: self._one(copier, entry), width)
+
+    async def _one(self, copier: Copier, entry: Entry) -> None:
+        final = self._proofs.file(entry.path)
+        part = final.with_name(final.name + PART)
+        try:
+            proof = await self._fetch(copier, entry, part)
+        except TransferError as error:
+            part.unlink(missing_ok=True)
+            self._set_aside(entry, error)
+            return
+        await self._steps.do(lambda: self._publish(entry, part, final, proof))
+        self._count(entry, proof)
+        await self._flush.add(final, proof.size)
+
+    async def _fetch(self, copier: Copier, entry: Entry, part: Path) -> Proof:
+        try:
+            proof = await persist(
+                lambda: copier.fetch(entry, part),
+                attempts=self._options.attempts,
+                deadline=self._deadline,
+            )
+        except Transient as error:
+            # A source that is out of reach means nothing for the file: it is never set aside for that.
+            if error.outage:
+                raise SourceError(
+                    f"{entry.uri}: {error}; what is verified stays: run the same command again later"
+                ) from error
+            raise TransferError(
+                f"{entry.uri}: {error}; run the same command again later{self._rules.hint}"
+            ) from error
+        except TransferError as error:
+            raise TransferError(f"{error}; {self._rules.remedy}{self._rules.hint}") from error
+        if self._options.require_checksum and not proof.is_checked():
+            raise TransferError(
+                f"{entry.uri}: the source names no checksum, and source.require_checksum is on; turn it off "
+                "to accept files by their size"
+            )
+        return proof
+
+    def _publish(self, entry: Entry, part: Path, final: Path, proof: Proof) -> None:
+        with writing(final):
+            os.replace(part, final)  # noqa: PTH105 - that of pathlib parses the path again
+        self._proofs.add(entry, proof)
+
+    def _set_aside(self, entry: Entry, error: TransferError) -> None:
+        if self._rules.on_bad_file != "quarantine":
+            raise error
+        self.bad[entry.path] = str(error)
+        self._progress.say(f"{self._rules.label}: set aside: {error}")
+        if len(self.bad) > self._rules.max_quarantined:
+            raise SourceError(
+                f"{self._rules.label}: {len(self.bad)} bad files, at most {self._rules.max_quarantined} may "
+                f"be set aside (source.max_quarantined); the last: {error}"
+            )
+
+    def _count(self, entry: Entry, proof: Proof) -> None:
+        self.done[entry.path] = proof
+        self._copied += 1
+        self._bytes += proof.size
+        rate = self._bytes / 1e6 / max(time.monotonic() - self._begin, 1e-3)
+        self._progress.advance(
+            f"stage {self._rules.label}",
+            self._copied,
+            len(self._wanted),
+            f"{self._copied} files, {rate:.1f} MB/s",
+        )
+
+
+def check_free_space(folder: Path, needed: int, label: str) -> None:
+    """Raise DiskError when ``needed`` bytes do not fit on the disk of ``folder``."""
+    free = max(free_bytes(folder) - RESERVE, 0)
+    if needed > free:
+        raise DiskError(
+            f"{label}: {needed / GIB:.2f} GiB needed below {folder}, {free / GIB:.2f} GiB free; "
+            "free some space, or set `results` to a larger disk"
+        )

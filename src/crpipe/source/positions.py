@@ -1,0 +1,114 @@
+"""Number the files of a source by their position: recorded at the first listing, then fixed.
+
+Out: positions.json (the last file number) and positions.parquet (the names, by position).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crpipe.core.errors import ConfigError, DataError, ListingError
+from crpipe.core.files import read_json, replacing, write_json
+from crpipe.core.lease import lease
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from crpipe.core.progress import Progress
+
+SHOWN = 5  # names in an error
+_WAIT_S = 60.0
+_DIGITS = re.compile(r"([0-9]+)")
+_SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False)])
+
+
+def natural_order(names: Iterable[str]) -> list[str]:
+    """Sort names so that file2 comes before file10; raise ListingError when one is there twice."""
+    ordered = sorted(names, key=_natural)
+    twice = [name for name, count in Counter(ordered).items() if count > 1]
+    if twice:
+        raise ListingError(f"the source names {shown(twice)} twice; remove one")
+    return ordered
+
+
+def _natural(name: str) -> tuple[list[str | int], str]:
+    # Splitting gives text and digits in turn: equal places hold equal types. file01 and file1 differ at last.
+    parts = _DIGITS.split(name)
+    return [int(part) if index % 2 else part for index, part in enumerate(parts)], name
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """The record of one campaign: ``record`` is positions.json, ``names`` positions.parquet."""
+
+    record: Path
+    names: Path
+
+    def exist(self) -> bool:
+        """Tell whether the files were listed before."""
+        return self.record.exists()
+
+    def check_source(self, source: str) -> None:
+        """Raise ConfigError when the record belongs to another source."""
+        if self.exist() and read_json(self.record)["source"] != source:
+            raise ConfigError(
+                f"{self.record}: numbers the files of {read_json(self.record)['source']}, not of {source}; "
+                "restore source.uri, or set `results` to a new directory"
+            )
+
+    def settle(self, names: Sequence[str], last: int, source: str, progress: Progress) -> None:
+        """Record the ordered names at the first listing; raise ListingError when they are others later."""
+        if not self.exist():
+            # The first jobs of a campaign start together: one of them writes, the others compare.
+            with lease(self.record.parent / ".positions", wait_s=_WAIT_S, say=progress.say):
+                if not self.exist():
+                    self._write(names, last, source)
+                    progress.say(f"{source}: {len(names)} files; {self.record} records their numbers")
+        self.check_source(source)
+        self._refuse_changes(names, source)
+
+    def _write(self, names: Sequence[str], last: int, source: str) -> None:
+        with replacing(self.names) as part:
+            pq.write_table(pa.table({"name": pa.array(names, pa.string())}, schema=_SCHEMA), part)
+        write_json(self.record, {"files": len(names), "last": last, "source": source})
+
+    def read(self) -> list[str]:
+        """Read the names by position; raise DataError when the record is missing or damaged."""
+        try:
+            with pq.ParquetFile(self.names) as file:
+                found: list[str] = file.read(_SCHEMA.names)["name"].to_pylist()
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise DataError(
+                f"{self.names}: damaged ({error}); delete it and {self.record}, then run the same command"
+            ) from error
+        return found
+
+    def _refuse_changes(self, names: Sequence[str], source: str) -> None:
+        old, new = set(self.read()), set(names)
+        lines = [f"  {name}: gone" for name in natural_order(old - new)]
+        lines += [f"  {name}: new" for name in natural_order(new - old)]
+        if lines:
+            more = [f"  … and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+            raise ListingError(
+                "\n".join(
+                    [
+                        f"{source}: these are no longer the files that {self.record} numbers:",
+                        *lines[:SHOWN],
+                        *more,
+                        "restore the old files, or set `results` to a new directory to number them again",
+                    ]
+                )
+            )
+
+
+def shown(names: Sequence[str]) -> str:
+    """Join the first names for a message."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

@@ -1,0 +1,258 @@
+"""Stage the side tables of ``source.tables`` once: verified, hashed, and refused when their content changes.
+
+Out: a copy of each in results/tables/ and their record, tables.json, which appears when all are there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from crpipe.core.errors import ConfigError, ListingError
+from crpipe.core.files import publish, remove_tree, sha256, write_json, writing
+from crpipe.core.lease import lease
+from crpipe.core.raw_files import SIZE_ONLY
+from crpipe.events.tables import read_tables
+from crpipe.source.copies import Copies, CopyRules, check_free_space
+from crpipe.source.listing import described, entries_of
+from crpipe.source.options import RangeSource
+from crpipe.source.retries import Deadline
+from crpipe.source.simulated import PREFIX, named, open_simulator, written_tables
+from crpipe.source.uris import FEDERATIONS, SYNTHETIC, WILDCARDS, host_and_path, scheme_of
+from crpipe.source.verified import is_reserved
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from crpipe.core.progress import Progress
+    from crpipe.core.raw_files import Entry
+    from crpipe.source.options import SourceOptions
+
+Row = dict[str, Any]  # what tables.json says about one table
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
+
+
+@dataclass(frozen=True, slots=True)
+class TablesJob:
+    """The staging of a campaign's side tables.
+
+    uris: ``source.tables``. simulated: the raw files come from ``source.simulator``, which may write tables
+    of its own. record: tables.json. folder: directory of the copies, beside the record.
+    """
+
+    uris: Mapping[str, str]
+    simulated: bool
+    record: Path
+    folder: Path
+    lease_wait_s: float
+    source: SourceOptions
+
+
+@dataclass(slots=True)
+class _Table:
+    """One table on its way: URI, size and time in the source, and where its content is once it is copied."""
+
+    name: str
+    uri: str
+    copy: str  # name of the copy
+    size: int
+    mtime: str | None
+    file: Path | None = None
+    verified: str = "generated"
+    entry: Entry | None = None  # None for a table that the simulator wrote
+
+    def row(self, folder: Path, record: Path) -> Row:
+        """What is recorded about it."""
+        assert self.file is not None
+        return {
+            "uri": self.uri,
+            "path": str((folder / self.copy).relative_to(record.parent)),
+            "size": self.size,
+            "sha256": sha256(self.file),
+            "mtime": self.mtime,
+            "verified": self.verified,
+        }
+
+
+def check_table_uris(uris: Mapping[str, str]) -> None:
+    """Raise ConfigError for a name or a URI that cannot be a side table."""
+    for name, uri in uris.items():
+        key = f"source.tables.{name}"
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"source.tables: {name!r}: a name has letters, digits and _, a letter first")
+        if uri.startswith(PREFIX):
+            if uri != PREFIX:
+                raise ConfigError(
+                    f"{key}: {uri}: write synthetic:// alone; source.simulator writes the table"
+                )
+        elif (WILDCARDS | set("{}")) & set(host_and_path(uri, key)[1]):
+            raise ConfigError(f"{key}: {uri}: names one file; a pattern or a placeholder cannot be used here")
+
+
+def check_tables(record: Path, uris: Mapping[str, str]) -> None:
+    """Raise ConfigError when a side table on this machine changed after it was staged.
+
+    Cheap: size and time are compared first, and contents only where the time differs. A remote table is
+    compared when `crpipe tables` runs again.
+    """
+    for name, row in read_tables(record).items():
+        uri = uris.get(name, "")
+        if uri != row["uri"] or scheme_of(uri, f"source.tables.{name}") != "file":
+            continue
+        file = Path(host_and_path(uri)[1])
+        if not file.is_file():
+            continue  # the verified copy is what jobs read
+        found = file.stat()
+        same_time = datetime.fromtimestamp(found.st_mtime, UTC).isoformat() == row.get("mtime")
+        if found.st_size != row["size"] or not (same_time or sha256(file) == row["sha256"]):
+            raise _changed([uri], record)
+
+
+def stage_tables(job: TablesJob, progress: Progress) -> None:
+    """Have a verified copy of each side table, and record their hashes.
+
+    Copies that are still what was recorded are kept. Raise ConfigError when the content under a URI is no
+    longer what was recorded, ListingError or TransferError when a table is missing or cannot be read.
+    """
+    check_table_uris(job.uris)
+    with lease(job.folder, wait_s=job.lease_wait_s, say=progress.say):
+        before = read_tables(job.record)
+        incoming = job.folder / ".incoming"
+        tables = _simulated(job, incoming / "simulated", progress)
+        tables += _look_up(job, {table.name for table in tables})
+        recorded = {table.name: _row_of(before, table) for table in tables}
+        changed = [
+            table.uri for table in tables if recorded[table.name].get("size", table.size) != table.size
+        ]
+        if changed:
+            raise _changed(changed, job.record)
+        wanted = [table for table in tables if not _is_kept(job, recorded[table.name], table)]
+        _copy(job, wanted, incoming / "copied", progress)
+        rows = recorded | {table.name: table.row(job.folder, job.record) for table in wanted}
+        _publish(job, wanted, rows, recorded)
+        if rows != before or not job.record.exists():
+            write_json(job.record, rows)
+        remove_tree(incoming)
+    kept = len(tables) - len(wanted)
+    progress.say(f"tables: {len(tables)} files, {len(wanted)} staged, {kept} verified again")
+
+
+def _simulated(job: TablesJob, folder: Path, progress: Progress) -> list[_Table]:
+    """Let the simulator write its tables; they win over configured ones, because its files need them."""
+    if not job.simulated:
+        return []
+    remove_tree(folder)
+    simulator = open_simulator(job.source.simulator, job.source.simulator_options)
+    written = written_tables(simulator, folder)
+    check_table_uris(dict.fromkeys(written, PREFIX))
+    for name, uri in job.uris.items():
+        if uri == PREFIX and name not in written:
+            raise ConfigError(
+                f"source.tables.{name}: {named(simulator)} writes no table of this name (only: "
+                f"{', '.join(written) or 'none'}); name a file"
+            )
+        if uri != PREFIX and name in written:
+            progress.say(f"tables: {name}: written by {named(simulator)}; {uri} is not used")
+    return [
+        _Table(name, f"{PREFIX}{name}", _copy_name(name, path.name), path.stat().st_size, None, path)
+        for name, path in sorted(written.items())
+    ]
+
+
+def _look_up(job: TablesJob, simulated: set[str]) -> list[_Table]:
+    """Ask the sources for size and time of each table; raise ListingError for the first that is missing."""
+    deadline = Deadline(job.source.deadline_s, "staging of the side tables")
+    found = []
+    for name, uri in sorted(job.uris.items()):
+        key = f"source.tables.{name}"
+        if name in simulated:
+            continue
+        if scheme_of(uri, key) == SYNTHETIC:
+            raise ConfigError(f"{key}: {uri}: the raw files are not simulated; name a file")
+        copy = _copy_name(name, host_and_path(uri, key)[1])
+        entry = _entry_of(job, name, copy, deadline)
+        mtime = entry.mtime.isoformat() if entry.mtime else None
+        found.append(_Table(name, uri, copy, entry.size or 0, mtime, entry=entry))
+    return found
+
+
+def _entry_of(job: TablesJob, name: str, copy: str, deadline: Deadline) -> Entry:
+    """Ask for size and time of one table; data servers name the time in listings only."""
+    uri, key = job.uris[name], f"source.tables.{name}"
+    if scheme_of(uri, key) in FEDERATIONS:
+        host, path = host_and_path(uri, key)
+        folder, _, file = path.rpartition("/")
+        place = RangeSource(scheme_of(uri, key), host, folder or "/", file, key, f"correct {key}")
+        with contextlib.suppress(ListingError):  # a site may refuse listings: then the size alone is known
+            for found in entries_of(job.source, place, file.__eq__, deadline):
+                return replace(found, path=copy)
+    return described(job.source, [uri], [copy], key, deadline)[0]
+
+
+def _copy_name(name: str, path: str) -> str:
+    """Name a copy: the table's name with the suffix of its file, ``geometry.csv.gz``."""
+    suffixes = PurePosixPath(path).suffixes
+    kept = suffixes[-2:] if suffixes and suffixes[-1] in _COMPRESSED else suffixes[-1:]
+    copy = name + "".join(kept)
+    return f"{copy}.table" if is_reserved(copy) else copy
+
+
+def _row_of(rows: Mapping[str, Row], table: _Table) -> Row:
+    """Find what was recorded for the same URI; empty when there is nothing."""
+    row = rows.get(table.name, {})
+    return row if row.get("uri") == table.uri else {}
+
+
+def _is_kept(job: TablesJob, row: Row, table: _Table) -> bool:
+    """Tell whether the copy has the recorded hash, and the source what was recorded about it."""
+    if not row or row.get("mtime") != table.mtime:
+        return False
+    if job.source.require_checksum and row.get("verified") == SIZE_ONLY:
+        return False
+    copy = job.record.parent / row["path"]
+    if not copy.is_file() or sha256(copy) != row["sha256"]:
+        return False
+    return table.file is None or sha256(table.file) == row["sha256"]
+
+
+def _copy(job: TablesJob, wanted: Sequence[_Table], folder: Path, progress: Progress) -> None:
+    """Copy tables into ``folder``, beside the copies that earlier jobs made."""
+    entries = [table.entry for table in wanted if table.entry is not None]
+    if not entries:
+        return
+    rules = CopyRules("tables", "restore it, or correct source.tables")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    copies = Copies(folder, entries, job.source, rules, progress)
+    check_free_space(job.folder, copies.needed, "tables")
+    copies.run()
+    for table in wanted:
+        if table.entry is not None:
+            table.file = folder / table.copy
+            table.verified = copies.done[table.copy].verified
+
+
+def _publish(
+    job: TablesJob, tables: Sequence[_Table], rows: Mapping[str, Row], recorded: Mapping[str, Row]
+) -> None:
+    """Move new copies to their places, unless one differs from what was recorded."""
+    hashes = {name: row.get("sha256") for name, row in recorded.items()}
+    changed = [table.uri for table in tables if hashes[table.name] not in {None, rows[table.name]["sha256"]}]
+    if changed:
+        raise _changed(changed, job.record)
+    for table in tables:
+        assert table.file is not None
+        with writing(job.folder):
+            publish(table.file, job.folder / table.copy)
+
+
+def _changed(uris: Sequence[str], record: Path) -> ConfigError:
+    return ConfigError(
+        f"{', '.join(uris)}: changed since {record} was written; restore the old file, or set `results` to a "
+        f"new directory (now {record.parent})"
+    )

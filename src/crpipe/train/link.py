@@ -1,0 +1,76 @@
+"""One link of the chain, described once: everything that a training job needs to know, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from crpipe.config.sections import LoadSection, TrainSection
+    from crpipe.events.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where a link is in the chain, and which events it trains on.
+
+    parent: the link before it; empty for the first one.
+    shards, role: folder of its shards, and which of them (``train`` or ``outliers``).
+    seed: seed of the order of its events.
+    epochs: passes over its events.
+    progress: share of the campaign at its beginning and at its end, for the learning rate.
+    max_items: items at which a batch ends early; None: only the number of events ends a batch.
+    """
+
+    name: str
+    parent: str
+    shards: Path
+    role: str
+    seed: tuple[int, ...]
+    epochs: int
+    progress: tuple[float, float]
+    max_items: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFiles:
+    """Where a training job reads and writes.
+
+    store, receipt: checkpoints and snapshots of the link, and the declared output that points to one.
+    parent_store, parent_receipt: the same of the link before it; None for the first one.
+    events: TensorBoard's folder; event_file: the link's name in it, which sorts in the order of the chain.
+    profile: the trace of a profiled job.
+    """
+
+    store: Path
+    receipt: Path
+    parent_store: Path | None
+    parent_receipt: Path | None
+    journal: Path
+    events: Path
+    event_file: str
+    profile: Path
+
+
+@dataclass(frozen=True, slots=True)
+class TrainJob:
+    """One training job.
+
+    options: those of the workload. tables: copies of the side tables.
+    keys: everything that changes a checkpoint; fingerprint: their hash; data: hash of what shaped the shards.
+    """
+
+    link: Link
+    files: LinkFiles
+    workload: str
+    options: Mapping[str, Any]
+    tables: Tables
+    keys: Mapping[str, Any]
+    fingerprint: str
+    data: str
+    seed: int
+    load: LoadSection
+    train: TrainSection

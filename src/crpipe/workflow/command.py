@@ -1,0 +1,83 @@
+"""How jobs call crpipe: the configuration files, what --config changed, and the command line made of both."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from crpipe.config.loading import flatten, read_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+# Options with which Snakemake reads the workflow and runs no job of it.
+_LOOKING = frozenset(
+    (
+        *("--lint", "--report", "--unlock", "--print-compilation"),
+        *("--summary", "-S", "--detailed-summary", "-D"),
+        *("--list-rules", "--list", "-l", "--list-target-rules", "--lt"),
+        *("--list-changes", "--lc", "--list-input-changes", "--list-untracked", "--lu"),
+        *("--dag", "--rulegraph", "--filegraph", "--d3dag"),
+    )
+)
+
+
+def only_looks(words: Iterable[str]) -> bool:
+    """Tell whether the command line ``words`` of Snakemake asks for something other than running jobs."""
+    return any(word.partition("=")[0] in _LOOKING for word in words)
+
+
+def config_files(campaign: Path, given: Iterable[str | Path], here: Path) -> list[Path]:
+    """List the configuration files that exist, weakest first: the campaign's, then those of --configfile.
+
+    Files below ``here`` are named relative to it: the command stays valid when the directory is moved.
+    """
+    files = dict.fromkeys([here / campaign, *(here / name for name in given)])
+    return [path.relative_to(here) if path.is_relative_to(here) else path for path in files if path.exists()]
+
+
+def overrides(files: Iterable[Path], config: Mapping[str, Any]) -> list[str]:
+    """Write what ``config`` holds beyond the files (what --config changed) as ``key.sub=value``."""
+    written = dict(flatten(read_tree(files)[0]))
+    changed = {
+        name: value for name, value in flatten(config) if name not in written or written[name] != value
+    }
+    return [f"{name}={one_line(value)}" for name, value in changed.items()]
+
+
+def one_line(value: Any) -> str:
+    """Write a value as YAML on one line."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def crpipe_call(files: Iterable[Path], changes: Iterable[str]) -> str:
+    """Spell the start of a crpipe command, quoted so that it can be pasted into a shell."""
+    options = [part for path in files for part in ("--config", str(path))]
+    options += [part for text in changes for part in ("--set", text)]
+    return shlex.join(["crpipe", *options])
+
+
+def training_call(call: str, nodes: int, gpus: int) -> str:
+    """Put ``call`` under torchrun where a training job has several processes: one for each GPU of a node."""
+    processes = max(gpus, 1)
+    if nodes * processes == 1:
+        return call
+    if nodes == 1:
+        return f"torchrun --standalone --nproc-per-node={processes} -m {call}"
+    # The shell runs on the first node of the job: the ranks meet there.
+    return (
+        f"srun --nodes={nodes} --ntasks={nodes} torchrun --nnodes={nodes} --nproc-per-node={processes}"
+        f" --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID"
+        f" --rdzv-endpoint=$(hostname):$((20000 + SLURM_JOB_ID % 10000)) -m {call}"
+    )
+
+
+def search_path(python: str, folders: Sequence[str]) -> str:
+    """Spell a PATH on which the programs beside the interpreter ``python`` are found first."""
+    return os.pathsep.join(dict.fromkeys([str(Path(python).parent), *folders]))

@@ -1,0 +1,31 @@
+"""What is printed when a workflow fails: which jobs and why, what waits for them, and how to continue."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from crpipe.report.status.failures import explain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from crpipe.cli.jobs import Campaign
+
+
+def what_failed(
+    campaign: Campaign, messages: str, since: float, words: Sequence[str], *, training: bool
+) -> str:
+    """Describe in a few lines why the workflow did not finish.
+
+    messages: Snakemake's own log of this call; since: when it began; words: its command line, to repeat.
+    """
+    lines = explain(campaign.paths, messages, since)
+    waiting = [name for name in campaign.ranges if not campaign.paths.receipt(name).exists()]
+    if training and waiting:
+        lines.append(
+            f"Training waits at range {waiting[0]} ({len(waiting)} of {len(campaign.ranges)} still to do)."
+        )
+    lines.append("Fix the cause; the same command continues where this one stopped:")
+    lines.append(f"  {shlex.join(words)}")
+    return "\n  ".join(["\ncrpipe: the workflow did not finish.", *lines])

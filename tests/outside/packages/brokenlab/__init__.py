@@ -1,0 +1,1 @@
+"""What people get wrong: readers, a simulator and workloads that crpipe has to refuse in words."""

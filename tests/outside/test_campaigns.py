@@ -1,0 +1,332 @@
+"""Two workloads from outside crpipe, each through the whole pipeline: ragged hits, and 64 tiles an event.
+
+Nothing here imports the packages: only the processes of a campaign find them, through PYTHONPATH.
+"""
+
+import hashlib
+import json
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+
+import psutil
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from outside.lab import RANGES, WORDS_OF_OTHERS
+from runs import REPOSITORY, children, kill, verb_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ITEM = {"hits": "hits", "tiles": "tiles"}
+LINKS = {"hits": (*RANGES, "outliers"), "tiles": RANGES}  # events of one size have no outliers
+KEY = {"hits": ["event_id"], "tiles": ["run", "event"]}
+PREDICTED = {"hits": ["energy_mev", "x_m", "y_m"], "tiles": ["energy_mev"]}
+METRICS = {"hits": ["distance_median", "energy_bias", "energy_correlation"], "tiles": []}
+RAW = {"hits": "raw/batch_1.parquet", "tiles": "made/tiles_1.parquet"}
+
+
+@pytest.fixture
+def kind(finished):
+    """Which of the two campaigns this is."""
+    return "hits" if (finished.folder / "raw").exists() else "tiles"
+
+
+def read_json(path):
+    return json.loads(path.read_text())
+
+
+def read_csv(path):
+    """Read a CSV file; pyarrow alone would read numbers above 2**63 as floats."""
+    whole = pyarrow.csv.ConvertOptions(column_types={"event_id": "uint64"})
+    return pyarrow.csv.read_csv(path, convert_options=whole)
+
+
+def keys_of(table, kind):
+    """Name the events of a table by their key columns."""
+    return list(zip(*(table[name].to_pylist() for name in KEY[kind]), strict=True))
+
+
+def last_link(campaign, kind):
+    return campaign.run / "evaluation" / LINKS[kind][-1]
+
+
+def test_the_packages_are_outside():
+    assert find_spec("hitlab") is None
+    assert find_spec("tilelab") is None
+
+
+def test_one_command_makes_everything(finished, kind):
+    receipts = {path.stem for path in (finished.run / "ranges").glob("*.json")}
+    assert receipts == set(LINKS[kind])
+    for name in RANGES:
+        ledger = read_json(finished.results / "ledgers" / f"{name}.json")
+        assert ledger["balanced"]
+        assert ledger["events"]["listed"] == {"hits": 300, "tiles": 120}[kind]
+        assert ledger["items"]["listed"] > 0
+        shards = {path.name.split(".")[1] for path in (finished.results / "shards" / name).glob("*.parquet")}
+        assert shards == {"events", ITEM[kind]}
+    assert read_json(finished.results / "layout.json")["item"] == ITEM[kind]
+    assert not list(finished.folder.rglob("*.part"))
+
+
+def test_every_bulk_event_is_trained_on(finished, kind):
+    ledgers = [read_json(finished.results / "ledgers" / f"{name}.json") for name in RANGES]
+    receipt = read_json(finished.run / "ranges" / f"{LINKS[kind][-1]}.json")
+    for unit in ("events", "items"):
+        bulk, outliers = (sum(ledger[unit][name] for ledger in ledgers) for name in ("train", "outliers"))
+        assert bool(outliers) == (kind == "hits")
+        assert receipt[unit] == 6 * bulk + outliers
+
+
+def test_the_layout_decides_what_stays_together(hits):
+    """All events of one station are on one side, and integers come out as they went in."""
+    stations, numbers = {}, []
+    for role in ("train", "validation"):
+        files = list((hits.results / "shards").glob(f"*/{role}-*.events.parquet"))
+        tables = [pq.read_table(path) for path in files]
+        stations[role] = {value for table in tables for value in table["station"].to_pylist()}
+        numbers += [value for table in tables for value in table["event_id"].to_pylist()]
+        assert str(tables[0].schema.field("event_id").type) == "uint64"
+        assert str(tables[0].schema.field("station").type) == "int16"
+    assert stations["train"]
+    assert stations["validation"]
+    assert not stations["train"] & stations["validation"]
+    truth = pq.read_table(hits.folder / "raw" / "truth.parquet")
+    few = truth.filter(pc.less_equal(truth["multiplicity"], 15))["event_id"].to_pylist()
+    assert sorted(numbers) == sorted(few)
+
+
+def test_items_are_what_the_files_hold(hits):
+    charges = [pq.read_table(hits.folder / "raw" / f"batch_{n}.parquet")["charge"] for n in range(4)]
+    shards = [pq.read_table(path) for path in (hits.results / "shards").glob("*/*.hits.parquet")]
+    shards += [
+        pq.read_table(path) for path in (hits.results / "outliers" / "consolidated").glob("*.hits.parquet")
+    ]
+    assert sum(map(len, shards)) == sum(map(len, charges))
+    detectors = {value for table in shards for value in table["detector"].to_pylist()}
+    assert detectors <= set(range(144))
+    held = sum(pc.sum(table["charge_pe"]).as_py() for table in shards)
+    assert held == pytest.approx(1.5 * sum(pc.sum(column).as_py() for column in charges), rel=1e-5)
+
+
+def test_the_side_tables_are_copied_and_hashed(hits):
+    record = read_json(hits.results / "tables.json")
+    assert set(record) == {"truth", "geometry"}
+    for row in record.values():
+        data = (hits.results / row["path"]).read_bytes()
+        assert data == (hits.folder / row["uri"].removeprefix("file://")).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (row["size"], row["sha256"])
+
+
+def test_the_same_command_again_has_nothing_to_do(finished):
+    assert "Nothing to be done" in finished.snakemake("all").stdout
+
+
+# --- killed ----------------------------------------------------------------------------------------------
+
+
+def stop_training(campaign, link):
+    """Run the workflow until ``link`` has a snapshot, then kill its job and the workflow; give their logs."""
+    store = campaign.run / "store" / link
+    with campaign.running("all") as head:
+        deadline = time.monotonic() + 120
+        while head.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+            job = next((process for process in children(head) if verb_of(process) == "train"), None)
+            if job is None or not list(store.glob("snapshot-*")):
+                continue
+            with suppress(psutil.NoSuchProcess):
+                job.suspend()
+                kill(head)
+                kill(job)
+                return
+    pytest.fail((campaign.folder / "head.log").read_text())
+
+
+def test_killed_in_training_the_same_command_ends_in_the_same_bytes(finished, kind, tmp_path):
+    campaign = finished.untrained(tmp_path / "campaign")
+    stop_training(campaign, RANGES[0])
+    assert not list((campaign.run / "ranges").glob("*.json"))
+    campaign.snakemake("all")
+    log = (campaign.run / "logs" / "train" / f"{RANGES[0]}.log").read_text()
+    assert "resumes at step" in log
+    assert campaign.checkpoints() == finished.checkpoints()
+    assert len(campaign.checkpoints()) == len(LINKS[kind])
+    assert (last_link(campaign, kind) / "metrics.json").read_bytes() == (
+        last_link(finished, kind) / "metrics.json"
+    ).read_bytes()
+
+
+# --- words -----------------------------------------------------------------------------------------------
+
+
+def shown(campaign, tmp_path):
+    """Collect everything that a person is shown: name -> text."""
+    page = tmp_path / "page.html"
+    texts = {verb: campaign.say(verb) for verb in ("plan", "summary", "status")}
+    texts["status --all"] = campaign.say("status", "--all")
+    texts["shards verify"] = campaign.say("shards", "verify")
+    campaign.say("status", "--html", str(page))
+    texts["page"] = page.read_text()
+    texts |= {path.name: path.read_text() for path in (campaign.run / "figures").rglob("*.svg")}
+    return texts
+
+
+def test_people_read_the_words_of_the_workload(finished, kind, tmp_path):
+    texts = shown(finished, tmp_path)
+    others = {name: WORDS_OF_OTHERS.findall(text) for name, text in texts.items()}
+    assert not {name: words for name, words in others.items() if words}
+    foreign = {"hits": "tiles", "tiles": "hits"}[kind]
+    assert not [name for name, text in texts.items() if f" {foreign}" in text]
+    for name in ("plan", "summary", "shards verify", "page", "multiplicity.svg"):
+        assert ITEM[kind] in texts[name], name
+
+
+def test_the_status_is_neutral_json(finished, kind):
+    text = finished.say("status", "--json")
+    assert not WORDS_OF_OTHERS.search(text)
+    assert '"items"' in text
+    json.loads(text)
+
+
+def test_declared_metrics_have_titles_and_units(hits, tmp_path):
+    summary = " ".join(hits.say("summary").replace("│", " ").split())
+    for title in ("median distance to the truth", "correlation of the energies"):
+        assert title in summary
+    page = tmp_path / "page.html"
+    hits.say("status", "--html", str(page))
+    hits.snakemake("progress")
+    assert "median distance to the truth" in (hits.run / "figures" / "progress.svg").read_text()
+
+
+def test_without_declared_metrics_all_numbers_are_shown(tiles):
+    summary = tiles.say("summary")
+    assert "mean_error_mev" in summary
+    assert "spread_mev" in summary
+    tiles.snakemake("progress")
+    assert "spread_mev" in (tiles.run / "figures" / "progress.svg").read_text()
+
+
+# --- evaluation and prediction ---------------------------------------------------------------------------
+
+
+def test_metrics_say_what_they_are(finished, kind):
+    found = read_json(last_link(finished, kind) / "metrics.json")
+    assert [metric["name"] for metric in found["metrics"]] == METRICS[kind]
+    assert found["events"] >= 50
+    receipt = read_json(finished.run / "ranges" / f"{LINKS[kind][-1]}.json")
+    assert found["step"] == receipt["step"]
+    assert "again" not in found
+    if kind == "hits":
+        first = {"title": "median distance to the truth", "unit": "m", "better": "low", "ideal": 0.0}
+        assert found["metrics"][0] == {"name": "distance_median", **first}
+        assert list(found["values"])[:3] != []
+        assert {*METRICS[kind], "distance_median_error", "events_without_hits"} <= {*found["values"]}
+        assert {*METRICS[kind]} <= {*found["baseline"]}
+    else:
+        assert set(found["values"]) == {"mean_error_mev", "spread_mev"}
+        assert "baseline" not in found
+
+
+def test_every_validation_event_has_its_prediction(finished, kind):
+    table = pq.read_table(last_link(finished, kind) / "predictions.parquet")
+    assert len(table) == read_json(last_link(finished, kind) / "metrics.json")["events"]
+    names = table.column_names
+    assert {"source_file", "source_row"} <= {*names}
+    assert names[-len(KEY[kind] + PREDICTED[kind]) :] == [*KEY[kind], *PREDICTED[kind]]
+    keys = keys_of(table, kind)
+    assert len(set(keys)) == len(keys)
+    held = [pq.read_table(path) for path in finished.results.glob("shards/*/validation-*.events.parquet")]
+    assert set(keys) <= {key for part in held for key in keys_of(part, kind)}
+    if kind == "hits":
+        assert str(table.schema.field("event_id").type) == "uint64"
+
+
+def test_figures_are_those_of_the_workload(finished, kind):
+    figures = {path.name for path in (finished.run / "figures" / "evaluation").glob("*.svg")}
+    assert figures == {"hits": {"distance.svg"}, "tiles": set()}[kind]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_raw_file_is_predicted(finished, kind, tmp_path, ending):
+    raw = finished.folder / RAW[kind]
+    if not raw.exists():
+        finished.say("simulate", RANGES[0], "--out", str(raw.parent))
+    out = tmp_path / f"predicted.{ending}"
+    receipt = finished.run / "ranges" / f"{LINKS[kind][-1]}.json"
+    finished.say("predict", "--checkpoint", str(receipt), "--in", str(raw), "--out", str(out))
+    table = read_csv(out) if ending == "csv" else pq.read_table(out)
+    assert len(table) == {"hits": 150, "tiles": 60}[kind]
+    assert {*KEY[kind], *PREDICTED[kind]} <= {*table.column_names}
+    # What evaluation found for an event, prediction finds again.
+    evaluated = pq.read_table(last_link(finished, kind) / "predictions.parquet")
+    ours, theirs = (dict(zip(keys_of(one, kind), one.to_pylist(), strict=True)) for one in (table, evaluated))
+    both = set(ours) & set(theirs)
+    assert both
+    for key in both:
+        for name in PREDICTED[kind]:
+            assert ours[key][name] == pytest.approx(theirs[key][name], rel=1e-4, abs=1e-4)
+
+
+def test_a_checkpoint_is_exported_without_graphs(finished, kind, tmp_path):
+    receipt = finished.run / "ranges" / f"{LINKS[kind][-1]}.json"
+    finished.say("export", "--checkpoint", str(receipt), "--out", str(tmp_path / "export"))
+    names = [
+        path.relative_to(tmp_path / "export") for path in (tmp_path / "export").rglob("*") if path.is_file()
+    ]
+    assert names
+    card = next(path for path in (tmp_path / "export").rglob("*.md")).read_text()
+    assert ITEM[kind] in card
+    assert not WORDS_OF_OTHERS.search(card)
+
+
+# --- without the package, without the workload -----------------------------------------------------------
+
+LOADS = """
+import sys
+from pathlib import Path
+from crpipe.loading.loader import Loader
+loader = Loader(Path(sys.argv[1]), "train", batch_events=32, seed=(1, 2), epochs=1)
+print(sum(len(events) for events, _ in loader.batches()))
+"""
+
+
+def test_shards_are_readable_without_the_package(finished, kind):
+    alone = {"PYTHONPATH": str(REPOSITORY / "src")}
+    folder = finished.results / "shards" / RANGES[0]
+    done = finished.python("-c", LOADS, str(folder), **alone)
+    assert done.returncode == 0, done.stderr
+    ledger = read_json(finished.results / "ledgers" / f"{RANGES[0]}.json")
+    assert int(done.stdout) == ledger["events"]["train"]
+    words = ["-m", "crpipe", "shards", "verify", "--deep"]
+    done = finished.python(*words, **alone)
+    assert done.returncode == 0, done.stderr
+    assert ITEM[kind] in done.stdout
+
+
+def test_data_verbs_and_status_never_import_the_workload(finished, kind, tmp_path):
+    """The modules of both workloads raise when these variables are set."""
+    campaign = finished.untrained(tmp_path / "campaign", HITLAB_NO_MODEL="1", TILELAB_NO_MODEL="1")
+    for words in (["status"], ["status", "--json"], ["shards", "verify"]):
+        campaign.say(*words)
+    refused = campaign.crpipe("train", RANGES[0])
+    assert refused.returncode != 0
+    assert "was imported" in refused.stderr
+    for name in ("manifests", "shards", "outliers", "ledgers", "multiplicity"):
+        (campaign.results / name).rename(tmp_path / name)
+    for verb in ("list", "stage", "split"):
+        for name in RANGES:
+            campaign.say(verb, name)
+    if kind == "hits":
+        campaign.say("consolidate")
+
+
+def test_status_and_data_verbs_never_import_torch(finished, kind):
+    done = finished.python("-X", "importtime", "-m", "crpipe", "status")
+    assert done.returncode == 0
+    modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "crpipe.config.names" in modules
+    assert not {"torch", "hitlab.model", "tilelab.model"} & modules

@@ -1,0 +1,111 @@
+"""A workload that predicts two columns for each event, without training: what inference is tested with."""
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+from torch import nn
+
+from crpipe.events.batch import Events
+from crpipe.events.metric import Metric
+from crpipe.train.checkpoints import Store
+from crpipe.workloads.muons.layout import BUNDLES
+from named import READERS
+
+
+class CountingOptions(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    width: int = 1
+
+
+class Counting:
+    """Predicts the number of items of each event, and the sum of their first column."""
+
+    metrics = (Metric("error", "mean error", unit="m", ideal=0.0), Metric("rare", "a rare number"))
+    event_columns = ("energy_gev",)
+    item_columns = ("energy_gev",)
+    seen = staticmethod(lambda _: None)  # a test's way to look at every block, or to strike
+
+    def __init__(self, options):
+        self.options = options
+
+    def size(self, events):
+        return events.multiplicity
+
+    def collate(self, events, index, seed):
+        return {}
+
+    def model(self):
+        return nn.Linear(1, self.options.width)
+
+    def phases(self):
+        return []
+
+    def predict(self, model, events, generator):
+        type(self).seen(events)
+        owner = np.repeat(np.arange(len(events)), events.multiplicity)
+        sums = np.bincount(owner, events.items[:, 0], minlength=len(events))
+        return {"count": events.multiplicity, "sum_gev": sums.astype(np.float32)}
+
+    def score(self, truth, prediction, folder):
+        wrong = prediction["count"].astype(float) - truth.multiplicity
+        return {"error": np.abs(wrong).mean(), "rare": np.nan, "own": 3.0, "items": len(truth.items)}
+
+
+class EchoOptions(CountingOptions):
+    pass
+
+
+class Echo(Counting):
+    """Predicts whole events: those that came in, with a column of its own; generates constant items."""
+
+    metrics = ()
+
+    def predict(self, model, events, generator):
+        type(self).seen(events)
+        columns = {**events.columns, "guess": np.arange(len(events), dtype=np.float32)}
+        return Events(columns, events.multiplicity, events.items)
+
+    def score(self, truth, prediction, folder):
+        return {"items": len(truth.items), "same": float(np.array_equal(truth.items, prediction.items))}
+
+    def multiplicities(self, model, events, generator):
+        return np.arange(len(events), dtype=np.int64)
+
+    def generate(self, model, events, multiplicity, generator):
+        type(self).seen(events)
+        items = np.ones((int(multiplicity.sum()), 3), np.float32)
+        return Events(events.columns, multiplicity.astype(np.uint32), items)
+
+
+class Again:
+    """A simulator that simulates the events a second time."""
+
+    layout = BUNDLES
+
+    def files(self, name):
+        return []
+
+    def write(self, name, file, seed, path):
+        pass
+
+    def tables(self, folder):
+        return {}
+
+    def again(self, columns, seed):
+        count = len(columns["energy_gev"])
+        return Events(dict(columns), np.zeros(count, np.uint32), np.zeros((0, 3), np.float32))
+
+
+def checkpoint_of(folder, kind=Counting, **keys):
+    """Write a checkpoint of an untrained model."""
+    name = f"{kind.__module__}:{kind.__name__}"
+    keys = {"train.workload": name, "source.reader": READERS["bundles"], "model.width": 1, **keys}
+    state = {
+        "format": 1,
+        "keys": {**keys, **BUNDLES.identity()},
+        "model": kind(CountingOptions()).model().state_dict(),
+        "average": {},
+        "counters": {"step": 7, "events": 12_345, "items": 678_901, "skipped": 0},
+        "range": "0000000-0000999",
+    }
+    return Store(folder, "k").save_checkpoint(state).path

@@ -1,0 +1,18 @@
+"""The jobs of the model verbs, composed from a configuration as the command line does it."""
+
+from crpipe.cli.jobs import open_campaign
+from crpipe.cli.model_jobs import evaluate_job, train_job
+from crpipe.config import record
+from crpipe.inference.evaluate import evaluate_link
+from crpipe.train.job import train_link
+
+
+def train_range(config, name, progress, **options):
+    campaign = open_campaign(config)
+    job = train_job(campaign, name)
+    record.claim_train(campaign.paths, dict(job.keys))
+    train_link(job, progress, **options)
+
+
+def evaluate_range(config, name, progress):
+    evaluate_link(evaluate_job(open_campaign(config), name), progress)

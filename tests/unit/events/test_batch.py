@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crpipe.events.batch import Events, concatenate, cuts, even_cuts, offsets, regroup
+from plain_reader import make_hits
+
+multiplicities = st.lists(st.integers(0, 9), max_size=30)
+
+
+def pieces(events):
+    starts = events.offsets()
+    return [
+        (
+            *(column[index] for column in events.columns.values()),
+            events.items[starts[index] : starts[index + 1]].tolist(),
+        )
+        for index in range(len(events))
+    ]
+
+
+@given(multiplicities, st.data())
+def test_taken_events_keep_their_items(multiplicity, data):
+    events = make_hits(multiplicity)
+    index = np.array(data.draw(st.permutations(range(len(events)))), np.int64)
+    expected = pieces(events)
+    assert pieces(events.take(index)) == [expected[place] for place in index]
+    low = data.draw(st.integers(0, len(events)))
+    high = data.draw(st.integers(low, len(events)))
+    assert pieces(events.part(low, high)) == expected[low:high]
+
+
+@given(st.lists(multiplicities, min_size=1, max_size=4))
+def test_joined_blocks_hold_all_events_in_order(blocks):
+    parts = [make_hits(multiplicity, seed) for seed, multiplicity in enumerate(blocks)]
+    assert pieces(concatenate(parts)) == [piece for part in parts for piece in pieces(part)]
+
+
+@given(multiplicities, st.integers(1, 8), st.integers(1, 20))
+def test_cuts_fill_both_limits_and_miss_nothing(multiplicity, max_events, max_items):
+    found = list(cuts(np.array(multiplicity, np.uint32), max_events, max_items))
+    assert [place for first, last in found for place in range(first, last)] == list(range(len(multiplicity)))
+    for first, last in found:
+        assert 1 <= last - first <= max_events
+        assert last - first == 1 or sum(multiplicity[first:last]) <= max_items
+        full = last == len(multiplicity) or last - first == max_events
+        assert full or sum(multiplicity[first : last + 1]) > max_items
+
+
+@given(st.lists(multiplicities, max_size=5), st.integers(1, 8), st.integers(1, 20))
+def test_regrouped_blocks_hold_all_events_within_both_limits(blocks, max_events, max_items):
+    parts = [make_hits(multiplicity, seed) for seed, multiplicity in enumerate(blocks)]
+    groups = list(regroup(parts, max_events, max_items))
+    assert [piece for group in groups for piece in pieces(group)] == [
+        p for part in parts for p in pieces(part)
+    ]
+    assert all(len(group) <= max_events for group in groups)
+    assert all(len(group) == 1 or len(group.items) <= max_items for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("weights", "parts", "expected"),
+    [
+        ([1, 1, 1, 1], 2, [(0, 2), (2, 4)]),
+        ([9, 1, 1, 1], 2, [(0, 1), (1, 4)]),
+        ([1, 1], 5, [(0, 1), (1, 2)]),
+        ([5], 1, [(0, 1)]),
+        ([], 3, []),
+    ],
+)
+def test_even_cuts(weights, parts, expected):
+    assert even_cuts(np.array(weights), parts) == expected
+
+
+def test_offsets_count_past_32_bits():
+    assert offsets(np.full(3, 2**31, np.uint32)).tolist() == [0, 2**31, 2**32, 3 * 2**31]
+
+
+def test_an_empty_block_keeps_its_columns():
+    empty = make_hits([1, 2]).take(np.zeros(0, np.int64))
+    assert isinstance(empty, Events)
+    assert empty.items.shape == (0, 2)
+    assert empty.columns["run"].dtype == np.int32

@@ -1,0 +1,168 @@
+"""An evaluation reads its events once, in blocks, and writes numbers that need no torch to be read."""
+
+import weakref
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from counting import Counting, Echo, checkpoint_of
+from crpipe.cli.jobs import open_campaign
+from crpipe.cli.model_jobs import evaluate_job
+from crpipe.core.errors import DataError, ForeignError
+from crpipe.core.files import read_json, write_json
+from crpipe.core.progress import Silent
+from crpipe.core.raw_files import Entry, write_manifest
+from crpipe.inference.evaluate import evaluate_link
+from toy import RANGES, make_events, toy_config, write_shards
+
+FIRST, SECOND, _ = RANGES
+
+
+class Said(Silent):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """Prepare an evaluation after the second range: job(workload, events of each range)."""
+
+    def prepare(kind=Counting, events=(100, 60), **sections):
+        config = toy_config(tmp_path, train={"workload": f"counting:{kind.__name__}"}, **sections)
+        campaign = open_campaign(config)
+        paths = campaign.paths
+        for number, (name, count) in enumerate(zip(RANGES, events, strict=False)):
+            block = make_events(count, number)
+            block.columns["source_file"][:] = 1
+            write_shards(paths.shards(name), [("validation-00000", "validation", block)], campaign.data)
+        entries = [Entry(f"{letter}.parquet", f"file:///{letter}", 1, None) for letter in "ab"]
+        write_manifest(paths.manifest(FIRST), entries)
+        path = checkpoint_of(paths.store(SECOND), kind)
+        receipt = {"range": SECOND, "checkpoint": path.name, "sha256": "", "parent": ""}
+        write_json(paths.receipt(SECOND), receipt)
+        return evaluate_job(campaign, SECOND)
+
+    yield prepare
+    Counting.seen = staticmethod(lambda _: None)
+
+
+def result(job):
+    return read_json(job.folder / "metrics.json")
+
+
+def test_numbers_are_written_with_their_declarations(job):
+    job, said = job(), Said()
+    evaluate_link(job, said)
+    found = result(job)
+    assert found["values"] == {"error": 0.0, "own": 3.0, "items": 0.0}
+    assert found["metrics"][0] == {
+        "name": "error",
+        "title": "mean error",
+        "unit": "m",
+        "better": "low",
+        "ideal": 0.0,
+    }
+    assert (found["step"], found["events"]) == (7, 160)
+    assert "baseline" not in found
+    assert "again" not in found
+    assert said.lines == [
+        (
+            "not measured: a rare number (too few validation events; raise evaluate.events or "
+            "split.validation_fraction)"
+        )
+    ]
+    assert {path.name for path in job.folder.iterdir()} == {"metrics.json", "predictions.parquet"}
+
+
+def test_tensorboard_shows_the_titles(job):
+    job = job()
+    evaluate_link(job, Silent())
+    events = EventAccumulator(str(job.tensorboard))
+    events.Reload()
+    (table,) = events.Tensors("evaluation/text_summary")
+    text = table.tensor_proto.string_val[0].decode()
+    assert "| mean error, in m | 0 |" in text
+    assert "| own | 3 |" in text
+    assert [item.value for item in events.Scalars("evaluation/own")] == [3.0]
+
+
+def test_every_prediction_is_a_row_with_its_source(job):
+    job = job()
+    evaluate_link(job, Silent())
+    rows = pq.read_table(job.folder / "predictions.parquet").to_pylist()
+    assert len(rows) == 160
+    assert list(rows[0]) == ["range", "source_file", "source_row", "path", "count", "sum_gev"]
+    for number, name in enumerate((FIRST, SECOND)):
+        mine = {row["source_row"]: row for row in rows if row["range"] == name}
+        truth = make_events((100, 60)[number], number)
+        assert [mine[row]["count"] for row in range(len(truth))] == truth.multiplicity.tolist()
+        assert {row["path"] for row in mine.values()} == ({"b.parquet"} if name == FIRST else {None})
+
+
+def test_the_key_of_the_layout_stands_beside_each_prediction(job):
+    from dataclasses import replace
+
+    job = job()
+    evaluate_link(replace(job, layout=replace(job.layout, key=("primary_minor_id",))), Silent())
+    table = pq.read_table(job.folder / "predictions.parquet")
+    assert "primary_minor_id" in table.column_names
+
+
+def test_blocks_fit_the_budget_and_are_not_kept(job):
+    blocks, alive = [], []
+
+    def look(events):
+        blocks.append((len(events), len(events.items)))
+        alive.append(weakref.ref(events.items))
+        assert sum(each() is not None for each in alive) <= 2
+
+    Counting.seen = staticmethod(look)
+    job = job(load={"batch_events": 16, "budget_items": 50}, evaluate={"events": 120, "batch_events": 30})
+    evaluate_link(job, Silent())
+    assert sum(events for events, _ in blocks) == result(job)["events"] == 120
+    assert max(events for events, _ in blocks) <= 30
+    assert max(items for _, items in blocks) <= 50 + 12  # and the last event
+
+
+def test_whole_events_are_scored_with_their_items_beside_a_second_simulation(job):
+    source = {
+        "uri": "synthetic://",
+        "reader": "crpipe.workloads.muons.reading.parquet:Bundles",
+        "simulator": "counting:Again",
+    }
+    job = job(Echo, source=source)
+    evaluate_link(job, Silent())
+    found = result(job)
+    items = sum(int(make_events(count, number).multiplicity.sum()) for number, count in enumerate((100, 60)))
+    assert found["values"] == {"items": items, "same": 1.0}
+    assert found["again"] == {"items": items, "same": 0.0}
+    assert found["metrics"] == []
+    table = pq.read_table(job.folder / "predictions.parquet")
+    assert table.column_names[4:] == ["guess", "multiplicity"]
+
+
+def test_an_error_of_the_workload_names_events_and_package(job):
+    def strike(events):
+        raise KeyError("colour")
+
+    Counting.seen = staticmethod(strike)
+    with pytest.raises(ForeignError, match=r"counting:Counting.predict failed on \d+ events, the first from"):
+        evaluate_link(job(), Silent())
+
+
+def test_a_prediction_of_another_length_is_refused(job, monkeypatch):
+    monkeypatch.setattr(Counting, "predict", lambda *_: {"count": np.zeros(3)})
+    with pytest.raises(ForeignError, match=r"column count has the shape \[3\], expected \[100\]"):
+        evaluate_link(job(), Silent())
+
+
+def test_without_validation_events_nothing_is_written(job):
+    job = job(events=(0, 0))
+    with pytest.raises(DataError, match="no validation events; raise split.validation_fraction"):
+        evaluate_link(job, Silent())
+    assert not list(job.folder.iterdir())

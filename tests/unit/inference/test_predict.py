@@ -1,0 +1,145 @@
+"""Any raw files become a table of predictions; a crash costs one part, and changes no byte."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from counting import Counting, Echo, checkpoint_of
+from crpipe.config.loading import validate
+from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, FormatError
+from crpipe.core.files import sha256
+from crpipe.core.progress import Silent
+from crpipe.inference import parts
+from crpipe.inference.predict import PredictJob, predict_files
+from crpipe.workloads.muons.nested_rows import nested_table
+from crpipe.workloads.muons.reading.parquet import Bundles
+from toy import make_events
+
+COUNTS = (30, 0, 20)
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """Prepare a prediction for three raw files: job(workload)."""
+
+    def prepare(kind=Counting, out="out.parquet", **keys):
+        paths = []
+        for number, count in enumerate(COUNTS):
+            events = make_events(count, number)
+            paths.append(tmp_path / f"raw-{number}.parquet")
+            events.columns["zenith_rad"][:] = 1
+            items = np.abs(events.items)
+            pq.write_table(nested_table(events.columns, events.multiplicity, items), paths[-1])
+        path = checkpoint_of(tmp_path / "store", kind, **keys)
+        return PredictJob(path, tuple(paths), tmp_path / out, {}, {}, 8, 40, 1, "cpu", 1)
+
+    yield prepare
+    Counting.seen = staticmethod(lambda _: None)
+
+
+def test_one_row_for_each_event_in_the_order_of_the_files(job):
+    job = job()
+    assert predict_files(job, Silent()) == sum(COUNTS)
+    table = pq.read_table(job.out)
+    assert table.column_names == ["path", "source_row", "count", "sum_gev"]
+    assert table["path"].to_pylist() == [str(job.inputs[0])] * 30 + [str(job.inputs[2])] * 20
+    assert table["source_row"].to_pylist() == [*range(30), *range(20)]
+    truth = np.concatenate([make_events(count, number).multiplicity for number, count in enumerate(COUNTS)])
+    assert table["count"].to_pylist() == truth.tolist()
+
+
+def test_csv_holds_the_same(job):
+    predict_files(job(), Silent())
+    table = job(out="out.csv")
+    predict_files(table, Silent())
+    found = pyarrow.csv.read_csv(table.out)
+    whole = pq.read_table(table.out.with_suffix(".parquet"))
+    assert found.column_names == whole.column_names
+    assert found["count"].to_pylist() == whole["count"].to_pylist()
+
+
+@pytest.mark.parametrize("out", ["out.parquet", "out.csv"])
+def test_a_killed_prediction_continues_and_ends_the_same(job, monkeypatch, out):
+    monkeypatch.setattr(parts, "BLOCKS_PER_PART", 2)
+    job = job(out=out)
+    whole = replace(job, out=job.out.with_name(f"whole.{out.split('.')[1]}"))
+    predict_files(whole, Silent())
+    seen = []
+
+    def strike(events):
+        seen.append(events)
+        if len(seen) == 6:
+            raise KeyboardInterrupt
+
+    Counting.seen = staticmethod(strike)
+    with pytest.raises(KeyboardInterrupt):
+        predict_files(job, Silent())
+    made = list(job.out.parent.glob(f"{out}.parts/*/part-*"))
+    assert len(made) == 2
+    assert not job.out.exists()
+    first = len(seen)
+    predict_files(job, Silent())
+    assert len(seen) < 2 * first + 2  # the first four blocks are not predicted again
+    assert sha256(job.out) == sha256(whole.out)
+    assert not list(job.out.parent.glob("*.parts"))
+
+
+def test_whole_events_become_lists_which_csv_cannot_hold(job):
+    job = job(Echo)
+    predict_files(job, Silent())
+    table = pq.read_table(job.out)
+    assert table.column_names[-3:] == ["muons_energy_gev", "muons_x_m", "muons_y_m"]
+    lengths = [len(row) for row in table["muons_x_m"].to_pylist()]
+    assert lengths[:30] == make_events(30, 0).multiplicity.tolist()
+    with pytest.raises(ConfigError, match="CSV cannot hold the lists in muons_energy_gev"):
+        predict_files(replace(job, out=job.out.with_suffix(".csv")), Silent())
+
+
+def test_what_cannot_be_read_or_written_is_named(job, monkeypatch, tmp_path):
+    job = job()
+    with pytest.raises(ConfigError, match=r"out.txt: expected a name that ends in .parquet or .csv"):
+        predict_files(replace(job, out=tmp_path / "out.txt"), Silent())
+    with pytest.raises(FormatError, match=r"nowhere.parquet: missing; name existing files with --in"):
+        predict_files(replace(job, inputs=(tmp_path / "nowhere.parquet",)), Silent())
+    with pytest.raises(FormatError, match="the input holds no event"):
+        predict_files(replace(job, inputs=job.inputs[1:2]), Silent())
+    bad = tmp_path / "bad.parquet"
+    events = make_events(5, 1)
+    pq.write_table(nested_table(events.columns, events.multiplicity, events.items * np.nan), bad)
+    with pytest.raises(FormatError, match=r"bad.parquet: row \d: energy_gev is nan, not within"):
+        predict_files(replace(job, inputs=(bad,)), Silent())
+
+    def broken(*_):
+        raise ZeroDivisionError("no reason")
+
+    monkeypatch.setattr(Bundles, "rows", broken)
+    with pytest.raises(ForeignError, match=r"raw-\d.parquet: the reader failed: ZeroDivisionError: no"):
+        predict_files(job, Silent())
+
+
+def test_a_checkpoint_of_another_layout_or_table_is_refused(job):
+    changed = job(**{"layout.item": "muons"})
+    changed = replace(changed, checkpoint=checkpoint_of(changed.out.parent / "b", **{"tables.geometry": "1"}))
+    with pytest.raises(CheckpointError, match="another content of the side table geometry"):
+        predict_files(replace(changed, table_keys={"tables.geometry": "2"}), Silent())
+
+
+def test_a_workload_may_write_its_own_table(job, monkeypatch):
+    def table(_, events, __):
+        return pa.table({"id": events.columns["primary_minor_id"]})
+
+    monkeypatch.setattr(Counting, "table", table, raising=False)
+    job = job()
+    predict_files(job, Silent())
+    assert pq.read_table(job.out).column_names == ["id"]
+
+
+def test_no_configuration_is_needed_beyond_the_checkpoint(tmp_path):
+    from crpipe.cli.model_jobs import predict_job
+
+    config = validate({"results": str(tmp_path)})
+    assert predict_job(config, tmp_path, [tmp_path], tmp_path, "cpu").tables == {}

@@ -1,0 +1,60 @@
+import pytest
+
+from crpipe.core.errors import AccessError
+from crpipe.core.progress import Silent
+from crpipe.source.pelican import login
+from crpipe.source.pelican.director import Namespace
+from crpipe.source.pelican.token_check import TokenJob
+
+
+class Told(Silent):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+
+@pytest.fixture
+def issuer(monkeypatch, tmp_path):
+    """An issuer that knows one refresh token; forms that were sent to it are kept."""
+    space = Namespace("/ns", ["https://s"], "https://s", True, "/ns", "https://issuer")
+    forms = []
+
+    async def ask(_issuer, url, form=None):
+        if form is None:
+            return {"issuer": "https://issuer", "token_endpoint": f"{url}/token"}
+        forms.append(form)
+        good = form["refresh_token"] in {"first", "second"}
+        return {"access_token": "access", "refresh_token": "second"} if good else {"error": "invalid_grant"}
+
+    monkeypatch.setattr(login, "_ask", ask)
+    monkeypatch.setattr(login, "namespace_of", lambda *_: (space, ""))
+    monkeypatch.setattr(login, "_from_browser", lambda *_: "first")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    return forms
+
+
+def test_a_token_is_written_for_this_user_alone_and_renewed_later(issuer, tmp_path):
+    job = TokenJob(("pelican://h/ns/sim/{range}/*", "pelican://h/ns/geo/g.csv"), str(tmp_path / "token"))
+    told = Told()
+    login.log_in(job, told)
+    kept = tmp_path / "home" / "crpipe" / "refresh-https---issuer"
+    assert {path.stat().st_mode & 0o777 for path in (kept, tmp_path / "token")} == {0o600}
+    assert (tmp_path / "token").read_text() == "access"
+    assert told.lines[-1].endswith("from https://issuer for storage.read:/sim storage.read:/geo")
+    login.log_in(job, told)
+    assert [form["refresh_token"] for form in issuer] == ["first", "second"]
+    assert kept.read_text() == "second"
+
+
+def test_an_issuer_that_refuses_its_own_token_is_told(issuer, tmp_path, monkeypatch):
+    monkeypatch.setattr(login, "_from_browser", lambda *_: "unknown")
+    with pytest.raises(AccessError, match="refuses the token that it just gave; check source.token_client"):
+        login.log_in(TokenJob(("pelican://h/ns/sim/*",), str(tmp_path / "token")), Silent())
+    assert not (tmp_path / "token").exists()
+
+
+def test_a_local_source_needs_no_login():
+    with pytest.raises(AccessError, match="no federation, no token needed"):
+        login.log_in(TokenJob(("/data/*.h5",)), Silent())

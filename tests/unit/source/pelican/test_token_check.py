@@ -1,0 +1,71 @@
+import time
+
+import pytest
+
+from crpipe.source.pelican import token_check, tokens
+from crpipe.source.pelican.director import Namespace
+from crpipe.source.pelican.token_check import TokenJob, check_access
+from crpipe.source.pelican.tokens import Token
+
+URI = "pelican://h/ns/sim/{range}/*.parquet"
+TABLE = "pelican://h/ns/geometry/g.csv"
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What the director says about a URI, and which token is found; no network."""
+    given = {"guarded": True, "problem": "", "token": None}
+
+    def namespace(_job, _uri):
+        if given["problem"]:
+            return None, given["problem"]
+        return Namespace("/ns", ["https://s"], "https://s", given["guarded"], "/ns", "https://issuer"), ""
+
+    monkeypatch.setattr(token_check, "namespace_of", namespace)
+    monkeypatch.setattr(tokens, "find", lambda _: given["token"])
+    return given
+
+
+def token(scope, left_s=3600.0):
+    return Token("secret", "here", {"scope": scope, "exp": time.time() + left_s, "iss": "https://issuer"})
+
+
+def test_a_source_on_this_machine_needs_no_token():
+    assert check_access(TokenJob(("/data/{range}/*", "geometry.csv"))).problem == ""
+
+
+def test_an_open_federation_needs_no_token(answers):
+    answers["guarded"] = False
+    assert check_access(TokenJob((URI,))).text.endswith("open to everyone, no token needed")
+
+
+def test_side_tables_need_a_scope_of_their_own(answers):
+    answers["token"] = token("storage.read:/sim")
+    assert check_access(TokenJob((URI,))).problem == ""
+    access = check_access(TokenJob((URI, TABLE)))
+    assert "no scope of the token covers storage.read:/geometry; ask for one" in access.problem
+    answers["token"] = token("storage.read:/sim storage.read:/geometry")
+    access = check_access(TokenJob((URI, TABLE)))
+    assert access.problem == ""
+    assert "needs       storage.read:/sim storage.read:/geometry" in access.text
+    assert "secret" not in access.text
+
+
+def test_a_local_source_with_a_remote_table_needs_a_token(answers):
+    assert "no token found" in check_access(TokenJob(("/data/{range}/*", TABLE))).problem
+
+
+@pytest.mark.parametrize(
+    ("found", "problem", "message"),
+    [
+        (None, "", "no token found; put one into source.token_file"),
+        (token("storage.read:/sim", -5), "", "here: the token has expired"),
+        (token("storage.read:/other"), "", "no scope of the token covers storage.read:/sim"),
+        (token("storage.read:/sim"), "federation h: out of reach", "out of reach"),
+    ],
+)
+def test_a_problem_is_one_line(answers, found, problem, message):
+    answers |= {"token": found, "problem": problem}
+    access = check_access(TokenJob((URI,)))
+    assert message in access.problem
+    assert "verdict" not in access.text

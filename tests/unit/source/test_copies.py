@@ -1,0 +1,115 @@
+import contextlib
+
+import pytest
+
+from crpipe.core.errors import DiskError, SourceError, TransferError
+from crpipe.core.progress import Silent
+from crpipe.core.raw_files import SIZE_ONLY, Entry, Proof
+from crpipe.source import copies
+from crpipe.source.copies import Copies, CopyRules, check_free_space
+from crpipe.source.options import SourceOptions
+from crpipe.source.retries import Transient
+
+RULES = CopyRules("range R", "restore it")
+
+
+class Scripted:
+    """Copies by writing the name; what is scripted for a path happens first."""
+
+    def __init__(self, script, verified="source-checksum"):
+        self.script = script
+        self.verified = verified
+
+    async def fetch(self, entry, part):
+        if self.script.get(entry.path):
+            raise self.script[entry.path].pop(0)
+        part.write_text(entry.path)
+        return Proof(len(entry.path), "", "crc32c", self.verified)
+
+
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """Copy a.h5 and b.h5; keywords of the test replace parts of that."""
+
+    def run(script=None, rules=RULES, uris=("/s/a.h5", "/s/b.h5"), verified="source-checksum", **options):
+        hosts = []
+
+        def opener(_options, scheme, host, _deadline):
+            hosts.append((scheme, host))
+            return contextlib.nullcontext(Scripted(script or {}, verified))
+
+        monkeypatch.setattr(copies, "open_copier", opener)
+        entries = [Entry(uri.rpartition("/")[2], uri, 4, None) for uri in uris]
+        job = Copies(tmp_path, entries, SourceOptions(attempts=2, **options), rules, Silent())
+        job.run()
+        job.hosts = hosts
+        return job
+
+    return run
+
+
+def test_every_file_gets_its_name_once_it_is_verified(copied, tmp_path):
+    job = copied()
+    assert set(job.done) == {"a.h5", "b.h5"}
+    assert (tmp_path / "b.h5").read_text() == "b.h5"
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_files_of_several_sources_are_copied_from_each(copied):
+    job = copied(uris=("/s/a.h5", "pelican://h:1/b.h5", "pelican://h:1/c.h5", "osdf:///d.h5"))
+    assert job.hosts == [("file", ""), ("pelican", "h:1"), ("osdf", "osg-htc.org")]
+    assert len(job.done) == 4
+
+
+def test_what_passes_is_tried_again(copied):
+    assert len(copied({"a.h5": [Transient("busy")]}).done) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "rules", "kind", "message"),
+    [
+        ([TransferError("a.h5: gone")], RULES, TransferError, "^a.h5: gone; restore it$"),
+        (
+            [TransferError("a.h5: gone")],
+            CopyRules("range R", "restore it", "fail"),
+            TransferError,
+            "gone; restore it, or set such files aside with source.on_bad_file: quarantine",
+        ),
+        (
+            [Transient("cut"), Transient("cut")],
+            RULES,
+            TransferError,
+            r"^/s/a.h5: cut \(2 attempts\); run the same command again later$",
+        ),
+        ([Transient("off", outage=True)] * 2, RULES, SourceError, "off .* what is verified stays"),
+    ],
+)
+def test_a_bad_file_stops_the_job_with_the_way_out(copied, error, rules, kind, message):
+    with pytest.raises(kind, match=message):
+        copied({"a.h5": list(error)}, rules)
+
+
+def test_bad_files_are_set_aside_up_to_a_number(copied):
+    rules = CopyRules("range R", "restore it", "quarantine", 1)
+    assert copied({"a.h5": [TransferError("a.h5: gone")]}, rules).bad == {"a.h5": "a.h5: gone; restore it"}
+    script = {name: [TransferError(f"{name}: gone")] for name in ("c.h5", "d.h5")}
+    with pytest.raises(SourceError, match="range R: 2 bad files, at most 1 may be set aside"):
+        copied(script, rules, uris=("/s/c.h5", "/s/d.h5"))
+
+
+def test_an_outage_never_sets_a_file_aside(copied):
+    rules = CopyRules("range R", "restore it", "quarantine", 1)
+    with pytest.raises(SourceError, match="run the same command again later"):
+        copied({"a.h5": [Transient("off", outage=True)] * 2}, rules)
+
+
+def test_a_size_alone_is_refused_where_a_checksum_is_required(copied):
+    with pytest.raises(TransferError, match="source.require_checksum is on; turn it off"):
+        copied(verified=SIZE_ONLY, require_checksum=True)
+    assert len(copied(verified=SIZE_ONLY).done) == 2
+
+
+def test_a_disk_that_is_too_small_is_told(tmp_path):
+    check_free_space(tmp_path, 1, "tables")
+    with pytest.raises(DiskError, match=rf"tables: .* GiB needed below {tmp_path}, .*free some space"):
+        check_free_space(tmp_path, 1 << 60, "tables")

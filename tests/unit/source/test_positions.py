@@ -1,0 +1,55 @@
+import pytest
+
+from crpipe.core.errors import ConfigError, DataError, ListingError
+from crpipe.core.files import read_json
+from crpipe.core.progress import Silent
+from crpipe.source.positions import Positions, natural_order
+
+
+@pytest.fixture
+def positions(tmp_path):
+    return Positions(tmp_path / "positions.json", tmp_path / "positions.parquet")
+
+
+def test_numbers_in_names_sort_by_their_value():
+    names = ["file10", "file2", "b", "file1a", "file1", "file01", "7", "10x3", "10x20"]
+    assert natural_order(names) == ["7", "10x3", "10x20", "b", "file01", "file1", "file1a", "file2", "file10"]
+
+
+def test_a_name_that_is_there_twice_is_refused():
+    with pytest.raises(ListingError, match="names b twice"):
+        natural_order(["a", "b", "b"])
+
+
+def test_the_first_listing_is_recorded(positions):
+    positions.settle(["a", "b"], 1, "/data/*", Silent())
+    assert read_json(positions.record) == {"files": 2, "last": 1, "source": "/data/*"}
+    assert positions.read() == ["a", "b"]
+    positions.settle(["a", "b"], 1, "/data/*", Silent())
+
+
+def test_a_later_listing_with_other_names_is_refused_with_the_differences(positions):
+    names = [f"file{number}" for number in range(12)]
+    positions.settle(names, 11, "/data/*", Silent())
+    with pytest.raises(ListingError) as caught:
+        positions.settle([*names[1:], "new"], 11, "/data/*", Silent())
+    assert "  file0: gone\n  new: new\n" in str(caught.value)
+    assert "set `results` to a new directory" in str(caught.value)
+    with pytest.raises(ListingError, match=r"file4: gone\n  … and 7 more"):
+        positions.settle([], 11, "/data/*", Silent())
+    assert positions.read() == names
+
+
+def test_the_record_of_another_source_is_refused(positions):
+    positions.settle(["a"], 0, "/data/*", Silent())
+    with pytest.raises(
+        ConfigError, match=r"numbers the files of /data/\*, not of /new/\*; restore source.uri"
+    ):
+        positions.check_source("/new/*")
+
+
+def test_a_damaged_record_is_an_error_with_the_way_out(positions):
+    positions.settle(["a"], 0, "/data/*", Silent())
+    positions.names.write_text("damaged")
+    with pytest.raises(DataError, match=r"positions\.parquet: damaged .*delete it and"):
+        positions.settle(["a"], 0, "/data/*", Silent())

@@ -1,0 +1,101 @@
+"""Where the first half of a split sends events."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from crpipe.core import checksums
+from crpipe.core.errors import ForeignError
+from crpipe.core.raw_files import STAGED, RawFile
+from crpipe.events.layout import SOURCE_FILE
+from crpipe.split.readers import ReaderChoice
+from crpipe.split.scatter import (
+    DESTINATIONS,
+    OUTLIERS,
+    REJECTED,
+    TRAIN,
+    VALIDATION,
+    Rules,
+    Task,
+    scatter,
+    table_path,
+)
+from crpipe.split.spill import SpillReader, segments_of
+from plain_reader import HITS, make_hits, write_events
+
+RULES = Rules(
+    reader=ReaderChoice("plain_reader:Plain"),
+    seed=1,
+    threshold=10,
+    validation_fraction=0.5,
+    train_buckets=3,
+    validation_buckets=2,
+)
+
+
+def task_of(folder, *multiplicities, rules=RULES):
+    files = []
+    for number, multiplicity in enumerate(multiplicities):
+        path = write_events(folder / f"{number}.npz", make_hits(multiplicity, seed=number))
+        row = (path.name, "", path.stat().st_size, STAGED, "", checksums.of_file(path, "crc32c"))
+        files.append(RawFile(number, *row, "crc32c", "copy-compare"))
+    return Task(0, folder, folder, tuple(files), rules)
+
+
+def destinations(folder):
+    with pa.ipc.open_stream(table_path(folder, 0)) as stream:
+        return stream.read_all()
+
+
+def test_each_event_goes_to_the_bucket_of_its_destination(tmp_path):
+    task = task_of(tmp_path, [1, 20, 0, 3] * 10, [2, 2, 11])
+    done = scatter(task)
+    table = destinations(tmp_path)
+    sent = table["destination"].to_numpy()
+    assert (sent[table["multiplicity"].to_numpy() > 10] == OUTLIERS).all()
+    assert {TRAIN, VALIDATION, OUTLIERS} == {*sent.tolist()}
+    totals = sum(report.events for report in done.files)
+    assert totals.tolist() == [int((sent == code).sum()) for code in range(len(DESTINATIONS))]
+    reader = SpillReader(tmp_path, HITS)
+    spans = {TRAIN: (0, 3), VALIDATION: (3, 5), OUTLIERS: (5, 6)}
+    for code, (first, last) in spans.items():
+        events = reader.read(segments_of(done.blocks, first, last))
+        assert len(events) == totals[code]
+        assert len(events.items) == sum(report.items for report in done.files)[code]
+    reader.close()
+
+
+def test_groups_stay_together(tmp_path):
+    scatter(task_of(tmp_path, [1] * 100))
+    table = destinations(tmp_path)
+    sides = {}
+    for run, code in zip(table["run"].to_pylist(), table["destination"].to_pylist(), strict=True):
+        sides.setdefault(run, set()).add(code)
+    assert all(len(codes) == 1 for codes in sides.values())
+
+
+def test_invalid_events_are_rejected_with_row_and_reason(tmp_path):
+    task = task_of(tmp_path, [1, 2, 3])
+    events = make_hits([1, 2, 3])
+    events.items[1, 1] = -1
+    path = write_events(tmp_path / "0.npz", events)
+    file = RawFile(0, "0.npz", "", path.stat().st_size, STAGED, "", "", "", "")
+    (report,) = scatter(Task(0, tmp_path, tmp_path, (file,), task.rules)).files
+    assert report.rejected == [(1, "hits[0]: charge is -1.0, not within 0 to 1000000 pe", 2)]
+    assert report.events[REJECTED] == 1
+
+
+def test_nothing_is_kept_of_a_bad_file(tmp_path):
+    task = task_of(tmp_path, [1, 20], [3], [5, 30])
+    (tmp_path / "1.npz").write_bytes(b"no")
+    files = [task.files[0], RawFile(1, "1.npz", "", 2, STAGED, "", "", "", ""), task.files[2]]
+    done = scatter(Task(0, tmp_path, tmp_path, tuple(files), RULES))
+    assert ["1.npz: no .npz file" in report.bad for report in done.files] == [False, True, False]
+    assert {*destinations(tmp_path)[SOURCE_FILE].to_pylist()} == {0, 2}
+    assert np.sum([report.items.sum() for report in done.files]) == 56
+
+
+def test_a_broken_reader_is_no_bad_file(tmp_path):
+    rules = Rules(ReaderChoice("plain_reader:Broken", {"wrong": "raises"}), 1, 10, 0.5, 1, 1)
+    with pytest.raises(ForeignError, match=r"0\.npz: the reader plain_reader:Broken failed"):
+        scatter(task_of(tmp_path, [1], rules=rules))

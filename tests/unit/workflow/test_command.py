@@ -1,0 +1,92 @@
+"""The call of crpipe that jobs share."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from crpipe.config.loading import load_config, read_tree
+from crpipe.workflow.command import (
+    config_files,
+    crpipe_call,
+    one_line,
+    only_looks,
+    overrides,
+    search_path,
+    training_call,
+)
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A configuration file of a user."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("seed: 3\nsource: {look_ahead: 2}\n")
+    return path
+
+
+@pytest.mark.parametrize("words", ["--lint", "--report=report.html", "--dag all", "-S", "--cores 1 --unlock"])
+def test_calls_that_run_no_job_only_look(words):
+    assert only_looks(words.split())
+
+
+@pytest.mark.parametrize("words", ["", "all --cores 2", "--configfile report", "--config run=--lint"])
+def test_calls_that_run_jobs_do_not_only_look(words):
+    assert not only_looks(words.split())
+
+
+def test_configuration_files_are_named_relative_once_and_weakest_first(tmp_path, mine):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.yaml").touch()
+    elsewhere = Path(__file__)
+    given = ["mine.yaml", tmp_path / "config" / "config.yaml", elsewhere, mine]
+    found = config_files(Path("config/config.yaml"), given, tmp_path)
+    assert found == [Path("config/config.yaml"), Path("mine.yaml"), elsewhere]
+
+
+def test_a_campaign_without_its_own_file_uses_the_given_ones(tmp_path, mine):
+    assert config_files(Path("config/config.yaml"), [mine], tmp_path) == [Path("mine.yaml")]
+
+
+def test_overrides_are_what_the_files_do_not_say(mine):
+    config = {"seed": 3, "source": {"look_ahead": 4, "attempts": 9}}
+    assert overrides([mine], config) == ["source.look_ahead=4", "source.attempts=9"]
+    assert overrides([mine], read_tree([mine])[0]) == []
+
+
+@pytest.mark.parametrize(
+    "value", ["", "a: b", "$(touch x)", "it's", ["0000000-0000999"], None, True, 1e-7, "x" * 5000, {}]
+)
+def test_a_value_comes_back_from_its_one_line(value):
+    text = one_line(value)
+    assert "\n" not in text
+    assert yaml.safe_load(text) == value
+
+
+def test_a_call_can_be_pasted_into_a_shell_whatever_its_values_are(mine):
+    changes = overrides([mine], {"run": "night", "results": "$(touch x) a b'c"})
+    words = shlex.split(crpipe_call([mine], changes))
+    assert words[:3] == ["crpipe", "--config", str(mine)]
+    settings = load_config([mine], words[4::2])
+    assert (settings.run, settings.results, settings.seed) == ("night", "$(touch x) a b'c", 3)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "start"),
+    [
+        (1, 0, "crpipe x"),
+        (1, 1, "crpipe x"),
+        (1, 4, "torchrun --standalone --nproc-per-node=4 -m crpipe x"),
+        (2, 0, "srun --nodes=2 --ntasks=2 torchrun --nnodes=2 --nproc-per-node=1 "),
+        (3, 2, "srun --nodes=3 --ntasks=3 torchrun --nnodes=3 --nproc-per-node=2 "),
+    ],
+)
+def test_training_starts_one_process_for_each_gpu_of_a_node(nodes, gpus, start):
+    call = training_call("crpipe x", nodes, gpus)
+    assert call.startswith(start)
+    assert call.endswith("crpipe x")
+
+
+def test_programs_beside_the_interpreter_come_first_and_once():
+    assert search_path("/env/bin/python", ["/usr/bin", "/env/bin", "/bin"]) == "/env/bin:/usr/bin:/bin"

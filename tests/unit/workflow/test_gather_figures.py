@@ -1,0 +1,43 @@
+"""workflow/scripts/gather_figures.py, as the rule `gallery` calls it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / "workflow" / "scripts" / "gather_figures.py"
+
+
+def gather(source, target):
+    subprocess.run([sys.executable, SCRIPT, source, target], check=True)
+
+
+@pytest.fixture
+def evaluation(tmp_path):
+    folder = tmp_path / "evaluation of $(one)"
+    (folder / "floor").mkdir(parents=True)
+    (folder / "metrics.json").write_text("{}")
+    return folder
+
+
+def test_figures_are_copied_and_nothing_else(evaluation, tmp_path):
+    (evaluation / "energy.svg").write_text("<svg/>")
+    (evaluation / "floor" / "energy.svg").write_text("<svg/>")
+    gather(evaluation, tmp_path / "figures" / "evaluation")
+    (copied,) = (tmp_path / "figures" / "evaluation").iterdir()
+    assert (copied.name, copied.read_text()) == ("energy.svg", "<svg/>")
+
+
+def test_a_workload_without_figures_gives_an_empty_folder(evaluation, tmp_path):
+    gather(evaluation, tmp_path / "gallery")
+    assert list((tmp_path / "gallery").iterdir()) == []
+
+
+def test_what_an_earlier_call_left_is_replaced(evaluation, tmp_path):
+    for name in ("gallery", "gallery.part"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "old.svg").touch()
+    gather(evaluation, tmp_path / "gallery")
+    assert list((tmp_path / "gallery").iterdir()) == []
+    assert not (tmp_path / "gallery.part").exists()

@@ -1,0 +1,21 @@
+"""The targets of outliers.smk where every event has the same number of items: there is nothing more to do.
+
+In: results/ledgers, the receipt of the last range. Out: nothing.
+"""
+
+
+localrules:
+    outliers_consolidated,
+    train_outliers,
+
+
+rule outliers_consolidated:
+    """Split every range; events of a fixed size have no outliers."""
+    input:
+        [PATHS.ledger(name) for name in RANGES],
+
+
+rule train_outliers:
+    """Train on every range; the chain ends with the last one."""
+    input:
+        PATHS.receipt(RANGES[-1]),
