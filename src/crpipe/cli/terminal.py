@@ -57,7 +57,7 @@ class Settings:
     overrides: tuple[str, ...] = ()
 
     @classmethod
-    def config(cls) -> Config:
-        """Read and judge the configuration."""
+    def config(cls, *, named: bool = True) -> Config:
+        """Read and check the configuration; with ``named`` also the options of what it names."""
         files = cls.files or ((DEFAULT_CONFIG,) if DEFAULT_CONFIG.exists() else ())
-        return load_config(files, cls.overrides)
+        return load_config(files, cls.overrides, named=named)

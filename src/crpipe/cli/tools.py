@@ -88,7 +88,7 @@ def verify_shards(
     """Check that the shards of ranges (or of `consolidated`) are what their manifests say."""
     from crpipe.events.shard_manifest import read_layout, verifiable, verify
 
-    config = Settings.config()
+    config = Settings.config(named=False)
     for folder in verifiable(config.paths(), map(str, config.all_ranges()), names or ()):
         totals = verify(folder, deep=deep)
         print(f"{folder}: {read_layout(folder).count(*totals)}, good")

@@ -155,9 +155,12 @@ class Config(Section):
         return self.train.horizon_ranges or len(self._expand(self.last_file(), skip=False))
 
 
-def load_config(files: Iterable[Path], overrides: Iterable[str] = ()) -> Config:
-    """Merge YAML files and ``key.sub=value`` overrides, later ones first in rank, into a validated Config."""
-    return validate(*read_tree(files, overrides))
+def load_config(files: Iterable[Path], overrides: Iterable[str] = (), *, named: bool = True) -> Config:
+    """Merge YAML files and ``key.sub=value`` overrides, later ones first in rank, into a validated Config.
+
+    named: also check the options of reader, simulator and workload, whose packages are needed for that.
+    """
+    return validate(*read_tree(files, overrides), named=named)
 
 
 def read_tree(files: Iterable[Path], overrides: Iterable[str] = ()) -> tuple[Tree, dict[str, str]]:
@@ -185,14 +188,17 @@ def parse_override(text: str) -> Tree:
     return dict(node)
 
 
-def validate(tree: Tree, origin: Mapping[str, str] | None = None) -> Config:
-    """Check a merged mapping; raise ConfigError with one line per wrong key or value."""
+def validate(tree: Tree, origin: Mapping[str, str] | None = None, *, named: bool = True) -> Config:
+    """Check a merged mapping; raise ConfigError with one line per wrong key or value.
+
+    named: as in load_config.
+    """
     origin = origin or {}
     try:
         config = Config.model_validate(tree)
     except pydantic.ValidationError as error:
         raise ConfigError(_explain(error, Config, "", origin)) from error
-    for section, name in NAMED.items():
+    for section, name in NAMED.items() if named else ():
         _check_options(config, section, name, origin)
     return config
 
