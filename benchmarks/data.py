@@ -130,10 +130,9 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
 
 def scan_crpipe(folder: Path) -> Counts:
     """Decode every event, with all checks of the schema."""
+    reader = ReaderChoice(READER).open()
     blocks = [
-        (len(events), len(events.items))
-        for path in sorted(folder.iterdir())
-        for events in ReaderChoice(READER).open().rows(path)
+        (len(events), len(events.items)) for path in sorted(folder.iterdir()) for events in reader.rows(path)
     ]
     return sum(events for events, _ in blocks), sum(muons for _, muons in blocks)
 

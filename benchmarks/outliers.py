@@ -33,7 +33,7 @@ FLUSH = 10_000  # rows of a row group, as the converter writes them
 
 
 def write_range(folder: Path, ordinary: int, outliers: int, muons: int) -> None:
-    """Write one file of ordinary events, and one in which the outliers stand among small events."""
+    """Write one file of ordinary events, and one in which the outliers are among small events."""
     folder.mkdir(parents=True)
     write_file(folder / "0.parquet", generate(ordinary))
     few = generate(10 * outliers)
@@ -45,7 +45,7 @@ def write_range(folder: Path, ordinary: int, outliers: int, muons: int) -> None:
 
 
 def write_file(path: Path, events: Events) -> None:
-    """Write events as the converter does; what these made-up primaries lack is put right."""
+    """Write events as the converter does; values that these primaries must not have are replaced."""
     columns: dict[str, Any] = dict(events.columns)
     columns["zenith_rad"] = columns["zenith_rad"] % 1.5
     columns["mass_number"] = 1 + columns["mass_number"] % 55
@@ -67,6 +67,8 @@ def main() -> None:
     settings = [
         "run=outliers",
         "source.uri=raw/{range}/*.parquet",
+        "source.reader=crpipe.workloads.muons.reading.parquet:Bundles",
+        "train.workload=crpipe.workloads.muons:MuonGan",
         "ranges.last=999",
         "train.device=cpu",
         "split.workers=1",

@@ -1,3 +1,3 @@
-"""crpipe: range directories of simulated muon bundles in, a trained generator of such bundles out."""
+"""crpipe: from raw simulation files in many range directories to a trained model."""
 
 __version__ = "0.1.0"

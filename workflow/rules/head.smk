@@ -26,7 +26,6 @@ def take_charge():
             "A workflow in this directory was killed: its locks are removed, its jobs resume."
         )
     if executes:
-        check_workload()
         keep_to_squeue()
         cancel_orphans(os.environ.get("SLURM_JOB_ID", ""), logger.warning)
     elif lease is not None:

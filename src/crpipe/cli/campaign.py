@@ -1,4 +1,4 @@
-"""The command line: parse, call one function, print. Verbs that look at a campaign; the others are included."""
+"""The command line: parse, call one function, print. The verbs that look at a campaign are here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs that make data: list, stage, tables, count, threshold, split, consolidate; and those that look at it."""
+"""Verbs around the data: list, stage, tables, count, threshold, split, consolidate, simulate, inspect."""
 
 from __future__ import annotations
 

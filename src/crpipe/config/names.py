@@ -67,9 +67,7 @@ def build(key: str, name: str, options: Mapping[str, Any], needed: Iterable[str]
         built = found() if model is None else found(model.model_validate(dict(options)))
     lacking = [member for member in needed if not hasattr(built, member)]
     if lacking:
-        raise ConfigError(
-            f"{key}: {name} has no {', no '.join(lacking)}; docs/architecture.md shows an example"
-        )
+        raise ConfigError(f"{key}: {name} has no {', no '.join(lacking)}; docs/workload.md shows an example")
     return built
 
 

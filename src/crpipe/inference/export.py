@@ -79,6 +79,8 @@ def export_checkpoint(job: ExportJob, progress: Progress) -> None:
     Raise CheckpointError when the checkpoint is damaged or does not fit the campaign's side tables, or when
     the workload's graphs do not compute what the model does.
     """
+    # Before anything is loaded or written: is the library there?
+    require("safetensors.torch", extra="export", why="to export the weights of a model")
     trained = open_checkpoint(job.checkpoint, "cpu", job.tables, job.table_keys)
     layout = open_its_reader(trained).layout
     made = provenance(trained, layout, job.training, progress)

@@ -41,7 +41,7 @@ def compile_modules(model: nn.Module, probe: Callable[[], None], say: Callable[[
 
 def _compile(module: nn.Module) -> None:
     """Compile the forward of a module, also where torch would skip it silently: that of its own classes."""
-    module.forward = torch.compile(module.forward, dynamic=True)  # type: ignore[method-assign]
+    module.forward = torch.compile(module.forward, dynamic=True)
 
 
 def _first_line(error: BaseException) -> str:

@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+from named import READERS
+
+READER = ["--set", f"source.reader={READERS['bundles_hdf5']}", "--set", "ranges.last=999"]
 WITHOUT = """\
 import sys
 sys.modules[{library!r}] = None
@@ -17,11 +20,10 @@ main()
 @pytest.mark.parametrize(
     ("library", "extra", "words"),
     [
-        ("h5py", "hdf5", ["inspect", "raw.h5"]),
+        ("h5py", "hdf5", [*READER, "inspect", "raw.h5"]),
         ("jwt", "federation", ["federation", "up", "federation"]),
         ("cryptography", "federation", ["federation", "down", "federation"]),
-        ("onnxscript", "export", ["export", "--checkpoint", "x.pt", "--out", "model"]),
-        ("safetensors.torch", "export", ["export", "--checkpoint", "x.pt", "--out", "model"]),
+        ("safetensors.torch", "export", [*READER, "export", "--checkpoint", "x.pt", "--out", "model"]),
     ],
 )
 def test_a_missing_library_ends_with_the_command_that_installs_it(tmp_path, library, extra, words):

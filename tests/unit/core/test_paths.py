@@ -12,6 +12,7 @@ OF_DATA |= {
     "tables",
     "positions",
     "position_names",
+    "position_names",
     "multiplicity",
     "ledger",
     "threshold",
