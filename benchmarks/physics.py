@@ -21,12 +21,12 @@ import torch
 
 from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor, Events, offsets
-from crpipe.train.workload import build_workload
 from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
 from crpipe.train.schedule import Schedule
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
+from crpipe.train.workload import build_workload
 from crpipe.workloads.muons.layout import PRIMARY_IDS
 from crpipe.workloads.muons.scoring import classify, metrics
 from crpipe.workloads.muons.scoring.score import sample_of

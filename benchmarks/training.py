@@ -23,11 +23,11 @@ import torch
 
 from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor, Events, offsets
-from crpipe.train.workload import build_workload
 from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
+from crpipe.train.workload import build_workload
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.models import gan as muon_gan
 

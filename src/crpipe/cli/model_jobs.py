@@ -6,6 +6,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from crpipe.cli.checks import check_data, check_tables
+from crpipe.cli.jobs import open_campaign
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.core.ranges import Range
@@ -132,8 +133,11 @@ def predict_job(
     )
 
 
-def export_job(campaign: Campaign, checkpoint: Path, out: Path) -> ExportJob:
-    """Describe an export; the campaign says where the training shards are."""
+def export_job(config: Config, checkpoint: Path, out: Path) -> ExportJob:
+    """Describe an export; a configuration says where the training shards are."""
+    if not config.source.reader:
+        return ExportJob(checkpoint, out, {}, {}, TrainingData({}, "", {}, None))
+    campaign = open_campaign(config)
     paths = campaign.paths
     training = TrainingData(
         keys={**campaign.data_keys, **campaign.table_keys},

@@ -100,5 +100,5 @@ def export(
     from crpipe.cli.model_jobs import export_job
     from crpipe.inference.export import export_checkpoint
 
-    export_checkpoint(export_job(open_campaign(Settings.config()), checkpoint, out), Terminal())
+    export_checkpoint(export_job(Settings.config(), checkpoint, out), Terminal())
     print(out)

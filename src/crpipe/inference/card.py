@@ -114,8 +114,8 @@ def outliers_lines(made: Provenance) -> Iterator[str]:
 
 
 def _how_good(made: Provenance) -> Iterator[str]:
-    values: dict[str, float] = made.evaluation.get("values", {})
-    if not values:
+    rows = list(_rows(made))
+    if not rows:
         yield "This checkpoint was not evaluated on enough held-out events: how good it is, is not known."
         return
     columns = {"values": "this model", "baseline": "baseline", "again": "simulated again"}
@@ -124,14 +124,14 @@ def _how_good(made: Provenance) -> Iterator[str]:
     if "again" in kinds:
         yield "The last column is a second simulation of the same events: but for chance, no model is better."
     yield from ("", f"| | {' | '.join(kinds.values())} | best |", "|---" * (len(kinds) + 2) + "|")
-    for name, title, best in _rows(made):
+    for name, title, best in rows:
         cells = [_number(made.evaluation[kind], name) for kind in kinds]
         yield f"| {title} | {' | '.join(cells)} | {best} |"
 
 
 def _rows(made: Provenance) -> Iterator[tuple[str, str, str]]:
     """Yield name, title and best value of the declared metrics; of all numbers where none is declared."""
-    values = made.evaluation["values"]
+    values = made.evaluation.get("values", {})
     declared = made.evaluation.get("metrics", [])
     for metric in declared:
         if metric["name"] in values:

@@ -1,4 +1,4 @@
-"""A trained model from a checkpoint file alone: the checkpoint says which workload with which options."""
+"""A trained model from a checkpoint file alone: it names the workload and its options."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from crpipe.inference.provenance import Provenance, provenance
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+    from types import ModuleType
 
     from torch import nn
 
@@ -79,8 +80,7 @@ def export_checkpoint(job: ExportJob, progress: Progress) -> None:
     Raise CheckpointError when the checkpoint is damaged or does not fit the campaign's side tables, or when
     the workload's graphs do not compute what the model does.
     """
-    # Before anything is loaded or written: is the library there?
-    require("safetensors.torch", extra="export", why="to export the weights of a model")
+    _safetensors()  # before any work
     trained = open_checkpoint(job.checkpoint, "cpu", job.tables, job.table_keys)
     layout = open_its_reader(trained).layout
     made = provenance(trained, layout, job.training, progress)
@@ -98,12 +98,15 @@ def export_checkpoint(job: ExportJob, progress: Progress) -> None:
     write_json(job.out / CONFIG, {**graphs.description, **_description(job.out, made, names)})
 
 
+def _safetensors() -> ModuleType:
+    return require("safetensors.torch", extra="export", why="to export the weights of a model")
+
+
 def _write_weights(path: Path, trained: LoadedModel, made: Provenance) -> None:
     """Write all weights, averaged ones where training averaged them."""
-    safetensors = require("safetensors.torch", extra="export", why="to export the weights of a model")
     about = {"fingerprint": made.fingerprint}  # one entry: safetensors writes several in any order
     with replacing(path) as part:
-        part.write_bytes(safetensors.save(trained.model.state_dict(), about))
+        part.write_bytes(_safetensors().save(trained.model.state_dict(), about))
 
 
 def _copy_tables(job: ExportJob, made: Provenance) -> Iterable[str]:

@@ -31,13 +31,13 @@ class TrainingData:
     """The shards of a campaign, as far as they exist.
 
     keys: those that shaped the shards; data: their hash. shards, outliers: folders by range, and the
-    consolidated outliers.
+    consolidated outliers. Without a campaign all are empty, and nothing is measured.
     """
 
     keys: Mapping[str, Any]
     data: str
     shards: Mapping[str, Path]
-    outliers: Path
+    outliers: Path | None
 
     def folder(self, link: str) -> Path | None:
         """Find the shards that a link trained on."""

@@ -1,4 +1,4 @@
-"""The store of one range: checkpoints and snapshots whose names certify their content, and the receipt.
+"""The store of one link: checkpoints and snapshots, whose names hold their hash, and the receipt.
 
 A file is named ``<kind>-<key>[-<step>]-<sha256[:16]>.pt``: one rename publishes content and hash together.
 """
@@ -53,17 +53,17 @@ class Store:
         return self._save(state, f"checkpoint-{self.key}")
 
     def drop_snapshots(self) -> None:
-        """Delete the snapshots of this key: its checkpoint stands."""
+        """Delete the snapshots of this key, once its checkpoint exists."""
         for path in self._snapshots():
             path.unlink(missing_ok=True)
 
     def drop_parts(self) -> None:
-        """Delete what processes that were killed while saving left behind."""
+        """Delete the incomplete files of processes that were killed while saving."""
         for path in self.folder.glob(f".*-{self.key}*.part"):
             path.unlink(missing_ok=True)
 
     def checkpoint(self, say: Callable[[str], None]) -> Saved | None:
-        """Find the finished checkpoint; a damaged one is told about, kept aside, and trained again."""
+        """Find the finished checkpoint; a damaged one is reported, renamed, and trained again."""
         for path in sorted(self.folder.glob(f"checkpoint-{self.key}-*.pt")):
             try:
                 return verified(path)
@@ -73,7 +73,7 @@ class Store:
         return None
 
     def newest_snapshot(self, say: Callable[[str], None]) -> Path | None:
-        """Find the newest snapshot that is whole; tell about each damaged one that is passed over."""
+        """Find the newest undamaged snapshot; report and rename each damaged one."""
         for path in self._snapshots():
             try:
                 return verified(path).path
@@ -86,7 +86,7 @@ class Store:
         return sorted(self.folder.glob(f"snapshot-{self.key}-*.pt"), reverse=True)
 
     def _save(self, state: dict[str, Any], stem: str) -> Saved:
-        # On its way into a file torch.save hides what the system said: a full disk would be a RuntimeError.
+        # Writing to a file, torch.save hides the system's error: a full disk would be a RuntimeError.
         buffer = io.BytesIO()
         torch.save(_canonical(state), buffer)
         content = buffer.getbuffer()
@@ -168,6 +168,6 @@ def read_receipt(path: Path) -> dict[str, Any]:
 
 
 def write_receipt(path: Path, receipt: Mapping[str, Any]) -> None:
-    """Write a receipt unless the same one stands: an unchanged file triggers nothing downstream."""
+    """Write a receipt unless the same one exists: an unchanged file triggers nothing downstream."""
     if not (path.exists() and read_json(path) == receipt):
         write_json(path, dict(receipt))

@@ -1,6 +1,6 @@
-"""What a range's training said: metrics.jsonl for programs, TensorBoard event files for people.
+"""The metrics of a link: metrics.jsonl for programs, TensorBoard event files for people.
 
-Both are cut back to the resumed step before a job goes on, so that no step ever stands twice.
+Both are cut back to the resumed step before a job continues, so that no step is written twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A look into the step: the hot operators as a table, and a trace for a browser."""
+"""A profile of some training steps: the slowest operators as a table, and a trace for a browser."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ROWS = 25
 
 
 class Profiler:
-    """Profiles some steps after a short warm-up, reports once, and then costs nothing; a context manager.
+    """Profiles some steps after a short warm-up, reports once, and then does nothing; a context manager.
 
-    Where the block ends before, it reports the steps that it saw.
+    When the block ends earlier, it reports the steps so far.
     """
 
     def __init__(self, steps: int, path: Path, say: Callable[[str], None]) -> None:

@@ -31,13 +31,13 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Tell whether this rank writes files and messages."""
+        """Whether this rank writes files and messages."""
         return self.rank == 0
 
     def reduce_gradients(self, params: Sequence[nn.Parameter], weight: Tensor, bad: Tensor) -> Tensor:
-        """Turn the ranks' gradients into their mean weighted by ``weight``; tell how many ranks are ``bad``.
+        """Turn the ranks' gradients into their mean weighted by ``weight``; count the ``bad`` ranks.
 
-        weight: scalar, the events behind this rank's gradients. bad: scalar, 1 when they are not finite.
+        weight: scalar, the events of this rank's gradients. bad: scalar, 1 when they are not finite.
         A bad rank contributes zeros, so that its numbers cannot spread; all ranks then skip the step alike.
         """
         if self.size == 1:
@@ -62,7 +62,7 @@ class World:
         return values
 
     def any(self, flag: bool) -> bool:
-        """Tell whether any rank says so: ranks must agree on when to stop."""
+        """Report whether the flag is set on any rank: ranks must agree on when to stop."""
         if self.size == 1:
             return flag
         return bool(self.sum(torch.tensor([float(flag)], device=self.device)).item())
@@ -90,8 +90,8 @@ def joined(device: str) -> Iterator[World]:
     dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
     try:
         yield World(rank, size, chosen)
-        # A rank that leaves while another still writes the checkpoint can abort in torch's own threads, and
-        # torchrun then kills the writer: all leave together.
+        # A rank that ends while another still writes the checkpoint can abort in torch's own threads, and
+        # torchrun then kills the writer: all ranks end together.
         dist.barrier()
     finally:
         dist.destroy_process_group()
@@ -111,7 +111,7 @@ def find_device(choice: str, local_rank: int = 0) -> torch.device:
 
 
 def use_threads(threads: int) -> None:
-    """Compute with ``train.threads`` CPU threads; with 0, this process's share of what its job was given."""
+    """Compute with ``train.threads`` CPU threads; with 0, this process's share of the CPUs of its job."""
     given = int(os.environ.get("SLURM_CPUS_PER_TASK", "0")) or len(os.sched_getaffinity(0))
     beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun's processes on this node share the job's
     torch.set_num_threads(threads or max(given // beside, 1))

@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of where training stands: nothing to save, nothing to lose."""
+"""The learning rate as a pure function of the step and the progress: a snapshot need not hold it."""
 
 from __future__ import annotations
 

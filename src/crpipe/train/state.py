@@ -1,6 +1,6 @@
 """Everything that training changes: weights, optimizers, averaged weights, counters.
 
-Random numbers are no state: every step seeds its own from (seed, step, rank).
+Random generators are not part of it: every step seeds its own from (seed, step, rank).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Counters:
 
 
 class Held:
-    """A copy of some tensors, on their device, that can be put back without asking the host.
+    """A copy of some tensors, on their device, that can be restored without waiting for the device.
 
     With torch's own helpers for its optimizers and data parallelism, a few calls for all tensors together:
     one by one they took 2 % of a small step.
@@ -115,7 +115,7 @@ class TrainState:
     def hold(self) -> Held:
         """Copy what a training step may have changed when it turns out bad: weights, buffers, moments.
 
-        The last phase is left out where it has one optimizer step, which then skips itself.
+        Excludes the last phase when it takes a single optimizer step: the fused optimizer skips it itself.
         """
         last = self.phases[-1]
         names = [phase.name for phase in self.phases if phase is not last or phase.repeat > 1]
@@ -142,14 +142,14 @@ class TrainState:
                 self.average[name].lerp_(value, weight.to(value.dtype))
 
     def throttle(self, values: Mapping[str, float]) -> list[str]:
-        """Lower the learning rate of phases that the metrics of a log interval call too strong; name them."""
-        weakened = []
+        """Lower the learning rate of phases whose metric exceeds its limit; return their names."""
+        lowered = []
         for phase in self.phases:
             rule, share = phase.throttle, self.shares[phase.name]
             if rule and values.get(f"{phase.name}/{rule.metric}", 0.0) > rule.above and share > rule.least:
                 self.shares[phase.name] = max(share * rule.factor, rule.least)
-                weakened.append(phase.name)
-        return weakened
+                lowered.append(phase.name)
+        return lowered
 
     def state(self, keys: Mapping[str, Any]) -> dict[str, Any]:
         """Give everything that a resume or a successor needs."""
@@ -164,7 +164,7 @@ class TrainState:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up a snapshot or a parent's checkpoint of the same configuration."""
+        """Load a snapshot or a parent's checkpoint of the same configuration."""
         self.load_weights(state)
         self.load_optimizers(state, "refuse")
         self.shares = dict(state["shares"])
@@ -183,7 +183,7 @@ class TrainState:
             self.average[name].copy_(state["average"][name])
 
     def init_from(self, state: Mapping[str, Any]) -> str:
-        """Take the weights that fit from a foreign checkpoint, and say what was loaded and what was not.
+        """Load the weights that fit from a foreign checkpoint; return a line that lists what was loaded.
 
         Raise CheckpointError when not one fits. The averaged weights start from the averaged ones.
         """
@@ -204,28 +204,28 @@ class TrainState:
         )
 
     def load_optimizers(self, state: Mapping[str, Any], policy: str) -> str:
-        """Take the optimizers' state from a checkpoint where kind and shapes agree.
+        """Load the optimizers' state from a checkpoint where kind and shapes agree.
 
-        Where they do not: raise CheckpointError (policy refuse) or start that optimizer anew (policy reset).
+        Where they do not: raise CheckpointError (policy refuse) or keep that optimizer's fresh state (reset).
         """
-        anew = []
+        fresh = []
         for name, optimizer in self.optimizers.items():
             saved = state["optimizers"].get(name)
             if saved is not None and _same_optimizer(optimizer, saved):
                 _take_moments(optimizer, saved)
             else:
-                anew.append(name)
-        if anew and policy == "refuse":
+                fresh.append(name)
+        if fresh and policy == "refuse":
             raise CheckpointError(
-                f"the optimizer of {_names(anew)} differs from the checkpoint's; with train.init_from, "
-                "train.on_optimizer_change: reset starts its state anew"
+                f"the optimizer of {_names(fresh)} differs from the checkpoint's; with train.init_from, "
+                "train.on_optimizer_change: reset starts it from a fresh state"
             )
-        return f"optimizer state started anew for: {_names(anew)}"
+        return f"optimizers with a fresh state: {_names(fresh)}"
 
 
 def _optimizer(params: list[nn.Parameter], spec: OptimizerSpec) -> torch.optim.Optimizer:
     # Fused kernels take a `found_inf` flag: a bad step is skipped on the device, without asking the host.
-    # torch would allocate moments at the first step; if that one is bad, they must be as they were before it.
+    # torch would allocate moments at the first step; a bad first step must leave them as they were before.
     if spec.kind == "adam":
         adam = torch.optim.AdamW(
             params, spec.learning_rate, betas=spec.betas, weight_decay=spec.weight_decay, fused=True

@@ -1,4 +1,4 @@
-"""One training step: phases in order, micro-batches accumulated, a bad step skipped on all ranks alike."""
+"""One training step: phases in order, accumulated micro-batches, a bad step skipped on all ranks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Stepper:
 
         Repeat r of a phase trains on batch r, counted from the group's end; a shorter last group means fewer
         repeats. Return a scalar on the device: 1 when the step was skipped, else 0. A skipped step changes
-        nothing at all: what its phases did before the first bad number is undone.
+        nothing: changes that its phases made before the first bad number are undone.
         """
         bad = torch.zeros((), device=self.world.device)
         self.state.seed_step(self.world.rank)

@@ -12,7 +12,6 @@ OF_DATA |= {
     "tables",
     "positions",
     "position_names",
-    "position_names",
     "multiplicity",
     "ledger",
     "threshold",

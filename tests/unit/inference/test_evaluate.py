@@ -70,12 +70,8 @@ def test_numbers_are_written_with_their_declarations(job):
     assert (found["step"], found["events"]) == (7, 160)
     assert "baseline" not in found
     assert "again" not in found
-    assert said.lines == [
-        (
-            "not measured: a rare number (too few validation events; raise evaluate.events or "
-            "split.validation_fraction)"
-        )
-    ]
+    (line,) = said.lines
+    assert line.startswith("not measured: a rare number (too few validation events; raise")
     assert {path.name for path in job.folder.iterdir()} == {"metrics.json", "predictions.parquet"}
 
 

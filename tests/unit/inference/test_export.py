@@ -125,7 +125,7 @@ def exported(tmp_path_factory, write_shards):
             receipt = trained(config)
             if name == "gan":
                 add_shards(config, write_shards)
-            export_checkpoint(export_job(open_campaign(config), receipt, folder / "out"), Silent())
+            export_checkpoint(export_job(config, receipt, folder / "out"), Silent())
             made[name] = config, receipt, folder / "out"
         return made[name]
 
@@ -255,7 +255,7 @@ def test_without_shards_the_limits_are_the_simulators_and_foreign_scores_are_not
     assert "| depth_m | m | 1000 | 2800 |" in card
     path = config.paths().evaluation(RANGES[-1]) / "metrics.json"
     write_json(path, read_json(path) | {"checkpoint": "another"})
-    own, job = open_checkpoint(receipt), export_job(open_campaign(config), receipt, out)
+    own, job = open_checkpoint(receipt), export_job(config, receipt, out)
     made = provenance(own, BUNDLES, job.training, Silent())
     assert "how good it is, is not known" in model_card(made, {})
 

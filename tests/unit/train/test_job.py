@@ -260,7 +260,7 @@ def test_init_from_another_optimizer_is_an_explicit_choice(tmp_path):
             tmp_path / "reset", model={"optimizer": "sgd"}, train={**changed, "on_optimizer_change": "reset"}
         )
     )
-    assert "started anew for: critic, generator" in told
+    assert "optimizers with a fresh state: critic, generator" in told
 
 
 def test_init_from_keeps_the_options_of_this_runs_optimizer(tmp_path):

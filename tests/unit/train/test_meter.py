@@ -9,7 +9,7 @@ from crpipe.train.ranks import World
 WORLD = World(0, 1, torch.device("cpu"))
 
 
-def test_a_mean_weighs_by_events_and_starts_anew_after_reading():
+def test_a_mean_weighs_by_events_and_is_reset_by_reading():
     meter = Meter(WORLD.device)
     meter.add("loss", torch.tensor(1.0), 30)
     meter.add("loss", torch.tensor(5.0), 10)

@@ -33,7 +33,7 @@ MUONS = "muons.onnx"
 LAW_OUTPUTS = ("log_weight", "log_mean", "log_shape", "empty_logit")
 OPSET = 20
 
-_EXPORTER = "torch.onnx"
+_EXPORTERS = ("torch.onnx", "onnxscript", "onnx_ir")
 
 
 def write_graphs(sampler: SamplerGraphs, primaries: NDArray[np.float32], folder: Path) -> None:
@@ -112,15 +112,17 @@ def _strip(model: Any) -> None:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Suppress what the exporter prints for its developers: deprecations in torch, missing torchvision."""
-    logger = logging.getLogger(_EXPORTER)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in _EXPORTERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _difference(path: Path, module: nn.Module, inputs: dict[str, Tensor]) -> float:

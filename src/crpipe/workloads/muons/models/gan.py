@@ -188,11 +188,11 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
 
 
 def _one_in(every: int, generator: torch.Generator) -> bool:
-    """Say yes at random, once in ``every`` times on average.
+    """Give True at random, once in ``every`` times on average.
 
-    Drawn on the host: asking a device would wait for it. Torch's own generator stands in for one that is not
-    on the host; the trainer seeds both, so a resumed run draws the same. Nothing counts steps, so nothing
-    needs to be saved, and micro-batches each have their fair chance.
+    Drawn on the host: reading a number from a device would wait for it. Where ``generator`` is on a device,
+    torch's own generator is used; the trainer seeds both, so a resumed run draws the same. No steps are
+    counted, so nothing needs to be saved, and every micro-batch has the same chance.
     """
     host = generator if generator.device.type == "cpu" else None
     return every == 1 or float(torch.rand((), generator=host)) * every < 1.0

@@ -1,7 +1,7 @@
 """Scores and muons of a bundle too large to be held at once: in pieces, computed again for the gradients.
 
-Kept are features, noise and pooled values of the whole bundle, and the hidden layers of one piece. Results
-equal those in one go but for rounding.
+Only features, noise and pooled values of the whole bundle are kept, and the hidden layers of one piece.
+Results equal those of one pass but for rounding.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PIECE = 1 << 17
 
 
 def needed(muons: int, events: int) -> bool:
-    """Tell whether a micro-batch is a single event of more than a piece: no smaller ones can be made of it.
+    """Report whether a micro-batch is a single event of more than a piece: no smaller ones can be made of it.
 
     Micro-batches of several events hold what the budget allows; they are not recomputed.
     """
@@ -34,7 +34,7 @@ def needed(muons: int, events: int) -> bool:
 
 
 def scores(critic: Critic, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
-    """Do what ``critic(muons, context, event, kept)`` does: [B]."""
+    """Compute what ``critic(muons, context, event, kept)`` does: [B]."""
     features = critic.context_features(context)
     seen = _pooled(lambda piece, owner: critic.embed(piece, features, owner), muons, event, kept)
     summary = critic.summarise(seen, context)
@@ -46,7 +46,7 @@ def scores(critic: Critic, muons: Tensor, context: Tensor, event: Tensor, kept: 
 
 
 def muons(generator: Generator, modulation: Modulation, event: Tensor, noise: Tensor) -> Tensor:
-    """Do what ``generator.muons(modulation, event, noise)`` does: [M, D]."""
+    """Compute what ``generator.muons(modulation, event, noise)`` does: [M, D]."""
     pairs = zip(torch.split(event, PIECE), torch.split(noise, PIECE), strict=True)
     return torch.cat([_again(generator.muons, modulation, owner, part) for owner, part in pairs])
 

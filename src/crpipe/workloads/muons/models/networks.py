@@ -93,7 +93,7 @@ class Generator(nn.Module):
 class Critic(nn.Module):
     """A point network, pooled by mean and maximum, with one round that adds the event's summary to its muons.
 
-    The score is unbounded: no normalising, no clamp, so that its slope is what the penalty says.
+    The score is unbounded: no normalising, no clamp, so that the penalty acts on its true slope.
     """
 
     def __init__(self, context: int, features: int, hidden: int) -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _SEED = 0  # equal predictions give equal verdicts
 MOST_ROWS = 60_000  # of each side: AUC is known to 0.003, in about 5 s
-FEWEST_ROWS = 200  # of each side: with fewer an AUC says nothing
-FEWEST_GROUPS = 5  # that are scored: with fewer its bootstrap error says nothing
+FEWEST_ROWS = 200  # of each side: with fewer an AUC means nothing
+FEWEST_GROUPS = 5  # that are scored: with fewer its bootstrap error means nothing
 MUONS_PER_EVENT = 10  # so that a few large bundles do not make up the whole comparison
 _FEWEST_MUONS = 3  # for spreads and correlations to mean something
 

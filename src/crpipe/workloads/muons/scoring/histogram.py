@@ -1,4 +1,4 @@
-"""Counts of muons and events in bins, with errors that know that muons of one event come together."""
+"""Counts of muons and events in bins, with errors that respect that muons of one event come together."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def per_event(values: Floats, event: Index, edges: Floats, events: int) -> Binne
 
 
 def mean_in_bins(values: Floats, where: Floats, edges: Floats) -> BinnedValues:
-    """Average one value per event in bins of a condition; nan where fewer than two events stand."""
+    """Average one value per event in bins of a condition; nan for fewer than two events."""
     bins = np.searchsorted(edges, where, side="right") - 1
     inside = (bins >= 0) & (bins < len(edges) - 1)
     bins, values = bins[inside], values[inside]
@@ -64,7 +64,7 @@ def mean_in_bins(values: Floats, where: Floats, edges: Floats) -> BinnedValues:
 
 
 def quantiles_in_bins(values: Floats, where: Floats, edges: Floats, shares: tuple[float, ...]) -> Floats:
-    """Quantiles of values in bins of another one: [len(shares), B]; nan where fewer than 20 stand."""
+    """Quantiles of values in bins of another one: [len(shares), B]; nan for fewer than 20."""
     bins = np.searchsorted(edges, where, side="right") - 1
     table = np.full((len(shares), len(edges) - 1), np.nan)
     for number in range(len(edges) - 1):

@@ -80,7 +80,7 @@ def verdicts(real: Sample, generated: Sample) -> dict[str, classify.Verdict]:
 def group_weights(group: NDArray[np.int64]) -> Floats:
     """Give bootstrap weights of the groups: [1 + REPLICAS, G], the first row all ones.
 
-    Weights from a Poisson distribution of mean 1 stand for drawing with replacement, without copying or
+    Weights from a Poisson distribution of mean 1 replace drawing with replacement, without copying or
     sorting anything again.
     """
     groups = int(group.max(initial=-1)) + 1

@@ -32,7 +32,7 @@ _ENERGY_GEV = np.geomspace(1.0, 1e6, 25)
 _RADIUS_M = np.geomspace(0.3, 300.0, 22)
 _PRIMARY_GEV = np.geomspace(1e3, 1e9, 25)
 _DEPTH_M = np.linspace(1000.0, 2800.0, 10)
-_ZERO = 0.35  # where events without muons stand on an axis that has no zero
+_ZERO = 0.35  # place of events without muons on an axis that has no zero
 _SHOWN_EVENTS = 4
 _SHOWN_MUONS = (10, 150)
 
@@ -64,7 +64,7 @@ _DEPTH_BANDS = (
 
 
 def draw_all(real: Sample, generated: Sample, verdicts: Mapping[str, Verdict], folder: Path) -> list[Path]:
-    """Draw every figure into ``folder``; return their paths."""
+    """Plot every figure into ``folder``; return their paths."""
     figures: dict[str, Callable[[], Figure]] = {
         "lateral": lambda: lateral(real, generated),
         "energy": lambda: energy(real, generated),
@@ -132,7 +132,7 @@ def multiplicity_energy(real: Sample, generated: Sample) -> Figure:
 
 
 def multiplicity(real: Sample, generated: Sample) -> Figure:
-    """Share of events by multiplicity, with the tail; events without muons stand at the left."""
+    """Share of events by multiplicity, with the tail; events without muons are at the left."""
     figure, tops, bottoms = _panels(1)
     edges = _multiplicity_edges(max(real.multiplicity.max(initial=0), generated.multiplicity.max(initial=0)))
     ours, theirs = (_multiplicity_shares(sample, edges) for sample in (real, generated))
@@ -164,7 +164,7 @@ def empty(real: Sample, generated: Sample) -> Figure:
 
 
 def classifiers(verdicts: Mapping[str, Verdict]) -> Figure:
-    """Held-out scores of each classifier, real and generated: alike when it cannot tell them apart."""
+    """Held-out scores of each classifier, real and generated: equal when it cannot separate them."""
     figure = style.new_figure(2.6)
     axes = figure.subplots(1, max(len(verdicts), 1), squeeze=False)[0]
     edges = np.linspace(0.0, 1.0, 31)

@@ -25,7 +25,7 @@ _SHOWN_MUONS = 100  # of one event: a glance during training must not wait for o
 
 
 def score(truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
-    """Compare generated events with the real ones of the same conditions; draw figures into ``folder``."""
+    """Compare generated events with the real ones of the same conditions; plot figures into ``folder``."""
     real, generated = sample_of(truth), sample_of(prediction)
     trained = metrics.verdicts(real, generated)
     plots.draw_all(real, generated, trained, folder)

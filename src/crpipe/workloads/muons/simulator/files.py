@@ -147,7 +147,7 @@ def _simulate(rng: np.random.Generator, options: AirShowersOptions) -> Iterator[
 
 
 def _blocks(multiplicity: NDArray[np.int64], depths: int) -> Iterator[slice]:
-    """Cut showers into runs of at most BLOCK_MUONS muons times depths; a larger shower stands alone."""
+    """Cut showers into runs of at most BLOCK_MUONS muons times depths; or one larger shower."""
     ends = np.cumsum(multiplicity * depths)
     start, below = 0, 0
     while start < len(ends):

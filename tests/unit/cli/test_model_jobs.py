@@ -1,0 +1,95 @@
+"""What does not fit together is refused before any job, in words; what fits is composed from one campaign."""
+
+from dataclasses import replace
+
+import pytest
+
+from counting import Again, Counting, CountingOptions
+from crpipe.cli.checks import check_simulator
+from crpipe.cli.jobs import open_campaign
+from crpipe.cli.model_jobs import (
+    check_campaign,
+    check_columns,
+    evaluate_job,
+    export_job,
+    train_job,
+)
+from crpipe.config.loading import validate
+from crpipe.core.errors import ConfigError
+from crpipe.core.paths import OUTLIERS
+from crpipe.workloads.muons.layout import BUNDLES
+from named import READERS
+from toy import RANGES, toy_config
+
+FIRST, SECOND, LAST = RANGES
+
+
+def config_of(tmp_path, workload="counting:Counting", **source):
+    source = {"uri": "synthetic://", "reader": READERS["bundles"], "simulator": "counting:Again", **source}
+    return validate(
+        {"results": str(tmp_path), "runs": str(tmp_path), "source": source, "train": {"workload": workload}}
+    )
+
+
+def test_what_fits_together_gives_one_line(tmp_path):
+    line = check_campaign(config_of(tmp_path))
+    assert line == (
+        f"reader {READERS['bundles']}, simulator counting:Again, workload counting:Counting: they fit "
+        "together; items are muons"
+    )
+
+
+def test_a_side_table_that_is_not_configured_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(Counting, "needs", ("geometry",), raising=False)
+    monkeypatch.setattr(Counting, "use", lambda *_: None, raising=False)
+    message = r"counting:Counting: needs the side table geometry, source.tables names none; add it, for"
+    with pytest.raises(ConfigError, match=message):
+        check_campaign(config_of(tmp_path))
+    check_campaign(config_of(tmp_path, tables={"geometry": "/data/geometry.csv"}))
+
+
+def test_a_workload_that_reads_other_columns_is_refused():
+    workload = Counting(CountingOptions())
+    other = replace(BUNDLES, events=BUNDLES.events[:2])
+    with pytest.raises(ConfigError, match=r"lab:Net reads the event columns energy_gev, which lab:Read does"):
+        check_columns(other, "lab:Read", workload, "lab:Net")
+    other = replace(BUNDLES, items=BUNDLES.items[1:])
+    with pytest.raises(ConfigError, match=r"reads the item columns energy_gev by position, but the first"):
+        check_columns(other, "lab:Read", workload, "lab:Net")
+
+
+def test_a_simulator_of_another_layout_is_refused():
+    other = replace(BUNDLES, item="hits")
+    with pytest.raises(ConfigError, match=r"lab:Sim makes another layout than lab:Read reads:\n  layout"):
+        check_simulator(BUNDLES, "lab:Read", other, "lab:Sim")
+    check_simulator(BUNDLES, "lab:Read", Again.layout, "lab:Sim")
+
+
+def test_the_links_of_a_chain_follow_each_other(tmp_path):
+    campaign = open_campaign(toy_config(tmp_path))
+    jobs = [train_job(campaign, name) for name in (*RANGES, OUTLIERS)]
+    assert [job.link.parent for job in jobs] == ["", *RANGES]
+    assert [job.link.progress for job in jobs] == [(0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1), (1, 1)]
+    assert [job.files.event_file[:6] for job in jobs] == ["000000", "000001", "000002", "000003"]
+    assert [job.link.max_items is None for job in jobs] == [True, True, True, False]
+    assert jobs[0].files.parent_receipt is None
+    assert jobs[1].files.parent_receipt == campaign.paths.receipt(FIRST)
+    assert {job.fingerprint for job in jobs} == {campaign.fingerprint}
+
+
+def test_an_evaluation_looks_at_all_ranges_up_to_its_own(tmp_path):
+    campaign = open_campaign(toy_config(tmp_path))
+    names = [[shards.name for shards in evaluate_job(campaign, name).shards] for name in (SECOND, OUTLIERS)]
+    assert names == [[FIRST, SECOND], list(RANGES)]
+    for job in (evaluate_job, train_job):
+        with pytest.raises(ConfigError, match="not a range of this campaign"):
+            job(campaign, "0009000-0009999")
+
+
+def test_an_export_looks_for_the_training_shards(tmp_path):
+    campaign = open_campaign(toy_config(tmp_path))
+    training = export_job(campaign.config, tmp_path, tmp_path).training
+    assert training.folder(LAST) == campaign.paths.shards(LAST)
+    assert training.folder(OUTLIERS) == training.outliers
+    assert training.data == campaign.data
+    assert export_job(validate({}), tmp_path, tmp_path).training.shards == {}

@@ -1,0 +1,24 @@
+"""Steps are counted with one transfer; the skipped ones are named by file and row."""
+
+import torch
+
+from crpipe.events.batch import Cursor
+from crpipe.train.meter import Clock
+from crpipe.train.pending import PendingSteps
+from crpipe.train.ranks import World
+from crpipe.train.state import Counters
+from toy import make_events
+
+
+def test_steps_are_counted_and_skipped_ones_named():
+    pending, counters, clock = PendingSteps(World(0, 1, torch.device("cpu"))), Counters(), Clock()
+    first, second = make_events(30, 1), make_events(2, 2)
+    pending.add(1, torch.tensor(0.0), [(first, Cursor(0, 1))])
+    pending.add(2, torch.tensor(1.0), [(second, Cursor(0, 2))])
+    assert len(pending) == 2
+    (skipped,) = pending.count(counters, clock)
+    assert skipped == (2, [[0, 2]], [(2, 0), (2, 1)])
+    assert (counters.events, counters.skipped, counters.skipped_in_row) == (32, 1, 1)
+    assert counters.items == len(first.items) + len(second.items) == clock.items
+    assert pending.count(counters, clock) == []
+    assert len(pending) == 0
