@@ -35,7 +35,9 @@ class Foreign:
 def _line_of(error: Exception) -> str:
     """Give kind, text and place of an exception on one line: ``KeyError: 'x' (mylab/hits.py, line 12)``."""
     text = " ".join(str(error).split())
-    frames = traceback.extract_tb(error.__traceback__)
+    trace = traceback.extract_tb(error.__traceback__)
+    # An import that fails ends in frames of Python's own import system, in files like <frozen importlib>.
+    frames = [] if trace and trace[-1].filename.startswith("<") else trace
     if not frames:
         return f"{type(error).__name__}: {text}"
     last = frames[-1]
