@@ -36,6 +36,7 @@ demo-pelican: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit tests/properties
 	$(BIN)/python -m pytest -q tests/integration --ignore tests/integration/test_slurm_failures.py
+	$(BIN)/python -m pytest -q -n 2 --dist loadscope tests/outside
 
 test-slurm: $(READY)
 	$(BIN)/python -m pytest -q -n 2 tests/integration/test_slurm_failures.py

@@ -52,7 +52,8 @@ rule evaluate:
         receipt=PATHS.receipt("{link}"),
         tables=tables_file(),
     output:
-        PATHS.evaluation("{link}") / "metrics.json",
+        metrics=PATHS.evaluation("{link}") / "metrics.json",
+        predictions=PATHS.evaluation("{link}") / "predictions.parquet",
     log:
         PATHS.run_dir() / "logs/evaluate/{link}.log",
     benchmark:
