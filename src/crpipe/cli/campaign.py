@@ -153,7 +153,7 @@ def main() -> None:
     try:
         app()
     except CrpipeError as error:
-        # On a full disk the log may take no word more: the exit code still tells.
+        # On a full disk the log may take no more text: the exit code still says what happened.
         with contextlib.suppress(OSError):
             print(f"crpipe: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -40,7 +40,7 @@ class Campaign:
 
     @property
     def has_tables(self) -> bool:
-        """Tell whether side tables are staged before anything is split."""
+        """Return whether side tables are staged before anything is split."""
         return bool(self.config.source.tables or self.simulated_tables)
 
     @property

@@ -33,7 +33,7 @@ class Terminal:
         """Print how far the work is, at most five times a second on a terminal, every 10 s elsewhere."""
         now = time.monotonic()
         share = done / total if total else 1.0
-        # A resumed job starts somewhere in the middle: only what this process did tells its speed.
+        # A resumed job starts somewhere in the middle: only what this process did gives its speed.
         started, first = self._started.setdefault(label, (now, share))
         if now - self._told < (0.2 if self._tty else 10.0) and done < total:
             return

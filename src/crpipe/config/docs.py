@@ -1,4 +1,4 @@
-"""The configuration told three ways from its one definition: commented YAML, JSON schema, table of keys."""
+"""Generates the commented YAML, the JSON schema and the table of keys from the pydantic models."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _BOUNDS = {
 
 
 class _NoOptions(BaseModel):
-    """Stands for the options of what takes none."""
+    """The options of something that takes none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The configuration: the sections' keys in one tree, read, merged and judged.
+"""The configuration: the keys of all sections in one tree, read, merged and validated.
 
 YAML files come in, later ones win key by key; a frozen Config comes out. Unknown keys and impossible values
 are a ConfigError that names the file, the key and the nearest legal name.
@@ -44,7 +44,7 @@ SYNTHETIC = "synthetic://"
 # Sections whose keys belong to what another key names.
 NAMED = {"reader": "source.reader", "simulator": "source.simulator", "model": "train.workload"}
 
-# Sections are part of this module's surface: who reads a configuration need not know where its keys stand.
+# Sections are exported too: code that reads a configuration need not know which module declares a key.
 __all__ = ["Config", "SourceSection", "TrainSection", "Tree", "load_config", "validate"]
 
 
@@ -77,7 +77,7 @@ class Config(Section):
     evaluate: EvaluateSection = key(EvaluateSection(), "held-out evaluation")
     resources: ResourcesSection = key(ResourcesSection(), "what the cluster is asked for")
     sync: SyncSection = key(SyncSection(), "a second place for what a run made")
-    notify: NotifySection = key(NotifySection(), "who is told, and how")
+    notify: NotifySection = key(NotifySection(), "commands that notify a person")
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
@@ -114,7 +114,7 @@ class Config(Section):
         return Paths(Path(self.results), Path(self.runs), self.run)
 
     def simulates(self) -> bool:
-        """Tell whether the raw files come from source.simulator."""
+        """Return whether the raw files come from source.simulator."""
         return self.source.uri == SYNTHETIC
 
     def options(self, section: str = "model") -> Tree:
@@ -164,7 +164,7 @@ def load_config(files: Iterable[Path], overrides: Iterable[str] = (), *, options
 
 
 def read_tree(files: Iterable[Path], overrides: Iterable[str] = ()) -> tuple[Tree, dict[str, str]]:
-    """Merge files and overrides without judging them; tell for each dotted key where its value came from."""
+    """Merge files and overrides without validation; also return where the value of each key came from."""
     tree: Tree = {}
     origin: dict[str, str] = {}
     for path in files:

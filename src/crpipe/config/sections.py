@@ -71,7 +71,7 @@ class SourceSection(Section):
     )
     on_bad_file: Literal["fail", "quarantine"] = key(
         "fail",
-        "a missing, short, damaged or foreign file fails its range, or is set aside and stands in the ledger",
+        "what to do with an unreadable file: `fail` stops the range; `quarantine` skips and counts the file",
         "data",
     )
     max_quarantined: int = key(10, "most files of one range that may be set aside", "data", ge=0)
@@ -131,7 +131,8 @@ class SplitSection(Section):
     )
     on_bad_event: Literal["fail", "reject"] = key(
         "fail",
-        "an event with an impossible value fails its range, or is rejected and stands in the ledger",
+        "what to do with an event that has an impossible value: `fail` stops the range; `reject` skips and "
+        "counts the event",
         "data",
     )
 
@@ -153,7 +154,7 @@ class LoadSection(Section):
 
 
 class TrainSection(Section):
-    """The training loop; what the model itself is stands under ``model``."""
+    """The training loop; the options of the model itself are under ``model``."""
 
     workload: str = key("", "what is trained, as module:Name; its options are under `model`", "train")
     epochs: int = key(1, "passes over each range", "train", ge=1)
@@ -210,7 +211,7 @@ class TrainSection(Section):
     init_from: str = key("", "checkpoint whose weights the first range starts from", "train")
     on_optimizer_change: Literal["refuse", "reset"] = key(
         "refuse",
-        "when the optimizer differs from the parent checkpoint's: refuse, or start its state anew",
+        "when the optimizer differs from the parent checkpoint's: refuse, or start with a new state",
         "train",
     )
 
@@ -223,7 +224,7 @@ class EvaluateSection(Section):
 
 
 class NotifySection(Section):
-    """Shell commands that tell a person; the message comes on stdin, CRPIPE_SUBJECT in the environment."""
+    """Shell commands that notify a person; the message is on stdin, its subject in CRPIPE_SUBJECT."""
 
     success: str = key(
         "", 'when a workflow is done, e.g. mail -s "$CRPIPE_SUBJECT" me@example.org; empty: none'

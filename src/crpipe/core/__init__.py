@@ -1,1 +1,1 @@
-"""What every other package stands on: errors, files, leases, journals, ranges, paths."""
+"""The base of all other packages: errors, files, leases, journals, ranges, paths."""

@@ -23,8 +23,8 @@ _DISK_ERRORS = {
     errno.EACCES: "permission denied: make it writable",
     errno.EPERM: "permission denied: make it writable",
     errno.EROFS: "the file system is read-only: choose another directory",
-    errno.EEXIST: "a file stands where a directory is needed: move it away",
-    errno.ENOTDIR: "a file stands where a directory is needed: move it away",
+    errno.EEXIST: "a file is where a directory is needed: move it away",
+    errno.ENOTDIR: "a file is where a directory is needed: move it away",
 }
 
 
@@ -128,7 +128,7 @@ def digest(value: Any) -> str:
 
 
 def free_bytes(path: Path) -> int:
-    """Tell the free space of the file system that holds ``path`` or its nearest existing parent."""
+    """Return the free bytes of the file system that holds ``path`` or its nearest existing parent."""
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free

@@ -71,6 +71,6 @@ class Journal:
 
 
 def _ends_in_a_cut_line(handle: int) -> bool:
-    """Tell whether a process died, or a disk was full, inside the last row: the next one must not join it."""
+    """Return whether a process died, or a disk was full, inside the last row: the next one must not join."""
     size = os.fstat(handle).st_size
     return size > 0 and os.pread(handle, 1, size - 1) != b"\n"

@@ -31,7 +31,7 @@ def owner_of(path: Path) -> str:
 
 
 def is_held(path: Path) -> bool:
-    """Tell whether a live process holds the lease; never blocks, and never keeps it from anyone."""
+    """Return whether a live process holds the lease; never blocks, and never keeps it from anyone."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
@@ -76,7 +76,7 @@ def _acquire(
 ) -> None:
     # `is_held` shares the lock for a moment; only who holds it for longer is an owner.
     begun = time.monotonic()
-    told = False
+    reported = False
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -91,9 +91,9 @@ def _acquire(
                     f"{path.parent}: already being worked on by {holder}; wait for it or stop it, "
                     "then run the same command again"
                 ) from None
-            if not told:
+            if not reported:
                 say(f"{path.parent}: waiting for {holder} to finish")
-                told = True
+                reported = True
             time.sleep(0.2)
         else:
             return

@@ -1,4 +1,4 @@
-"""How long work tells a person what it does; the command line decides how that looks."""
+"""How long work reports what it does; the command line decides how that looks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ class Progress(Protocol):
     """Where messages and progress of a job go."""
 
     def say(self, text: str) -> None:
-        """Tell one thing that happened, in one line."""
+        """Report one thing that happened, in one line."""
 
     def advance(self, label: str, done: float, total: float, note: str = "") -> None:
-        """Tell that ``done`` of ``total`` (bytes, files, steps) are behind us; call it at will."""
+        """Report that ``done`` of ``total`` (bytes, files, steps) are finished; call it at any rate."""
 
 
 class Silent:

@@ -83,7 +83,7 @@ class Proof:
         }
 
     def is_checked(self) -> bool:
-        """Tell whether more than the size was verified."""
+        """Return whether more than the size was verified."""
         return self.verified != SIZE_ONLY
 
 

@@ -28,7 +28,7 @@ class StopRequest:
             signal.signal(number, self._on_signal)
 
     def reason(self) -> str:
-        """Tell why to stop: a signal's name, the deadline, or nothing."""
+        """Return why to stop: a signal's name, the deadline, or nothing."""
         if self.signal:
             return self.signal
         if self._deadline is not None and time.monotonic() >= self._deadline:

@@ -99,7 +99,7 @@ class Layout:
             raise LayoutError(f"layout of {self.item!r}: {problem}")
 
     def has_outliers(self) -> bool:
-        """Tell whether an event can have more items than others: not where all have the same number."""
+        """Return whether an event can have more items than others: not where all have the same number."""
         return not self.fixed
 
     def count(self, events: int, items: int) -> str:

@@ -1,7 +1,7 @@
 """Section ``source`` as plain values: how files are asked for, and which of them make up a range.
 
-``{range}`` stands for one directory (or list) a range, ``{number}`` for one file number; without either, the
-files of one directory or list are numbered in natural order.
+``{range}`` is replaced by the name of a range, ``{number}`` by a file number. Without either, the files of one
+directory or list are numbered in natural order.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RangeSource:
     remedy: str
 
     def has(self, name: str) -> bool:
-        """Tell whether a file name matches the pattern."""
+        """Return whether a file name matches the pattern."""
         return fnmatch.fnmatchcase(name, self.pattern)
 
 
@@ -160,7 +160,7 @@ class SourcePattern:
         return self._place(uri, "the source", "check source.uri")
 
     def ranges_are_folders(self) -> bool:
-        """Tell whether ``{range}`` is in the name of a directory, not of a file."""
+        """Return whether ``{range}`` is in the name of a directory, not of a file."""
         return RANGE in self.uri.rpartition("/")[0]
 
     def _place(self, uri: str, what: str, remedy: str) -> RangeSource:

@@ -52,7 +52,7 @@ class Positions:
     names: Path
 
     def exist(self) -> bool:
-        """Tell whether the files were listed before."""
+        """Return whether the files were listed before."""
         return self.record.exists()
 
     def check_source(self, source: str) -> None:

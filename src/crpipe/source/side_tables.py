@@ -209,7 +209,7 @@ def _row_of(rows: Mapping[str, Row], table: _Table) -> Row:
 
 
 def _is_kept(job: TablesJob, row: Row, table: _Table) -> bool:
-    """Tell whether the copy has the recorded hash, and the source what was recorded about it."""
+    """Return whether the copy has the recorded hash, and the source what was recorded about it."""
     if not row or row.get("mtime") != table.mtime:
         return False
     if job.source.require_checksum and row.get("verified") == SIZE_ONLY:

@@ -23,7 +23,7 @@ _THREADS = 4
 
 
 def is_reserved(path: str) -> bool:
-    """Tell whether a copy of this name would take the place of one of crpipe's own files."""
+    """Return whether a copy of this name would take the place of one of crpipe's own files."""
     return path in _RESERVED or path.endswith(PART)
 
 

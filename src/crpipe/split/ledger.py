@@ -114,7 +114,7 @@ def make_ledger(
 
 
 def is_balanced(ledger: Mapping[str, Any]) -> bool:
-    """Tell whether the listed events and items are the sums over all destinations."""
+    """Return whether the listed events and items are the sums over all destinations."""
     return all(
         sums["listed"] == sum(sums[name] for name in DESTINATIONS)
         for sums in (ledger["events"], ledger["items"])

@@ -122,7 +122,7 @@ def split_range(job: SplitJob, progress: Progress) -> None:
 
 
 def _is_delivered(job: SplitJob) -> bool:
-    """Tell whether the range was split and its staged table is already gone."""
+    """Return whether the range was split and its staged table is already gone."""
     record = job.shards / _RECORD / "key.json"
     if job.staged.exists() or not record.exists():
         return False

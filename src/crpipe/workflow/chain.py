@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def has_outliers(campaign: Campaign) -> bool:
-    """Tell whether events may have more items than the threshold.
+    """Return whether events may have more items than the threshold.
 
     Without them nothing is consolidated, and the chain of training ends with the last range.
     """

@@ -28,7 +28,7 @@ _LOOKING = frozenset(
 
 
 def only_looks(words: Iterable[str]) -> bool:
-    """Tell whether the command line ``words`` of Snakemake asks for something other than running jobs."""
+    """Return whether the command line ``words`` of Snakemake asks for something other than running jobs."""
     return any(word.partition("=")[0] in _LOOKING for word in words)
 
 

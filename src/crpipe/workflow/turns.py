@@ -28,7 +28,7 @@ TRAINING_TARGETS = frozenset(
 
 
 def trains(targets: Collection[str], runs: Path) -> bool:
-    """Tell whether training is among ``targets``: rules, or files (those below ``runs`` are of training)."""
+    """Return whether training is among ``targets``: rules, or files (of training: below ``runs``)."""
     return any(name in TRAINING_TARGETS or Path(name).is_relative_to(runs) for name in targets)
 
 

@@ -36,7 +36,7 @@ def jobs_here() -> tuple[QueuedJob, ...]:
 
 
 def has_slurm() -> bool:
-    """Tell whether jobs of this directory can be in a Slurm's queue."""
+    """Return whether jobs of this directory can be in a Slurm's queue."""
     return LOGS.is_dir() and shutil.which("squeue") is not None
 
 

@@ -143,7 +143,7 @@ class LoopbackFederation:
         return self.folder / "run" / f"{name}.pid"
 
     def _alive(self, name: str) -> bool:
-        """Tell whether the recorded process is one of ours: its command line names the folder."""
+        """Return whether the recorded process is one of ours: its command line names the folder."""
         try:
             pid = int(self._pid_file(name).read_text())
             with open(f"/proc/{pid}/cmdline", "rb") as handle:  # noqa: PTH123 - not a path of ours

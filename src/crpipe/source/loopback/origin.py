@@ -48,7 +48,7 @@ scitokens.trace error
 
 
 def is_installed() -> bool:
-    """Tell whether the server's program is installed."""
+    """Return whether the server's program is installed."""
     return shutil.which("xrootd") is not None
 
 

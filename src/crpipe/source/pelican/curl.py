@@ -270,7 +270,7 @@ class _Exchange:
             self._write(data)
 
     def is_stalled(self) -> bool:
-        """Tell whether nothing arrived since LOOKS calls."""
+        """Return whether nothing arrived since LOOKS calls."""
         self._looks = 0 if self._moved else self._looks + 1
         self._moved = False
         return self._looks > LOOKS

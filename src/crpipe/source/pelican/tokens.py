@@ -65,7 +65,7 @@ class Token:
         return scope.split() if isinstance(scope, str) else [str(one) for one in scope]
 
     def covers(self, needed: str) -> bool:
-        """Tell whether a scope of the token allows reading below the path of ``needed``."""
+        """Return whether a scope of the token allows reading below the path of ``needed``."""
         path = needed.partition(":")[2]
         return any(_covers(scope, path) for scope in self.scopes)
 
