@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from crpipe.core.paths import Paths
 
 _CLAIM_WAIT_S = 60.0
+_TABLES = "tables."
 Keys = dict[str, Any]
 
 
@@ -24,8 +25,11 @@ def check_data(paths: Paths, keys: Keys) -> None:
 
 
 def check_train(paths: Paths, keys: Keys) -> None:
-    """Raise ConfigError when the run was started under other training keys."""
-    _check(paths.run_config(), keys, _train_advice(paths))
+    """Raise ConfigError when the run was started under other training keys.
+
+    The hashes of the side tables are compared where ``keys`` has them: their copies may be staged again first.
+    """
+    _check(paths.run_config(), keys, _train_advice(paths), optional=_TABLES)
 
 
 def claim_data(paths: Paths, keys: Keys, layout: Mapping[str, Any]) -> None:
@@ -49,9 +53,14 @@ def _train_advice(paths: Paths) -> str:
     return f"restore the old values, or give the changed campaign a new name with `run` (now {paths.run})"
 
 
-def _check(path: Path, keys: Keys, advice: str) -> None:
+def _check(path: Path, keys: Keys, advice: str, optional: str = "") -> None:
     if path.exists():
-        refuse_changes(read_json(path), keys, str(path.parent), advice)
+        recorded = {
+            name: value
+            for name, value in read_json(path).items()
+            if name in keys or not (optional and name.startswith(optional))
+        }
+        refuse_changes(recorded, keys, str(path.parent), advice)
 
 
 def _claim(

@@ -1,7 +1,7 @@
 """Section ``source`` as plain values: how files are asked for, and which of them make up a range.
 
-``{range}`` is replaced by the name of a range, ``{number}`` by a file number. Without either, the files of one
-directory or list are numbered in natural order.
+``{range}`` is replaced by the name of a range, ``{number}`` by a file number. Without either, the files of
+one directory or list are numbered in natural order.
 """
 
 from __future__ import annotations

@@ -63,6 +63,14 @@ def test_a_changed_run_is_refused_and_a_new_name_is_not(configure):
     check_train(configure("train.epochs=2", "run=other"))
 
 
+def test_side_tables_that_are_not_staged_again_yet_are_not_compared(configure):
+    paths, keys = configure().paths(), configure().train_keys()
+    record.claim_train(paths, {**keys, "tables.geometry": "aa"})
+    record.check_train(paths, keys)
+    with pytest.raises(ConfigError, match=r"tables\.geometry: .* 'aa', config 'bb'"):
+        record.check_train(paths, {**keys, "tables.geometry": "bb"})
+
+
 def test_keys_of_the_site_may_change_under_a_campaign(configure):
     claim_data(configure())
     claim_train(configure())
