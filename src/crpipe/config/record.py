@@ -27,7 +27,7 @@ def check_data(paths: Paths, keys: Keys) -> None:
 def check_train(paths: Paths, keys: Keys) -> None:
     """Raise ConfigError when the run was started under other training keys.
 
-    The hashes of the side tables are compared where ``keys`` has them: their copies may be staged again first.
+    The hashes of the side tables are compared where ``keys`` has them: their copies may be staged later.
     """
     _check(paths.run_config(), keys, _train_advice(paths), optional=_TABLES)
 
