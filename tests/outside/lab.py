@@ -50,7 +50,6 @@ TILES = {
         "uri": "synthetic://",
         "reader": "tilelab.reading:TileFiles",
         "simulator": "tilelab.simulation:BeamTest",
-        "tables": {"gains": "synthetic://"},
     },
     "simulator": {"events_per_file": 60},
     "split": {"validation_fraction": 0.25, "shard_items": 4000},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crpipe.cli.jobs import simulated_tables
 from crpipe.core.errors import ConfigError
@@ -36,12 +36,18 @@ def check_data(config: Config) -> list[str]:
 def check_simulator(layout: Layout, reader: str, simulated: Layout, simulator: str) -> None:
     """Raise ConfigError when the simulator does not make what the reader reads."""
     own, other = layout.identity(), simulated.identity()
-    wrong = [
-        f"  {name}: reader {own[name]!r}, simulator {other[name]!r}"
-        for name in own
-        if own[name] != other[name]
-    ]
-    if wrong:
-        head = f"source.simulator: {simulator} makes another layout than {reader} reads:"
-        advice = "name the reader of these files with source.reader, or another source.simulator"
-        raise ConfigError("\n".join([head, *wrong, advice]))
+    for name in own:
+        if own[name] != other[name]:
+            ours, theirs = _differing(own[name], other[name])
+            raise ConfigError(
+                f"source.simulator: {simulator} makes another layout than {reader} reads: {name} is {theirs} "
+                f"and {ours}; name the reader of these files with source.reader, or another source.simulator"
+            )
+
+
+def _differing(own: Any, other: Any) -> tuple[str, str]:
+    """Spell two values that differ; of two lists, what only one of them has."""
+    if not isinstance(own, list):
+        return repr(own), repr(other)
+    ours, theirs = ([one for one in a if one not in b] for a, b in ((own, other), (other, own)))
+    return ", ".join(ours) or repr(own), ", ".join(theirs) or repr(other)
