@@ -200,7 +200,7 @@ def test_a_file_in_the_place_of_the_results_directory_is_named(begun):
     begun.results.write_text("")
     done = begun.crpipe("list", RANGES[0])
     assert done.returncode == 74
-    assert "a file stands where a directory is needed" in done.stderr
+    assert "a file is where a directory is needed" in done.stderr
 
 
 def test_a_second_job_on_the_same_range_waits_and_adopts(split, tmp_path):
