@@ -39,7 +39,7 @@ AccountingStorageType=accounting_storage/none
 MpiDefault=none
 ReturnToService=2
 MinJobAge=300
-KillWait=5
+KillWait=15
 SlurmdTimeout=10
 SchedulerParameters=batch_sched_delay=0,bf_interval=5
 SlurmdParameters=config_overrides
