@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def view_of(config: Config, layout: Layout | None = None) -> CampaignView:
     """Compose what all reports need to know of a campaign.
 
-    ``layout`` is used until a job has recorded one. The reader is not asked for it: `crpipe status` works
-    where the reader's package is missing, and importing it takes as long as all the rest.
+    ``layout`` is used until a job has recorded one. The reader is not asked for it: importing it takes as
+    long as all the rest.
     """
     paths = config.paths()
     layout = read_layout(paths.layout()) or layout

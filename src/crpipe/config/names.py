@@ -63,6 +63,11 @@ def build(key: str, name: str, options: Mapping[str, Any], needed: Iterable[str]
         found = getattr(holder, attribute, None)
     if not callable(found):
         raise ConfigError(f"{key}: {module} has no class {attribute}{_offer(holder, attribute)}")
+    if model is None and hasattr(holder, attribute + _SUFFIX):
+        raise ConfigError(
+            f"{key}: {module} holds {attribute}{_SUFFIX}, but a module `options` is beside it and holds all "
+            "options: move the class there"
+        )
     with Foreign(f"{key}: {name} cannot be built"):
         built = found() if model is None else found(model.model_validate(dict(options)))
     lacking = [member for member in needed if not hasattr(built, member)]
