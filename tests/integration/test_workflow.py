@@ -158,7 +158,7 @@ def test_a_bad_file_that_is_made_anew_is_taken_without_copying_the_others_again(
     command = f"results/shards/{RANGES[0]}/manifest.json"
     told = begun.snakemake(command, check=False).stdout
     assert "bad.parquet: row 1: energy_gev is nan" in told
-    advice = re.search(r"once it is made anew: (rm \S+ \S+), and the same again", told)[1]
+    advice = re.search(r"once the file is repaired: (rm \S+ \S+), and run the same command again", told)[1]
     size = (folder / "bad.parquet").stat().st_size
     write_parquet(folder / "bad.parquet", [2, 3], seed=1)
     assert (folder / "bad.parquet").stat().st_size == size
@@ -200,7 +200,7 @@ def test_a_report_is_made_with_captions_and_categories(finished, tmp_path):
     campaign = finished.copy(tmp_path / "campaign")
     campaign.snakemake("--report report.html")
     page = (campaign.folder / "report.html").read_text()
-    for word in ("Evaluation", "Training", "Data", "outliers: trained on last"):
+    for word in ("Evaluation", "Training", "Data", "are trained on last"):
         assert word in page
 
 
@@ -273,8 +273,16 @@ def test_events_of_a_fixed_size_need_no_job_for_outliers(begun):
 
 
 def test_side_tables_are_staged_once_before_anything_is_split(begun):
-    assert changed(begun, "side_tables", value=True, words="outliers_consolidated")["tables"] == 1
-    assert changed(begun, "side_tables", value=True, words="train_all")["tables"] == 1
+    (begun.folder / "geometry.csv").write_text("channel,x_m\n0,1.5\n")
+    config = begun.folder / "config" / "tiny.yaml"
+    config.write_text(
+        config.read_text().replace("source:\n", "source:\n  tables: {geometry: geometry.csv}\n")
+    )
+    assert begun.jobs("outliers_consolidated")["tables"] == 1
+    assert begun.jobs("train_all")["tables"] == 1
+    begun.snakemake(f"results/shards/{RANGES[0]}/manifest.json")
+    assert begun.jobs(f"results/shards/{RANGES[1]}/manifest.json")["split"] == 1
+    assert "tables" not in begun.jobs(f"results/shards/{RANGES[1]}/manifest.json")
 
 
 def test_a_hundred_ranges_are_four_hundred_jobs_in_one_chain(begun):

@@ -20,7 +20,7 @@ from crpipe.core.raw_files import STAGED, RawFile, check_present, read_staged
 from crpipe.events.shard_manifest import verify
 from crpipe.split import gather, scatter
 from crpipe.split.ledger import EDGES, check_unique, check_written, make_ledger, write_table
-from crpipe.split.workers import in_order, use_system_memory
+from crpipe.split.workers import in_order, reuse_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,7 +135,7 @@ def _is_recorded(run: _Run) -> bool:
 
 
 def _split(run: _Run) -> None:
-    use_system_memory()
+    reuse_freed_memory()
     reader = run.job.reader.open()
     _clear(run)
     readable, reports, totals = _totals(run, reader)
