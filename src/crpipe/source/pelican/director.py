@@ -95,6 +95,7 @@ class Director:
         )
         self.session = aiohttp.ClientSession(
             connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
             timeout=self._timeout,
             read_bufsize=BUFFER,
             auto_decompress=False,

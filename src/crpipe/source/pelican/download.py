@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     Write = Callable[[bytes], object]
 
+LOOKS = 10  # looks at a body during one read timeout
 _UNREACHED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError)
 
 
@@ -52,6 +54,7 @@ class Downloads:
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
+        self._look_s = (session.timeout.sock_read or 0.0) / LOOKS
 
     async def head(self, url: str, headers: Mapping[str, str]) -> Answer:
         """Ask for the headers alone; raise DownloadError."""
@@ -80,12 +83,45 @@ class Downloads:
             ) as response:
                 answer = Answer(response.status, response.headers)
                 if receive:
-                    write = receive(answer)
-                    async for piece in response.content.iter_any():
-                        write(piece)
+                    await self._receive(response.content, receive(answer))
                 return answer
         except (aiohttp.ClientError, ValueError) as error:  # ValueError: not an address
             raise DownloadError(cause(error), outage=isinstance(error, _UNREACHED)) from error
+
+    async def _receive(self, body: aiohttp.StreamReader, write: Write) -> None:
+        watch = _Watch(body, self._look_s)
+        try:
+            async for piece in body.iter_any():
+                watch.moved = True
+                write(piece)
+        finally:
+            watch.stop()
+
+
+class _Watch:
+    """Ends a body of which nothing arrives during LOOKS looks; not seconds: a slow disk stops the loop.
+
+    aiohttp's own timeout is not enough: after a chunk that is not valid, its reader waits for ever.
+    """
+
+    def __init__(self, body: aiohttp.StreamReader, pause_s: float) -> None:
+        self.moved = True
+        self._looks = 0
+        self._body = body
+        self._pause_s = pause_s
+        self._loop = asyncio.get_running_loop()
+        self._look()
+
+    def _look(self) -> None:
+        self._looks = 0 if self.moved else self._looks + 1
+        self.moved = False
+        if self._looks > LOOKS:
+            self._body.set_exception(aiohttp.SocketTimeoutError())
+        self._next = self._loop.call_later(self._pause_s, self._look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._next.cancel()
 
 
 async def _https_only(

@@ -1,11 +1,12 @@
 """Raw files in a Pelican federation (pelican://, osdf://): list a directory, look up files, copy one.
 
-pelicanfs finds the servers. Listings and copies go over its HTTP session directly, because pelicanfs answers an
+pelicanfs finds the servers. Listings and copies go over its HTTP session directly: pelicanfs answers an
 empty list for a damaged one, and its copies neither resume nor verify.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -94,9 +95,13 @@ class RemoteSource:
         token = self._tokens.current() if guarded else None
         headers = {"Depth": "1", **authorization(token)}
         try:
-            async with self._federation.session.request(
-                "PROPFIND", URL(url, encoded=True), headers=headers, raise_for_status=False
-            ) as answer:
+            # aiohttp's read timeout does not end every body that stops: see download.py.
+            async with (
+                asyncio.timeout(self._deadline.left()),
+                self._federation.session.request(
+                    "PROPFIND", URL(url, encoded=True), headers=headers, raise_for_status=False
+                ) as answer,
+            ):
                 body = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Transient(f"the listing broke off ({cause(error)})") from error

@@ -86,7 +86,9 @@ def test_a_checksum_that_the_server_names_is_compared(tmp_path):
 def test_an_unfinished_copy_goes_on_where_it_stopped(tmp_path):
     part = tmp_path / "part"
     part.write_bytes(CONTENT[:400])
-    downloads = FakeDownloads(answer(206, Content_Length=600, Content_Range="bytes 400-999/1000"), body=CONTENT[400:])
+    downloads = FakeDownloads(
+        answer(206, Content_Length=600, Content_Range="bytes 400-999/1000"), body=CONTENT[400:]
+    )
     assert fetched(part, downloads).size == 1000
     assert part.read_bytes() == CONTENT
     assert next(headers for verb, _, headers in downloads.asked if verb == "GET")["Range"] == "bytes=400-999"
