@@ -124,9 +124,7 @@ def test_an_answer_without_a_body_is_received_too():
 
     async def test(server):
         async with Director("unused", connections=1, read_timeout_s=5.0) as director:
-            await Downloads(director.session).get(
-                server.url, {}, lambda answer: received.append(answer.status)
-            )
+            await Downloads(director.session).get(server.url, {}, received.append)
 
     run(test, sending(EMPTY))
     assert [answer.status for answer in received] == [204]
