@@ -10,7 +10,7 @@ from pathlib import Path
 
 _ALONE = """
 import atexit
-from crpipe.cli import main
+from crpipe.cli.campaign import main
 from peak import peak_mib
 atexit.register(lambda: print(peak_mib()))
 main()
@@ -36,7 +36,7 @@ def run_verb(settings: list[str], verb: list[str], folder: Path, **more: str) ->
     done = subprocess.run(
         [sys.executable, "-c", _ALONE, *options, *verb],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)} | more,
+        env=os.environ | {"PYTHONPATH": f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"} | more,
         capture_output=True,
         text=True,
         check=False,

@@ -36,6 +36,9 @@ def main() -> None:
                     f"results=results-{number}",
                     f"source.uri={federation.uri(f'/icecube/wipac/{number}/{{range}}/*.parquet')}",
                     "source.token_file=token",
+                    "source.reader=crpipe.workloads.muons.reading.parquet:Bundles",
+                    "source.simulator=crpipe.workloads.muons.simulator.files:AirShowers",
+                    "train.workload=crpipe.workloads.muons:MuonGan",
                     "ranges.last=999",
                 ]
                 for verb in ("list", "stage"):

@@ -54,7 +54,6 @@ ONLY = {
     "pelicanfs": {"source"},
     "fsspec": {"source"},
     "aiohttp": {"source"},
-    "pycurl": {"source"},
     "torch": {"train", "inference", "workloads"},
     "typer": {"cli"},
     "snakemake": set(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 import time
@@ -31,6 +32,20 @@ CLOSING = 100  # checks, a hundredth of a second apart, whether all connections 
 BUFFER = 1 << 20
 NOT_FOUND = {404, 410}
 BUSY = {429, 502, 503, 504}
+_REASONS: dict[type[Exception], str] = {  # the first that fits
+    TimeoutError: "no answer in time",
+    aiohttp.ClientConnectorDNSError: "the name of its host is not known",
+    aiohttp.ClientConnectorCertificateError: (
+        "its certificate is not trusted; name its authority in SSL_CERT_FILE"
+    ),
+    aiohttp.ClientConnectorSSLError: "a TLS connection cannot be set up",
+    aiohttp.ClientConnectorError: "",  # the system's own words
+    aiohttp.TooManyRedirects: "too many redirects",
+    aiohttp.ClientResponseError: "the answer is not HTTP",
+    aiohttp.ClientPayloadError: "the connection ended early",
+    aiohttp.ServerDisconnectedError: "the connection ended early",
+    aiohttp.ClientOSError: "the connection ended early",
+}
 
 
 @dataclass
@@ -80,6 +95,7 @@ class Director:
         )
         self.session = aiohttp.ClientSession(
             connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
             timeout=self._timeout,
             read_bufsize=BUFFER,
             auto_decompress=False,
@@ -168,14 +184,11 @@ class Director:
 
 def cause(error: BaseException) -> str:
     """Describe a network error in a few words, without secrets."""
-    if isinstance(error, aiohttp.ServerTimeoutError):
-        return "no answer in time"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
-        return "its certificate is not trusted; name its authority in SSL_CERT_FILE"
+    reason = next((reason for kind, reason in _REASONS.items() if isinstance(error, kind)), "")
+    if reason:
+        return reason
     if isinstance(error, aiohttp.ClientConnectorError):
-        return "connection refused" if error.errno == 111 else redact(error.strerror or "no connection")  # noqa: PLR2004
-    if isinstance(error, aiohttp.ClientResponseError):
-        return "the answer is not HTTP"
+        return os.strerror(error.errno).lower() if error.errno else redact(error.strerror or "no connection")
     text = " ".join(redact(str(error)).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

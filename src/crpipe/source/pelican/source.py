@@ -1,11 +1,12 @@
 """Raw files in a Pelican federation (pelican://, osdf://): list a directory, look up files, copy one.
 
-pelicanfs finds the servers. Listings go over its HTTP session directly, because pelicanfs answers an empty
-list for a damaged one; copies go over libcurl, because pelicanfs cannot resume or verify.
+pelicanfs finds the servers. Listings and copies go over its HTTP session directly: pelicanfs answers an
+empty list for a damaged one, and its copies neither resume nor verify.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -14,8 +15,8 @@ from yarl import URL
 from crpipe.core.errors import ListingError
 from crpipe.core.raw_files import Entry
 from crpipe.source.flush import Steps
-from crpipe.source.pelican.curl import Curl
 from crpipe.source.pelican.director import BUSY, NOT_FOUND, Director, cause
+from crpipe.source.pelican.download import Downloads
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.transfer import DENIED, Renewed, Transfer, authorization
 from crpipe.source.pelican.webdav import parse_listing, when
@@ -41,23 +42,22 @@ class RemoteSource:
         self._options = options
         self._deadline = deadline
         self._tokens = Tokens(options.token_file)
-        self._federation = Director(
-            host, connections=options.concurrency, read_timeout_s=options.read_timeout_s
-        )
         # A copy in flight takes a connection for its bytes, and one for its checksum: with fewer than two for
         # each copy, small files wait for one another.
-        self._curl = Curl(connections=2 * options.concurrency, read_timeout_s=options.read_timeout_s)
+        self._federation = Director(
+            host, connections=2 * options.concurrency, read_timeout_s=options.read_timeout_s
+        )
 
     async def __aenter__(self) -> Self:
         """Open the session."""
         await self._federation.__aenter__()
-        await self._curl.__aenter__()
-        self._transfer = Transfer(self._federation, self._curl, Steps(), self._tokens)
+        self._transfer = Transfer(
+            self._federation, Downloads(self._federation.session), Steps(), self._tokens
+        )
         return self
 
     async def __aexit__(self, *error: object) -> None:
         """Close the session."""
-        await self._curl.__aexit__(*error)
         await self._federation.__aexit__(*error)
 
     async def fetch(self, entry: Entry, part: Path) -> Proof:
@@ -95,9 +95,13 @@ class RemoteSource:
         token = self._tokens.current() if guarded else None
         headers = {"Depth": "1", **authorization(token)}
         try:
-            async with self._federation.session.request(
-                "PROPFIND", URL(url, encoded=True), headers=headers, raise_for_status=False
-            ) as answer:
+            # aiohttp's read timeout does not end every body that stops: see download.py.
+            async with (
+                asyncio.timeout(self._deadline.left()),
+                self._federation.session.request(
+                    "PROPFIND", URL(url, encoded=True), headers=headers, raise_for_status=False
+                ) as answer,
+            ):
                 body = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Transient(f"the listing broke off ({cause(error)})") from error

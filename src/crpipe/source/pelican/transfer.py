@@ -11,8 +11,8 @@ from urllib.parse import quote
 from crpipe.core import checksums
 from crpipe.core.errors import AccessError, TransferError
 from crpipe.core.raw_files import SIZE_ONLY, Entry, Proof
-from crpipe.source.pelican.curl import CurlFailure
 from crpipe.source.pelican.director import BUSY, NOT_FOUND
+from crpipe.source.pelican.download import DownloadError
 from crpipe.source.pelican.partial_file import Part
 from crpipe.source.pelican.tokens import scope_for
 from crpipe.source.retries import Transient
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.source.flush import Steps
-    from crpipe.source.pelican.curl import Answer, Curl
     from crpipe.source.pelican.director import Director, Namespace
+    from crpipe.source.pelican.download import Answer, Downloads
     from crpipe.source.pelican.tokens import Token, Tokens
 
 DENIED = {401, 403}
@@ -43,9 +43,9 @@ class Renewed(Transient):
 class Transfer:
     """Copies files of one federation; copies at the same time share connections and knowledge of servers."""
 
-    def __init__(self, federation: Director, curl: Curl, steps: Steps, tokens: Tokens) -> None:
+    def __init__(self, federation: Director, downloads: Downloads, steps: Steps, tokens: Tokens) -> None:
         self._federation = federation
-        self._curl = curl
+        self._downloads = downloads
         self._steps = steps
         self._tokens = tokens
         self._silent: Counter[str] = Counter()
@@ -102,8 +102,8 @@ class Transfer:
             return _taker(answer, copy, server)
 
         try:
-            await self._curl.get(_url(server, host_and_path(entry.uri)[1]), headers, receive)
-        except CurlFailure as error:
+            await self._downloads.get(_url(server, host_and_path(entry.uri)[1]), headers, receive)
+        except DownloadError as error:
             if error.outage:
                 raise Transient(f"{server}: {error}", outage=True) from error
             raise _cut(server, copy, str(error)) from error
@@ -172,8 +172,8 @@ class Transfer:
 
     async def _head(self, server: str, path: str, headers: dict[str, str]) -> Answer:
         try:
-            return await self._curl.head(_url(server, path), headers)
-        except CurlFailure as error:
+            return await self._downloads.head(_url(server, path), headers)
+        except DownloadError as error:
             raise Transient(f"{server}: {error}", outage=True) from error
 
 

@@ -6,8 +6,8 @@ import pytest
 from crpipe.core.errors import AccessError, TransferError
 from crpipe.core.raw_files import Entry
 from crpipe.source.flush import Steps
-from crpipe.source.pelican.curl import Answer
 from crpipe.source.pelican.director import Namespace
+from crpipe.source.pelican.download import Answer
 from crpipe.source.pelican.partial_file import Part
 from crpipe.source.pelican.tokens import Token
 from crpipe.source.pelican.transfer import Renewed, Transfer
@@ -18,12 +18,10 @@ ENTRY = Entry("f.h5", "pelican://h/ns/sim/0000000-0000999/f.h5", len(CONTENT), N
 
 
 def answer(status=200, **headers):
-    lines = [f"HTTP/1.1 {status} X".encode()]
-    lines += [f"{name.replace('_', '-')}: {value}".encode() for name, value in headers.items()]
-    return Answer(lines)
+    return Answer(status, {name.replace("_", "-"): str(value) for name, value in headers.items()})
 
 
-class FakeCurl:
+class FakeDownloads:
     """Answers every GET and every HEAD with what a test says."""
 
     def __init__(self, get=None, head=None, body=CONTENT):
@@ -61,43 +59,45 @@ class FakeTokens:
         return self.another
 
 
-def fetched(part, curl, director=None, tokens=None):
-    transfer = Transfer(director or FakeDirector(), curl, Steps(), tokens or FakeTokens())
+def fetched(part, downloads, director=None, tokens=None):
+    transfer = Transfer(director or FakeDirector(), downloads, Steps(), tokens or FakeTokens())
     return asyncio.run(transfer.fetch(ENTRY, part))
 
 
 def test_a_whole_file_without_a_checksum_is_known_by_its_size(tmp_path):
-    curl = FakeCurl()
-    proof = fetched(tmp_path / "part", curl)
+    downloads = FakeDownloads()
+    proof = fetched(tmp_path / "part", downloads)
     assert (proof.size, proof.verified, proof.algorithm) == (1000, "size-only", "crc32c")
     assert (tmp_path / "part").read_bytes() == CONTENT
-    assert not any("Authorization" in headers for _, _, headers in curl.asked)
+    assert not any("Authorization" in headers for _, _, headers in downloads.asked)
 
 
 def test_a_checksum_that_the_server_names_is_compared(tmp_path):
     import zlib
 
     good = f"adler32={zlib.adler32(CONTENT):08x}"
-    proof = fetched(tmp_path / "part", FakeCurl(head=answer(Digest=good)))
+    proof = fetched(tmp_path / "part", FakeDownloads(head=answer(Digest=good)))
     assert proof.verified == "source-checksum"
     with pytest.raises(Transient, match="bytes were changed on the way"):
-        fetched(tmp_path / "other", FakeCurl(head=answer(Digest="adler32=00000001")))
+        fetched(tmp_path / "other", FakeDownloads(head=answer(Digest="adler32=00000001")))
     assert not (tmp_path / "other").exists()
 
 
 def test_an_unfinished_copy_goes_on_where_it_stopped(tmp_path):
     part = tmp_path / "part"
     part.write_bytes(CONTENT[:400])
-    curl = FakeCurl(answer(206, Content_Length=600, Content_Range="bytes 400-999/1000"), body=CONTENT[400:])
-    assert fetched(part, curl).size == 1000
+    downloads = FakeDownloads(
+        answer(206, Content_Length=600, Content_Range="bytes 400-999/1000"), body=CONTENT[400:]
+    )
+    assert fetched(part, downloads).size == 1000
     assert part.read_bytes() == CONTENT
-    assert next(headers for verb, _, headers in curl.asked if verb == "GET")["Range"] == "bytes=400-999"
+    assert next(headers for verb, _, headers in downloads.asked if verb == "GET")["Range"] == "bytes=400-999"
 
 
 def test_a_server_that_ignores_the_range_starts_the_copy_again(tmp_path):
     part = tmp_path / "part"
     part.write_bytes(b"x" * 400)
-    fetched(part, FakeCurl())
+    fetched(part, FakeDownloads())
     assert part.read_bytes() == CONTENT
 
 
@@ -115,29 +115,29 @@ def test_what_may_pass_is_transient(tmp_path, get, body, message):
     part = tmp_path / "part"
     part.write_bytes(CONTENT[:5] if get.status == 206 else b"")
     with pytest.raises(Transient, match=message):
-        fetched(part, FakeCurl(get, body=body))
+        fetched(part, FakeDownloads(get, body=body))
 
 
 def test_a_file_that_is_gone_is_bad_for_good(tmp_path):
     with pytest.raises(TransferError, match=r"f\.h5: not there any more \(status 404\)$"):
-        fetched(tmp_path / "part", FakeCurl(answer(404), body=b""))
+        fetched(tmp_path / "part", FakeDownloads(answer(404), body=b""))
 
 
 def test_a_refusal_names_the_scope_that_is_needed(tmp_path):
     with pytest.raises(
         AccessError, match="scope is storage.read:/other, needed is storage.read:/sim; renew it"
     ) as caught:
-        fetched(tmp_path / "part", FakeCurl(answer(403), body=b""), FakeDirector(guarded=True))
+        fetched(tmp_path / "part", FakeDownloads(answer(403), body=b""), FakeDirector(guarded=True))
     assert "secret" not in str(caught.value)
     with pytest.raises(AccessError, match="the director says that none is needed"):
-        fetched(tmp_path / "part", FakeCurl(answer(403), body=b""))
+        fetched(tmp_path / "part", FakeDownloads(answer(403), body=b""))
 
 
 def test_a_replaced_token_is_tried_at_once(tmp_path):
     with pytest.raises(Renewed):
         fetched(
             tmp_path / "part",
-            FakeCurl(answer(403), body=b""),
+            FakeDownloads(answer(403), body=b""),
             FakeDirector(guarded=True),
             FakeTokens(another=True),
         )

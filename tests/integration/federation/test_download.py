@@ -1,4 +1,4 @@
-"""What libcurl must not do on its way: carry a token elsewhere, trust too much, leave threads."""
+"""What a download must not do on its way: carry a token elsewhere, trust too much, leave threads."""
 
 import asyncio
 import threading
@@ -7,7 +7,8 @@ import pytest
 
 from crpipe.core.errors import SourceError, TransferError
 from crpipe.source.loopback import credentials
-from crpipe.source.pelican.curl import Curl, CurlFailure
+from crpipe.source.pelican.director import Director
+from crpipe.source.pelican.download import DownloadError, Downloads
 
 pytestmark = pytest.mark.federation
 FILE = "part-0003.parquet"
@@ -64,13 +65,13 @@ def test_more_bytes_than_the_manifest_says_are_never_taken(campaign, proxy, wire
 
 def test_only_the_named_authority_is_trusted(campaign, federation, tmp_path, monkeypatch):
     async def ask():
-        async with Curl(connections=1, read_timeout_s=5.0) as curl:
-            return await curl.head(f"{federation.topology.origin}/", {})
+        async with Director("unused", connections=1, read_timeout_s=5.0) as director:
+            return await Downloads(director.session).head(f"{federation.topology.origin}/", {})
 
     assert asyncio.run(ask()).status == 403
     credentials.write_certificates(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-    with pytest.raises(CurlFailure, match="its certificate is not trusted") as caught:
+    with pytest.raises(DownloadError, match="its certificate is not trusted") as caught:
         asyncio.run(ask())
     assert caught.value.outage
 

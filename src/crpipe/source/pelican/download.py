@@ -1,0 +1,133 @@
+"""Requests of a copy over the HTTP session of its federation: headers first, then the body piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import aiohttp
+from yarl import URL
+
+from crpipe.source.pelican.director import cause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Write = Callable[[bytes], object]
+
+LOOKS = 10  # looks at a body during one read timeout
+_UNREACHED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError)
+
+
+class DownloadError(Exception):
+    """The answer is missing or incomplete; the text says why, without secrets. ``outage``: no connection."""
+
+    def __init__(self, reason: str, *, outage: bool = False) -> None:
+        super().__init__(reason)
+        self.outage = outage
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status and headers of an answer, the last one when redirects were followed."""
+
+    status: int
+    headers: Mapping[str, str]  # any case of a name finds it
+
+    def header(self, name: str) -> str:
+        """The value of a header, empty when there is none."""
+        return self.headers.get(name, "")
+
+    @property
+    def length(self) -> int | None:
+        """Length of the body by its header, in bytes; None when the server does not send it."""
+        named = self.header("Content-Length")
+        return int(named) if named.isdecimal() else None
+
+
+class Downloads:
+    """HEAD and GET over one session; its read timeout bounds the pause between two pieces of an answer.
+
+    Redirects are followed: without the token to another server, and never from https to http.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+        self._look_s = (session.timeout.sock_read or 0.0) / LOOKS
+
+    async def head(self, url: str, headers: Mapping[str, str]) -> Answer:
+        """Ask for the headers alone; raise DownloadError."""
+        return await self._request("HEAD", url, headers, None)
+
+    async def get(self, url: str, headers: Mapping[str, str], receive: Callable[[Answer], Write]) -> Answer:
+        """Pass the answer to ``receive`` and its body to what that returns; raise DownloadError.
+
+        What either of them raises (a CrpipeError, Transient) ends the request and is raised here.
+        """
+        return await self._request("GET", url, headers, receive)
+
+    async def _request(
+        self, method: str, url: str, headers: Mapping[str, str], receive: Callable[[Answer], Write] | None
+    ) -> Answer:
+        is_secure = url.startswith("https:")
+        if "Authorization" in headers and not is_secure:
+            raise DownloadError("the token is not sent, because the address is not https", outage=True)
+        try:
+            async with self._session.request(
+                method,
+                URL(url, encoded=True),
+                headers=headers,
+                raise_for_status=False,
+                middlewares=(_https_only,) if is_secure else (),
+            ) as response:
+                answer = Answer(response.status, response.headers)
+                if receive:
+                    await self._receive(response.content, receive(answer))
+                return answer
+        except (aiohttp.ClientError, ValueError) as error:  # ValueError: not an address
+            raise DownloadError(cause(error), outage=isinstance(error, _UNREACHED)) from error
+
+    async def _receive(self, body: aiohttp.StreamReader, write: Write) -> None:
+        watch = _Watch(body, self._look_s)
+        try:
+            async for piece in body.iter_any():
+                watch.moved = True
+                write(piece)
+        finally:
+            watch.stop()
+
+
+class _Watch:
+    """Ends a body of which nothing arrives during LOOKS looks; not seconds: a slow disk stops the loop.
+
+    aiohttp's own timeout is not enough: after a chunk that is not valid, its reader waits for ever.
+    """
+
+    def __init__(self, body: aiohttp.StreamReader, pause_s: float) -> None:
+        self.moved = True
+        self._looks = 0
+        self._body = body
+        self._pause_s = pause_s
+        self._loop = asyncio.get_running_loop()
+        self._look()
+
+    def _look(self) -> None:
+        self._looks = 0 if self.moved else self._looks + 1
+        self.moved = False
+        if self._looks > LOOKS:
+            self._body.set_exception(aiohttp.SocketTimeoutError())
+        self._next = self._loop.call_later(self._pause_s, self._look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._next.cancel()
+
+
+async def _https_only(
+    request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Refuse the request that follows a redirect to http."""
+    if request.url.scheme != "https":
+        raise DownloadError(f"redirects from https to {request.url.origin()}")
+    return await send(request)
