@@ -62,9 +62,7 @@ def checked_campaign(files, changes):
         ensure_counted(settings, Terminal())
         campaign = open_campaign(settings)
         record.check_data(campaign.paths, campaign.data_keys)
-        record.check_train(
-            campaign.paths, {**campaign.train_keys, **campaign.table_keys}
-        )
+        record.check_train(campaign.paths, campaign.run_keys)
     return campaign
 
 

@@ -49,9 +49,14 @@ class Campaign:
         return digest({**self.data_keys, **self.table_keys})
 
     @property
+    def run_keys(self) -> Tree:
+        """Everything that changes a checkpoint, as a run records it."""
+        return {**self.train_keys, **self.table_keys}
+
+    @property
     def fingerprint(self) -> str:
         """Hash of everything that changes a checkpoint."""
-        return digest({**self.train_keys, **self.table_keys})
+        return digest(self.run_keys)
 
 
 def claim_data(config: Config) -> None:

@@ -50,7 +50,7 @@ def train_job(campaign: Campaign, name: str) -> TrainJob:
         workload=config.train.workload,
         options=config.options(),
         tables=campaign.tables,
-        keys={**campaign.train_keys, **campaign.table_keys},
+        keys=campaign.run_keys,
         fingerprint=campaign.fingerprint,
         data=campaign.data,
         seed=config.seed,

@@ -52,7 +52,7 @@ class CampaignView:
     @property
     def has_outliers(self) -> bool:
         """Whether events can be outliers: not when all of them have the same size."""
-        return self.layout is None or self.layout.fixed == 0
+        return self.layout is None or self.layout.has_outliers()
 
     def links(self) -> tuple[str, ...]:
         """Names of the chain's links, in order."""

@@ -17,7 +17,7 @@ def has_outliers(campaign: Campaign) -> bool:
 
     Without them nothing is consolidated, and the chain of training ends with the last range.
     """
-    return campaign.layout.fixed == 0
+    return campaign.layout.has_outliers()
 
 
 def links(campaign: Campaign) -> list[str]:
