@@ -13,6 +13,7 @@ from crpipe.split.readers import open_reader
 
 if TYPE_CHECKING:
     from crpipe.config.loading import Config, Tree
+    from crpipe.core.chain import Chain
     from crpipe.core.paths import Paths
     from crpipe.events.layout import Layout
     from crpipe.events.tables import Tables
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 class Campaign:
     """A campaign as its jobs see it.
 
-    ranges: names in order, without the skipped ones. tables: the verified copies of the side tables.
+    ranges: names in order, without the skipped ones. chain: the links of training.
+    tables: the verified copies of the side tables.
     data_keys: what the shards follow from (configured keys and layout); train_keys: what the checkpoints do.
     table_keys: hashes of the side tables, known once they are staged. simulated_tables: those that the
         simulator writes.
@@ -31,6 +33,7 @@ class Campaign:
     config: Config
     paths: Paths
     ranges: tuple[str, ...]
+    chain: Chain
     layout: Layout
     tables: Tables
     data_keys: Tree
@@ -75,6 +78,7 @@ def open_campaign(config: Config) -> Campaign:
         config=config,
         paths=paths,
         ranges=tuple(str(name) for name in config.all_ranges()),
+        chain=config.chain(has_outliers=layout.has_outliers()),
         layout=layout,
         tables=table_paths(paths.tables()),
         data_keys={**config.data_keys(), **identity},

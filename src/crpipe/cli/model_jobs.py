@@ -9,7 +9,6 @@ from crpipe.cli.checks import check_data
 from crpipe.cli.jobs import open_campaign, simulated_tables
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
-from crpipe.core.ranges import Range
 from crpipe.events.tables import table_keys, table_paths
 from crpipe.inference.evaluate import EvaluateJob, ValidationShards
 from crpipe.inference.export import ExportJob
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from crpipe.cli.jobs import Campaign
     from crpipe.config.loading import Config
+    from crpipe.core.chain import ChainLink
     from crpipe.events.layout import Layout
     from crpipe.train.workload import Workload
 
@@ -32,19 +32,20 @@ if TYPE_CHECKING:
 def train_job(campaign: Campaign, name: str) -> TrainJob:
     """Describe the training of one link; raise ConfigError when the campaign has no such range."""
     config, paths = campaign.config, campaign.paths
-    link = _link(campaign, name)
-    chain = [*campaign.ranges, OUTLIERS]
+    place = find_link(campaign, name)
+    link = _link(campaign, place)
     return TrainJob(
         link=link,
         files=LinkFiles(
             store=paths.store(name),
             receipt=paths.receipt(name),
+            best=paths.best_receipt(name),
             parent_store=paths.store(link.parent) if link.parent else None,
             parent_receipt=paths.receipt(link.parent) if link.parent else None,
             journal=paths.train_journal(),
             events=paths.tensorboard(),
             # TensorBoard reads the files of a folder in the order of their names: that of the chain.
-            event_file=f"{chain.index(name):06d}.{name}",
+            event_file=f"{campaign.chain.names.index(name):06d}.{name}",
             profile=paths.run_dir() / "profile.json",
         ),
         workload=config.train.workload,
@@ -59,39 +60,43 @@ def train_job(campaign: Campaign, name: str) -> TrainJob:
     )
 
 
-def _link(campaign: Campaign, name: str) -> Link:
-    config, paths, names = campaign.config, campaign.paths, campaign.ranges
-    seed = (config.seed, zlib.crc32(name.encode()))
-    if name == OUTLIERS:
-        return Link(
-            name,
-            names[-1],
-            paths.outliers(CONSOLIDATED),
-            OUTLIERS,
-            seed,
-            config.train.outlier_epochs,
-            (1.0, 1.0),
-            # Thousands of outliers in one batch would not fit into memory; bulk batches keep their size.
-            config.load.budget_items,
-        )
-    index = _place(campaign, name)
-    share = (index / config.horizon(), (index + 1) / config.horizon())
-    parent = names[index - 1] if index else ""
-    return Link(name, parent, paths.shards(name), "train", seed, config.train.epochs, share)
+def find_link(campaign: Campaign, name: str) -> ChainLink:
+    """Find a link of the chain by its name; raise ConfigError naming some when there is none."""
+    link = campaign.chain.find(name)
+    if link is None:
+        names = campaign.chain.names
+        listed = ", ".join(names[:3]) + (f", …, {names[-1]}" if len(names) > 3 else "")  # noqa: PLR2004 - enough
+        raise ConfigError(f"{name}: not a link of this campaign ({listed})")
+    return link
 
 
-def _place(campaign: Campaign, name: str) -> int:
-    if name not in campaign.ranges:
-        raise ConfigError(
-            f"range {Range.parse(name)}: not a range of this campaign (see ranges in the config)"
-        )
-    return campaign.ranges.index(name)
+def _link(campaign: Campaign, place: ChainLink) -> Link:
+    config, paths = campaign.config, campaign.paths
+    outliers = place.name == OUTLIERS
+    horizon = config.horizon()
+    return Link(
+        name=place.name,
+        parent=place.parent,
+        ranges=place.ranges,
+        shards=(paths.outliers(CONSOLIDATED),) if outliers else _folders(campaign, place.ranges),
+        role=OUTLIERS if outliers else "train",
+        seed=(config.seed, zlib.crc32(place.name.encode())),
+        epochs=config.train.outlier_epochs if outliers else config.train.epochs,
+        progress=(1.0, 1.0) if outliers else (place.begins / horizon, place.ends / horizon),
+        # Thousands of outliers in one batch would not fit into memory; bulk batches keep their size.
+        max_items=config.load.budget_items if outliers else None,
+        validation=_folders(campaign, campaign.chain.links[0].ranges or campaign.ranges),
+    )
+
+
+def _folders(campaign: Campaign, ranges: Sequence[str]) -> tuple[Path, ...]:
+    return tuple(campaign.paths.shards(name) for name in ranges)
 
 
 def evaluate_job(campaign: Campaign, name: str) -> EvaluateJob:
     """Describe the evaluation of one link: on the validation events of all ranges up to it."""
-    config, paths, names = campaign.config, campaign.paths, campaign.ranges
-    chain = names if name == OUTLIERS else names[: _place(campaign, name) + 1]
+    config, paths = campaign.config, campaign.paths
+    chain = campaign.chain.seen(find_link(campaign, name))
     simulates = config.simulates()
     return EvaluateJob(
         name=name,

@@ -6,8 +6,6 @@ are a ConfigError that names the file, the key and the nearest legal name.
 
 from __future__ import annotations
 
-import difflib
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,10 +13,10 @@ import pydantic
 import yaml
 from pydantic import BaseModel, model_validator
 
+from crpipe.config.combinations import check_held_out
+from crpipe.config.messages import explain
 from crpipe.config.names import options_class
 from crpipe.config.sections import (
-    EvaluateSection,
-    LoadSection,
     NotifySection,
     OutliersSection,
     RangesSection,
@@ -27,9 +25,10 @@ from crpipe.config.sections import (
     SourceSection,
     SplitSection,
     SyncSection,
-    TrainSection,
     key,
 )
+from crpipe.config.training import EvaluateSection, LoadSection, TrainSection
+from crpipe.core.chain import make_chain
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json
 from crpipe.core.paths import Paths
@@ -37,6 +36,8 @@ from crpipe.core.ranges import Range, expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from crpipe.core.chain import Chain
 
 Tree = dict[str, Any]
 AUTO = "auto"
@@ -83,7 +84,18 @@ class Config(Section):
     def _consistent(self) -> Config:
         if isinstance(self.ranges.last, int):
             self._expand(self.ranges.last)
+            self._check_horizon(self.ranges.last)
+        check_held_out(self.split, self.train)
         return self
+
+    def _check_horizon(self, last: int) -> None:
+        rounds, horizon = self.train.rounds, self.train.horizon_ranges
+        most = rounds * len(self._expand(last, skip=False))
+        if rounds > 1 and horizon > most and self.schedule_ends():
+            raise ConfigError(
+                f"train.horizon_ranges: {horizon} is beyond the {rounds} rounds of the campaign: the learning "
+                f"rate would never reach its end; legal: 0 (all of them) to {most}"
+            )
 
     def _expand(self, last: int, *, skip: bool = True) -> tuple[Range, ...]:
         skipped = frozenset(Range.parse(text) for text in self.ranges.skip) if skip else frozenset()
@@ -108,6 +120,29 @@ class Config(Section):
     def all_ranges(self) -> tuple[Range, ...]:
         """The campaign's ranges in order, without the skipped ones."""
         return self._expand(self.last_file())
+
+    def chain(self, *, has_outliers: bool) -> Chain:
+        """The links of training; raise ConfigError when train.start_after leaves none, or names none."""
+        train = self.train
+        chain = make_chain(
+            self._expand(self.last_file(), skip=False),
+            self.all_ranges(),
+            train.ranges_per_link,
+            train.rounds,
+            has_outliers=has_outliers,
+            start_after=train.start_after,
+        )
+        if not chain.links:
+            raise ConfigError(
+                f"train.start_after: {train.start_after} is the last link; nothing is left to train; add "
+                "ranges with ranges.last, or rounds with train.rounds"
+            )
+        if train.start_after and chain.links[0].parent == "" and chain.links[0].begins == 0:
+            raise ConfigError(
+                f"train.start_after: {train.start_after} is not a link of this campaign; its links are "
+                f"{', '.join(chain.names[:3])}, …"
+            )
+        return chain
 
     def paths(self) -> Paths:
         """Where this campaign's files are."""
@@ -139,8 +174,17 @@ class Config(Section):
 
     def train_keys(self) -> Tree:
         """Every configured key that shapes a checkpoint: those of the data, the training, the workload."""
-        keys = self._keys({"train"}, ["model"])
-        return {**self.data_keys(), **keys, "train.horizon_ranges": self.horizon()}
+        keys = {**self.data_keys(), **self._keys({"train"}, ["model"])}
+        # Rounds count through the length of the learning rate's campaign alone, and only where it has one.
+        del keys["train.rounds"]
+        if self.schedule_ends() or self.train.horizon_ranges:
+            keys["train.horizon_ranges"] = self.horizon()
+        else:
+            del keys["train.horizon_ranges"]
+        if self.train.stop_after:
+            names = ("validate_steps", "validate_events", "keep_best")
+            keys |= {f"train.{name}": getattr(self.train, name) for name in names}
+        return keys
 
     def _keys(self, scopes: set[str], sections: list[str]) -> Tree:
         keys = _scoped(self, scopes)
@@ -151,8 +195,19 @@ class Config(Section):
         return keys
 
     def horizon(self) -> int:
-        """Ranges over which the learning rate runs its course; one that is skipped counts like the others."""
-        return self.train.horizon_ranges or len(self._expand(self.last_file(), skip=False))
+        """Ranges over which the learning rate runs its course, summed over the rounds.
+
+        One that is skipped counts like the others.
+        """
+        return self.train.horizon_ranges or self.train.rounds * len(
+            self._expand(self.last_file(), skip=False)
+        )
+
+    def schedule_ends(self) -> bool:
+        """Return whether the learning rate depends on how much of the campaign is done."""
+        train = self.train
+        level = train.schedule == "linear" and 1.0 in (train.decay_from, train.decay_to)
+        return train.schedule != "constant" and not level
 
 
 def load_config(files: Iterable[Path], overrides: Iterable[str] = (), *, options: bool = True) -> Config:
@@ -194,7 +249,7 @@ def validate(tree: Tree, origin: Mapping[str, str] | None = None, *, options: bo
     try:
         config = Config.model_validate(tree)
     except pydantic.ValidationError as error:
-        raise ConfigError(_explain(error, Config, "", origin)) from error
+        raise ConfigError(explain(error, Config, "", origin)) from error
     for section, name in NAMED.items() if options else ():
         _check_options(config, section, name, origin)
     return config
@@ -210,7 +265,7 @@ def _check_options(config: Config, section: str, key_name: str, origin: Mapping[
         try:
             model.model_validate(given)
         except pydantic.ValidationError as error:
-            raise ConfigError(_explain(error, model, f"{section}.", origin)) from error
+            raise ConfigError(explain(error, model, f"{section}.", origin)) from error
     elif given:
         taker = f"{name} takes none" if name else f"{key_name} is not set"
         raise ConfigError(f"{section}: options are given ({', '.join(given)}), but {taker}")
@@ -268,41 +323,3 @@ def _merge(into: Tree, tree: Tree, source: str, origin: dict[str, str], prefix: 
             into[name] = value
             if isinstance(value, dict):
                 origin |= {f"{dotted}.{leaf}": source for leaf, _ in flatten(value)}
-
-
-def _explain(
-    error: pydantic.ValidationError, model: type[BaseModel], prefix: str, origin: Mapping[str, str]
-) -> str:
-    lines = []
-    for item in error.errors():
-        parts = [str(part) for part in item["loc"]]
-        dotted = prefix + ".".join(parts)
-        where = next((origin[name] for name in _ancestors(dotted) if name in origin), "")
-        message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            message = "unknown key" + (_renamed(dotted) or _nearest(parts, model, prefix))
-        elif not isinstance(item["input"], dict | BaseModel):
-            message = f"{item['input']!r}: {message[:1].lower()}{message[1:]}"
-        lines.append(": ".join(part for part in (where, dotted, message) if part))
-    return "\n".join(lines)
-
-
-def _renamed(dotted: str) -> str:
-    """Say the new name of a key that an earlier version had."""
-    text = files("crpipe.config").joinpath("renamed.yaml").read_text()
-    new = yaml.safe_load(text).get(dotted)
-    return f"; it is now called {new}" if new else ""
-
-
-def _ancestors(dotted: str) -> Iterator[str]:
-    while dotted:
-        yield dotted
-        dotted = dotted.rpartition(".")[0]
-
-
-def _nearest(parts: list[str], model: type[BaseModel], prefix: str) -> str:
-    parent: Any = model
-    for part in parts[:-1]:
-        parent = parent.model_fields[part].annotation
-    near = difflib.get_close_matches(parts[-1], list(parent.model_fields), n=1, cutoff=0.4)
-    return f"; did you mean {prefix}{'.'.join([*parts[:-1], near[0]])}?" if near else ""

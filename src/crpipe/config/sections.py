@@ -122,6 +122,22 @@ class SplitSection(Section):
     validation_fraction: float = key(
         0.05, "share of the groups of events (layout.group) kept for validation", "data", ge=0, lt=1
     )
+    validation_files: tuple[str | int, ...] = key(
+        (),
+        "files kept for validation in place of a fraction: patterns of names, file numbers, or intervals "
+        "such as 0000900-0000999; needs validation_fraction: 0",
+        "data",
+    )
+    test_fraction: float = key(
+        0.0,
+        "share of the groups of events kept for the final test; training never reads them",
+        "data",
+        ge=0,
+        lt=1,
+    )
+    test_files: tuple[str | int, ...] = key(
+        (), "files kept for the final test, named like validation_files; needs test_fraction: 0", "data"
+    )
     shard_items: int = key(16_000_000, "items in one bulk shard, about", "data", ge=1000)
     memory_mib: int = key(
         512, "memory for the split's buffers, in MiB; each worker process takes 256 of it", ge=64
@@ -141,86 +157,6 @@ class OutliersSection(Section):
     """Consolidated outlier shards."""
 
     shard_mib: int = key(256, "size of one consolidated shard, in MiB, about", ge=1)
-
-
-class LoadSection(Section):
-    """Batches."""
-
-    batch_events: int = key(4096, "events in one batch", "train", ge=1)
-    budget_items: int = key(
-        2_000_000, "most items held in one micro-batch; larger batches are accumulated", "train", ge=1
-    )
-    prefetch: int = key(2, "batches prepared ahead in the background", ge=0)
-
-
-class TrainSection(Section):
-    """The training loop; the options of the model itself are under ``model``."""
-
-    workload: str = key("", "what is trained, as module:Name; its options are under `model`", "train")
-    epochs: int = key(1, "passes over each range", "train", ge=1)
-    fresh_batches: bool = key(
-        True, "each repeat of a phase draws its own batch; false: repeats share one", "train"
-    )
-    clip_norm: float = key(10.0, "gradients of a phase are clipped to this norm; 0: never", "train", ge=0)
-    warmup_steps: int = key(100, "steps over which the learning rate rises from zero", "train", ge=0)
-    decay_from: float = key(
-        0.6,
-        "share of the campaign after which the learning rate falls linearly to decay_to",
-        "train",
-        ge=0,
-        le=1,
-    )
-    decay_to: float = key(
-        0.05, "learning rate at the campaign's end, as a share of its full value", "train", ge=0, le=1
-    )
-    horizon_ranges: int = key(
-        0, "ranges that make up the learning rate's campaign; 0: all of this one", "train", ge=0
-    )
-    ema: float = key(
-        0.998,
-        "decay of the averaged weights that evaluation and generation use; 0: none",
-        "train",
-        ge=0,
-        lt=1,
-    )
-    outlier_epochs: int = key(1, "passes of train_outliers over the consolidated outliers", "train", ge=1)
-    precision: Literal["float32", "bfloat16"] = key("float32", "arithmetic of the forward passes", "train")
-    tf32: bool = key(
-        False, "float32 matrix products in TF32 on GPUs that have it: faster, 10 bits of mantissa", "train"
-    )
-    compile: bool = key(False, "compile the model's modules where that works, eager otherwise", "train")
-    device: Literal["auto", "cpu", "cuda"] = key("auto", "where to train; auto: a GPU when there is one")
-    gpus: int = key(1, "GPUs of a training job on each node, a process each; 0: train on CPUs", ge=0, le=64)
-    nodes: int = key(1, "nodes of a training job; more than one only on a cluster", ge=1)
-    threads: int = key(0, "CPU threads of a process; 0: its share of what the job was given", ge=0)
-    snapshot_steps: int = key(500, "steps between snapshots", ge=1)
-    snapshot_seconds: float = key(600.0, "a snapshot is also taken after this long, in seconds", gt=0)
-    log_steps: int = key(
-        20,
-        "steps between metrics, and between decisions to throttle a player that is too strong",
-        "train",
-        ge=1,
-    )
-    histogram_steps: int = key(0, "steps between histograms in TensorBoard; 0: none", ge=0)
-    warn_loss: float = key(300.0, "a loss beyond ± this is warned about", gt=0)
-    stop_loss: float = key(
-        1000.0, "a loss beyond ± this stops the training after the last good snapshot", gt=0
-    )
-    max_skipped: int = key(20, "non-finite steps in a row that stop the training", ge=1)
-    lease_wait_s: float = key(120.0, "how long to wait for another job on the same range, in seconds", ge=0)
-    init_from: str = key("", "checkpoint whose weights the first range starts from", "train")
-    on_optimizer_change: Literal["refuse", "reset"] = key(
-        "refuse",
-        "when the optimizer differs from the parent checkpoint's: refuse, or start with a new state",
-        "train",
-    )
-
-
-class EvaluateSection(Section):
-    """Held-out evaluation."""
-
-    events: int = key(40_000, "validation events compared with generated ones, at most", ge=100)
-    batch_events: int = key(2000, "events generated at once", ge=1)
 
 
 class NotifySection(Section):

@@ -100,6 +100,10 @@ class Paths:
         """Train's output: a small deterministic file that points to the checkpoint."""
         return self.run_dir() / "ranges" / f"{name}.json"
 
+    def best_receipt(self, name: str) -> Path:
+        """Points to the best checkpoint of a link; only with ``train.keep_best``."""
+        return self.run_dir() / "ranges" / f"{name}.best.json"
+
     def store(self, name: str) -> Path:
         """Checkpoints, snapshots and metrics of one range; undeclared, so that nothing deletes them."""
         return self.run_dir() / "store" / name

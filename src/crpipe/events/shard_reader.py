@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +21,7 @@ from crpipe.events.batch import offsets
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -86,10 +86,10 @@ class Group:
 
 
 class Shards:
-    """The shards of one role in a folder; holds the last row group of each table."""
+    """The shards of one role in some folders; holds the last row group of each table."""
 
-    def __init__(self, folder: Path, role: str, layout: Layout) -> None:
-        self.pairs = list(_open_all(folder, role, layout))
+    def __init__(self, folders: Path | Iterable[Path], role: str, layout: Layout) -> None:
+        self.pairs = [pair for folder in folders_of(folders) for pair in _open_all(folder, role, layout)]
         self._columns = list(event_columns(layout))
         self._items = [field.name for field in layout.items]
         self._group: tuple[tuple[int, int], Group] | None = None
@@ -155,6 +155,11 @@ def _values(column: pa.ChunkedArray) -> NDArray[Any]:
     # Not to_numpy: it would import pandas, a quarter of a second of every process.
     values: NDArray[Any] = np.from_dlpack(whole)
     return values
+
+
+def folders_of(folders: Path | Iterable[Path]) -> tuple[Path, ...]:
+    """List one folder, or several."""
+    return (folders,) if isinstance(folders, Path) else tuple(folders)
 
 
 def event_columns(layout: Layout) -> dict[str, str]:

@@ -15,12 +15,12 @@ import numpy as np
 from crpipe.core.errors import ShardError
 from crpipe.events.batch import Cursor, Events, concatenate, gather_items, item_view, offsets
 from crpipe.events.shard_manifest import read_layout
-from crpipe.events.shard_reader import Shards, event_columns, touched
+from crpipe.events.shard_reader import Shards, event_columns, folders_of, touched
 from crpipe.loading.microbatch import micro_batches
 from crpipe.loading.order import EpochOrder, Order, item_costs
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 
 
 class Loader:
-    """The events of one role in a folder of shards, as batches; ``layout`` is what the manifest describes.
+    """The events of one role in folders of shards, as batches; ``layout`` is what the manifest describes.
 
     A batch holds at most ``batch_events`` events. All batches of an epoch, on all ranks, hold the same number
     of events to within one, so that the last batch is never much smaller than the others; a batch is empty
@@ -57,7 +57,7 @@ class Loader:
 
     def __init__(
         self,
-        folder: Path,
+        folders: Path | Sequence[Path],
         role: str,
         *,
         batch_events: int,
@@ -72,12 +72,13 @@ class Loader:
 
         Only sizes and footers are checked here; pages are checked against their checksums while reading.
         """
-        self._folder = folder
+        folders = folders_of(folders)
+        self._folder = folders[0]
         self._epochs = epochs
         self._rank = rank
         self._prefetch = prefetch
-        self.layout = read_layout(folder)
-        self._shards = Shards(folder, role, self.layout)
+        self.layout = read_layout(folders[0])
+        self._shards = Shards(folders, role, self.layout)
         self.events = sum(pair.events.footer.num_rows for pair in self._shards.pairs)
         self.items = sum(pair.items.footer.num_rows for pair in self._shards.pairs)
         self._pieces = list(_pieces(self._shards))

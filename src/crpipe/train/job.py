@@ -101,12 +101,12 @@ def _train(inputs: Inputs, mark: Path) -> Saved | None:
 def _open_loader(job: TrainJob, world: World) -> Loader:
     """Open the shards of a link; raise ShardError when they were made under another configuration."""
     link = job.link
-    manifest = read_json(link.shards / "manifest.json")
-    if manifest["data"] != job.data:
-        raise ShardError(
-            f"{link.shards}: made under another configuration; delete it and run the same command again "
-            "to recreate it, or restore the configuration"
-        )
+    for folder in link.shards:
+        if read_json(folder / "manifest.json")["data"] != job.data:
+            raise ShardError(
+                f"{folder}: made under another configuration; delete it and run the same command again "
+                "to recreate it, or restore the configuration"
+            )
     return Loader(
         link.shards,
         link.role,

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from crpipe.config.sections import LoadSection, TrainSection
+    from crpipe.config.training import LoadSection, TrainSection
     from crpipe.events.tables import Tables
 
 
@@ -18,7 +18,9 @@ class Link:
     """Where a link is in the chain, and which events it trains on.
 
     parent: the link before it; empty for the first one.
-    shards, role: folder of its shards, and which of them (``train`` or ``outliers``).
+    ranges: those it trains on; none for the consolidated outliers.
+    shards, role: a folder of shards for each range, and which of them (``train`` or ``outliers``).
+    validation: folders whose validation events every link of the run is judged on: those of its first link.
     seed: seed of the order of its events.
     epochs: passes over its events.
     progress: share of the campaign at its beginning and at its end, for the learning rate.
@@ -27,12 +29,14 @@ class Link:
 
     name: str
     parent: str
-    shards: Path
+    ranges: tuple[str, ...]
+    shards: tuple[Path, ...]
     role: str
     seed: tuple[int, ...]
     epochs: int
     progress: tuple[float, float]
     max_items: int | None = None
+    validation: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class LinkFiles:
     """Where a training job reads and writes.
 
     store, receipt: checkpoints and snapshots of the link, and the declared output that points to one.
+    best: what points to the best checkpoint, where one is kept.
     parent_store, parent_receipt: the same of the link before it; None for the first one.
     events: TensorBoard's folder; event_file: the link's name in it, which sorts in the order of the chain.
     profile: the trace of a profiled job.
@@ -47,6 +52,7 @@ class LinkFiles:
 
     store: Path
     receipt: Path
+    best: Path
     parent_store: Path | None
     parent_receipt: Path | None
     journal: Path

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crpipe.config.sections import TrainSection
+    from crpipe.config.training import TrainSection
 
 
 @dataclass(frozen=True, slots=True)

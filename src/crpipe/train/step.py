@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from crpipe.config.sections import LoadSection, TrainSection
+    from crpipe.config.training import LoadSection, TrainSection
     from crpipe.events.batch import Cursor, Events
     from crpipe.train.meter import Meter
     from crpipe.train.ranks import World

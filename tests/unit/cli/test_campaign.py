@@ -62,7 +62,7 @@ def installed(*words, folder):
         (["list", "0042000"], 2, "expected NNNNNNN-NNNNNNN"),
         (["stage", "0000000-0000000"], 65, "missing; run `crpipe list 0000000-0000000` first"),
         (["inspect", "nowhere.parquet"], 66, "nowhere.parquet"),
-        (["train", "0000005-0000009"], 2, "not a range of this campaign"),
+        (["train", "0000005-0000009"], 2, "not a link of this campaign"),
     ],
 )
 def test_bad_input_ends_in_one_message_and_an_exit_code(crpipe, words, code, said):

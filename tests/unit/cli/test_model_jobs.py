@@ -85,7 +85,7 @@ def test_an_evaluation_looks_at_all_ranges_up_to_its_own(tmp_path):
     names = [[shards.name for shards in evaluate_job(campaign, name).shards] for name in (SECOND, OUTLIERS)]
     assert names == [[FIRST, SECOND], list(RANGES)]
     for job in (evaluate_job, train_job):
-        with pytest.raises(ConfigError, match="not a range of this campaign"):
+        with pytest.raises(ConfigError, match="not a link of this campaign"):
             job(campaign, "0009000-0009999")
 
 

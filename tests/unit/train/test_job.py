@@ -88,7 +88,7 @@ def test_a_range_needs_its_parent(tmp_path):
 
 
 def test_a_range_outside_the_campaign_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="not a range of this campaign"):
+    with pytest.raises(ConfigError, match="not a link of this campaign"):
         train(toy_config(tmp_path), "0009000-0009999")
 
 

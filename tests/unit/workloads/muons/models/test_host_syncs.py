@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from crpipe.config.sections import LoadSection, TrainSection
+from crpipe.config.training import LoadSection, TrainSection
 from crpipe.events.batch import Cursor
 from crpipe.train.meter import Meter
 from crpipe.train.ranks import World

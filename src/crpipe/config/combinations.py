@@ -1,0 +1,42 @@
+"""Combinations of keys that contradict each other, or mean nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crpipe.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from crpipe.config.sections import SplitSection
+    from crpipe.config.training import TrainSection
+
+
+def check_held_out(split: SplitSection, train: TrainSection) -> None:
+    """Refuse combinations of keys that say two things, or nothing, about the held-out events."""
+    for part in ("validation", "test"):
+        files, fraction = getattr(split, f"{part}_files"), getattr(split, f"{part}_fraction")
+        if files and fraction:
+            raise ConfigError(
+                f"split.{part}_files and split.{part}_fraction ({fraction:g}) are both set; for "
+                f"files, set split.{part}_fraction: 0"
+            )
+    if split.validation_fraction + split.test_fraction >= 1:
+        raise ConfigError(
+            "split.validation_fraction and split.test_fraction leave no events to train on; lower one of "
+            "them: their sum must be below 1"
+        )
+    if train.validate_steps and not (split.validation_fraction or split.validation_files):
+        raise ConfigError(
+            "train.validate_steps: there is no validation event; set split.validation_fraction above 0, or "
+            "split.validation_files, or train.validate_steps: 0"
+        )
+    if train.keep_best and not train.validate_steps:
+        raise ConfigError(
+            f"train.keep_best: {train.keep_best} is never measured; set train.validate_steps, for example "
+            "to 500, or train.keep_best: ''"
+        )
+    if train.stop_after and not train.keep_best:
+        raise ConfigError(
+            "train.stop_after: needs the metric that should improve; set train.keep_best, for example to "
+            "PHASE/loss, or train.stop_after: 0"
+        )

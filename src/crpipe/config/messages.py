@@ -1,0 +1,54 @@
+"""What is wrong with a configuration, in words: one line for each wrong key or value."""
+
+from __future__ import annotations
+
+import difflib
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pydantic
+
+
+def explain(
+    error: pydantic.ValidationError, model: type[BaseModel], prefix: str, origin: Mapping[str, str]
+) -> str:
+    """Describe every wrong key and value, one line each: the file, the key, what is wrong."""
+    lines = []
+    for item in error.errors():
+        parts = [str(part) for part in item["loc"]]
+        dotted = prefix + ".".join(parts)
+        where = next((origin[name] for name in _ancestors(dotted) if name in origin), "")
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            message = "unknown key" + (_renamed(dotted) or _nearest(parts, model, prefix))
+        elif not isinstance(item["input"], dict | BaseModel):
+            message = f"{item['input']!r}: {message[:1].lower()}{message[1:]}"
+        lines.append(": ".join(part for part in (where, dotted, message) if part))
+    return "\n".join(lines)
+
+
+def _renamed(dotted: str) -> str:
+    """Say the new name of a key that an earlier version had."""
+    text = files("crpipe.config").joinpath("renamed.yaml").read_text()
+    new = yaml.safe_load(text).get(dotted)
+    return f"; it is now called {new}" if new else ""
+
+
+def _ancestors(dotted: str) -> Iterator[str]:
+    while dotted:
+        yield dotted
+        dotted = dotted.rpartition(".")[0]
+
+
+def _nearest(parts: list[str], model: type[BaseModel], prefix: str) -> str:
+    parent: Any = model
+    for part in parts[:-1]:
+        parent = parent.model_fields[part].annotation
+    near = difflib.get_close_matches(parts[-1], list(parent.model_fields), n=1, cutoff=0.4)
+    return f"; did you mean {prefix}{'.'.join([*parts[:-1], near[0]])}?" if near else ""

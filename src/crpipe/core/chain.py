@@ -1,0 +1,104 @@
+"""The chain of training: which link trains on which ranges, in which round, and what precedes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from crpipe.core.paths import OUTLIERS
+from crpipe.core.ranges import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLink:
+    """One training job of the chain.
+
+    name: first and last file number of its share of the campaign, skipped ranges included, so that it stays
+        the same when a range is skipped; rounds after the first add their number: ``0000000-0009999.2``.
+    ranges: the ranges it trains on, in order; none for the link on the outliers.
+    parent: the link before it; empty for the first one.
+    begins, ends: ranges trained on before it and after it, summed over the rounds.
+    """
+
+    name: str
+    ranges: tuple[str, ...]
+    round: int
+    parent: str
+    begins: int
+    ends: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """All links in the order of training; ``ranges``: those of the campaign, without the skipped ones."""
+
+    links: tuple[ChainLink, ...]
+    ranges: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the links, in order."""
+        return tuple(link.name for link in self.links)
+
+    @property
+    def one_to_one(self) -> bool:
+        """Whether each range has one link of its own name: one round, one range in each link."""
+        return all(link.ranges == (link.name,) for link in self.links if link.name != OUTLIERS)
+
+    def find(self, name: str) -> ChainLink | None:
+        """Find a link by its name."""
+        return next((link for link in self.links if link.name == name), None)
+
+    def of_range(self, name: str) -> tuple[ChainLink, ...]:
+        """List the links that train on a range, one for each round."""
+        return tuple(link for link in self.links if name in link.ranges)
+
+    def seen(self, link: ChainLink) -> tuple[str, ...]:
+        """List the ranges that were trained on once ``link`` is finished."""
+        return self.ranges[: min(link.ends, len(self.ranges))]
+
+
+def make_chain(
+    tiles: Sequence[Range],
+    ranges: Sequence[Range],
+    ranges_per_link: int,
+    rounds: int,
+    *,
+    has_outliers: bool,
+    start_after: str = "",
+) -> Chain:
+    """Form the links of a campaign.
+
+    tiles: all its ranges, skipped ones included: they alone decide which ranges form a link. ranges_per_link:
+    0 for all in one link. start_after: the link of another run that this one continues from; the links up to
+    it are left out. Example: tiles A B C D, of which B is skipped, two in a link, two rounds: the links
+    A-B (on A), C-D, A-B.2 (on A), C-D.2.
+    """
+    size = ranges_per_link or len(tiles)
+    kept = frozenset(ranges)
+    links: list[ChainLink] = []
+    trained = 0
+    for turn in range(1, rounds + 1):
+        for start in range(0, len(tiles), size):
+            share = tiles[start : start + size]
+            chosen = tuple(str(tile) for tile in share if tile in kept)
+            if chosen:
+                whole = str(Range(share[0].first, share[-1].last))
+                name = whole if turn == 1 else f"{whole}.{turn}"
+                parent = links[-1].name if links else ""
+                links.append(ChainLink(name, chosen, turn, parent, trained, trained + len(chosen)))
+                trained += len(chosen)
+    if has_outliers:
+        links.append(ChainLink(OUTLIERS, (), rounds, links[-1].name, trained, trained))
+    return Chain(_after(links, start_after), tuple(str(tile) for tile in tiles if tile in kept))
+
+
+def _after(links: list[ChainLink], start_after: str) -> tuple[ChainLink, ...]:
+    names = [link.name for link in links]
+    if start_after not in names:
+        return tuple(links)
+    left = links[names.index(start_after) + 1 :]
+    return tuple(replace(link, parent="") if link is left[0] else link for link in left)

@@ -1,0 +1,52 @@
+from crpipe.core.chain import make_chain
+from crpipe.core.ranges import Range
+
+TILES = [Range(8 * index, 8 * index + 7) for index in range(5)]
+A, B, C, D, E = map(str, TILES)
+
+
+def chain(*skipped, size=1, rounds=1, has_outliers=True, **options):
+    kept = [tile for tile in TILES if str(tile) not in skipped]
+    return make_chain(TILES, kept, size, rounds, has_outliers=has_outliers, **options)
+
+
+def test_by_default_each_range_is_a_link_of_its_own_name():
+    made = chain()
+    assert made.names == (A, B, C, D, E, "outliers")
+    assert [link.parent for link in made.links] == ["", A, B, C, D, E]
+    assert made.one_to_one
+    assert not chain(size=5).one_to_one
+    assert not chain(rounds=2).one_to_one
+
+
+def test_links_keep_their_names_when_a_range_is_skipped():
+    whole, part = chain(size=2), chain(B, size=2)
+    assert whole.names == part.names == ("0000000-0000015", "0000016-0000031", E, "outliers")
+    assert [link.ranges for link in part.links] == [(A,), (C, D), (E,), ()]
+    assert "0000000-0000015" not in chain(A, B, size=2).names
+
+
+def test_a_round_follows_the_round_before_and_its_links_have_its_number():
+    made = chain(size=0, rounds=3, has_outliers=False)
+    assert made.names == ("0000000-0000039", "0000000-0000039.2", "0000000-0000039.3")
+    assert [link.parent for link in made.links] == ["", *made.names[:2]]
+    assert [(link.begins, link.ends) for link in made.links] == [(0, 5), (5, 10), (10, 15)]
+    assert [made.seen(link) for link in made.links] == [(A, B, C, D, E)] * 3
+    assert made.of_range(C) == made.links
+
+
+def test_seen_are_the_ranges_up_to_a_link():
+    made = chain(size=2)
+    assert [made.seen(link) for link in made.links] == [
+        (A, B),
+        (A, B, C, D),
+        (A, B, C, D, E),
+        (A, B, C, D, E),
+    ]
+
+
+def test_a_run_that_continues_another_begins_after_its_link():
+    made = chain(size=2, start_after="0000000-0000015")
+    assert made.names == ("0000016-0000031", E, "outliers")
+    assert (made.links[0].parent, made.links[0].begins) == ("", 2)
+    assert chain(size=2, start_after="outliers").links == ()
