@@ -93,7 +93,7 @@ class Config(Section):
         most = rounds * len(self._expand(last, skip=False))
         if rounds > 1 and horizon > most and self.schedule_ends():
             raise ConfigError(
-                f"train.horizon_ranges: {horizon} is beyond the {rounds} rounds of the campaign: the learning "
+                f"train.horizon_ranges: {horizon} is beyond the campaign's {rounds} rounds: the learning "
                 f"rate would never reach its end; legal: 0 (all of them) to {most}"
             )
 
