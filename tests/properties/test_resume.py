@@ -15,7 +15,7 @@ from crpipe.core.errors import Interrupted
 from crpipe.core.files import sha256
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.progress import Silent
-from crpipe.train.metrics_log import read_metrics
+from crpipe.train.records.metrics_log import read_metrics
 from models import train_range
 from toy import RANGES, Toy, toy_config
 

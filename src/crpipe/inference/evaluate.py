@@ -28,8 +28,8 @@ from crpipe.inference.rows import checked_columns, predict_block, predicted_colu
 from crpipe.inference.score_table import score_table
 from crpipe.loading.loader import Loader
 from crpipe.source.simulated import open_simulator
-from crpipe.train.metrics_log import EventFile
 from crpipe.train.ranks import find_device, use_threads
+from crpipe.train.records.metrics_log import EventFile
 from crpipe.train.workload import Baseline, WorkloadCall
 
 if TYPE_CHECKING:

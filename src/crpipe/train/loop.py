@@ -17,10 +17,10 @@ from crpipe.core.files import sync
 from crpipe.core.journal import Journal
 from crpipe.train.checkpoints import load, refuse_other_keys, verified
 from crpipe.train.compiling import compile_modules
-from crpipe.train.meter import Clock, GpuSampler, Meter, Smooth
-from crpipe.train.metrics_log import EventFile, MetricsFile
 from crpipe.train.pending import PendingSteps
-from crpipe.train.profiling import Profiler
+from crpipe.train.records.meter import Clock, GpuSampler, Meter, Smooth
+from crpipe.train.records.metrics_log import EventFile, MetricsFile
+from crpipe.train.records.profiling import Profiler
 from crpipe.train.schedule import Schedule
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from crpipe.config.training import LoadSection, TrainSection
     from crpipe.events.batch import Cursor, Events
-    from crpipe.train.meter import Meter
     from crpipe.train.ranks import World
+    from crpipe.train.records.meter import Meter
     from crpipe.train.state import TrainState
     from crpipe.train.workload import Batch, Phase, Workload
 

@@ -20,7 +20,7 @@ from crpipe.core.lease import lease
 from crpipe.core.progress import Silent
 from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Store, load
-from crpipe.train.metrics_log import read_metrics
+from crpipe.train.records.metrics_log import read_metrics
 from models import train_range
 from toy import RANGES, toy_config, write_shards
 
