@@ -21,8 +21,8 @@ import torch
 
 from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor, Events, offsets
-from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
+from crpipe.train.records.meter import Meter
 from crpipe.train.schedule import Schedule
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper

@@ -15,7 +15,7 @@ from crpipe.core.errors import Interrupted
 from crpipe.core.files import sha256
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.progress import Silent
-from crpipe.train.metrics_log import read_metrics
+from crpipe.train.records.metrics_log import read_metrics
 from models import train_range
 from toy import RANGES, Toy, toy_config
 
@@ -93,6 +93,60 @@ def test_a_killed_chain_ends_bit_identical(undisturbed, strikes, snapshot_steps,
         events.Reload()
         steps = [item.step for item in events.Scalars("critic/loss")]
         assert steps == sorted(set(steps))
+
+
+JUDGED = {"validate_steps": 3, "validate_events": 50, "keep_best": "score", "stop_after": 2, "epochs": 2}
+
+
+def judged(root, **site):
+    """Configure validation, a best checkpoint, and links that end early."""
+    return configure(root, **{**JUDGED, **site})
+
+
+def judged_outcome(config):
+    paths = config.paths()
+    found = [
+        [row["step"], row["validation/score"], row["validation/generator/loss"]]
+        for name in CHAIN
+        for row in read_metrics(paths.store(name) / "metrics.jsonl")
+        if "validation/score" in row
+    ]
+    receipts = [paths.best_receipt(name).read_text() for name in CHAIN]
+    kept = [[path.name for path in paths.store(name).glob("best-*.pt")] for name in CHAIN]
+    assert kept == [[json.loads(text)["checkpoint"]] for text in receipts]
+    files = [sha256(path) for name in CHAIN for path in paths.store(name).glob("best-*.pt")]
+    return outcome(config), found, receipts, files
+
+
+@pytest.fixture(scope="module")
+def undisturbed_judged(tmp_path_factory):
+    config = judged(tmp_path_factory.mktemp("judged"))
+    run_chain(config)
+    receipts = [json.loads(config.paths().receipt(name).read_text()) for name in CHAIN]
+    assert any("stopped" in receipt for receipt in receipts)
+    assert not all("stopped" in receipt for receipt in receipts)
+    return judged_outcome(config)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    strikes=st.lists(st.tuples(st.integers(1, 400), st.booleans()), min_size=1, max_size=5),
+    snapshot_steps=st.integers(1, 7),
+)
+def test_a_killed_chain_with_validation_best_and_early_stop_ends_bit_identical(
+    undisturbed_judged, strikes, snapshot_steps
+):
+    with tempfile.TemporaryDirectory() as folder:
+        config = judged(Path(folder), snapshot_steps=snapshot_steps)
+        run_chain(config, strikes)
+        assert judged_outcome(config) == undisturbed_judged
+
+
+def test_validation_changes_no_weight_and_no_random_number(tmp_path, undisturbed):
+    config = configure(tmp_path, validate_steps=2, validate_events=50, keep_best="generator/loss")
+    run_chain(config)
+    assert outcome(config)[0] == undisturbed[0]
+    assert outcome(config)[2] == undisturbed[2]  # the receipts: the checkpoints are the same files
 
 
 def test_runs_are_reproducible_and_seeds_matter(tmp_path, undisturbed):

@@ -15,6 +15,7 @@ from crpipe.config.loading import validate
 from crpipe.core.files import sha256
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.events.batch import Events, offsets
+from crpipe.events.metric import Metric
 from crpipe.train.workload import OptimizerSpec, Phase, Throttle
 from crpipe.workloads.muons.layout import BUNDLES
 from named import SOURCE
@@ -34,6 +35,7 @@ class ToyOptions(BaseModel):
     beta: float = 0.9
     throttle_above: float = 1e9
     watched: str = "loss"
+    validation_nan: bool = False  # `validate` gives no finite number
     quiet: bool = False  # noise follows from the events instead of the generator; no dropout
 
 
@@ -43,6 +45,7 @@ class Toy:
     metrics = ()
     event_columns = ()
     item_columns = tuple(field.name for field in BUNDLES.items)
+    validation_metrics = (Metric("score", "mean score", better="high"), Metric("drawn", "a random number"))
     on_collate = staticmethod(lambda: None)  # a test's way to strike at any moment of a step
 
     def __init__(self, options):
@@ -120,6 +123,13 @@ class Toy:
                 watched_metric=options.watched,
             ),
         ]
+
+    def validate(self, model, events, generator):
+        assert not model.training
+        assert not torch.is_grad_enabled()
+        means = self.collate(events, np.arange(len(events)), (0,))["mean"]
+        score = np.full(len(events), np.nan) if self.options.validation_nan else model["critic"](means)[:, 0]
+        return {"score": score, "drawn": torch.rand(len(events), generator=generator).numpy()}
 
     def predict(self, model, events, generator):
         return events
@@ -215,7 +225,10 @@ def toy_config(root: Path, **sections):
         if not folder.exists():
             write_shards(
                 folder,
-                [(f"train-{i:05d}", "train", make_events(150, 10 * number + i)) for i in range(2)],
+                [
+                    *((f"train-{i:05d}", "train", make_events(150, 10 * number + i)) for i in range(2)),
+                    ("validation-00000", "validation", make_events(60, 10 * number + 5)),
+                ],
                 data,
             )
     return config

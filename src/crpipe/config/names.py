@@ -27,6 +27,7 @@ _EXAMPLES = {
     "source.reader": "mylab.hits:HitReader",
     "source.simulator": "mylab.simulation:HitSimulator",
     "train.workload": "mylab.model:HitWorkload",
+    "train.loggers": "mylab.logging:HitLogger",
 }
 _SUFFIX = "Options"
 
@@ -58,12 +59,8 @@ def build(key: str, name: str, options: Mapping[str, Any], needed: Iterable[str]
     """
     module, attribute = _split(key, name)
     model = options_class(key, name)
-    with _importing(key, name, module):
-        holder = import_module(module)
-        found = getattr(holder, attribute, None)
-    if not callable(found):
-        raise ConfigError(f"{key}: {module} has no class {attribute}{_offer(holder, attribute)}")
-    if model is None and hasattr(holder, attribute + _SUFFIX):
+    found = find_class(key, name)
+    if model is None and hasattr(import_module(module), attribute + _SUFFIX):
         raise ConfigError(
             f"{key}: {module} holds {attribute}{_SUFFIX}, but a module `options` is beside it and holds all "
             "options: move the class there"
@@ -74,6 +71,17 @@ def build(key: str, name: str, options: Mapping[str, Any], needed: Iterable[str]
     if lacking:
         raise ConfigError(f"{key}: {name} has no {', no '.join(lacking)}; docs/workload.md shows an example")
     return built
+
+
+def find_class(key: str, name: str) -> Any:
+    """Import the class ``name``, a value of ``key``; raise ConfigError when it cannot be imported."""
+    module, attribute = _split(key, name)
+    with _importing(key, name, module):
+        holder = import_module(module)
+        found = getattr(holder, attribute, None)
+    if not callable(found):
+        raise ConfigError(f"{key}: {module} has no class {attribute}{_offer(holder, attribute)}")
+    return found
 
 
 def _split(key: str, name: str) -> tuple[str, str]:

@@ -26,14 +26,14 @@ from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.gathered import GatheredColumns, GatheredEvents
 from crpipe.inference.rows import checked_columns, predict_block, predicted_columns, table_of
 from crpipe.inference.score_table import score_table
-from crpipe.loading.loader import Loader
+from crpipe.loading.held_out import held_out
 from crpipe.source.simulated import open_simulator
-from crpipe.train.metrics_log import EventFile
 from crpipe.train.ranks import find_device, use_threads
+from crpipe.train.records.metrics_log import EventFile
 from crpipe.train.workload import Baseline, WorkloadCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -113,36 +113,6 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
         _write(job, trained, scores, len(compared.truth))
 
 
-def held_out(job: EvaluateJob) -> Iterator[tuple[ValidationShards, Events]]:
-    """Yield at most job.events validation events in blocks, evenly from all ranges.
-
-    A block holds at most batch_events events and, but for its last event, at most budget_items items.
-    """
-    share = -(-job.events // len(job.shards))
-    left = job.events
-    for shards in job.shards:
-        loader = Loader(
-            shards.folder,
-            "validation",
-            batch_events=min(share, job.batch_events),
-            seed=(job.seed,),
-            epochs=1,
-            prefetch=0,
-            max_items=job.budget_items,
-        )
-        wanted = min(share, left)
-        if not wanted:
-            return
-        with contextlib.closing(loader.batches()) as stream:
-            for events, _ in stream:
-                block = events.part(0, min(len(events), wanted))
-                wanted, left = wanted - len(block), left - len(block)
-                if len(block):
-                    yield shards, block
-                if not wanted:
-                    break
-
-
 def _predict_all(
     job: EvaluateJob, trained: LoadedModel, device: torch.device, progress: Progress
 ) -> _Compared:
@@ -150,8 +120,17 @@ def _predict_all(
     events: GatheredEvents | None = None
     columns, baseline = GatheredColumns(), GatheredColumns()
     done = 0
+    sample = held_out(
+        [shards.folder for shards in job.shards],
+        "validation",
+        events=job.events,
+        batch_events=job.batch_events,
+        budget_items=job.budget_items,
+        seed=job.seed,
+    )
     with _PredictionFile(job.folder / "predictions.parquet", job.layout) as file:
-        for shards, block in held_out(job):
+        for number, block in sample:
+            shards = job.shards[number]
             generator = torch.Generator(device).manual_seed(job.seed + done)
             with torch.no_grad():
                 found = predict_block(trained, block, job.layout, generator)

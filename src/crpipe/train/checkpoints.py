@@ -1,4 +1,4 @@
-"""The store of one link: checkpoints and snapshots, whose names hold their hash, and the receipt.
+"""The store of one link: checkpoints and snapshots, whose names hold their hash, and the receipts.
 
 A file is named ``<kind>-<key>[-<step>]-<sha256[:16]>.pt``: one rename publishes content and hash together.
 """
@@ -46,7 +46,39 @@ class Store:
         saved = self._save(state, f"snapshot-{self.key}-{step:010d}")
         for old in self._snapshots()[KEPT_SNAPSHOTS:]:
             old.unlink(missing_ok=True)
+        self.drop_replaced()
         return saved
+
+    def save_best(self, state: dict[str, Any], step: int) -> Saved:
+        """Write the best checkpoint so far; step: of the link."""
+        return self._save(state, f"best-{self.key}-{step:010d}")
+
+    def drop_best_after(self, step: int) -> None:
+        """Drop the best checkpoints of later steps."""
+        for path in self._best():
+            if _step_of(path) > step:
+                path.unlink(missing_ok=True)
+
+    def best(self) -> Saved | None:
+        """Find the best checkpoint of a finished link; raise CheckpointError when it is damaged."""
+        found = self._best()
+        return verified(found[-1]) if found else None
+
+    def drop_replaced(self, current: str = "") -> None:
+        """Drop the best checkpoints that neither a snapshot refers to nor the receipt: that of ``current``.
+
+        A snapshot refers to the last one up to its step; without ``current``, later ones stay, too.
+        """
+        best, snapshots = self._best(), [_step_of(path) for path in self._snapshots()]
+        kept = {path for step in snapshots for path in [p for p in best if _step_of(p) <= step][-1:]}
+        newest = max(snapshots, default=-1)
+        for path in best:
+            later = not current and _step_of(path) > newest
+            if path not in kept and path.name != current and not later:
+                path.unlink(missing_ok=True)
+
+    def _best(self) -> list[Path]:
+        return sorted(self.folder.glob(f"best-{self.key}-*.pt"))
 
     def save_checkpoint(self, state: dict[str, Any]) -> Saved:
         """Write the finished state of the range."""
@@ -95,6 +127,10 @@ class Store:
         with replacing(path) as part:
             part.write_bytes(content)
         return Saved(path, full)
+
+
+def _step_of(path: Path) -> int:
+    return int(path.stem.split("-")[-2])
 
 
 def _canonical(value: Any) -> Any:

@@ -15,11 +15,16 @@ from crpipe.core.progress import Silent
 from crpipe.core.signals import StopRequest
 from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Saved, Store, key_of, load, read_receipt, write_receipt
-from crpipe.train.loop import Inputs, Trainer
+from crpipe.train.inputs import Inputs
+from crpipe.train.loop import Trainer
 from crpipe.train.ranks import joined, use_threads
+from crpipe.train.records.loggers import find_loggers
+from crpipe.train.validation.best import BestValue, write_best
+from crpipe.train.validation.measure import find_metric, read_sample
 from crpipe.train.workload import open_workload
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from crpipe.core.progress import Progress
@@ -68,20 +73,29 @@ def _run(job: TrainJob, world: World, stop: StopRequest, progress: Progress, pro
     else:
         mark = store.folder / f"diverged-{store.key}.json"
         _refuse_diverged(mark)
+        workload = open_workload(job.workload, job.options, job.tables)
+        validates = job.train.validate_steps > 0
+        if validates:
+            _refuse_foreign(job.link.validation, job.data)
         inputs = Inputs(
             job,
-            open_workload(job.workload, job.options, job.tables),
+            workload,
             _open_loader(job, world),
             store,
             parent,
             world,
             stop,
             progress,
-            profile_steps,
+            read_sample(job, world) if validates else None,
+            find_metric(job.train.keep_best, workload, job.workload) if job.train.keep_best else None,
+            find_loggers(job.train.loggers),
+            profile_steps or job.train.profile_steps,
         )
         finished = _train(inputs, mark)
     if finished is not None:
         store.drop_snapshots()
+        if job.train.keep_best:
+            _adopt_best(job, store)
         write_receipt(job.files.receipt, _receipt(job, store, parent_sha256, finished))
 
 
@@ -101,12 +115,7 @@ def _train(inputs: Inputs, mark: Path) -> Saved | None:
 def _open_loader(job: TrainJob, world: World) -> Loader:
     """Open the shards of a link; raise ShardError when they were made under another configuration."""
     link = job.link
-    for folder in link.shards:
-        if read_json(folder / "manifest.json")["data"] != job.data:
-            raise ShardError(
-                f"{folder}: made under another configuration; delete it and run the same command again "
-                "to recreate it, or restore the configuration"
-            )
+    _refuse_foreign(link.shards, job.data)
     return Loader(
         link.shards,
         link.role,
@@ -118,6 +127,28 @@ def _open_loader(job: TrainJob, world: World) -> Loader:
         prefetch=job.load.prefetch,
         max_items=link.max_items,
     )
+
+
+def _refuse_foreign(folders: Iterable[Path], data: str) -> None:
+    for folder in folders:
+        if read_json(folder / "manifest.json")["data"] != data:
+            raise ShardError(
+                f"{folder}: made under another configuration; delete it and run the same command again "
+                "to recreate it, or restore the configuration"
+            )
+
+
+def _adopt_best(job: TrainJob, store: Store) -> None:
+    """Write the receipt of the finished link's best checkpoint again, from that file alone."""
+    saved = store.best()
+    if saved is None:
+        return
+    store.drop_replaced(saved.path.name)
+    state = load(saved.path)
+    steps = state["counters"]["step"], state["counters"]["range_step"]
+    note = state["best"]
+    found = BestValue(note["metric"], note["value"], *steps, saved.path.name, saved.sha256)
+    write_best(job.files.best, job.link.name, store, found)
 
 
 def _refuse_diverged(mark: Path) -> None:
@@ -139,4 +170,5 @@ def _receipt(job: TrainJob, store: Store, parent_sha256: str, saved: Saved) -> d
         "fingerprint": job.fingerprint,
         **{name: counters[name] for name in ("step", "events", "items", "skipped")},
         "metrics": checkpoint["metrics"],
+        **({"stopped": checkpoint["stopped"]} if "stopped" in checkpoint else {}),
     }

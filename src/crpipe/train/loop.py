@@ -6,55 +6,35 @@ import functools
 import itertools
 import time
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 
 from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
-from crpipe.core.files import sync
 from crpipe.core.journal import Journal
 from crpipe.train.checkpoints import load, refuse_other_keys, verified
 from crpipe.train.compiling import compile_modules
-from crpipe.train.meter import Clock, GpuSampler, Meter, Smooth
-from crpipe.train.metrics_log import EventFile, MetricsFile
 from crpipe.train.pending import PendingSteps
-from crpipe.train.profiling import Profiler
+from crpipe.train.records.band import check_band
+from crpipe.train.records.meter import Clock, GpuSampler, Meter, Smooth
+from crpipe.train.records.outputs import Outputs
+from crpipe.train.records.profiling import Profiler
 from crpipe.train.schedule import Schedule
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
+from crpipe.train.validation.judge import Judge
 from crpipe.train.workload import Histograms, WorkloadCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from crpipe.core.progress import Progress
-    from crpipe.core.signals import StopRequest
     from crpipe.events.batch import Cursor, Events
-    from crpipe.loading.loader import Loader
-    from crpipe.train.checkpoints import Saved, Store
-    from crpipe.train.link import TrainJob
-    from crpipe.train.ranks import World
-    from crpipe.train.workload import Workload
+    from crpipe.train.checkpoints import Saved
+    from crpipe.train.inputs import Inputs
 
 Group = list[tuple["Events", "Cursor"]]
 MOVING_AVERAGE_STEPS = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """What a Trainer works with; parent: the receipt of the link before, None for the first link."""
-
-    job: TrainJob
-    workload: Workload
-    loader: Loader
-    store: Store
-    parent: Mapping[str, Any] | None
-    world: World
-    stop: StopRequest
-    progress: Progress
-    profile_steps: int = 0
 
 
 class Trainer:
@@ -72,7 +52,11 @@ class Trainer:
         torch.manual_seed(job.seed)
         self.state = TrainState(self.workload.model(), self.workload.phases(), job.seed, world.device)
         self.meter = Meter(world.device)
-        self.stepper = Stepper(self.train, job.load, self.workload, self.state, world, self.meter)
+        self.throttle_meter = Meter(world.device)
+        self.stepper = Stepper(
+            self.train, job.load, self.workload, self.state, world, self.meter, self.throttle_meter
+        )
+        self.judge = Judge(inputs, self.stepper)
         self.schedule = Schedule.of(self.train)
         self.per_step = max(phase.repeat for phase in self.state.phases) if self.train.fresh_batches else 1
         self.range_steps = -(-self.loader.batches_per_epoch * self.link.epochs // self.per_step)
@@ -83,7 +67,8 @@ class Trainer:
         steps = inputs.profile_steps if world.leads else 0
         self.profiler = Profiler(steps, job.files.profile, self.progress.say)
         self.journal = Journal(job.files.journal) if world.leads else None
-        self.outputs: tuple[MetricsFile, EventFile] | None = None
+        self.loggers = inputs.loggers
+        self.outputs: Outputs | None = None
         self.last: dict[str, float] = {}
         self.compiled = False
         self.saved = _Moment(0, time.monotonic())
@@ -129,29 +114,39 @@ class Trainer:
         too many steps in a row are not finite; the last good snapshot is then kept.
         """
         counters = self.state.counters
-        with closing(self.loader.batches(counters.cursor)) as stream, self.gpu, self.profiler:
+        anomalies = torch.autograd.set_detect_anomaly(self.train.detect_anomaly)
+        with closing(self.loader.batches(counters.cursor)) as stream, self.gpu, self.profiler, anomalies:
             for group in self._groups(stream):
                 if self.train.compile and not self.compiled:
                     self._compile(group)
                 self._step(group)
                 self.profiler.step()
+                if counters.range_step % self.train.throttle_steps == 0:
+                    self._throttle()
                 if counters.range_step % self.train.log_steps == 0:
                     self._log()
                 self._write_histograms(group)
+                self._validate()
+                if self.judge.stopped:
+                    break
                 if self._may_pause():
                     self._stop_if_asked()
                     if self._snapshot_due():
                         self._save()
+        self._throttle()
         self._log()
+        self._validate(at_end=True)
 
     def finish(self) -> Saved | None:
         """Write the finished checkpoint on the leading rank; the others give None."""
         if self.outputs is not None:
-            self.outputs[1].hyper_parameters(self.state.counters.step, self.job.keys, self.last)
+            self.outputs.hyper_parameters(self.state.counters.step, self.job.keys, self.last)
         if not self.world.leads:
             return None
-        state = self.state.state(self.job.keys)
-        return self.store.save_checkpoint({**state, "metrics": self.last, "range": self.link.name})
+        state = {**self.state.state(self.job.keys), "metrics": self.last, "range": self.link.name}
+        self.judge.finish()
+        stopped = {"stopped": self.judge.stopped} if self.judge.stopped else {}
+        return self.store.save_checkpoint({**state, **stopped})
 
     def _newest_snapshot(self) -> Path | None:
         if not self.world.leads:
@@ -175,14 +170,15 @@ class Trainer:
         extra = snapshot["extra"]
         self.meter.restore(extra["meter"])
         self.smooth.restore(extra["smooth"])
+        self.throttle_meter.restore(extra["throttle_meter"])
         self.last = extra["last"]
+        self.judge.restore(extra["best"])
 
     def _open_outputs(self) -> None:
         if not self.world.leads:
             return
-        step, files = self.state.counters.step, self.job.files
-        events = self._stack.enter_context(closing(EventFile(files.events, files.event_file, step)))
-        self.outputs = MetricsFile(files.store / "metrics.jsonl", step), events
+        outputs = Outputs(self.job, self.state.counters.step, self.loggers, self.progress.say)
+        self.outputs = self._stack.enter_context(outputs)
 
     def _compile(self, group: Group) -> None:
         events, cursor = group[0]
@@ -198,8 +194,7 @@ class Trainer:
             events = group[-1][0]
             with torch.no_grad(), WorkloadCall(self.workload, "histograms", events):
                 found = self.workload.histograms(self.state.model, events, self.state.generator)
-            for tag, values in found.items():
-                self.outputs[1].histogram(step, time.time(), tag, values)
+            self.outputs.histograms(step, found)
 
     def _groups(self, stream: Iterator[tuple[Events, Cursor]]) -> Iterator[Group]:
         while True:
@@ -247,33 +242,44 @@ class Trainer:
         self.last = values
         counters = self.state.counters
         values |= self.smooth.add(values)
-        for name in self.state.throttle(values):
+        speed = self.clock.read(self.world) | self.gpu.read()
+        self._write(values | speed)
+        note = f"step {counters.step}  {speed['speed/events_per_s']:.0f} events/s"
+        self.progress.advance(f"train {self.link.name}", counters.range_step, self.range_steps, note)
+        self._check_band(values)
+
+    def _write(self, values: dict[str, float]) -> None:
+        """Write metrics to the files and loggers, with their place in the chain."""
+        if self.outputs is not None:
+            counters = self.state.counters
+            row = {"step": counters.step, "range": self.link.name, "range_step": counters.range_step}
+            row |= {"range_steps": self.range_steps, "epoch": counters.cursor.epoch}
+            row |= {"events": counters.events, "items": counters.items, "skipped": counters.skipped}
+            self.outputs.add(row, values)
+
+    def _throttle(self) -> None:
+        """Decide with the means of the steps since the last decision, whatever train.log_steps is."""
+        for name in self.state.throttle(self.throttle_meter.read(self.world)):
             share = self.state.shares[name]
             self.progress.say(f"{name}: too strong, its learning rate falls to {share:.3g}")
-        speed = self.clock.read(self.world) | self.gpu.read()
-        if self.outputs is not None:
-            now = time.time()
-            row = {"step": counters.step, "range": self.link.name, "range_step": counters.range_step}
-            row |= {"range_steps": self.range_steps, "epoch": counters.cursor.epoch, "time": round(now, 3)}
-            totals = {"events": counters.events, "items": counters.items, "skipped": counters.skipped}
-            self.outputs[0].add({**row, **totals, **values, **speed})
-            shown = {**values, **speed, **{f"total/{name}": float(value) for name, value in totals.items()}}
-            self.outputs[1].scalars(counters.step, now, shown)
-            note = f"step {counters.step}  {speed['speed/events_per_s']:.0f} events/s"
-            self.progress.advance(f"train {self.link.name}", counters.range_step, self.range_steps, note)
-        self._check_band(values)
+
+    def _validate(self, *, at_end: bool = False) -> None:
+        """Measure the held-out sample where it is due."""
+        if not self.judge.due(at_end=at_end):
+            return
+        begun = time.perf_counter()
+        self._count()
+        self._write(self.judge.measure())
+        counters, stopped = self.state.counters, self.judge.stopped
+        if stopped:
+            self.progress.say(f"range {self.link.name}: ends at step {counters.range_step}: {stopped}")
+            self._note("stopped", step=counters.step, reason=stopped)
+        self.clock.leave_out(time.perf_counter() - begun)
 
     def _check_band(self, values: dict[str, float]) -> None:
         watched = [f"{phase.name}/{phase.watched_metric}" for phase in self.state.phases]
-        for name, value in ((name, values[name]) for name in watched if name in values):
-            found = f"step {self.state.counters.step}: {name} = {value:.4g} is beyond"
-            if abs(value) > self.train.stop_loss:
-                raise DivergenceError(
-                    f"range {self.link.name}, {found} ± {self.train.stop_loss:g} (train.stop_loss); "
-                    "the last good snapshot is kept; lower the learning rates in a new run from a checkpoint"
-                )
-            if abs(value) > self.train.warn_loss:
-                self.progress.say(f"warning: {found} ± {self.train.warn_loss:g} (train.warn_loss)")
+        place = self.link.name, self.state.counters.step
+        check_band(values, watched, self.train, place, self.progress.say)
 
     def _may_pause(self) -> bool:
         """Report whether to look for a stop request now; several ranks agree at log intervals only."""
@@ -301,10 +307,15 @@ class Trainer:
         self._count()
         self._check_band(self.meter.means(self.world))
         if self.outputs is not None:
-            for file in self.outputs:
-                sync(file.path)  # a resume continues after these rows and never writes them again
+            self.outputs.sync()
         if self.world.leads:
-            extra = {"meter": self.meter.state(), "smooth": self.smooth.state(), "last": dict(self.last)}
+            extra = {
+                "meter": self.meter.state(),
+                "throttle_meter": self.throttle_meter.state(),
+                "smooth": self.smooth.state(),
+                "last": dict(self.last),
+                "best": self.judge.state(),
+            }
             state = {**self.state.state(self.job.keys), "extra": extra, "ranks": self.world.size}
             saved = self.store.save_snapshot(state, self.state.counters.range_step)
             self._note("snapshot", step=self.state.counters.step, file=saved.path.name)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from crpipe.events.batch import Cursor, Events
-    from crpipe.train.meter import Clock
     from crpipe.train.ranks import World
+    from crpipe.train.records.meter import Clock
     from crpipe.train.state import Counters
 
 NAMED_EVENTS = 20

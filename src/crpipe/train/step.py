@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from crpipe.loading.microbatch import micro_batches
+from crpipe.train.records.anomaly import named_anomaly, refuse_not_finite
 from crpipe.train.workload import WorkloadCall
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
     from crpipe.config.training import LoadSection, TrainSection
     from crpipe.events.batch import Cursor, Events
-    from crpipe.train.meter import Meter
     from crpipe.train.ranks import World
+    from crpipe.train.records.meter import Meter
     from crpipe.train.state import TrainState
     from crpipe.train.workload import Batch, Phase, Workload
 
@@ -40,13 +41,16 @@ class Stepper:
         state: TrainState,
         world: World,
         meter: Meter,
+        throttle_meter: Meter | None = None,
     ) -> None:
+        """throttle_meter: gets the metrics that throttles watch, besides ``meter``."""
         self.train = train
         self.budget_items = load.budget_items
         self.workload = workload
         self.state = state
         self.world = world
         self.meter = meter
+        self.throttle_meter = throttle_meter
         self.autocast = torch.autocast(
             world.device.type, torch.bfloat16, enabled=train.precision == "bfloat16"
         )
@@ -82,6 +86,17 @@ class Stepper:
                     loss, _ = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
                 (loss * share).backward()  # type: ignore[no-untyped-call]
 
+    def measure(self, events: Events, seed: tuple[int, ...]) -> Iterator[tuple[str, Tensor, float]]:
+        """Yield (name, value, weight) of every phase's loss and metrics on a batch, without any step."""
+        made = list(self._micro(events, seed))
+        for phase in self.state.phases:
+            self._train_only(phase)  # a gradient penalty needs gradients, also where nothing is trained
+            for batch, share in made:
+                with self.autocast:
+                    loss, metrics = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
+                for name, value in {"loss": loss, **metrics}.items():
+                    yield f"{phase.name}/{name}", value.detach(), share * len(events)
+
     def _batches_of(
         self, phase: Phase, group: Sequence[tuple[Events, Cursor]]
     ) -> Sequence[tuple[Events, Cursor]]:
@@ -100,9 +115,11 @@ class Stepper:
         optimizer, params = self.state.optimizers[phase.name], self.state.params[phase.name]
         optimizer.zero_grad(set_to_none=True)
         for batch, share in micro:
-            with self.autocast:
-                loss, metrics = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
-            (loss * share).backward()  # type: ignore[no-untyped-call]
+            with named_anomaly(phase.name):
+                with self.autocast:
+                    loss, metrics = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
+                (loss * share).backward()  # type: ignore[no-untyped-call]
+            refuse_not_finite(phase.name, loss.detach())
             bad = _or_not_finite(bad, loss.detach())
             self._meter(phase, {"loss": loss.detach(), **metrics}, share * events)
         if self.world.size > 1:
@@ -146,6 +163,8 @@ class Stepper:
     def _meter(self, phase: Phase, values: dict[str, Any], weight: float) -> None:
         for name, value in values.items():
             self.meter.add(f"{phase.name}/{name}", value.detach(), weight)
+            if self.throttle_meter and phase.throttle and name == phase.throttle.metric:
+                self.throttle_meter.add(f"{phase.name}/{name}", value.detach(), weight)
 
 
 def _or_not_finite(bad: Tensor, value: Tensor) -> Tensor:

@@ -160,6 +160,24 @@ class Histograms(Protocol):
 
 
 @runtime_checkable
+class Validates(Protocol):
+    """A workload with numbers of its own for the validations inside training (train.validate_steps).
+
+    validation_metrics: what ``validate`` measures; train.keep_best may name one of them, or PHASE/loss.
+    """
+
+    validation_metrics: tuple[Metric, ...]
+
+    def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:
+        """Measure the model on held-out events: one array [N] for each of ``validation_metrics``.
+
+        Training logs the mean over all events of its sample. Called without gradients, in blocks of at most
+        256 events, with the averaged weights and the model in its mode for evaluation; cheap enough for
+        every few hundred steps. A proper score (one that the true distribution minimises) is best.
+        """
+
+
+@runtime_checkable
 class WritesTable(Protocol):
     """A workload whose predictions have a file format of their own."""
 

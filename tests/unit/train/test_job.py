@@ -20,7 +20,7 @@ from crpipe.core.lease import lease
 from crpipe.core.progress import Silent
 from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Store, load
-from crpipe.train.metrics_log import read_metrics
+from crpipe.train.records.metrics_log import read_metrics
 from models import train_range
 from toy import RANGES, toy_config, write_shards
 
@@ -289,10 +289,11 @@ def test_metrics_hold_losses_rates_and_the_moving_average(tmp_path):
 
 
 def test_a_phase_that_is_too_strong_is_throttled_down_to_its_least_share(tmp_path):
-    _, checkpoint, told = train(toy_config(tmp_path, model={"throttle_above": -1e9}, train={"epochs": 2}))
+    keys = {"epochs": 2, "throttle_steps": 4}
+    _, checkpoint, told = train(toy_config(tmp_path, model={"throttle_above": -1e9}, train=keys))
     assert "critic: too strong, its learning rate falls to 0.5" in told
     assert checkpoint["shares"] == {"critic": 0.2, "generator": 1.0}
-    _, after, _ = train(toy_config(tmp_path, model={"throttle_above": -1e9}, train={"epochs": 2}), SECOND)
+    _, after, _ = train(toy_config(tmp_path, model={"throttle_above": -1e9}, train=keys), SECOND)
     assert after["shares"] == checkpoint["shares"]
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
+from crpipe.train.records.meter import Meter
 
 WORLD = World(0, 1, torch.device("cpu"))
 

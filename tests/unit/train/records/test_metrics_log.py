@@ -5,7 +5,7 @@ import json
 import numpy as np
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from crpipe.train.metrics_log import EventFile, MetricsFile, read_metrics
+from crpipe.train.records.metrics_log import EventFile, MetricsFile, read_metrics
 
 
 def steps_of(folder):

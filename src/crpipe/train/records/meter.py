@@ -117,6 +117,10 @@ class Clock:
         self.items += items
         self.steps += steps
 
+    def leave_out(self, seconds: float) -> None:
+        """Take time that was no training out of the rates."""
+        self.started += seconds
+
     def read(self, world: World) -> dict[str, float]:
         """Give rates, waiting share, memory and learning rate, and reset."""
         elapsed = max(time.perf_counter() - self.started, 1e-9)

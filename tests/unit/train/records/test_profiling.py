@@ -4,7 +4,7 @@ import json
 
 import torch
 
-from crpipe.train.profiling import WARM_UP_STEPS, Profiler
+from crpipe.train.records.profiling import WARM_UP_STEPS, Profiler
 
 
 def test_reports_once_with_operators_and_a_trace(tmp_path):

@@ -1,0 +1,1 @@
+"""What a training job measures and writes about itself: metrics, loggers, a profile."""

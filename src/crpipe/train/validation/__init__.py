@@ -1,0 +1,1 @@
+"""Validation inside training, the best checkpoint, and early stopping."""
