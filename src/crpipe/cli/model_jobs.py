@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def train_job(campaign: Campaign, name: str) -> TrainJob:
-    """Describe the training of one link; raise ConfigError when the campaign has no such range."""
+    """Describe the training of one link; raise ConfigError when the campaign has no such link."""
     config, paths = campaign.config, campaign.paths
-    place = find_link(campaign, name)
+    place = campaign.chain.named(name)
     link = _link(campaign, place)
     return TrainJob(
         link=link,
@@ -58,16 +58,6 @@ def train_job(campaign: Campaign, name: str) -> TrainJob:
         load=config.load,
         train=config.train,
     )
-
-
-def find_link(campaign: Campaign, name: str) -> ChainLink:
-    """Find a link of the chain by its name; raise ConfigError naming some when there is none."""
-    link = campaign.chain.find(name)
-    if link is None:
-        names = campaign.chain.names
-        listed = ", ".join(names[:3]) + (f", …, {names[-1]}" if len(names) > 3 else "")  # noqa: PLR2004 - enough
-        raise ConfigError(f"{name}: not a link of this campaign ({listed})")
-    return link
 
 
 def _link(campaign: Campaign, place: ChainLink) -> Link:
@@ -96,7 +86,7 @@ def _folders(campaign: Campaign, ranges: Sequence[str]) -> tuple[Path, ...]:
 def evaluate_job(campaign: Campaign, name: str) -> EvaluateJob:
     """Describe the evaluation of one link: on the validation events of all ranges up to it."""
     config, paths = campaign.config, campaign.paths
-    chain = campaign.chain.seen(find_link(campaign, name))
+    chain = campaign.chain.seen(campaign.chain.named(name))
     simulates = config.simulates()
     return EvaluateJob(
         name=name,
