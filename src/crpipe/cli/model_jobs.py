@@ -76,6 +76,7 @@ def _link(campaign: Campaign, place: ChainLink) -> Link:
         # Thousands of outliers in one batch would not fit into memory; bulk batches keep their size.
         max_items=config.load.budget_items if outliers else None,
         validation=_folders(campaign, campaign.chain.links[0].ranges or campaign.ranges),
+        round=place.round,
     )
 
 
