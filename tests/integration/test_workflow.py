@@ -58,11 +58,12 @@ def test_a_finished_campaign_has_nothing_to_do_for_any_target(finished):
         assert finished.jobs(words) == {}, words
 
 
-def test_staging_waits_for_training_and_without_training_for_the_split(finished, split):
-    for campaign, verb in ((finished, "train"), (split, "split")):
-        staged, done = campaign.times("start", "stage"), campaign.times("finished", verb)
+def test_staging_waits_for_the_split_and_for_training_one_range_further_back(finished, split):
+    for campaign in (finished, split):
+        staged, done = campaign.times("start", "stage"), campaign.times("finished", "split")
         for earlier, name in pairwise(RANGES):  # source.look_ahead is 1
             assert done[earlier] < staged[name]
+    assert finished.times("finished", "train")[RANGES[0]] < finished.times("start", "stage")[RANGES[2]]
 
 
 def test_a_target_changed_between_staging_and_split_copies_nothing_twice(begun):
@@ -250,11 +251,11 @@ def test_a_lost_figure_is_made_again(finished, tmp_path, name):
     assert campaign.jobs("all") == {"figures": 1, "all": 1}
 
 
-def changed(campaign, function, value, words):
-    """Plan jobs where a function of crpipe.workflow.chain answers otherwise."""
+def without_outliers(campaign, words):
+    """Plan jobs where no layout has outliers."""
     program = (
-        "import sys; from snakemake.cli import main; from crpipe.workflow import chain\n"
-        f"chain.{function} = lambda settings: {value}\n"
+        "import sys; from snakemake.cli import main; from crpipe.events.layout import Layout\n"
+        "Layout.has_outliers = lambda layout: False\n"
         "sys.exit(main())"
     )
     call = [sys.executable, "-c", program, *campaign.command(f"{words} -n --quiet rules")[1:]]
@@ -265,10 +266,10 @@ def changed(campaign, function, value, words):
 
 
 def test_events_of_a_fixed_size_need_no_job_for_outliers(begun):
-    jobs = changed(begun, "has_outliers", value=False, words="all")
+    jobs = without_outliers(begun, "all")
     each = dict.fromkeys(("list_range", "stage", "split", "train"), 3)
     assert jobs == each | dict.fromkeys(("evaluate", "figures", "gallery", "all"), 1)
-    data = changed(begun, "has_outliers", value=False, words="outliers_consolidated")
+    data = without_outliers(begun, "outliers_consolidated")
     assert data == dict.fromkeys(("list_range", "stage", "split"), 3) | {"outliers_consolidated": 1}
 
 

@@ -96,7 +96,7 @@ class Again:
         return Events(dict(columns), np.zeros(count, np.uint32), np.zeros((0, 3), np.float32))
 
 
-def checkpoint_of(folder, kind=Counting, **keys):
+def checkpoint_of(folder, kind=Counting, link="0000000-0000999", **keys):
     """Write a checkpoint of an untrained model."""
     name = f"{kind.__module__}:{kind.__name__}"
     keys = {"train.workload": name, "source.reader": READERS["bundles"], "model.width": 1, **keys}
@@ -106,6 +106,6 @@ def checkpoint_of(folder, kind=Counting, **keys):
         "model": kind(CountingOptions()).model().state_dict(),
         "average": {},
         "counters": {"step": 7, "events": 12_345, "items": 678_901, "skipped": 0},
-        "range": "0000000-0000999",
+        "range": link,
     }
     return Store(folder, "k").save_checkpoint(state).path

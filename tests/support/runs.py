@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+import yaml
 
 REPOSITORY = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -99,8 +100,16 @@ class Campaign:
             check=False,
         )
 
-    def receipts(self):
-        return {link: json.loads((self.run / "ranges" / f"{link}.json").read_text()) for link in LINKS}
+    def change(self, **sections):
+        """Set keys of the user's configuration, section by section."""
+        path = self.folder / "config" / "tiny.yaml"
+        tree = yaml.safe_load(path.read_text())
+        for section, keys in sections.items():
+            tree[section] = {**tree.get(section, {}), **keys}
+        path.write_text(yaml.safe_dump(tree, sort_keys=False))
+
+    def receipts(self, links=LINKS):
+        return {link: json.loads((self.run / "ranges" / f"{link}.json").read_text()) for link in links}
 
     def journal(self):
         """Read all rows of both journals in the order of time."""

@@ -18,12 +18,7 @@ from crpipe.config import record
 from crpipe.config.loading import load_config
 from crpipe.core.errors import CrpipeError
 from crpipe.workflow import turns
-from crpipe.workflow.chain import (
-    before,
-    has_outliers,
-    links,
-    reference_ranges,
-)
+from crpipe.workflow.chain import parent_of, reference_ranges, shards_of
 from crpipe.workflow.command import (
     config_files,
     crpipe_call,
@@ -79,7 +74,8 @@ CAMPAIGN = checked_campaign(FILES, CHANGES)
 SETTINGS = CAMPAIGN.config
 PATHS = CAMPAIGN.paths
 RANGES = CAMPAIGN.ranges
-LINKS = links(CAMPAIGN)
+LINKS = CAMPAIGN.chain.names
+BULK = [link.name for link in CAMPAIGN.chain.links if link.ranges]
 COMMAND = crpipe_call(FILES, CHANGES)
 TRAINER = training_call(COMMAND, SETTINGS.train.nodes, SETTINGS.train.gpus)
 
@@ -98,7 +94,7 @@ def trains():
 
 
 def staging_turn(wildcards):
-    """Hold a range back until the range look_ahead before it is trained on, or split if nothing trains.
+    """Hold a range back until it is at most look_ahead ranges beyond the link that is trained.
 
     What a range waits for depends on the target and on look_ahead. Snakemake's memory of it is dropped: otherwise
     a change of either would copy every range again.
@@ -107,7 +103,7 @@ def staging_turn(wildcards):
         return []
     workflow.persistence.cleanup_metadata(IOFile(str(PATHS.staged(wildcards.range))))
     earlier = turns.staging_turn(CAMPAIGN, wildcards.range, training=trains())
-    return [] if earlier is None else str(earlier)
+    return list(map(str, earlier))
 
 
 def chosen_threshold(wildcards):
@@ -115,10 +111,14 @@ def chosen_threshold(wildcards):
     return [] if SETTINGS.split.quantile is None else str(PATHS.threshold())
 
 
+def link_shards(wildcards):
+    """Name the manifests of the shards that a link trains on."""
+    return list(map(str, shards_of(CAMPAIGN, wildcards.link)))
+
+
 def parent_receipt(wildcards):
-    """Name the receipt of the range before, whose checkpoint this range starts from."""
-    parent = before(RANGES, wildcards.range)
-    return [] if parent is None else str(PATHS.receipt(parent))
+    """Name the receipt of the link before, whose checkpoint this link starts from."""
+    return list(map(str, parent_of(CAMPAIGN, wildcards.link)))
 
 
 def tables_file():

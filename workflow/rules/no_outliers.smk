@@ -1,6 +1,6 @@
 """The targets of outliers.smk where every event has the same number of items: there is nothing more to do.
 
-In: results/ledgers, the receipt of the last range. Out: nothing.
+In: results/ledgers, the receipt of the last link. Out: nothing.
 """
 
 
@@ -16,6 +16,6 @@ rule outliers_consolidated:
 
 
 rule train_outliers:
-    """Train on every range; the chain ends with the last one."""
+    """Train on every range; the chain has no link of its own for outliers."""
     input:
-        PATHS.receipt(RANGES[-1]),
+        PATHS.receipt(LINKS[-1]),

@@ -30,10 +30,10 @@ rule outliers_consolidated:
 
 
 rule train_outliers:
-    """Train on the consolidated outliers, from the checkpoint of the last range."""
+    """Train on the consolidated outliers, from the checkpoint of the last link before."""
     input:
         shards=PATHS.outlier_manifest("consolidated"),
-        parent=PATHS.receipt(RANGES[-1]),
+        parent=parent_of(CAMPAIGN, "outliers"),
         tables=tables_file(),
     output:
         PATHS.receipt("outliers"),

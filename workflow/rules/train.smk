@@ -1,4 +1,4 @@
-"""The chain, range after range; and how good the result is.
+"""The chain, link after link; and how good the result is.
 
 In: results/shards. Out: runs/<run>/ranges (receipts; the checkpoints are undeclared, in store/) and
 runs/<run>/evaluation.
@@ -12,17 +12,19 @@ localrules:
 
 
 rule train:
-    """Train on one range, from the checkpoint of the range before; resumes from its own last snapshot."""
+    """Train on the ranges of a link, from the checkpoint of the link before; resumes from its last snapshot."""
     input:
-        shards=PATHS.shard_manifest("{range}"),
+        shards=link_shards,
         parent=parent_receipt,
         tables=tables_file(),
     output:
-        PATHS.receipt("{range}"),
+        PATHS.receipt("{link}"),
+    wildcard_constraints:
+        link=r"\d{7}-\d{7}(\.\d+)?",
     log:
-        PATHS.run_dir() / "logs/train/{range}.log",
+        PATHS.run_dir() / "logs/train/{link}.log",
     benchmark:
-        PATHS.run_dir() / "benchmarks/train/{range}.tsv"
+        PATHS.run_dir() / "benchmarks/train/{link}.tsv"
     conda:
         ENVIRONMENT
     threads: SETTINGS.resources.train.cpus
@@ -35,15 +37,15 @@ rule train:
         crpipe=TRAINER,
         deadline=deadline,
     message:
-        "Train on range {wildcards.range}"
+        "Train on {wildcards.link}"
     shell:
-        "exec {params.crpipe} train {wildcards.range} {params.deadline} > {log:q} 2>&1"
+        "exec {params.crpipe} train {wildcards.link} {params.deadline} > {log:q} 2>&1"
 
 
 rule train_all:
-    """Train on every range."""
+    """Train on every range, in every round."""
     input:
-        [PATHS.receipt(name) for name in RANGES],
+        [PATHS.receipt(name) for name in BULK],
 
 
 rule evaluate:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def train_job(campaign: Campaign, name: str) -> TrainJob:
-    """Describe the training of one link; raise ConfigError when the campaign has no such range."""
+    """Describe the training of one link; raise ConfigError when the campaign has no such link."""
     config, paths = campaign.config, campaign.paths
-    place = find_link(campaign, name)
+    place = campaign.chain.named(name)
     link = _link(campaign, place)
     return TrainJob(
         link=link,
@@ -60,16 +60,6 @@ def train_job(campaign: Campaign, name: str) -> TrainJob:
     )
 
 
-def find_link(campaign: Campaign, name: str) -> ChainLink:
-    """Find a link of the chain by its name; raise ConfigError naming some when there is none."""
-    link = campaign.chain.find(name)
-    if link is None:
-        names = campaign.chain.names
-        listed = ", ".join(names[:3]) + (f", …, {names[-1]}" if len(names) > 3 else "")  # noqa: PLR2004 - enough
-        raise ConfigError(f"{name}: not a link of this campaign ({listed})")
-    return link
-
-
 def _link(campaign: Campaign, place: ChainLink) -> Link:
     config, paths = campaign.config, campaign.paths
     outliers = place.name == OUTLIERS
@@ -86,6 +76,7 @@ def _link(campaign: Campaign, place: ChainLink) -> Link:
         # Thousands of outliers in one batch would not fit into memory; bulk batches keep their size.
         max_items=config.load.budget_items if outliers else None,
         validation=_folders(campaign, campaign.chain.links[0].ranges or campaign.ranges),
+        round=place.round,
     )
 
 
@@ -96,7 +87,7 @@ def _folders(campaign: Campaign, ranges: Sequence[str]) -> tuple[Path, ...]:
 def evaluate_job(campaign: Campaign, name: str) -> EvaluateJob:
     """Describe the evaluation of one link: on the validation events of all ranges up to it."""
     config, paths = campaign.config, campaign.paths
-    chain = campaign.chain.seen(find_link(campaign, name))
+    chain = campaign.chain.seen(campaign.chain.named(name))
     simulates = config.simulates()
     return EvaluateJob(
         name=name,

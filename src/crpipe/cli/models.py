@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from crpipe.cli.jobs import open_campaign
-from crpipe.cli.terminal import RangeArgument, Settings, Terminal
+from crpipe.cli.terminal import LinkArgument, Settings, Terminal
 from crpipe.config import record
 
 # Handlers import what they call: a verb pays for its own libraries only.
@@ -32,11 +32,11 @@ def check() -> None:
 
 @models.command()
 def train(
-    name: RangeArgument,
+    name: LinkArgument,
     max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
     profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
 ) -> None:
-    """Train on one range (or on `outliers`), from its last snapshot or the checkpoint of the range before."""
+    """Train one link of the chain (or on `outliers`), from its last snapshot or the link before it."""
     from crpipe.cli.model_jobs import train_job
     from crpipe.train.job import train_link
 
@@ -47,8 +47,8 @@ def train(
 
 
 @models.command()
-def evaluate(name: RangeArgument) -> None:
-    """Score the checkpoint of one range (or of `outliers`) on held-out events."""
+def evaluate(name: LinkArgument) -> None:
+    """Score the checkpoint of one link of the chain (or of `outliers`) on held-out events."""
     from crpipe.cli.model_jobs import evaluate_job
     from crpipe.inference.evaluate import evaluate_link
 

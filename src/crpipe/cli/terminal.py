@@ -14,6 +14,13 @@ from crpipe.config.loading import Config, load_config
 DEFAULT_CONFIG = Path("config/config.yaml")
 
 RangeArgument = Annotated[str, typer.Argument(metavar="RANGE", help="for example 0042000-0042999")]
+LinkArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="LINK",
+        help="for example 0042000-0042999; 0042000-0042999.2 in the second round; outliers",
+    ),
+]
 
 
 class Terminal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from crpipe.config.loading import refuse_changes
-from crpipe.core.files import read_json, write_json
+from crpipe.core.files import read_json, read_json_if_any, write_json
 from crpipe.core.lease import lease
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _CLAIM_WAIT_S = 60.0
 _TABLES = "tables."
+_HORIZON = "train.horizon_ranges"
 Keys = dict[str, Any]
 
 
@@ -29,7 +30,7 @@ def check_train(paths: Paths, keys: Keys) -> None:
 
     The hashes of the side tables are compared where ``keys`` has them: their copies may be staged later.
     """
-    _check(paths.run_config(), keys, _train_advice(paths), optional=_TABLES)
+    _check(paths.run_config(), keys, _train_advice(paths, keys), optional=_TABLES)
 
 
 def claim_data(paths: Paths, keys: Keys, layout: Mapping[str, Any]) -> None:
@@ -42,15 +43,26 @@ def claim_data(paths: Paths, keys: Keys, layout: Mapping[str, Any]) -> None:
 
 def claim_train(paths: Paths, keys: Keys) -> None:
     """Record the training keys when the run is new; refuse other keys."""
-    _claim(paths.run_config(), keys, _train_advice(paths))
+    _claim(paths.run_config(), keys, _train_advice(paths, keys))
 
 
 def _data_advice(paths: Paths) -> str:
     return f"restore the old values, or set `results` to a new directory (now {paths.results})"
 
 
-def _train_advice(paths: Paths) -> str:
-    return f"restore the old values, or give the changed campaign a new name with `run` (now {paths.run})"
+def _train_advice(paths: Paths, keys: Keys) -> str:
+    """Say how to go on; where ranges or rounds were added, which key keeps the learning rate as it was."""
+    advice = f"restore the old values, or give the changed campaign a new name with `run` (now {paths.run})"
+    made, now = (read_json_if_any(paths.run_config()) or {}).get(_HORIZON), keys.get(_HORIZON)
+    if made is None or now is None or made == now:
+        return advice
+    return (
+        f"{_HORIZON} follows from the number of ranges and rounds. To train added ones too, set\n"
+        f"  {_HORIZON}: {made}\n"
+        "Then a finished link is kept as long as its ranges and the link before it stay the same, and what "
+        f"comes after the first {made} ranges (counted in each round) is trained at the final rate "
+        f"(train.decay_to: {keys.get('train.decay_to')}).\nOtherwise {advice}"
+    )
 
 
 def _check(path: Path, keys: Keys, advice: str, optional: str = "") -> None:

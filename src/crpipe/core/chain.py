@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from crpipe.core.errors import ConfigError
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.ranges import Range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_NAMED = 3  # links that an error names
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,15 @@ class Chain:
     def find(self, name: str) -> ChainLink | None:
         """Find a link by its name."""
         return next((link for link in self.links if link.name == name), None)
+
+    def named(self, name: str) -> ChainLink:
+        """Find a link by its name; raise ConfigError naming some when there is none."""
+        link = self.find(name)
+        if link is None:
+            names = self.names
+            some = ", ".join(names[:_NAMED]) + (f", …, {names[-1]}" if len(names) > _NAMED else "")
+            raise ConfigError(f"{name}: not a link of this campaign ({some})")
+        return link
 
     def of_range(self, name: str) -> tuple[ChainLink, ...]:
         """List the links that train on a range, one for each round."""

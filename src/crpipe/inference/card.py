@@ -51,18 +51,16 @@ def model_card(made: Provenance, own: Mapping[str, Sequence[str]]) -> str:
 def _use(made: Provenance) -> Iterator[str]:
     yield "With crpipe, the workload's package and this run:"
     yield from ("", "```sh")
-    yield f"crpipe predict --checkpoint runs/{made.run}/ranges/{made.name}.json --in FILES --out out.parquet"
+    yield f"crpipe predict --checkpoint runs/{made.run}/ranges/{made.receipt} --in FILES --out out.parquet"
     yield "```"
     yield from ("", "`model.safetensors` holds the weights, `config.json` every option and the layout.")
 
 
 def _trained_on(made: Provenance) -> Iterator[str]:
     keys, counters, item = made.keys, made.counters, made.layout.item
-    first, last = made.chain[0], made.chain[-1]
-    chain = first if first == last else f"{first} … {last}"
     yield from ("| | |", "|---|---|")
     yield f"| source | `{keys['source.uri']}` |"
-    yield f"| ranges | {chain} ({len(made.chain)} links of run `{made.run}`) |"
+    yield f"| ranges | {_chain(made)} of run `{made.run}`) |"
     if made.seen.events:
         yield f"| training data | {made.seen.events:,} events, {made.seen.items:,} {item} |"
     seen = f"{counters['events']:,} events, {counters['items']:,} {item}; once for each pass"
@@ -76,6 +74,18 @@ def _trained_on(made: Provenance) -> Iterator[str]:
     )
     if keys.get("train.init_from"):
         yield from ("", f"It started from the weights of `{keys['train.init_from']}`, not from fresh ones.")
+
+
+def _chain(made: Provenance) -> str:
+    """Write which links there were, and how many ranges and rounds where these are other numbers."""
+    first, last = made.chain[0].name, made.chain[-1].name
+    names = first if first == last else f"{first} … {last}"
+    links = "1 link" if first == last else f"{len(made.chain)} links"
+    if all(link.ranges in ((), (link.name,)) for link in made.chain):
+        return f"{names} ({links}"
+    rounds = max(link.round for link in made.chain)
+    passes = f" in {rounds} rounds" if rounds > 1 else ""
+    return f"{names} ({len(made.ranges)} ranges{passes}: {links}"
 
 
 def side_tables(made: Provenance) -> dict[str, str]:
@@ -109,7 +119,7 @@ def outliers_lines(made: Provenance) -> Iterator[str]:
     if made.layout.fixed:
         return
     limit = f"above {made.seen.threshold:,}" if made.seen.threshold else "above the campaign's quantile"
-    trained = "was trained on too, last" if OUTLIERS in made.chain else "was **not** trained on"
+    trained = "was trained on too, last" if made.chain[-1].name == OUTLIERS else "was **not** trained on"
     yield f"Multiplicities {limit} are outliers, which this model {trained}."
 
 
@@ -161,11 +171,11 @@ def _licence(made: Provenance) -> Iterator[str]:
 
 
 def _again(made: Provenance) -> Iterator[str]:
-    receipt = f"runs/{made.run}/ranges/{made.name}.json"
+    receipt, pointer = (f"runs/{made.run}/ranges/{name}" for name in (f"{made.name}.json", made.receipt))
     yield from ("In a clone of crpipe, with `campaign.yaml` of this directory:", "", "```sh")
     yield f"snakemake --configfile campaign.yaml -- {receipt}"
     yield f"crpipe --config campaign.yaml evaluate {made.name}"
-    yield f"crpipe --config campaign.yaml export --checkpoint {receipt} --out export"
+    yield f"crpipe --config campaign.yaml export --checkpoint {pointer} --out export"
     yield from ("```", "")
     yield "On a CPU, the same kind of machine and the same `train.threads` give the same weights, to the bit."
     yield "The fingerprint leaves the threads out; another number of them gives other bits."

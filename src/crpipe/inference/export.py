@@ -15,7 +15,6 @@ from crpipe import __version__
 from crpipe.core.extras import require
 from crpipe.core.files import replacing, sha256, write_json, write_text
 from crpipe.core.foreign import Foreign
-from crpipe.core.paths import OUTLIERS
 from crpipe.core.ranges import Range, expand
 from crpipe.inference.card import model_card, side_tables
 from crpipe.inference.checkpoints import nested, open_checkpoint, open_its_reader
@@ -121,14 +120,22 @@ def _copy_tables(job: ExportJob, made: Provenance) -> Iterable[str]:
 
 def _campaign(made: Provenance) -> dict[str, Any]:
     """Give the configuration that trains this model again, as far as it shapes the result."""
-    ranges = [Range.parse(link) for link in made.chain if link != OUTLIERS]
     keys = {name: value for name, value in made.keys.items() if not name.startswith(("layout.", "tables."))}
     tree: dict[str, Any] = {"run": made.run, **nested(keys)}
+    ranges = [Range.parse(name) for name in made.ranges]
     if ranges:
-        first, last, step = ranges[0].first, ranges[-1].last, ranges[0].last - ranges[0].first + 1
+        # The names of the links hold skipped ranges, too, which decide which ranges form a link.
+        links = [Range.parse(link.name.partition(".")[0]) for link in made.chain if link.ranges]
+        first, last = links[0].first, max(link.last for link in links)
+        step = ranges[0].last - ranges[0].first + 1
         every = expand(first, last, step, frozenset(), ragged=True)
         skipped = [str(tile) for tile in every if tile not in ranges]
         tree["ranges"] = {"first": first, "last": last, "step": step, "skip": skipped}
+        rounds = max(link.round for link in made.chain)
+        if rounds > 1:
+            # As many as the learning rate ran over: fewer would be refused.
+            needed = -(-made.keys.get("train.horizon_ranges", 0) // len(every))
+            tree["train"]["rounds"] = max(rounds, needed)
     return tree
 
 
@@ -139,7 +146,8 @@ def _description(out: Path, made: Provenance, names: Sequence[str]) -> dict[str,
         "fingerprint": made.fingerprint,
         "checkpoint": made.sha256,
         "run": made.run,
-        "ranges": list(made.chain),
+        "links": [link.name for link in made.chain],
+        "ranges": list(made.ranges),
         "counters": {name: made.counters[name] for name in ("step", "events", "items", "skipped")},
         "keys": made.keys,
         "layout": made.layout.describe(),

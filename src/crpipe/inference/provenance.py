@@ -10,19 +10,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crpipe.core.errors import ShardError
-from crpipe.core.files import digest, read_json
+from crpipe.core.files import digest, read_json, read_json_if_any
 from crpipe.core.paths import OUTLIERS
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.shard_manifest import read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from crpipe.core.progress import Progress
     from crpipe.events.layout import Layout
     from crpipe.inference.checkpoints import LoadedModel
 
+_BEST = ".best.json"  # ends the name of what points to the best checkpoint of a link
 Limits = dict[str, tuple[float, float]]
 
 
@@ -39,9 +40,19 @@ class TrainingData:
     shards: Mapping[str, Path]
     outliers: Path | None
 
-    def folder(self, link: str) -> Path | None:
-        """Find the shards that a link trained on."""
-        return self.outliers if link == OUTLIERS else self.shards.get(link)
+    def folders(self, chain: Sequence[TrainedLink]) -> list[Path | None]:
+        """Find the shards that a chain was trained on, those of each range once; None for unknown ones."""
+        found = [self.shards.get(name) for name in ranges_of(chain)]
+        return [*found, *(self.outliers for link in chain if link.name == OUTLIERS)]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedLink:
+    """One link that a checkpoint was trained on, from its receipt."""
+
+    name: str
+    ranges: tuple[str, ...]
+    round: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +76,14 @@ class Provenance:
     """Everything that a model card says about the making of a checkpoint.
 
     chain: the links that this checkpoint was trained on, in order; only its own without receipts.
+    receipt: name of the file in runs/<run>/ranges that points to it.
     evaluation: the metrics.json of this very checkpoint; empty when there is none.
     """
 
     run: str
     name: str
-    chain: tuple[str, ...]
+    chain: tuple[TrainedLink, ...]
+    receipt: str
     keys: dict[str, Any]
     counters: dict[str, Any]
     sha256: str
@@ -78,6 +91,16 @@ class Provenance:
     layout: Layout
     seen: Seen
     evaluation: dict[str, Any]
+
+    @property
+    def ranges(self) -> tuple[str, ...]:
+        """The ranges of all links, each once, in order."""
+        return ranges_of(self.chain)
+
+
+def ranges_of(chain: Sequence[TrainedLink]) -> tuple[str, ...]:
+    """List the ranges of a chain, each once, in order."""
+    return tuple(dict.fromkeys(name for link in chain for name in link.ranges))
 
 
 def provenance(
@@ -87,11 +110,14 @@ def provenance(
     checkpoint = trained.checkpoint
     run = trained.path.parents[2]  # runs/<run>/store/<range>/<checkpoint>
     name, keys = str(checkpoint["range"]), checkpoint["keys"]
-    chain = _chain(run / "ranges", trained.sha256) or (name,)
+    own = () if name == OUTLIERS else (name,)
+    chain = _chain(run / "ranges", trained.sha256) or (TrainedLink(name, own),)
+    best = read_json_if_any(run / "ranges" / f"{name}{_BEST}") or {}
     return Provenance(
         run.name,
         name,
         chain,
+        f"{name}{_BEST}" if best.get("sha256") == trained.sha256 else f"{name}.json",
         keys,
         checkpoint["counters"],
         trained.sha256,
@@ -102,14 +128,21 @@ def provenance(
     )
 
 
-def _chain(receipts: Path, sha256: str) -> tuple[str, ...]:
-    """Follow the receipts from a checkpoint back to the first range."""
-    made = {receipt["sha256"]: receipt for receipt in map(read_json, receipts.glob("*.json"))}
-    names: list[str] = []
+def _chain(folder: Path, sha256: str) -> tuple[TrainedLink, ...]:
+    """Follow the receipts from a checkpoint back to the first link; a best checkpoint is one of its link."""
+    paths = sorted(folder.glob("*.json"))
+    receipts = [read_json(path) for path in paths if not path.name.endswith(_BEST)]
+    made = {receipt["sha256"]: receipt for receipt in receipts}
+    finished = {receipt["key"]: receipt for receipt in receipts if "key" in receipt}
+    for best in (read_json(path) for path in paths if path.name.endswith(_BEST)):
+        if best["sha256"] not in made and best["key"] in finished:
+            made[best["sha256"]] = finished[best["key"]]
+    links: list[TrainedLink] = []
     while sha256 in made:
-        names.append(made[sha256]["range"])
-        sha256 = made[sha256]["parent"]
-    return tuple(reversed(names))
+        receipt = made[sha256]
+        links.append(TrainedLink(receipt["range"], tuple(receipt["ranges"]), receipt["round"]))
+        sha256 = receipt["parent"]
+    return tuple(reversed(links))
 
 
 def _evaluation(path: Path, sha256: str) -> dict[str, Any]:
@@ -121,19 +154,20 @@ def _seen(
     training: TrainingData,
     layout: Layout,
     keys: dict[str, Any],
-    chain: tuple[str, ...],
+    chain: tuple[TrainedLink, ...],
     progress: Progress,
 ) -> Seen:
     """Measure the shards of the chain, if they are those that the checkpoint was trained on."""
     threshold = None if keys.get("split.quantile") else keys.get("split.threshold")
     if any(keys.get(name) != value for name, value in training.keys.items()):
         return Seen({}, "the configuration given is another one", threshold)
-    folders = [folder for link in chain if (folder := training.folder(link)) is not None]
+    wanted = training.folders(chain)
+    folders = [folder for folder in wanted if folder is not None]
     try:
         manifests = [read_manifest(folder, training.data) for folder in folders]
     except ShardError:
         manifests = []
-    if len(manifests) < len(chain):
+    if len(manifests) < len(wanted):
         return Seen({}, "the training shards do not all exist any more", threshold)
     shards = [
         (folder, shard)

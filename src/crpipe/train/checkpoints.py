@@ -18,7 +18,7 @@ from crpipe.core.errors import CheckpointError
 from crpipe.core.files import digest, read_json, replacing, sha256, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 FORMAT = 1
@@ -190,9 +190,13 @@ def refuse_other_keys(state: dict[str, Any], keys: Mapping[str, Any], path: Path
         )
 
 
-def key_of(name: str, fingerprint: str, parent: str) -> str:
-    """Identify the result of training ``name`` under ``fingerprint`` on top of the checkpoint ``parent``."""
-    return digest([name, fingerprint, parent])
+def key_of(name: str, fingerprint: str, parent: str, ranges: Sequence[str] = ()) -> str:
+    """Identify the result of training ``name`` under ``fingerprint`` on top of the checkpoint ``parent``.
+
+    ranges: those that the link trains on; another choice of them gives another key.
+    """
+    own = [] if tuple(ranges) in ((), (name,)) else [list(ranges)]
+    return digest([name, fingerprint, parent, *own])
 
 
 def read_receipt(path: Path) -> dict[str, Any]:

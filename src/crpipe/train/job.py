@@ -65,11 +65,11 @@ def _run(job: TrainJob, world: World, stop: StopRequest, progress: Progress, pro
     """Execute the job on one rank, inside the lease."""
     parent = read_receipt(job.files.parent_receipt) if job.files.parent_receipt else None
     parent_sha256 = parent["sha256"] if parent else ""
-    store = Store(job.files.store, key_of(job.link.name, job.fingerprint, parent_sha256))
+    store = Store(job.files.store, key_of(job.link.name, job.fingerprint, parent_sha256, job.link.ranges))
     # Only the leading rank looks into the store: it may rename or delete what another rank is reading.
     finished = store.checkpoint(progress.say) if world.leads else None
     if world.any(finished is not None):
-        progress.say(f"range {job.link.name}: already trained, its checkpoint is adopted")
+        progress.say(f"{job.link.name}: already trained, its checkpoint is adopted")
     else:
         mark = store.folder / f"diverged-{store.key}.json"
         _refuse_diverged(mark)
@@ -163,6 +163,8 @@ def _receipt(job: TrainJob, store: Store, parent_sha256: str, saved: Saved) -> d
     counters = checkpoint["counters"]
     return {
         "range": job.link.name,
+        "ranges": list(job.link.ranges),
+        "round": job.link.round,
         "key": store.key,
         "checkpoint": saved.path.name,
         "sha256": saved.sha256,

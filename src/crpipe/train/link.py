@@ -19,6 +19,7 @@ class Link:
 
     parent: the link before it; empty for the first one.
     ranges: those it trains on; none for the consolidated outliers.
+    round: which pass over the campaign it belongs to, from 1.
     shards, role: a folder of shards for each range, and which of them (``train`` or ``outliers``).
     validation: folders whose validation events every link of the run is judged on: those of its first link.
     seed: seed of the order of its events.
@@ -37,6 +38,7 @@ class Link:
     progress: tuple[float, float]
     max_items: int | None = None
     validation: tuple[Path, ...] = ()
+    round: int = 1
 
 
 @dataclass(frozen=True, slots=True)

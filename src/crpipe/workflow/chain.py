@@ -1,34 +1,32 @@
-"""Which steps a campaign has, and in which order its links are trained."""
+"""What a link of the chain trains on and continues from, and which ranges a threshold is chosen from."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crpipe.core.paths import OUTLIERS
+from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from pathlib import Path
 
     from crpipe.cli.jobs import Campaign
 
 
-def has_outliers(campaign: Campaign) -> bool:
-    """Return whether events may have more items than the threshold.
+def shards_of(campaign: Campaign, name: str) -> list[Path]:
+    """List the manifests of the shards that a link trains on, one for each range.
 
-    Without them nothing is consolidated, and the chain of training ends with the last range.
+    Raise ConfigError when the campaign has no such link.
     """
-    return campaign.layout.has_outliers()
+    paths, link = campaign.paths, campaign.chain.named(name)
+    if name == OUTLIERS:
+        return [paths.outlier_manifest(CONSOLIDATED)]
+    return [paths.shard_manifest(each) for each in link.ranges]
 
 
-def links(campaign: Campaign) -> list[str]:
-    """Name the links of the chain of training: the ranges, then the outliers if there can be any."""
-    return [*campaign.ranges, *([OUTLIERS] if has_outliers(campaign) else [])]
-
-
-def before(names: Sequence[str], name: str, steps: int = 1) -> str | None:
-    """Name the range that comes ``steps`` before ``name``, if there is one."""
-    index = names.index(name) - steps
-    return names[index] if index >= 0 else None
+def parent_of(campaign: Campaign, name: str) -> list[Path]:
+    """Give the receipt of the link before, whose checkpoint a link starts from; none for the first link."""
+    parent = campaign.chain.named(name).parent
+    return [campaign.paths.receipt(parent)] if parent else []
 
 
 def reference_ranges(campaign: Campaign) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from crpipe.core.paths import OUTLIERS
 from crpipe.report.status.failures import explain
 
 if TYPE_CHECKING:
@@ -21,11 +22,11 @@ def what_failed(
     messages: Snakemake's own log of this call; since: when it began; words: its command line, to repeat.
     """
     lines = explain(campaign.paths, messages, since)
-    waiting = [name for name in campaign.ranges if not campaign.paths.receipt(name).exists()]
+    names = [name for name in campaign.chain.names if name != OUTLIERS]
+    waiting = [name for name in names if not campaign.paths.receipt(name).exists()]
     if training and waiting:
-        lines.append(
-            f"Training waits at range {waiting[0]} ({len(waiting)} of {len(campaign.ranges)} still to do)."
-        )
+        noun = "range" if campaign.chain.one_to_one else "link"
+        lines.append(f"Training waits at {noun} {waiting[0]} ({len(waiting)} of {len(names)} still to do).")
     lines.append("Fix the cause; the same command continues where this one stopped:")
     lines.append(f"  {shlex.join(words)}")
     return "\n  ".join(["\ncrpipe: the workflow did not finish.", *lines])

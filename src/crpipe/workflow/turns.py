@@ -1,11 +1,11 @@
-"""Who waits for whom: staging stays at most ``source.look_ahead`` ranges ahead of training."""
+"""Who waits for whom: staging goes at most ``source.look_ahead`` ranges beyond the link in training."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crpipe.workflow.chain import before, reference_ranges
+from crpipe.workflow.chain import reference_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -32,17 +32,30 @@ def trains(targets: Collection[str], runs: Path) -> bool:
     return any(name in TRAINING_TARGETS or Path(name).is_relative_to(runs) for name in targets)
 
 
-def staging_turn(campaign: Campaign, name: str, *, training: bool) -> Path | None:
-    """Give the file that range ``name`` waits for before it is staged, if any.
+def staging_turn(campaign: Campaign, name: str, *, training: bool) -> list[Path]:
+    """List the files that range ``name`` waits for before it is staged.
 
-    It is the receipt of the range look_ahead before it, or that range's ledger when nothing is trained.
+    The ledger of the range look_ahead before it: raw copies of look_ahead ranges exist at most. And, where
+    training is asked for, the receipt of the link before the first one whose last range is at most look_ahead
+    before it. Both belong to earlier ranges, so that no two ranges wait for each other.
     What was staged before waits for nothing: a change of target or look_ahead must not copy it again.
     """
-    paths = campaign.paths
-    earlier = before(campaign.ranges, name, campaign.config.source.look_ahead)
-    if earlier is None or paths.staged(name).exists() or paths.ledger(name).exists():
-        return None
+    paths, names = campaign.paths, campaign.ranges
+    if paths.staged(name).exists() or paths.ledger(name).exists():
+        return []
     # The threshold needs its reference ranges before anything is split: they cannot wait for a split one.
     if name in reference_ranges(campaign):
-        return None
-    return paths.receipt(earlier) if training else paths.ledger(earlier)
+        return []
+    reach = names.index(name) - campaign.config.source.look_ahead
+    before = [paths.ledger(names[reach])] if reach >= 0 else []
+    return [*before, *(_trained_before(campaign, reach) if training else ())]
+
+
+def _trained_before(campaign: Campaign, reach: int) -> list[Path]:
+    """Give the receipt of the link before the first one that trains on the range at ``reach``, or later."""
+    chain = campaign.chain
+    for link in chain.links:
+        last = (link.ends - 1) % len(chain.ranges)  # each round trains on all ranges
+        if link.ranges and last >= reach:
+            return [campaign.paths.receipt(link.parent)] if link.parent else []
+    return []

@@ -17,6 +17,7 @@ from crpipe.cli.model_jobs import (
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import OUTLIERS
+from crpipe.inference.provenance import TrainedLink
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
 from toy import RANGES, toy_config
@@ -92,7 +93,8 @@ def test_an_evaluation_looks_at_all_ranges_up_to_its_own(tmp_path):
 def test_an_export_looks_for_the_training_shards(tmp_path):
     campaign = open_campaign(toy_config(tmp_path))
     training = export_job(campaign.config, tmp_path, tmp_path).training
-    assert training.folder(LAST) == campaign.paths.shards(LAST)
-    assert training.folder(OUTLIERS) == training.outliers
+    chain = [TrainedLink("several", RANGES), TrainedLink(f"{LAST}.2", (LAST,)), TrainedLink(OUTLIERS, ())]
+    folders = [*map(campaign.paths.shards, RANGES), campaign.paths.outliers("consolidated")]
+    assert training.folders(chain) == folders
     assert training.data == campaign.data
     assert export_job(validate({}), tmp_path, tmp_path).training.shards == {}

@@ -112,3 +112,23 @@ def test_the_first_jobs_of_a_campaign_may_start_together(configure):
     words = [sys.executable, "-c", CLAIMS, f"results={configure().results}"]
     assert subprocess.run(words, check=False).returncode == 0
     assert configure().paths().campaign().exists()
+
+
+@pytest.mark.parametrize("more", ["ranges.last=100999", "train.rounds=2"])
+def test_added_ranges_or_rounds_are_refused_with_the_key_that_accepts_them(configure, more):
+    claim_train(configure())
+    with pytest.raises(ConfigError) as refused:
+        check_train(configure(more))
+    lines = str(refused.value).splitlines()
+    assert "  train.horizon_ranges: 100" in lines
+    assert "is trained at the final rate (train.decay_to: 0.05)" in str(refused.value)
+    check_train(configure(more, "train.horizon_ranges=100"))
+
+
+@pytest.mark.parametrize("more", ["ranges.last=100999", "train.rounds=2"])
+def test_a_constant_learning_rate_accepts_more_ranges_and_rounds(configure, more):
+    claim_train(configure("train.schedule=constant"))
+    check_train(configure("train.schedule=constant", more))
+    with pytest.raises(ConfigError) as refused:
+        check_train(configure("train.schedule=constant", "train.epochs=2"))
+    assert "horizon" not in str(refused.value)

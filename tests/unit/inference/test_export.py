@@ -1,5 +1,6 @@
 """An exported model gives crpipe's own muons without crpipe, and its card tells the truth about it."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.numpy import load_file
 
 from counting import checkpoint_of
@@ -98,7 +100,8 @@ def trained(config):
         folder = paths.store(link)
         folder.mkdir(parents=True)
         saved = Store(folder, "k").save_checkpoint({**state.state(campaign.train_keys), "range": link})
-        receipt = {"range": link, "checkpoint": saved.path.name, "sha256": saved.sha256, "parent": parent}
+        receipt = {"range": link, "ranges": [link], "round": 1, "key": f"k{link}", "parent": parent}
+        receipt |= {"checkpoint": saved.path.name, "sha256": saved.sha256}
         write_json(paths.receipt(link), receipt)
         parent = saved.sha256
     write_json(paths.evaluation(RANGES[-1]) / "metrics.json", {"checkpoint": parent, **SCORES})
@@ -311,3 +314,49 @@ def test_a_side_table_of_another_content_is_refused(tmp_path):
     job = ExportJob(path, tmp_path / "out", {}, {"tables.geometry": "2"}, TrainingData({}, "", {}, tmp_path))
     with pytest.raises(CheckpointError, match="another content of the side table geometry"):
         export_checkpoint(job, Silent())
+
+
+TILES = [f"{first:07d}-{first + 9:07d}" for first in (0, 10, 20)]
+LINKS = {"0000000-0000019": TILES[:1], "0000020-0000029": TILES[2:]}  # two ranges in a link, one is skipped
+
+
+def chained(folder, rounds):
+    """Write checkpoints and receipts of both links in each round; give the last checkpoint."""
+    run, parent = folder / "runs" / "r", ""
+    for step, (number, first) in enumerate(itertools.product(range(1, rounds + 1), LINKS), 1):
+        name = first if number == 1 else f"{first}.{number}"
+        keys = {"source.uri": "file:///data", "train.horizon_ranges": 9, "step": step}
+        path = checkpoint_of(run / "store" / name, link=name, **keys)
+        receipt = {"range": name, "ranges": LINKS[first], "round": number, "key": f"k{step}"}
+        receipt |= {"parent": parent, "sha256": sha256(path), "checkpoint": path.name}
+        write_json(run / "ranges" / f"{name}.json", receipt)
+        parent = receipt["sha256"]
+    return path
+
+
+def test_links_of_several_ranges_and_rounds_are_followed_back(tmp_path):
+    path = chained(tmp_path, rounds=2)
+    job = ExportJob(path, tmp_path / "out", {}, {}, TrainingData({}, "", {}, tmp_path))
+    export_checkpoint(job, Silent())
+    config = read_json(tmp_path / "out" / "config.json")
+    assert config["links"] == [*LINKS, *(f"{name}.2" for name in LINKS)]
+    assert config["ranges"] == [TILES[0], TILES[2]]
+    again = yaml.safe_load((tmp_path / "out" / "campaign.yaml").read_text())
+    assert again["ranges"] == {"first": 0, "last": 29, "step": 10, "skip": [TILES[1]]}
+    assert again["train"]["rounds"] == 3  # over which the learning rate runs its 9 ranges
+    card = (tmp_path / "out" / "MODEL_CARD.md").read_text()
+    assert "0000000-0000019 … 0000020-0000029.2 (2 ranges in 2 rounds: 4 links of run `r`)" in card
+    assert "runs/r/ranges/0000020-0000029.2.json --in FILES" in card
+
+
+def test_a_best_checkpoint_has_the_chain_of_its_link_and_is_no_receipt(tmp_path):
+    last = chained(tmp_path, rounds=1)
+    best = checkpoint_of(last.parent, link="0000020-0000029", step=0)
+    pointer = tmp_path / "runs" / "r" / "ranges" / "0000020-0000029.best.json"
+    about = {"range": "0000020-0000029", "key": "k2", "checkpoint": best.name, "sha256": sha256(best)}
+    write_json(pointer, {**about, "step": 3, "metric": "x/loss", "value": 0.5})
+    nothing = TrainingData({}, "", {}, tmp_path)
+    for path, receipt in ((last, "0000020-0000029.json"), (best, pointer.name)):
+        made = provenance(open_checkpoint(path), BUNDLES, nothing, Silent())
+        assert [link.name for link in made.chain] == list(LINKS)
+        assert made.receipt == receipt
