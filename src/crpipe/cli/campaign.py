@@ -74,7 +74,11 @@ def status(
 
 
 @app.command()
-def plan() -> None:
+def plan(
+    figure: Annotated[
+        Path | None, typer.Option(help="also plot the learning rate of each phase over the campaign, as SVG")
+    ] = None,
+) -> None:
     """Check the configuration, and show ranges, files, bytes, peak disk, and jobs, before anything runs."""
     from crpipe.cli.model_jobs import check_campaign
     from crpipe.cli.source_jobs import check_source
@@ -85,6 +89,11 @@ def plan() -> None:
     checked = check_campaign(config)
     print(render_plan(plan_job(config)))
     print(f"checked: {checked}")
+    if figure is not None:
+        from crpipe.cli.schedule_jobs import rate_plan
+        from crpipe.report.schedule_figure import plot_rates
+
+        print(plot_rates(rate_plan(config), figure))
 
 
 @app.command()

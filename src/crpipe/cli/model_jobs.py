@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from crpipe.cli.checks import check_data
 from crpipe.cli.jobs import open_campaign, simulated_tables
 from crpipe.core.errors import ConfigError
+from crpipe.core.foreign import Foreign
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.events.tables import table_keys, table_paths
 from crpipe.inference.evaluate import EvaluateJob, ValidationShards
@@ -16,6 +17,7 @@ from crpipe.inference.predict import PredictJob
 from crpipe.inference.provenance import TrainingData
 from crpipe.split.readers import check_needs, open_reader
 from crpipe.train.link import Link, LinkFiles, TrainJob
+from crpipe.train.schedule import Schedules
 from crpipe.train.workload import UsesTables, build_workload
 
 if TYPE_CHECKING:
@@ -156,6 +158,9 @@ def check_campaign(config: Config) -> str:
     if isinstance(workload, UsesTables):
         tables = (*config.source.tables, *simulated_tables(config))
         check_needs(config.train.workload, workload.needs, tables)
+    with Foreign(f"train.workload: {config.train.workload}.phases failed"):
+        asked = {phase.name: phase.schedule for phase in workload.phases()}
+    Schedules.of(config.train, asked)
     said.append(f"workload {config.train.workload}")
     return f"{', '.join(said)}: they fit together; items are {reader.layout.item}"
 

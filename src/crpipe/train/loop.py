@@ -20,7 +20,7 @@ from crpipe.train.records.band import check_band
 from crpipe.train.records.meter import Clock, GpuSampler, Meter, Smooth
 from crpipe.train.records.outputs import Outputs
 from crpipe.train.records.profiling import Profiler
-from crpipe.train.schedule import Schedule
+from crpipe.train.schedule import Schedules
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.train.validation.judge import Judge
@@ -57,7 +57,8 @@ class Trainer:
             self.train, job.load, self.workload, self.state, world, self.meter, self.throttle_meter
         )
         self.judge = Judge(inputs, self.stepper)
-        self.schedule = Schedule.of(self.train)
+        asked = {phase.name: phase.schedule for phase in self.state.phases}
+        self.schedules = Schedules.of(self.train, asked)
         self.per_step = max(phase.repeat for phase in self.state.phases) if self.train.fresh_batches else 1
         self.range_steps = -(-self.loader.batches_per_epoch * self.link.epochs // self.per_step)
         self.pending = PendingSteps(world)
@@ -209,13 +210,13 @@ class Trainer:
         counters = self.state.counters
         done = counters.range_step / self.range_steps
         first, last = self.link.progress
-        rate = self.schedule.factor(counters.step, first + done * (last - first))
-        bad = self.stepper.step(group, self.link.seed, rate)
+        rate, own_rates = self.schedules.factors(counters.step, first + done * (last - first))
+        bad = self.stepper.step(group, self.link.seed, rate, own_rates)
         counters.step += 1
         counters.range_step += 1
         counters.cursor = group[-1][1]
         self.pending.add(counters.step, bad, group)
-        self.clock.rate = rate
+        self.clock.rate, self.clock.own_rates = rate, own_rates
         if len(self.pending) >= self.train.log_steps:
             self._count()
 

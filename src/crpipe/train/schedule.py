@@ -2,30 +2,112 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Self
+
+from crpipe.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from crpipe.config.training import TrainSection
+
+Kind = Literal["linear", "constant", "cosine", "one_cycle"]
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A linear rise over the first steps, a plateau, and a linear fall over the end of the campaign."""
+    """The course of a learning rate over the campaign, as a share of its full value.
 
-    warmup_steps: int
-    decay_from: float
-    decay_to: float
+    linear: a plateau up to the progress ``decay_from``, then a linear fall to ``decay_to``.
+    constant: the full value. cosine: half a cosine from the full value to ``decay_to``.
+    one_cycle: half a cosine from ``one_cycle_start`` up to the full value at the progress ``one_cycle_peak``,
+    another one down to ``decay_to`` (Smith and Topin, arXiv:1708.07120, with cosines for their lines).
+
+    All but one_cycle begin with a linear rise over the first ``warmup_steps`` steps.
+    """
+
+    warmup_steps: int = 0
+    decay_from: float = 0.6
+    decay_to: float = 0.05
+    kind: Kind = "linear"
+    one_cycle_start: float = 0.04
+    one_cycle_peak: float = 0.3
 
     @classmethod
-    def of(cls, train: TrainSection) -> Schedule:
+    def of(cls, train: TrainSection) -> Self:
         """Take the schedule from the configuration."""
-        return cls(train.warmup_steps, train.decay_from, train.decay_to)
+        return cls(
+            train.warmup_steps,
+            train.decay_from,
+            train.decay_to,
+            train.schedule,
+            train.one_cycle_start,
+            train.one_cycle_peak,
+        )
+
+    @property
+    def ends(self) -> bool:
+        """Whether the learning rate depends on how much of the campaign is done."""
+        level = self.kind == "linear" and 1.0 in (self.decay_from, self.decay_to)
+        return self.kind != "constant" and not level
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether the first steps have a lower learning rate."""
+        return self.kind != "one_cycle" and self.warmup_steps > 1
 
     def factor(self, step: int, progress: float) -> float:
-        """Give the share of the full rate at a global step (from 0) and campaign progress (0 to 1)."""
+        """Give the share of the full rate at a global step (from 0) and campaign progress (0 to 1).
+
+        Beyond progress 1, in a campaign longer than its horizon, the rate stays where it ended.
+        """
+        progress = min(1.0, progress)
+        if self.kind == "one_cycle":
+            if progress <= self.one_cycle_peak:
+                return _between(self.one_cycle_start, 1.0, progress / self.one_cycle_peak)
+            return _between(1.0, self.decay_to, (progress - self.one_cycle_peak) / (1 - self.one_cycle_peak))
         warm = min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
-        if progress <= self.decay_from:
+        if self.kind == "cosine":
+            return warm * _between(1.0, self.decay_to, progress)
+        if self.kind == "constant" or progress <= self.decay_from:
             return warm
         fall = min(1.0, (progress - self.decay_from) / (1.0 - self.decay_from))
         return warm * (1.0 - fall * (1.0 - self.decay_to))
+
+
+@dataclass(frozen=True, slots=True)
+class Schedules:
+    """The schedules of a training: of the configuration, and of the phases that ask for another one."""
+
+    common: Schedule
+    own: Mapping[str, Schedule]
+
+    @classmethod
+    def of(cls, train: TrainSection, phases: Mapping[str, Schedule | None]) -> Self:
+        """Collect them; raise ConfigError when the campaign's length shapes one phase's rate only.
+
+        phases: what each asks for, by name. Without a schedule that ends in the configuration, the fingerprint leaves the length out, unless
+        train.horizon_ranges is set.
+        """
+        common = Schedule.of(train)
+        own = {name: schedule for name, schedule in phases.items() if schedule is not None}
+        ending = [name for name, schedule in own.items() if schedule.ends]
+        if ending and not common.ends and not train.horizon_ranges:
+            raise ConfigError(
+                f"train.horizon_ranges: the learning rate of {', '.join(ending)} ends with the campaign, but "
+                f"that of train.schedule: {train.schedule} does not; set the number of ranges over which it "
+                "runs (counted once for each round), for example train.horizon_ranges: 100"
+            )
+        return cls(common, own)
+
+    def factors(self, step: int, progress: float) -> tuple[float, dict[str, float]]:
+        """Give the share of the full rate, and those of the phases that have their own."""
+        own = {name: schedule.factor(step, progress) for name, schedule in self.own.items()}
+        return self.common.factor(step, progress), own
+
+
+def _between(start: float, end: float, share: float) -> float:
+    """Go from ``start`` to ``end`` along half a cosine, which is level at both."""
+    return end + (start - end) * (1.0 + math.cos(math.pi * share)) / 2.0

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-from crpipe.core.errors import CheckpointError
+from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.events.batch import Cursor
 from crpipe.train.checkpoints import FORMAT
 
@@ -87,6 +87,7 @@ class TrainState:
         self.device = device
         self.phases = phases
         self.params = {phase.name: list(phase.params(model)) for phase in phases}
+        self.frozen = {phase.name: _frozen(phase, model, self.params[phase.name]) for phase in phases}
         self.optimizers = {
             phase.name: _optimizer(self.params[phase.name], phase.optimizer) for phase in phases
         }
@@ -104,6 +105,14 @@ class TrainState:
     def _averaged(self) -> dict[str, Tensor]:
         named = dict(self.model.named_parameters())
         return {name: named[name] for name in self.averaged}
+
+    def trained(self, phase: Phase) -> list[nn.Parameter]:
+        """List the parameters that a phase changes in the coming step: without those that are frozen."""
+        if self.counters.step >= phase.frozen_steps:
+            return self.params[phase.name]
+        return [
+            parameter for parameter in self.params[phase.name] if id(parameter) not in self.frozen[phase.name]
+        ]
 
     def seed_step(self, rank: int) -> None:
         """Seed this step's random numbers, those of ``generator`` and of torch's own (dropout) alike."""
@@ -223,12 +232,40 @@ class TrainState:
         return f"optimizers with a fresh state: {_names(fresh)}"
 
 
+def _frozen(phase: Phase, model: nn.Module, params: Sequence[nn.Parameter]) -> set[int]:
+    """Identify the parameters that a phase freezes; raise ConfigError when it does not train one of them."""
+    if phase.frozen is None:
+        return set()
+    frozen = {id(parameter) for parameter in phase.frozen(model)}
+    if frozen - {id(parameter) for parameter in params}:
+        foreign = frozen - {id(parameter) for parameter in params}
+        names = [name for name, parameter in model.named_parameters() if id(parameter) in foreign]
+        raise ConfigError(
+            f"phase {phase.name}: frozen names parameters that are not among its params: {_names(names)}"
+        )
+    return frozen
+
+
+def _groups(params: Sequence[nn.Parameter], spec: OptimizerSpec) -> list[dict[str, Any]]:
+    """Divide parameters into those whose weights decay and those (norms, biases) that keep theirs."""
+    if not spec.weight_decay or spec.decay_all:
+        return [{"params": list(params)}]
+    decaying = [parameter for parameter in params if parameter.dim() > 1]
+    others = [parameter for parameter in params if parameter.dim() <= 1]
+    groups: list[dict[str, Any]] = [{"params": decaying}, {"params": others, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
 def _optimizer(params: list[nn.Parameter], spec: OptimizerSpec) -> torch.optim.Optimizer:
     # Fused kernels take a `found_inf` flag: a bad step is skipped on the device, without asking the host.
     # torch would allocate moments at the first step; a bad first step must leave them as they were before.
     if spec.kind == "adam":
         adam = torch.optim.AdamW(
-            params, spec.learning_rate, betas=spec.betas, weight_decay=spec.weight_decay, fused=True
+            _groups(params, spec),
+            spec.learning_rate,
+            betas=spec.betas,
+            weight_decay=spec.weight_decay,
+            fused=True,
         )
         for parameter in params:
             adam.state[parameter] = {
@@ -238,7 +275,11 @@ def _optimizer(params: list[nn.Parameter], spec: OptimizerSpec) -> torch.optim.O
             }
         return adam
     optimizer = torch.optim.SGD(
-        params, spec.learning_rate, momentum=spec.momentum, weight_decay=spec.weight_decay, fused=True
+        _groups(params, spec),
+        spec.learning_rate,
+        momentum=spec.momentum,
+        weight_decay=spec.weight_decay,
+        fused=True,
     )
     if spec.momentum:
         for parameter in params:

@@ -11,7 +11,7 @@ from crpipe.train.records.anomaly import named_anomaly, refuse_not_finite
 from crpipe.train.workload import WorkloadCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -55,9 +55,16 @@ class Stepper:
             world.device.type, torch.bfloat16, enabled=train.precision == "bfloat16"
         )
 
-    def step(self, group: Sequence[tuple[Events, Cursor]], seed: tuple[int, ...], rate: float) -> Tensor:
+    def step(
+        self,
+        group: Sequence[tuple[Events, Cursor]],
+        seed: tuple[int, ...],
+        rate: float,
+        own_rates: Mapping[str, float] | None = None,
+    ) -> Tensor:
         """Run all phases on a group of batches at ``rate`` times their learning rates.
 
+        own_rates: the same for the phases that have a schedule of their own, by their names.
         Repeat r of a phase trains on batch r, counted from the group's end; a shorter last group means fewer
         repeats. Return a scalar on the device: 1 when the step was skipped, else 0. A skipped step changes
         nothing: changes that its phases made before the first bad number are undone.
@@ -66,12 +73,14 @@ class Stepper:
         self.state.seed_step(self.world.rank)
         before = self.state.hold()
         made: dict[Cursor, list[Micro]] = {}
-        for phase in self.state.phases:
+        rates = own_rates or {}
+        for phase in self._active_phases():
             self._train_only(phase)
             for events, cursor in self._batches_of(phase, group):
                 if cursor not in made:
                     made[cursor] = list(self._micro(events, (*seed, *cursor)))
-                bad = self._optimize(phase, made[cursor], len(events), rate, bad)
+                own = rates.get(phase.name, rate)
+                bad = self._optimize(phase, made[cursor], len(events), own, bad)
         before.put_back(bad)
         self.state.update_average(self.train.ema, bad)
         return bad
@@ -79,7 +88,7 @@ class Stepper:
     def probe(self, events: Events, seed: tuple[int, ...]) -> None:
         """Run every phase's loss and backward on a batch, without an optimizer step."""
         self.state.seed_step(self.world.rank)
-        for phase in self.state.phases:
+        for phase in self._active_phases():
             self._train_only(phase)
             for batch, share in self._micro(events, seed):
                 with self.autocast:
@@ -104,15 +113,18 @@ class Stepper:
             return group[-phase.repeat :]
         return [group[-1]] * phase.repeat
 
+    def _active_phases(self) -> list[Phase]:
+        return [phase for phase in self.state.phases if self.state.trained(phase)]
+
     def _train_only(self, phase: Phase) -> None:
-        own = {id(parameter) for parameter in self.state.params[phase.name]}
+        own = {id(parameter) for parameter in self.state.trained(phase)}
         for parameter in self.state.model.parameters():
             parameter.requires_grad_(id(parameter) in own)
 
     def _optimize(
         self, phase: Phase, micro: Sequence[Micro], events: int, rate: float, bad: Tensor
     ) -> Tensor:
-        optimizer, params = self.state.optimizers[phase.name], self.state.params[phase.name]
+        optimizer, params = self.state.optimizers[phase.name], self.state.trained(phase)
         optimizer.zero_grad(set_to_none=True)
         for batch, share in micro:
             with named_anomaly(phase.name):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
     from crpipe.events.metric import Metric
     from crpipe.events.tables import Tables
+    from crpipe.train.schedule import Schedule
 
 Batch = dict[str, Tensor]
 Metrics = dict[str, Tensor]
@@ -39,13 +40,18 @@ Loss = Callable[[nn.Module, Batch, torch.Generator], tuple[Tensor, Metrics]]
 
 @dataclass(frozen=True, slots=True)
 class OptimizerSpec:
-    """Which optimizer a phase uses; part of the fingerprint through the workload's options."""
+    """Which optimizer a phase uses; part of the fingerprint through the workload's options.
+
+    weight_decay: of weights with two dimensions or more; norms and biases have one, and decay only with
+        decay_all.
+    """
 
     kind: Literal["adam", "sgd"]
     learning_rate: float
     betas: tuple[float, float] = (0.9, 0.999)
     momentum: float = 0.0
     weight_decay: float = 0.0
+    decay_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,9 @@ class Phase:
     smoothed: metrics that are also logged as a moving average over 500 steps.
     watched_metric: metric compared with train.warn_loss and train.stop_loss, where the loss itself may be
         large for good reasons.
+    schedule: course of this phase's learning rate; None: train.schedule.
+    frozen: some of ``params`` that do not change in the first ``frozen_steps`` steps of the training. A phase
+        whose parameters are all frozen is left out until then.
     """
 
     name: str
@@ -85,6 +94,9 @@ class Phase:
     smoothed: tuple[str, ...] = ()
     throttle: Throttle | None = None
     watched_metric: str = "loss"
+    schedule: Schedule | None = None
+    frozen: Callable[[nn.Module], Iterable[nn.Parameter]] | None = None
+    frozen_steps: int = 0
 
 
 class Workload(Protocol):

@@ -1,10 +1,36 @@
 """The learning rate depends on where training stands, and on nothing else."""
 
-import pytest
+import math
 
-from crpipe.train.schedule import Schedule
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crpipe.core.errors import ConfigError
+from crpipe.train.schedule import Schedule, Schedules
+from toy import toy_config
 
 SCHEDULE = Schedule(warmup_steps=10, decay_from=0.6, decay_to=0.05)
+shares = st.floats(0, 1)
+schedules = st.builds(
+    Schedule,
+    warmup_steps=st.integers(0, 50),
+    decay_from=shares,
+    decay_to=shares,
+    kind=st.sampled_from(["linear", "constant", "cosine", "one_cycle"]),
+    one_cycle_start=shares,
+    one_cycle_peak=st.floats(0.01, 0.99),
+)
+
+
+def old_formula(schedule, step, progress):
+    """Give the linear schedule as it was before there were others."""
+    warm = min(1.0, (step + 1) / schedule.warmup_steps) if schedule.warmup_steps else 1.0
+    if progress <= schedule.decay_from:
+        return warm
+    fall = min(1.0, (progress - schedule.decay_from) / (1.0 - schedule.decay_from))
+    return warm * (1.0 - fall * (1.0 - schedule.decay_to))
 
 
 def test_rises_linearly_over_the_first_steps():
@@ -18,5 +44,106 @@ def test_falls_linearly_to_its_end_and_stays_there():
     assert SCHEDULE.factor(100, 1.7) == pytest.approx(0.05)
 
 
-def test_decay_from_one_never_falls():
-    assert Schedule(0, 1.0, 0.05).factor(0, 1.0) == 1.0
+@pytest.mark.parametrize("progress", [1.0, 1.7])
+def test_decay_from_one_never_falls(progress):
+    assert Schedule(0, 1.0, 0.05).factor(0, progress) == 1.0
+
+
+@given(st.integers(0, 50), shares, shares, st.integers(0, 100), shares)
+def test_linear_is_bit_for_bit_what_it_was(warmup, decay_from, decay_to, step, progress):
+    schedule = Schedule(warmup, decay_from, decay_to)
+    assert schedule.factor(step, progress) == old_formula(schedule, step, progress)
+
+
+@given(schedules, st.integers(0, 100), st.floats(0, 2))
+def test_a_factor_is_between_zero_and_one(schedule, step, progress):
+    assert 0.0 <= schedule.factor(step, progress) <= 1.0
+
+
+@given(schedules, shares)
+def test_there_are_no_jumps(schedule, progress):
+    """No course is steeper than half a cosine over its shortest part."""
+    small = 1e-6
+    peak = schedule.one_cycle_peak
+    shortest = {"one_cycle": min(peak, 1 - peak), "linear": 1 - schedule.decay_from}.get(schedule.kind, 1.0)
+    if shortest < 1e-3:
+        return
+    change = abs(schedule.factor(99, progress + small) - schedule.factor(99, progress))
+    assert change <= math.pi / 2 / shortest * small + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        ("linear", {0.0: 1.0, 0.3: 1.0, 1.0: 0.05}),
+        ("constant", {0.0: 1.0, 0.3: 1.0, 1.0: 1.0}),
+        ("cosine", {0.0: 1.0, 0.5: 0.525, 1.0: 0.05}),
+        ("one_cycle", {0.0: 0.04, 0.15: 0.52, 0.3: 1.0, 0.65: 0.525, 1.0: 0.05, 1.5: 0.05}),
+    ],
+)
+def test_the_values_at_beginning_peak_and_end(kind, wanted):
+    schedule = Schedule(10, 0.6, 0.05, kind, 0.04, 0.3)
+    found = {progress: schedule.factor(1000, progress) for progress in wanted}
+    assert found == pytest.approx(wanted)
+    first = {"one_cycle": 0.04}.get(kind, 0.1)  # one_cycle has a rise of its own
+    assert schedule.factor(0, 0.0) == pytest.approx(first)
+
+
+def rates_of_torch(build, steps):
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler = build(optimizer)
+    found = []
+    for step in range(steps):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if step < steps - 1:
+            scheduler.step()
+    return found
+
+
+def test_cosine_is_that_of_torch():
+    def build(optimizer):
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=100, eta_min=0.05)
+
+    schedule = Schedule(0, decay_to=0.05, kind="cosine")
+    own = [schedule.factor(step, step / 100) for step in range(101)]
+    assert own == pytest.approx(rates_of_torch(build, 101), abs=1e-9)
+
+
+def test_one_cycle_is_that_of_torch():
+    """Torch counts its parts in steps: the peak is at pct_start * total_steps - 1."""
+    steps, share = 201, 0.3
+
+    def build(optimizer):
+        return torch.optim.lr_scheduler.OneCycleLR(
+            optimizer,
+            max_lr=1.0,
+            total_steps=steps,
+            pct_start=share,
+            anneal_strategy="cos",
+            cycle_momentum=False,
+            div_factor=1 / 0.04,
+            final_div_factor=0.04 / 0.001,
+        )
+
+    peak = (share * steps - 1) / (steps - 1)
+    schedule = Schedule(0, decay_to=0.001, kind="one_cycle", one_cycle_start=0.04, one_cycle_peak=peak)
+    own = [schedule.factor(step, step / (steps - 1)) for step in range(steps)]
+    assert own == pytest.approx(rates_of_torch(build, steps), abs=1e-9)
+
+
+@pytest.mark.parametrize(("horizon", "refused"), [(0, True), (3, False)])
+def test_a_phase_that_ends_alone_needs_the_number_of_ranges(tmp_path, horizon, refused):
+    train = toy_config(tmp_path, train={"schedule": "constant", "horizon_ranges": horizon}).train
+    ending = {"head": Schedule(kind="cosine"), "rest": None}
+    if refused:
+        with pytest.raises(ConfigError, match=r"horizon_ranges: the learning rate of head ends"):
+            Schedules.of(train, ending)
+    else:
+        common, own = Schedules.of(train, ending).factors(50, 1.0)
+        assert (common, own) == (1.0, {"head": pytest.approx(0.05)})
+
+
+def test_a_phase_that_never_ends_needs_nothing(tmp_path):
+    train = toy_config(tmp_path, train={"schedule": "constant"}).train
+    assert Schedules.of(train, {"head": Schedule(kind="constant")}).factors(9, 0.5)[1] == {"head": 1.0}

@@ -104,6 +104,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.rate = 0.0
+        self.own_rates: dict[str, float] = {}  # of phases with a schedule of their own
         self._reset()
 
     def _reset(self) -> None:
@@ -131,6 +132,7 @@ class Clock:
             "speed/wait_fraction": min(1.0, self.waited / elapsed),
             "memory/host_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "learning_rate": self.rate,
+            **{f"learning_rate/{name}": rate for name, rate in self.own_rates.items()},
         }
         if world.device.type == "cuda":
             stats = torch.cuda.memory_stats(world.device)

@@ -1,0 +1,63 @@
+"""The learning rates of a campaign before it runs, composed for the figure of ``crpipe plan``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crpipe.cli.jobs import open_campaign
+from crpipe.core.files import read_json_if_any
+from crpipe.core.foreign import Foreign
+from crpipe.report.schedule_figure import RateCurve, RatePlan
+from crpipe.train.schedule import Schedules
+from crpipe.train.workload import build_workload
+
+if TYPE_CHECKING:
+    from crpipe.cli.jobs import Campaign
+    from crpipe.config.loading import Config
+
+
+def rate_plan(config: Config) -> RatePlan:
+    """Collect the schedule of each phase, and the steps of a range where ranges are split already."""
+    campaign = open_campaign(config)
+    name = config.train.workload
+    workload = build_workload(name, config.options())
+    with Foreign(f"train.workload: {name}.phases failed"):
+        phases = workload.phases()
+    schedules = Schedules.of(config.train, {phase.name: phase.schedule for phase in phases})
+    curves = []
+    for phase in phases:
+        chosen = schedules.own.get(phase.name, schedules.common)
+        curves.append(
+            RateCurve(phase.name, chosen.kind, chosen.factor, phase.optimizer.learning_rate, chosen.warms_up)
+        )
+    links = campaign.chain.links
+    per_step = max(phase.repeat for phase in phases) if config.train.fresh_batches else 1
+    return RatePlan(
+        curves=tuple(curves),
+        begins=links[0].begins,
+        ends=links[-1].ends,
+        horizon=config.horizon(),
+        rounds=tuple(
+            link.begins
+            for link, before in zip(links[1:], links[:-1], strict=True)
+            if link.round > before.round
+        ),
+        range_steps=_range_steps(campaign, per_step),
+    )
+
+
+def _range_steps(campaign: Campaign, per_step: int) -> float | None:
+    """Estimate the steps of a range: the mean of those that are split; None without any."""
+    config = campaign.config
+    manifests = [read_json_if_any(campaign.paths.shard_manifest(name)) for name in campaign.ranges]
+    events: list[int] = [
+        sum(shard["events"] for shard in manifest["shards"] if shard["role"] == "train")
+        for manifest in manifests
+        if manifest is not None
+    ]
+    if not sum(events):
+        return None
+    ranks = max(1, config.train.gpus) * config.train.nodes
+    batches = sum(events) / len(events) / config.load.batch_events / ranks
+    steps: float = batches * config.train.epochs / per_step
+    return max(1.0, steps)
