@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from crpipe.cli.jobs import open_campaign
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal
 from crpipe.config import record
+
+if TYPE_CHECKING:
+    from crpipe.cli.jobs import Campaign
 
 # Handlers import what they call: a verb pays for its own libraries only.
 # ruff: noqa: PLC0415
@@ -42,8 +46,23 @@ def train(
 
     campaign = open_campaign(Settings.config())
     job = train_job(campaign, name)
+    refuse_torn_ranges(campaign, name)
     record.claim_train(campaign.paths, dict(job.keys))
     train_link(job, Terminal(), max_minutes=max_minutes, profile_steps=profile)
+
+
+def refuse_torn_ranges(campaign: Campaign, name: str) -> None:
+    """Raise ConfigError when a group of events is held out in one range and trained on in another.
+
+    The ranges are those that are trained on once the link is finished. One rank looks.
+    """
+    from crpipe.cli.data_jobs import parts_of, split_ranges
+    from crpipe.cli.model_jobs import find_link
+    from crpipe.split.parts import refuse_torn_groups
+
+    if parts_of(campaign.config).by_files and os.environ.get("RANK", "0") == "0":
+        seen = campaign.chain.seen(find_link(campaign, name))
+        refuse_torn_groups(split_ranges(campaign, seen), campaign.layout)
 
 
 @models.command()

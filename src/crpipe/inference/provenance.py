@@ -13,7 +13,7 @@ from crpipe.core.errors import ShardError
 from crpipe.core.files import digest, read_json
 from crpipe.core.paths import OUTLIERS
 from crpipe.events.layout import MULTIPLICITY
-from crpipe.events.shard_manifest import read_manifest
+from crpipe.events.shard_manifest import HELD_OUT, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,7 +139,7 @@ def _seen(
         (folder, shard)
         for folder, manifest in zip(folders, manifests, strict=True)
         for shard in manifest["shards"]
-        if shard["role"] != "validation"
+        if shard["role"] not in HELD_OUT
     ]
     limits: Limits = {}
     for number, (folder, shard) in enumerate(shards):

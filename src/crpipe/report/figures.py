@@ -188,7 +188,7 @@ def _multiplicity(axis: Axes, histogram: MultiplicityCounts, threshold: int | No
     left[zero], right[zero] = _ZERO
     above = edges[:-1] > (np.inf if threshold is None else threshold)
     for chosen, colour, label in (
-        (~above, _BULK, "after: bulk (training and validation)"),
+        (~above, _BULK, "after: bulk (training, validation, test)"),
         (above, _OUTLIERS, "after: outliers"),
     ):
         some = chosen & (events > 0)
