@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 models = typer.Typer()
 
-CheckpointOption = Annotated[Path, typer.Option(help="checkpoint file, or a receipt that points to it")]
+_CHECKPOINT = "best, latest, a link, LINK.best, or the path of a checkpoint or receipt"
+CheckpointOption = Annotated[str, typer.Option(help=_CHECKPOINT)]
 InputOption = Annotated[list[Path], typer.Option("--in", help="file to read; several: repeat --in")]
 MoreInputs = Annotated[list[Path] | None, typer.Argument(metavar="FILE …", help="more files to read")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute")]
@@ -66,12 +67,17 @@ def refuse_torn_ranges(campaign: Campaign, name: str) -> None:
 
 
 @models.command()
-def evaluate(name: RangeArgument) -> None:
-    """Score the checkpoint of one range (or of `outliers`) on held-out events."""
+def evaluate(
+    name: Annotated[str, typer.Argument(metavar="LINK", help="a link; empty: that of --checkpoint")] = "",
+    checkpoint: Annotated[str, typer.Option(help=_CHECKPOINT)] = "",
+) -> None:
+    """Score the checkpoint of one link (or of `outliers`) on held-out events."""
     from crpipe.cli.model_jobs import evaluate_job
     from crpipe.inference.evaluate import evaluate_link
 
-    evaluate_link(evaluate_job(open_campaign(Settings.config()), name), Terminal())
+    if not (name or checkpoint):
+        raise typer.BadParameter("name a link, or a checkpoint with --checkpoint best, latest, LINK or PATH")
+    evaluate_link(evaluate_job(open_campaign(Settings.config()), name, checkpoint), Terminal())
 
 
 @models.command()
@@ -84,10 +90,12 @@ def predict(
     seed: Annotated[int, typer.Option(help="seed of everything random")] = 1,
 ) -> None:
     """Predict for all events of raw files; the same command continues after a crash."""
-    from crpipe.cli.model_jobs import predict_job
+    from crpipe.cli.model_jobs import checkpoint_of, predict_job
     from crpipe.inference.predict import predict_files
 
-    job = predict_job(Settings.config(), checkpoint, [*inputs, *(more or ())], out, device, seed)
+    config = Settings.config()
+    found = checkpoint_of(config, checkpoint)
+    job = predict_job(config, found, [*inputs, *(more or ())], out, device, seed)
     print(f"{out}: {predict_files(job, Terminal())} events")
 
 
@@ -103,10 +111,12 @@ def generate(
     device: DeviceOption = "auto",
 ) -> None:
     """Generate an event for each row: of a flat table of event columns (Parquet, CSV), or of raw files."""
-    from crpipe.cli.model_jobs import predict_job
+    from crpipe.cli.model_jobs import checkpoint_of, predict_job
     from crpipe.inference.generate import GenerateJob, generate_files
 
-    use = predict_job(Settings.config(), checkpoint, [*inputs, *(more or ())], out, device, seed)
+    config = Settings.config()
+    found = checkpoint_of(config, checkpoint)
+    use = predict_job(config, found, [*inputs, *(more or ())], out, device, seed)
     print(f"{out}: {generate_files(GenerateJob(use, multiplicity, cap), Terminal())} events")
 
 
@@ -116,8 +126,9 @@ def export(
     out: Annotated[Path, typer.Option(help="directory for weights, options, tables, graphs and the card")],
 ) -> None:
     """Write a trained checkpoint for use elsewhere: weights, options, side tables, graphs, model card."""
-    from crpipe.cli.model_jobs import export_job
+    from crpipe.cli.model_jobs import checkpoint_of, export_job
     from crpipe.inference.export import export_checkpoint
 
-    export_checkpoint(export_job(Settings.config(), checkpoint, out), Terminal())
+    config = Settings.config()
+    export_checkpoint(export_job(config, checkpoint_of(config, checkpoint), out), Terminal())
     print(out)

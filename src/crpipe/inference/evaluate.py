@@ -1,4 +1,4 @@
-"""Held-out evaluation: a checkpoint's predictions for validation events that it never saw, and their scores.
+"""Held-out evaluation: a checkpoint's predictions for events that it never saw, and their scores.
 
 Writes metrics.json, predictions.parquet (one row for each event) and the workload's figures.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -22,6 +22,8 @@ from crpipe.core.journal import Journal
 from crpipe.core.raw_files import read_manifest
 from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
+from crpipe.events.shard_manifest import HELD_OUT
+from crpipe.events.shard_manifest import read_manifest as read_shards
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.gathered import GatheredColumns, GatheredEvents
 from crpipe.inference.rows import checked_columns, predict_block, predicted_columns, table_of
@@ -33,7 +35,7 @@ from crpipe.train.ranks import find_device, use_threads
 from crpipe.train.workload import Baseline, WorkloadCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from crpipe.core.progress import Progress
     from crpipe.events.layout import Layout
+    from crpipe.events.shard_manifest import Role
     from crpipe.events.tables import Tables
     from crpipe.inference.checkpoints import LoadedModel
     from crpipe.train.workload import Columns
@@ -50,7 +53,7 @@ Numbers = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class ValidationShards:
-    """The validation events of one range: its name, the folder of its shards, the list of its raw files."""
+    """The held-out events of one range: its name, the folder of its shards, the list of its raw files."""
 
     name: str
     folder: Path
@@ -102,7 +105,8 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
         trained = open_checkpoint(job.receipt, device, job.tables, job.table_keys)
         with writing(job.folder):
             job.folder.mkdir(parents=True, exist_ok=True)
-        compared = _predict_all(job, trained, device, progress)
+        part, shards = judged_on(job.shards)
+        compared = _predict_all(replace(job, shards=shards), part, trained, device, progress)
         scores = {"values": _score(trained, compared.truth, compared.prediction, job.folder)}
         if compared.baseline is not None:
             scores["baseline"] = _score(trained, compared.truth, compared.baseline, job.folder / "baseline")
@@ -110,11 +114,29 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
         if again is not None:
             scores["again"] = _score(trained, compared.truth, again, job.folder / "again")
         _report_unmeasured(trained, scores["values"], progress)
-        _write(job, trained, scores, len(compared.truth))
+        head = {"checkpoint": trained.sha256, "step": trained.checkpoint["counters"]["step"], "part": part}
+        _write(job, trained, {**head, "events": len(compared.truth)}, scores)
 
 
-def held_out(job: EvaluateJob) -> Iterator[tuple[ValidationShards, Events]]:
-    """Yield at most job.events validation events in blocks, evenly from all ranges.
+def judged_on(shards: Sequence[ValidationShards]) -> tuple[Role, tuple[ValidationShards, ...]]:
+    """Choose the part that judges a checkpoint, and the ranges that hold some of it.
+
+    The test part where any range has test events, else the validation part. Raise DataError without either.
+    """
+    listed = [read_shards(each.folder, None)["shards"] for each in shards]
+    roles = [{entry["role"] for entry in entries if entry["events"]} for entries in listed]
+    for part in reversed(HELD_OUT):
+        holding = tuple(each for each, found in zip(shards, roles, strict=True) if part in found)
+        if holding:
+            return part, holding
+    raise DataError(
+        f"{shards[0].folder}: no held-out events; set split.validation_fraction or split.test_fraction "
+        "above 0 in a new results directory"
+    )
+
+
+def held_out(job: EvaluateJob, role: Role) -> Iterator[tuple[ValidationShards, Events]]:
+    """Yield at most job.events held-out events of a role in blocks, evenly from all ranges.
 
     A block holds at most batch_events events and, but for its last event, at most budget_items items.
     """
@@ -123,7 +145,7 @@ def held_out(job: EvaluateJob) -> Iterator[tuple[ValidationShards, Events]]:
     for shards in job.shards:
         loader = Loader(
             shards.folder,
-            "validation",
+            role,
             batch_events=min(share, job.batch_events),
             seed=(job.seed,),
             epochs=1,
@@ -144,14 +166,14 @@ def held_out(job: EvaluateJob) -> Iterator[tuple[ValidationShards, Events]]:
 
 
 def _predict_all(
-    job: EvaluateJob, trained: LoadedModel, device: torch.device, progress: Progress
+    job: EvaluateJob, part: Role, trained: LoadedModel, device: torch.device, progress: Progress
 ) -> _Compared:
     truth: GatheredEvents | None = None
     events: GatheredEvents | None = None
     columns, baseline = GatheredColumns(), GatheredColumns()
     done = 0
     with _PredictionFile(job.folder / "predictions.parquet", job.layout) as file:
-        for shards, block in held_out(job):
+        for shards, block in held_out(job, part):
             generator = torch.Generator(device).manual_seed(job.seed + done)
             with torch.no_grad():
                 found = predict_block(trained, block, job.layout, generator)
@@ -169,7 +191,7 @@ def _predict_all(
             done += len(block)
             progress.advance("predict", done, job.events)
         if truth is None:
-            raise DataError(f"{job.shards[0].folder}: no validation events; raise split.validation_fraction")
+            raise DataError(f"{job.shards[0].folder}: no {part} events")
     progress.advance("predict", done, done)
     return _Compared(
         truth.events(),
@@ -256,13 +278,13 @@ def _report_unmeasured(trained: LoadedModel, values: Numbers, progress: Progress
     missing = [metric.title for metric in trained.workload.metrics if metric.name not in values]
     if missing:
         progress.say(
-            f"not measured: {', '.join(missing)} (too few validation events; raise evaluate.events or "
+            f"not measured: {', '.join(missing)} (too few held-out events; raise evaluate.events or "
             "split.validation_fraction)"
         )
 
 
-def _write(job: EvaluateJob, trained: LoadedModel, scores: dict[str, Numbers], events: int) -> None:
-    step = trained.checkpoint["counters"]["step"]
+def _write(job: EvaluateJob, trained: LoadedModel, head: dict[str, Any], scores: dict[str, Numbers]) -> None:
+    step = head["step"]
     declared = [metric.describe() for metric in trained.workload.metrics]
     tags = {"values": "evaluation", "baseline": "evaluation/baseline", "again": "evaluation/again"}
     log = EventFile(job.tensorboard, f"evaluation.{job.name}", -1)
@@ -271,5 +293,4 @@ def _write(job: EvaluateJob, trained: LoadedModel, scores: dict[str, Numbers], e
         log.scalars(step, now, {f"{tags[kind]}/{name}": value for name, value in numbers.items()})
     log.text(step, now, "evaluation", score_table(trained.workload.metrics, scores))
     log.close()
-    head = {"checkpoint": trained.sha256, "step": step, "events": events, "metrics": declared}
-    write_json(job.folder / "metrics.json", {**head, **scores})
+    write_json(job.folder / "metrics.json", {**head, "metrics": declared, **scores})

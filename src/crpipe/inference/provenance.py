@@ -16,7 +16,7 @@ from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.shard_manifest import HELD_OUT, read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from crpipe.core.progress import Progress
@@ -98,13 +98,14 @@ def provenance(
         digest(keys),
         layout,
         _seen(training, layout, keys, chain, progress),
-        _evaluation(run / "evaluation" / name / "metrics.json", trained.sha256),
+        _evaluation(run / "evaluation", (name, f"{name}.best"), trained.sha256),
     )
 
 
 def _chain(receipts: Path, sha256: str) -> tuple[str, ...]:
     """Follow the receipts from a checkpoint back to the first range."""
-    made = {receipt["sha256"]: receipt for receipt in map(read_json, receipts.glob("*.json"))}
+    found = [read_json(path) for path in receipts.glob("*.json")]
+    made = {receipt["sha256"]: receipt for receipt in found if "parent" in receipt}  # not the best ones
     names: list[str] = []
     while sha256 in made:
         names.append(made[sha256]["range"])
@@ -112,9 +113,10 @@ def _chain(receipts: Path, sha256: str) -> tuple[str, ...]:
     return tuple(reversed(names))
 
 
-def _evaluation(path: Path, sha256: str) -> dict[str, Any]:
-    found: dict[str, Any] = read_json(path) if path.exists() else {}
-    return found if found.get("checkpoint") == sha256 else {}
+def _evaluation(folder: Path, names: Sequence[str], sha256: str) -> dict[str, Any]:
+    paths = [folder / name / "metrics.json" for name in names]
+    found: list[dict[str, Any]] = [read_json(path) for path in paths if path.exists()]
+    return next((each for each in found if each.get("checkpoint") == sha256), {})
 
 
 def _seen(

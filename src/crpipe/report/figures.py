@@ -99,7 +99,7 @@ def plot_progress(view: CampaignView) -> list[Path]:
         for axis in axes[len(measures) :]:
             axis.set_visible(False)
         if not measures:
-            figure.suptitle("the evaluations hold no numbers: too few validation events for any metric")
+            figure.suptitle("the evaluations hold no numbers: too few held-out events for any metric")
         last = " (the last: outliers)" if view.has_outliers else ""
         pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
         named = {label: line for line, label in pairs}
