@@ -1,6 +1,7 @@
 """What every split keeps, whatever its files hold and wherever it is killed: each event and item, once."""
 
 import contextlib
+import itertools
 import json
 import random
 import signal
@@ -15,9 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crpipe.core.files import remove_tree
-from crpipe.events.shard_manifest import groups_of, verify
+from crpipe.events.shard_manifest import ROLES, groups_of, verify
 from crpipe.events.shard_reader import Shards
-from crpipe.split.scatter import DESTINATIONS
 from crpipe.workloads.muons.layout import BUNDLES
 from raw_files import (
     NAME,
@@ -51,7 +51,8 @@ options = st.fixed_dictionaries(
     {
         "seed": st.integers(0, 5),
         "split.threshold": st.sampled_from([1, 10, 20, 10**6]),
-        "split.validation_fraction": st.sampled_from([0, 0.2, 0.9]),
+        "split.validation_fraction": st.sampled_from([0, 0.2, 0.6]),
+        "split.test_fraction": st.sampled_from([0, 0.1, 0.3]),
         "split.shard_items": st.sampled_from([1000, 10**6]),
     }
 )
@@ -95,7 +96,7 @@ def test_every_event_and_muon_is_accounted_for(files, keys):
         split(config)
         ledger = json.loads(config.paths().ledger(NAME).read_text())
         found, primaries = {}, {}
-        for role in DESTINATIONS[:3]:
+        for role in ROLES:
             rows = list(rows_of(config, role))
             assert ledger["events"][role] == len(rows)
             assert ledger["items"][role] == sum(len(muons) for _, _, muons in rows)
@@ -104,7 +105,9 @@ def test_every_event_and_muon_is_accounted_for(files, keys):
                 assert place not in found
                 assert (len(muons) > keys["split.threshold"]) == (role == "outliers")
                 found[place] = muons
-        assert not primaries["train"] & primaries["validation"]
+        for one, two in itertools.combinations(("train", "validation", "test"), 2):
+            assert not primaries[one] & primaries[two]
+        assert set(ledger["events"]) == {"listed", *ROLES, "rejected"}
         possible = {place: muons for place, (muons, good) in expected.items() if good}
         assert found.keys() == possible.keys()
         assert all(np.array_equal(found[place], muons) for place, muons in possible.items())

@@ -148,12 +148,13 @@ class CampaignFiles:
     ) -> str:
         name = self.listed(index, size)
         outliers, validation = 100 + index, EVENTS // 20
-        events = {"outliers": outliers, "rejected": rejected, "validation": validation}
+        events = {"outliers": outliers, "rejected": rejected, "validation": validation, "test": 0}
         events |= {"listed": EVENTS, "train": EVENTS - validation - outliers - rejected}
         items = {
             "outliers": 9_000_000,
             "rejected": 0,
             "validation": 20_000,
+            "test": 0,
             "train": 380_000,
             "listed": 9_400_000,
         }

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from crpipe.config.combinations import check_file_numbers
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.core.ranges import Range
 from crpipe.events.tables import table_paths
 from crpipe.split.outliers import ConsolidateJob
+from crpipe.split.parts import Parts, SplitRange
 from crpipe.split.readers import ReaderChoice
 from crpipe.split.split import SplitJob
 from crpipe.split.threshold import StagedRange, ThresholdJob, check_threshold, read_threshold
 from crpipe.split.workers import available
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from crpipe.cli.jobs import Campaign
     from crpipe.config.loading import Config
 
@@ -43,7 +47,7 @@ def split_job(campaign: Campaign, name: str) -> SplitJob:
         ledger=paths.ledger(name),
         threshold=threshold,
         seed=config.seed,
-        validation_fraction=split.validation_fraction,
+        parts=parts_of(config),
         shard_items=split.shard_items,
         memory_mib=split.memory_mib,
         workers=split.workers or min(available(), config.resources.split.cpus),
@@ -52,6 +56,23 @@ def split_job(campaign: Campaign, name: str) -> SplitJob:
         on_bad_event=split.on_bad_event,
         lease_wait_s=config.train.lease_wait_s,
     )
+
+
+def parts_of(config: Config) -> Parts:
+    """Return what decides between training, validation and test.
+
+    Raise ConfigError for a number of a held-out file that no file of the campaign has.
+    """
+    split = config.split
+    if split.validation_files or split.test_files:
+        check_file_numbers(split, config.ranges.first, config.last_file())
+    return Parts(split.validation_fraction, split.test_fraction, split.validation_files, split.test_files)
+
+
+def split_ranges(campaign: Campaign, names: Iterable[str]) -> list[SplitRange]:
+    """Return where the events of ranges and the names of their raw files are listed."""
+    paths = campaign.paths
+    return [SplitRange(name, paths.multiplicity(name), paths.manifest(name)) for name in names]
 
 
 def threshold_job(campaign: Campaign) -> ThresholdJob:

@@ -11,6 +11,7 @@ from crpipe.core.errors import ConfigError
 from crpipe.core.foreign import Foreign
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.events.tables import table_keys, table_paths
+from crpipe.inference.checkpoints import find_checkpoint
 from crpipe.inference.evaluate import EvaluateJob, ValidationShards
 from crpipe.inference.export import ExportJob
 from crpipe.inference.predict import PredictJob
@@ -86,16 +87,30 @@ def _folders(campaign: Campaign, ranges: Sequence[str]) -> tuple[Path, ...]:
     return tuple(campaign.paths.shards(name) for name in ranges)
 
 
-def evaluate_job(campaign: Campaign, name: str) -> EvaluateJob:
-    """Describe the evaluation of one link: on the validation events of all ranges up to it."""
+def evaluate_job(campaign: Campaign, name: str, asked: str = "") -> EvaluateJob:
+    """Describe the evaluation of one checkpoint: on the held-out events of all ranges up to its link.
+
+    name: the link; empty: that of the checkpoint. asked: what --checkpoint says; empty: the checkpoint of
+    the link that evaluate.checkpoint chooses. Results of another checkpoint than that have a folder of
+    their own. Raise ConfigError when the link is not known.
+    """
     config, paths = campaign.config, campaign.paths
+    label = name
+    if asked in ("best", "latest") and name:
+        asked = name if asked == "latest" else f"{name}.best"
+    if asked:
+        receipt = find_checkpoint(asked, paths, lambda: campaign.chain.names)
+        name, label = _judged(campaign, name, receipt)
+    else:
+        best = paths.best_receipt(name)
+        receipt = best if config.evaluate.checkpoint == "best" and best.exists() else paths.receipt(name)
     chain = campaign.chain.seen(campaign.chain.named(name))
     simulates = config.simulates()
     return EvaluateJob(
-        name=name,
-        receipt=paths.receipt(name),
+        name=label,
+        receipt=receipt,
         shards=tuple(ValidationShards(each, paths.shards(each), paths.manifest(each)) for each in chain),
-        folder=paths.evaluation(name),
+        folder=paths.evaluation(label),
         journal=paths.train_journal(),
         tensorboard=paths.tensorboard(),
         layout=campaign.layout,
@@ -110,6 +125,24 @@ def evaluate_job(campaign: Campaign, name: str) -> EvaluateJob:
         simulator=config.source.simulator if simulates else "",
         simulator_options=config.options("simulator") if simulates else None,
     )
+
+
+def _judged(campaign: Campaign, name: str, found: Path) -> tuple[str, str]:
+    """Give the link of a receipt or checkpoint, and the name of the folder of its evaluation."""
+    own = found.suffix == ".json" and found.parent == campaign.paths.receipt("x").parent
+    label = found.stem
+    link = name or (label.removesuffix(".best") if own else found.parent.name)
+    if campaign.chain.find(link) is None:
+        raise ConfigError(
+            f"{found}: not of a link of this campaign; name the link up to whose ranges it is judged: "
+            f"crpipe evaluate LINK --checkpoint {found}"
+        )
+    return link, label
+
+
+def checkpoint_of(config: Config, asked: str) -> Path:
+    """Find what --checkpoint names for a verb that needs no campaign."""
+    return find_checkpoint(asked, config.paths(), lambda: config.chain(has_outliers=True).names)
 
 
 def predict_job(

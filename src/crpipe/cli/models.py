@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,12 +12,16 @@ from crpipe.cli.jobs import open_campaign
 from crpipe.cli.terminal import LinkArgument, Settings, Terminal
 from crpipe.config import record
 
+if TYPE_CHECKING:
+    from crpipe.cli.jobs import Campaign
+
 # Handlers import what they call: a verb pays for its own libraries only.
 # ruff: noqa: PLC0415
 
 models = typer.Typer()
 
-CheckpointOption = Annotated[Path, typer.Option(help="checkpoint file, or a receipt that points to it")]
+_CHECKPOINT = "best, latest, a link, LINK.best, or the path of a checkpoint or receipt"
+CheckpointOption = Annotated[str, typer.Option(help=_CHECKPOINT)]
 InputOption = Annotated[list[Path], typer.Option("--in", help="file to read; several: repeat --in")]
 MoreInputs = Annotated[list[Path] | None, typer.Argument(metavar="FILE …", help="more files to read")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute")]
@@ -42,17 +47,36 @@ def train(
 
     campaign = open_campaign(Settings.config())
     job = train_job(campaign, name)
+    refuse_torn_ranges(campaign, name)
     record.claim_train(campaign.paths, dict(job.keys))
     train_link(job, Terminal(), max_minutes=max_minutes, profile_steps=profile)
 
 
+def refuse_torn_ranges(campaign: Campaign, name: str) -> None:
+    """Raise ConfigError when a group of events is held out in one range and trained on in another.
+
+    The ranges are those that are trained on once the link is finished. One rank looks.
+    """
+    from crpipe.cli.data_jobs import parts_of, split_ranges
+    from crpipe.split.parts import refuse_torn_groups
+
+    if parts_of(campaign.config).by_files and os.environ.get("RANK", "0") == "0":
+        seen = campaign.chain.seen(campaign.chain.named(name))
+        refuse_torn_groups(split_ranges(campaign, seen), campaign.layout)
+
+
 @models.command()
-def evaluate(name: LinkArgument) -> None:
-    """Score the checkpoint of one link of the chain (or of `outliers`) on held-out events."""
+def evaluate(
+    name: Annotated[str, typer.Argument(metavar="LINK", help="a link; empty: that of --checkpoint")] = "",
+    checkpoint: Annotated[str, typer.Option(help=_CHECKPOINT)] = "",
+) -> None:
+    """Score the checkpoint of one link (or of `outliers`) on held-out events."""
     from crpipe.cli.model_jobs import evaluate_job
     from crpipe.inference.evaluate import evaluate_link
 
-    evaluate_link(evaluate_job(open_campaign(Settings.config()), name), Terminal())
+    if not (name or checkpoint):
+        raise typer.BadParameter("name a link, or a checkpoint with --checkpoint best, latest, LINK or PATH")
+    evaluate_link(evaluate_job(open_campaign(Settings.config()), name, checkpoint), Terminal())
 
 
 @models.command()
@@ -65,10 +89,12 @@ def predict(
     seed: Annotated[int, typer.Option(help="seed of everything random")] = 1,
 ) -> None:
     """Predict for all events of raw files; the same command continues after a crash."""
-    from crpipe.cli.model_jobs import predict_job
+    from crpipe.cli.model_jobs import checkpoint_of, predict_job
     from crpipe.inference.predict import predict_files
 
-    job = predict_job(Settings.config(), checkpoint, [*inputs, *(more or ())], out, device, seed)
+    config = Settings.config()
+    found = checkpoint_of(config, checkpoint)
+    job = predict_job(config, found, [*inputs, *(more or ())], out, device, seed)
     print(f"{out}: {predict_files(job, Terminal())} events")
 
 
@@ -84,10 +110,12 @@ def generate(
     device: DeviceOption = "auto",
 ) -> None:
     """Generate an event for each row: of a flat table of event columns (Parquet, CSV), or of raw files."""
-    from crpipe.cli.model_jobs import predict_job
+    from crpipe.cli.model_jobs import checkpoint_of, predict_job
     from crpipe.inference.generate import GenerateJob, generate_files
 
-    use = predict_job(Settings.config(), checkpoint, [*inputs, *(more or ())], out, device, seed)
+    config = Settings.config()
+    found = checkpoint_of(config, checkpoint)
+    use = predict_job(config, found, [*inputs, *(more or ())], out, device, seed)
     print(f"{out}: {generate_files(GenerateJob(use, multiplicity, cap), Terminal())} events")
 
 
@@ -97,8 +125,9 @@ def export(
     out: Annotated[Path, typer.Option(help="directory for weights, options, tables, graphs and the card")],
 ) -> None:
     """Write a trained checkpoint for use elsewhere: weights, options, side tables, graphs, model card."""
-    from crpipe.cli.model_jobs import export_job
+    from crpipe.cli.model_jobs import checkpoint_of, export_job
     from crpipe.inference.export import export_checkpoint
 
-    export_checkpoint(export_job(Settings.config(), checkpoint, out), Terminal())
+    config = Settings.config()
+    export_checkpoint(export_job(config, checkpoint_of(config, checkpoint), out), Terminal())
     print(out)

@@ -5,10 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ConfigError
+from crpipe.core.ranges import numbers_of
 
 if TYPE_CHECKING:
     from crpipe.config.sections import SplitSection
     from crpipe.config.training import TrainSection
+
+
+def check_file_numbers(split: SplitSection, first: int, last: int) -> None:
+    """Refuse numbers of held-out files that no file of the campaign can have."""
+    for name in ("validation_files", "test_files"):
+        for entry in getattr(split, name):
+            interval = numbers_of(entry)
+            if interval is not None and not first <= interval[0] <= interval[1] <= last:
+                raise ConfigError(
+                    f"split.{name}: {entry} is outside of the campaign's file numbers, {first} to {last} "
+                    "(ranges.first, ranges.last); correct it"
+                )
 
 
 def check_held_out(split: SplitSection, train: TrainSection) -> None:

@@ -125,7 +125,8 @@ class SplitSection(Section):
     validation_files: tuple[str | int, ...] = key(
         (),
         "files kept for validation in place of a fraction: patterns of names, file numbers, or intervals "
-        "such as 0000900-0000999; needs validation_fraction: 0",
+        "such as 0000900-0000999; a file's number is its range's first number plus its place among the "
+        "range's files, file2 before file10; needs validation_fraction: 0",
         "data",
     )
     test_fraction: float = key(

@@ -54,3 +54,21 @@ def expand(
     if not kept:
         raise ConfigError("ranges.skip: every range is skipped; nothing is left to do")
     return kept
+
+
+def in_interval(number: int | None, entry: str | int) -> bool | None:
+    """Return whether 900 or ``0000900-0000999`` names a file number; None for a pattern of names."""
+    interval = numbers_of(entry)
+    if interval is None:
+        return None
+    return number is not None and interval[0] <= number <= interval[1]
+
+
+def numbers_of(entry: str | int) -> tuple[int, int] | None:
+    """Read a file number or an interval of file numbers; None for a pattern of names."""
+    if isinstance(entry, int) or entry.isdigit():
+        return int(entry), int(entry)
+    if PATTERN.fullmatch(entry) is None:
+        return None
+    interval = Range.parse(entry)
+    return interval.first, interval.last

@@ -5,6 +5,7 @@ Both are Parquet tables with one row per file, sorted by path. They are the only
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +25,7 @@ State = Literal["staged", "quarantined"]
 STAGED: State = "staged"
 QUARANTINED: State = "quarantined"
 SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
+_DIGITS = re.compile(r"([0-9]+)")
 
 _MANIFEST = pa.schema(
     [
@@ -126,6 +128,13 @@ class RawFile:
     checksum: str
     algorithm: str
     verified: str
+
+
+def natural_key(name: str) -> tuple[list[str | int], str]:
+    """Give a key that sorts file2 before file10."""
+    # Splitting gives text and digits in turn: equal places hold equal types. file01 and file1 differ at last.
+    parts = _DIGITS.split(name)
+    return [int(part) if index % 2 else part for index, part in enumerate(parts)], name
 
 
 def write_manifest(path: Path, entries: Iterable[Entry]) -> None:

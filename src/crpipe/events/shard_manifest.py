@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from crpipe.core.paths import Paths
 
-Role = Literal["train", "validation", "outliers"]
-ROLES: tuple[Role, ...] = ("train", "validation", "outliers")
+Role = Literal["train", "validation", "test", "outliers"]
+ROLES: tuple[Role, ...] = ("train", "validation", "test", "outliers")
+HELD_OUT: tuple[Role, ...] = ("validation", "test")  # never trained on
 
 
 def read_manifest(folder: Path, data: str | None) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def _how_good(made: Provenance) -> Iterator[str]:
         return
     columns = {"values": "this model", "baseline": "baseline", "again": "simulated again"}
     kinds = {kind: title for kind, title in columns.items() if kind in made.evaluation}
-    yield "On validation events that training never used."
+    yield f"On {made.evaluation.get('part', 'validation')} events that training never used."
     if "again" in kinds:
         yield "The last column is a second simulation of the same events: but for chance, no model is better."
     yield from ("", f"| | {' | '.join(kinds.values())} | best |", "|---" * (len(kinds) + 2) + "|")

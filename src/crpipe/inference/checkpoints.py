@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -15,12 +16,12 @@ from crpipe.train.checkpoints import load, verified
 from crpipe.train.workload import open_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
     from torch import Tensor, nn
 
+    from crpipe.core.paths import Paths
     from crpipe.events.tables import Tables
     from crpipe.split.readers import Reader
     from crpipe.train.workload import Workload
@@ -67,6 +68,29 @@ def open_checkpoint(
     _refuse_other_weights(saved.path, model.state_dict(), weights)
     model.load_state_dict(weights)
     return LoadedModel(saved.path, name, workload, model.to(device).eval(), checkpoint, saved.sha256)
+
+
+def find_checkpoint(asked: str, paths: Paths, links: Callable[[], Sequence[str]]) -> Path:
+    """Find what ``--checkpoint`` names: ``best``, ``latest``, a link, ``LINK.best``, or else a path.
+
+    ``links`` gives the names of the chain's links, in order. Raise CheckpointError for a name without a
+    checkpoint.
+    """
+    newest = {"best": paths.best_receipt, "latest": paths.receipt}.get(asked)
+    if newest is not None:
+        made = [newest(link) for link in reversed(links()) if newest(link).exists()]
+        if made:
+            return made[0]
+        how = "set train.keep_best" if asked == "best" else "train a link"
+        raise CheckpointError(f"--checkpoint {asked}: the run {paths.run} has none yet; {how} first")
+    if "/" not in asked and paths.receipt(asked).exists():
+        return paths.receipt(asked)
+    if Path(asked).suffix in {".pt", ".json"}:
+        return Path(asked)
+    raise CheckpointError(
+        f"--checkpoint {asked}: neither a trained link of the run {paths.run} nor a file; legal: best, "
+        "latest, a link such as 0000000-0000999, LINK.best, or the path of a checkpoint or receipt"
+    )
 
 
 def open_its_reader(trained: LoadedModel) -> Reader:

@@ -1,4 +1,4 @@
-"""Held-out evaluation: a checkpoint's predictions for validation events that it never saw, and their scores.
+"""Held-out evaluation: a checkpoint's predictions for events that it never saw, and their scores.
 
 Writes metrics.json, predictions.parquet (one row for each event) and the workload's figures.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -22,6 +22,8 @@ from crpipe.core.journal import Journal
 from crpipe.core.raw_files import read_manifest
 from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
+from crpipe.events.shard_manifest import HELD_OUT
+from crpipe.events.shard_manifest import read_manifest as read_shards
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.gathered import GatheredColumns, GatheredEvents
 from crpipe.inference.rows import checked_columns, predict_block, predicted_columns, table_of
@@ -33,7 +35,7 @@ from crpipe.train.records.metrics_log import EventFile
 from crpipe.train.workload import Baseline, WorkloadCall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from crpipe.core.progress import Progress
     from crpipe.events.layout import Layout
+    from crpipe.events.shard_manifest import Role
     from crpipe.events.tables import Tables
     from crpipe.inference.checkpoints import LoadedModel
     from crpipe.train.workload import Columns
@@ -50,7 +53,7 @@ Numbers = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class ValidationShards:
-    """The validation events of one range: its name, the folder of its shards, the list of its raw files."""
+    """The held-out events of one range: its name, the folder of its shards, the list of its raw files."""
 
     name: str
     folder: Path
@@ -102,7 +105,8 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
         trained = open_checkpoint(job.receipt, device, job.tables, job.table_keys)
         with writing(job.folder):
             job.folder.mkdir(parents=True, exist_ok=True)
-        compared = _predict_all(job, trained, device, progress)
+        part, shards = judged_on(job.shards)
+        compared = _predict_all(replace(job, shards=shards), part, trained, device, progress)
         scores = {"values": _score(trained, compared.truth, compared.prediction, job.folder)}
         if compared.baseline is not None:
             scores["baseline"] = _score(trained, compared.truth, compared.baseline, job.folder / "baseline")
@@ -110,11 +114,29 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
         if again is not None:
             scores["again"] = _score(trained, compared.truth, again, job.folder / "again")
         _report_unmeasured(trained, scores["values"], progress)
-        _write(job, trained, scores, len(compared.truth))
+        head = {"checkpoint": trained.sha256, "step": trained.checkpoint["counters"]["step"], "part": part}
+        _write(job, trained, {**head, "events": len(compared.truth)}, scores)
+
+
+def judged_on(shards: Sequence[ValidationShards]) -> tuple[Role, tuple[ValidationShards, ...]]:
+    """Choose the part that judges a checkpoint, and the ranges that hold some of it.
+
+    The test part where any range has test events, else the validation part. Raise DataError without either.
+    """
+    listed = [read_shards(each.folder, None)["shards"] for each in shards]
+    roles = [{entry["role"] for entry in entries if entry["events"]} for entries in listed]
+    for part in reversed(HELD_OUT):
+        holding = tuple(each for each, found in zip(shards, roles, strict=True) if part in found)
+        if holding:
+            return part, holding
+    raise DataError(
+        f"{shards[0].folder}: no held-out events; set split.validation_fraction or split.test_fraction "
+        "above 0 in a new results directory"
+    )
 
 
 def _predict_all(
-    job: EvaluateJob, trained: LoadedModel, device: torch.device, progress: Progress
+    job: EvaluateJob, part: Role, trained: LoadedModel, device: torch.device, progress: Progress
 ) -> _Compared:
     truth: GatheredEvents | None = None
     events: GatheredEvents | None = None
@@ -122,7 +144,7 @@ def _predict_all(
     done = 0
     sample = held_out(
         [shards.folder for shards in job.shards],
-        "validation",
+        part,
         events=job.events,
         batch_events=job.batch_events,
         budget_items=job.budget_items,
@@ -148,7 +170,7 @@ def _predict_all(
             done += len(block)
             progress.advance("predict", done, job.events)
         if truth is None:
-            raise DataError(f"{job.shards[0].folder}: no validation events; raise split.validation_fraction")
+            raise DataError(f"{job.shards[0].folder}: no {part} events")
     progress.advance("predict", done, done)
     return _Compared(
         truth.events(),
@@ -235,13 +257,13 @@ def _report_unmeasured(trained: LoadedModel, values: Numbers, progress: Progress
     missing = [metric.title for metric in trained.workload.metrics if metric.name not in values]
     if missing:
         progress.say(
-            f"not measured: {', '.join(missing)} (too few validation events; raise evaluate.events or "
+            f"not measured: {', '.join(missing)} (too few held-out events; raise evaluate.events or "
             "split.validation_fraction)"
         )
 
 
-def _write(job: EvaluateJob, trained: LoadedModel, scores: dict[str, Numbers], events: int) -> None:
-    step = trained.checkpoint["counters"]["step"]
+def _write(job: EvaluateJob, trained: LoadedModel, head: dict[str, Any], scores: dict[str, Numbers]) -> None:
+    step = head["step"]
     declared = [metric.describe() for metric in trained.workload.metrics]
     tags = {"values": "evaluation", "baseline": "evaluation/baseline", "again": "evaluation/again"}
     log = EventFile(job.tensorboard, f"evaluation.{job.name}", -1)
@@ -250,5 +272,4 @@ def _write(job: EvaluateJob, trained: LoadedModel, scores: dict[str, Numbers], e
         log.scalars(step, now, {f"{tags[kind]}/{name}": value for name, value in numbers.items()})
     log.text(step, now, "evaluation", score_table(trained.workload.metrics, scores))
     log.close()
-    head = {"checkpoint": trained.sha256, "step": step, "events": events, "metrics": declared}
-    write_json(job.folder / "metrics.json", {**head, **scores})
+    write_json(job.folder / "metrics.json", {**head, "metrics": declared, **scores})

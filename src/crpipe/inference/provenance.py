@@ -13,7 +13,7 @@ from crpipe.core.errors import ShardError
 from crpipe.core.files import digest, read_json, read_json_if_any
 from crpipe.core.paths import OUTLIERS
 from crpipe.events.layout import MULTIPLICITY
-from crpipe.events.shard_manifest import read_manifest
+from crpipe.events.shard_manifest import HELD_OUT, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -124,7 +124,7 @@ def provenance(
         digest(keys),
         layout,
         _seen(training, layout, keys, chain, progress),
-        _evaluation(run / "evaluation" / name / "metrics.json", trained.sha256),
+        _evaluation(run / "evaluation", (name, f"{name}.best"), trained.sha256),
     )
 
 
@@ -145,9 +145,10 @@ def _chain(folder: Path, sha256: str) -> tuple[TrainedLink, ...]:
     return tuple(reversed(links))
 
 
-def _evaluation(path: Path, sha256: str) -> dict[str, Any]:
-    found: dict[str, Any] = read_json(path) if path.exists() else {}
-    return found if found.get("checkpoint") == sha256 else {}
+def _evaluation(folder: Path, names: Sequence[str], sha256: str) -> dict[str, Any]:
+    paths = [folder / name / "metrics.json" for name in names]
+    found: list[dict[str, Any]] = [read_json(path) for path in paths if path.exists()]
+    return next((each for each in found if each.get("checkpoint") == sha256), {})
 
 
 def _seen(
@@ -173,7 +174,7 @@ def _seen(
         (folder, shard)
         for folder, manifest in zip(folders, manifests, strict=True)
         for shard in manifest["shards"]
-        if shard["role"] != "validation"
+        if shard["role"] not in HELD_OUT
     ]
     limits: Limits = {}
     for number, (folder, shard) in enumerate(shards):

@@ -38,6 +38,7 @@ class Evaluation:
 
     link: its place in the chain, from 1; name: the link's name; path: of its metrics.json.
     declared: the metrics that the workload declares, in its order.
+    part: which held-out events it was judged on: test or validation.
     columns: for each key of COLUMNS that the file holds, its numbers by name.
     """
 
@@ -46,6 +47,7 @@ class Evaluation:
     path: Path
     declared: tuple[Measure, ...]
     columns: Mapping[str, Mapping[str, float]]
+    part: str = "validation"
 
     def measures(self) -> list[Measure]:
         """List what a person is shown: the declared metrics, or every number when none is declared."""
@@ -87,7 +89,7 @@ def read_evaluation(link: int, name: str, path: Path, tree: Mapping[str, Any]) -
         columns = {key: _numbers(tree[key]) for key in COLUMNS if tree.get(key)}
     except (TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{path}: damaged ({error!r}); delete it and evaluate again") from error
-    return Evaluation(link, name, path, declared, columns)
+    return Evaluation(link, name, path, declared, columns, str(tree.get("part", "validation")))
 
 
 def measures_of(found: Iterable[Evaluation]) -> list[Measure]:

@@ -99,7 +99,7 @@ def plot_progress(view: CampaignView) -> list[Path]:
         for axis in axes[len(measures) :]:
             axis.set_visible(False)
         if not measures:
-            figure.suptitle("the evaluations hold no numbers: too few validation events for any metric")
+            figure.suptitle("the evaluations hold no numbers: too few held-out events for any metric")
         last = " (the last: outliers)" if view.has_outliers else ""
         pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
         named = {label: line for line, label in pairs}
@@ -188,7 +188,7 @@ def _multiplicity(axis: Axes, histogram: MultiplicityCounts, threshold: int | No
     left[zero], right[zero] = _ZERO
     above = edges[:-1] > (np.inf if threshold is None else threshold)
     for chosen, colour, label in (
-        (~above, _BULK, "after: bulk (training and validation)"),
+        (~above, _BULK, "after: bulk (training, validation, test)"),
         (above, _OUTLIERS, "after: outliers"),
     ):
         some = chosen & (events > 0)

@@ -32,11 +32,11 @@ _TITLES = {"train": "bulk (train)"}
 
 def render_summary(view: CampaignView) -> str:
     """Give the box, 80 columns wide; raise DataError when a file that it reads is damaged."""
-    status = collect(view)
+    status, newest = collect(view), next(evaluations(view), None)
     sections = [
         (f"events and {shorten(view.item, _INNER // 2)}", list(_sums(status))),
         ("campaign", list(_campaign(view, status))),
-        ("held-out evaluation", list(_evaluation(view))),
+        (_heading(newest), list(_evaluation(newest))),
     ]
     lines = []
     for index, (title, content) in enumerate(sections):
@@ -146,8 +146,11 @@ def last_receipt(view: CampaignView) -> dict[str, Any] | None:
     return None
 
 
-def _evaluation(view: CampaignView) -> Iterator[str]:
-    newest = next(evaluations(view), None)
+def _heading(newest: Evaluation | None) -> str:
+    return "held-out evaluation" + (f" ({newest.part} events)" if newest is not None else "")
+
+
+def _evaluation(newest: Evaluation | None) -> Iterator[str]:
     if newest is None:
         yield "not evaluated yet"
         return
@@ -155,7 +158,7 @@ def _evaluation(view: CampaignView) -> Iterator[str]:
     if measures:
         yield from _numbers(newest, measures[:_SHOWN])
     else:
-        yield "no numbers: too few validation events for any metric"
+        yield "no numbers: too few held-out events for any metric"
     folder = newest.path.parent
     more = len(measures[_SHOWN:]) + (len(newest.undeclared()) if newest.declared else 0)
     if more:

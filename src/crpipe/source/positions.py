@@ -5,7 +5,6 @@ Out: positions.json (the last file number) and positions.parquet (the names, by 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 from crpipe.core.errors import ConfigError, DataError, ListingError
 from crpipe.core.files import read_json, replacing, write_json
 from crpipe.core.lease import lease
+from crpipe.core.raw_files import natural_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,23 +25,16 @@ if TYPE_CHECKING:
 
 SHOWN = 5  # names in an error
 _WAIT_S = 60.0
-_DIGITS = re.compile(r"([0-9]+)")
 _SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False)])
 
 
 def natural_order(names: Iterable[str]) -> list[str]:
     """Sort names so that file2 comes before file10; raise ListingError when one is there twice."""
-    ordered = sorted(names, key=_natural)
+    ordered = sorted(names, key=natural_key)
     twice = [name for name, count in Counter(ordered).items() if count > 1]
     if twice:
         raise ListingError(f"the source names {shown(twice)} twice; remove one")
     return ordered
-
-
-def _natural(name: str) -> tuple[list[str | int], str]:
-    # Splitting gives text and digits in turn: equal places hold equal types. file01 and file1 differ at last.
-    parts = _DIGITS.split(name)
-    return [int(part) if index % 2 else part for index, part in enumerate(parts)], name
 
 
 @dataclass(frozen=True, slots=True)

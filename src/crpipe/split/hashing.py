@@ -1,17 +1,18 @@
 """Keyed 64-bit hashes of whole columns: the same number on every machine, in every order of reading.
 
-They decide an event's place in the shuffle, and training or validation, from the event's identity alone.
+They decide an event's place in the shuffle and its part (training, validation, test) from its identity alone.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -28,17 +29,24 @@ def shuffle_keys(files: NDArray[np.uint32], rows: NDArray[np.uint32], seed: int)
     return _mix(_mix(place ^ _secret(seed, "shuffle")))
 
 
-def is_chosen(columns: Iterable[NDArray[Any]], fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Choose about ``fraction`` of the groups of events that share the values in ``columns``, [N]."""
+def share_of(columns: Iterable[NDArray[Any]], fractions: Sequence[float], seed: int) -> NDArray[np.int64]:
+    """Divide the groups of events that share the values in ``columns`` at random into shares, [N].
+
+    The number of a share is its place in ``fractions``, which add up to less than 1; the rest is the last.
+    """
     key: Any = _secret(seed, "validation")
     for column in columns:
         key = _mix(key ^ _bits(column))
-    return np.asarray(key < np.uint64(int(fraction * 2**64)))
+    limits = np.array([int(end * 2**64) for end in itertools.accumulate(fractions)], np.uint64)
+    return np.searchsorted(limits, np.atleast_1d(key), side="right").astype(np.int64)
 
 
-def bucket_of(keys: NDArray[np.uint64], buckets: int) -> NDArray[np.int64]:
-    """Cut the space of keys into equal intervals, in ascending order, and return each key's number, [N]."""
-    return ((keys >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(np.int64)
+def bucket_of(keys: NDArray[np.uint64], buckets: int | NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Cut the space of keys into equal intervals, in ascending order, and return each key's number, [N].
+
+    buckets: how many intervals, for all keys or for each.
+    """
+    return ((keys >> np.uint64(32)) * np.asarray(buckets, np.uint64) >> np.uint64(32)).astype(np.int64)
 
 
 def _bits(column: NDArray[Any]) -> NDArray[np.uint64]:

@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 from crpipe.core.errors import LedgerError
 from crpipe.core.raw_files import QUARANTINED
 from crpipe.events.layout import MULTIPLICITY
-from crpipe.split.scatter import DESTINATIONS, FileReport, table_path, table_schema
+from crpipe.events.shard_manifest import ROLES
+from crpipe.split.parts import DESTINATIONS
+from crpipe.split.scatter import FileReport, table_path, table_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -126,7 +128,7 @@ def check_written(ledger: Mapping[str, Any], entries: Iterable[Mapping[str, Any]
     fault = "this is a fault in crpipe: keep the range's files and report it"
     if not ledger["balanced"]:
         raise LedgerError(f"the ledger's sums differ from what was listed; {fault}")
-    found = {role: [0, 0] for role in DESTINATIONS[:3]}
+    found = {role: [0, 0] for role in ROLES}
     for entry in entries:
         found[entry["role"]][0] += entry["events"]
         found[entry["role"]][1] += entry["items"]

@@ -13,47 +13,47 @@ import pyarrow as pa
 
 from crpipe.core.errors import FormatError
 from crpipe.core.raw_files import RawFile, check_unchanged
-from crpipe.events.batch import Events
+from crpipe.events.batch import Events, offsets
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
-from crpipe.split.hashing import bucket_of, is_chosen, shuffle_keys
+from crpipe.split.hashing import bucket_of, shuffle_keys
+from crpipe.split.parts import DESTINATIONS, OUTLIERS, PARTS, REJECTED
 from crpipe.split.spill import Block, SpillWriter
 from crpipe.split.validity import find_invalid_events
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Layout
+    from crpipe.split.parts import Parts
     from crpipe.split.readers import CheckedReader, ReaderChoice
-
-DESTINATIONS = ("train", "validation", "outliers", "rejected")
-TRAIN, VALIDATION, OUTLIERS, REJECTED = range(4)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What decides an event's destination and bucket.
 
-    Training events fill the buckets [0, train), validation events the next ones, outliers the last.
+    buckets: how many each part has, in the order of PARTS; outliers fill one more, the last.
+    files: the part of each file that is held out whole, by its number.
     """
 
     reader: ReaderChoice
     seed: int
     threshold: int
-    validation_fraction: float
-    train_buckets: int
-    validation_buckets: int
+    parts: Parts
+    buckets: tuple[int, ...]
+    files: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def outlier_bucket(self) -> int:
         """The one bucket that keeps the order of the source."""
-        return self.train_buckets + self.validation_buckets
+        return sum(self.buckets)
 
-    @property
-    def buckets(self) -> int:
-        """All buckets."""
-        return self.outlier_bucket + 1
+    def first_buckets(self) -> NDArray[np.int64]:
+        """First bucket of each part, and the end: [P + 1]."""
+        return offsets(np.array(self.buckets))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def scatter(task: Task) -> Scattered:
     reader = task.rules.reader.open()
     schema = table_schema(reader.layout)
     reports: list[FileReport] = []
-    spill = SpillWriter(task.spills, task.number, reader.layout, task.rules.buckets)
+    spill = SpillWriter(task.spills, task.number, reader.layout, task.rules.outlier_bucket + 1)
     try:
         with pa.ipc.new_stream(table_path(task.spills, task.number), schema) as table:
             for file in task.files:
@@ -144,7 +144,7 @@ def _scatter_file(
             source = {SOURCE_FILE: np.full(len(events), file.number, np.uint32), SOURCE_ROW: rows}
             known = Events(events.columns | source, events.multiplicity, events.items)
             reasons = find_invalid_events(events, reader.layout)
-            destinations = _destinations(known, reasons, task.rules, reader.layout)
+            destinations = _destinations(known, reasons, task.rules, reader.layout, file.number)
             _count(report, known, destinations, reasons)
             batches.append(_table(known, destinations, reasons, reader.layout))
             _spill(known, destinations, task.rules, file.number, spill)
@@ -156,10 +156,13 @@ def _scatter_file(
     return report, batches
 
 
-def _destinations(events: Events, reasons: dict[int, str], rules: Rules, layout: Layout) -> NDArray[np.int8]:
-    groups = [events.columns[name] for name in layout.group]
-    chosen = is_chosen(groups, rules.validation_fraction, rules.seed)
-    result = np.where(chosen, VALIDATION, TRAIN).astype(np.int8)
+def _destinations(
+    events: Events, reasons: dict[int, str], rules: Rules, layout: Layout, file: int
+) -> NDArray[np.int8]:
+    if file in rules.files:
+        result = np.full(len(events), rules.files[file], np.int8)
+    else:
+        result = rules.parts.of_groups([events.columns[name] for name in layout.group], rules.seed)
     result[events.multiplicity > rules.threshold] = OUTLIERS
     result[list(reasons)] = REJECTED
     return result
@@ -196,17 +199,13 @@ def _spill(
     aside = np.flatnonzero(destinations == OUTLIERS)
     if len(aside):
         spill.write(_part(events, aside), rules.outlier_bucket, source)
-    bulk = np.flatnonzero(destinations <= VALIDATION)
+    bulk = np.flatnonzero(destinations < len(PARTS))
     if not len(bulk):
         return
     events, destinations = _part(events, bulk), destinations[bulk]
     keys = shuffle_keys(events.columns[SOURCE_FILE], events.columns[SOURCE_ROW], rules.seed)
-    buckets = np.where(
-        destinations == TRAIN,
-        bucket_of(keys, rules.train_buckets),
-        rules.train_buckets + bucket_of(keys, rules.validation_buckets),
-    )
-    spill.hold(events, buckets)
+    counts = np.array(rules.buckets, np.uint64)[destinations]
+    spill.hold(events, rules.first_buckets()[destinations] + bucket_of(keys, counts))
 
 
 def _part(events: Events, index: NDArray[np.int64]) -> Events:

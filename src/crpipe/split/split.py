@@ -10,7 +10,10 @@ import os
 import shlex
 import shutil
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from crpipe.core.errors import FormatError
 from crpipe.core.files import digest, publish, read_json, remove_tree, replacing, write_json, writing
@@ -20,6 +23,7 @@ from crpipe.core.raw_files import STAGED, RawFile, check_present, read_staged
 from crpipe.events.shard_manifest import verify
 from crpipe.split import gather, scatter
 from crpipe.split.ledger import EDGES, check_unique, check_written, make_ledger, write_table
+from crpipe.split.parts import PARTS, TEST, VALIDATION, SplitRange, refuse_torn_groups
 from crpipe.split.workers import in_order, reuse_freed_memory
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
     from crpipe.core.progress import Progress
     from crpipe.events.layout import Layout
+    from crpipe.split.parts import Parts
     from crpipe.split.readers import CheckedReader, ReaderChoice
     from crpipe.split.scatter import FileReport, Scattered
     from crpipe.split.spill import Block
@@ -47,7 +52,7 @@ class SplitJob:
     data: digest of everything that changes a shard. layout: that of the reader.
     listed, staged, raw: the range's manifest, its staged table, and the folder of its raw copies.
     shards, outliers, multiplicity, ledger: what is written, the first two being folders.
-    validation_fraction: share of the groups of events that are kept for validation.
+    parts: what decides between training, validation and test.
     shard_items: items of one bulk shard, about. memory_mib: for buffers, of all workers together.
     """
 
@@ -64,7 +69,7 @@ class SplitJob:
     ledger: Path
     threshold: int
     seed: int
-    validation_fraction: float
+    parts: Parts
     shard_items: int
     memory_mib: int
     workers: int
@@ -139,7 +144,7 @@ def _split(run: _Run) -> None:
     reader = run.job.reader.open()
     _clear(run)
     readable, reports, totals = _totals(run, reader)
-    rules = _rules(run.job, totals)
+    rules = _rules(run, totals)
     scattered = list(_scatter(run, readable, rules, reports))
     reports += [report for each in scattered for report in each.files]
     reports.sort(key=lambda report: report.file.number)
@@ -187,18 +192,22 @@ def _totals(
     return readable, bad, totals
 
 
-def _rules(job: SplitJob, totals: dict[int, tuple[int, int]]) -> scatter.Rules:
-    events = sum(events for events, _ in totals.values())
-    items = sum(items for _, items in totals.values())
-    fraction = job.validation_fraction
+def _rules(run: _Run, totals: dict[int, tuple[int, int]]) -> scatter.Rules:
+    job = run.job
+    files = job.parts.of_files(run.files, job.name)
+    everything = np.array(list(totals.values()), np.int64).reshape(-1, 2).sum(axis=0)
+    expected = [everything]
+    for part, fraction in ((VALIDATION, job.parts.validation_fraction), (TEST, job.parts.test_fraction)):
+        whole = [totals[number] for number in totals if files.get(number) == part]
+        expected.append(fraction * everything + np.array(whole, np.int64).reshape(-1, 2).sum(axis=0))
     return scatter.Rules(
         reader=job.reader,
         seed=job.seed,
         threshold=job.threshold,
-        validation_fraction=fraction,
-        train_buckets=gather.bucket_count(events, items, job.shard_items),
-        validation_buckets=gather.bucket_count(
-            int(events * fraction), int(items * fraction), job.shard_items
+        parts=job.parts,
+        files=files,
+        buckets=tuple(
+            gather.bucket_count(int(events), int(items), job.shard_items) for events, items in expected
         ),
     )
 
@@ -264,10 +273,12 @@ def _repair(job: SplitJob) -> str:
 def _gather(run: _Run, rules: scatter.Rules, blocks: list[Block]) -> Iterator[dict[str, Any]]:
     job = run.job
     common = {"folder": job.shards, "spills": run.spills, "layout": job.layout, "seed": rules.seed}
-    train, outlier = rules.train_buckets, rules.outlier_bucket
-    tasks = gather.bulk_tasks(common, "train", blocks, 0, train, job.shard_items)
-    tasks += gather.bulk_tasks(common, "validation", blocks, train, outlier, job.shard_items)
-    tasks += gather.outlier_tasks(common | {"folder": job.outliers}, blocks, outlier, job.shard_items)
+    starts = rules.first_buckets().tolist()
+    tasks: list[gather.ShardTask] = []
+    for role, (first, last) in zip(PARTS, pairwise(starts), strict=True):
+        tasks += gather.bulk_tasks(common, role, blocks, first, last, job.shard_items)
+    outliers = common | {"folder": job.outliers}
+    tasks += gather.outlier_tasks(outliers, blocks, rules.outlier_bucket, job.shard_items)
     done, total = 0, sum(task.items for task in tasks)
     workers = job.processes(sum(file.size for file in run.files))
     for task, entry in zip(tasks, in_order(gather.gather, tasks, workers), strict=True):
@@ -290,6 +301,9 @@ def _record(run: _Run, ledger: dict[str, Any], entries: list[dict[str, Any]], sp
         part.mkdir()
         with replacing(part / "multiplicity.parquet") as table:
             counts = write_table(table, run.spills, range(spills), job.layout)
+    if job.parts.by_files:
+        whole = SplitRange(job.name, part / "multiplicity.parquet", job.staged)
+        refuse_torn_groups([whole], job.layout)
     write_json(part / "histogram.json", {"edges": EDGES.tolist(), "events": counts.tolist()})
     write_json(part / "ledger.json", head | ledger)
     outliers = [entry for entry in entries if entry["role"] == "outliers"]

@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from counting import Counting, Echo, checkpoint_of
 from crpipe.cli.jobs import open_campaign
 from crpipe.cli.model_jobs import evaluate_job
-from crpipe.core.errors import DataError, ForeignError
+from crpipe.core.errors import CheckpointError, ConfigError, DataError, ForeignError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.progress import Silent
 from crpipe.core.raw_files import Entry, write_manifest
@@ -67,11 +67,11 @@ def test_numbers_are_written_with_their_declarations(job):
         "better": "low",
         "ideal": 0.0,
     }
-    assert (found["step"], found["events"]) == (7, 160)
+    assert (found["step"], found["events"], found["part"]) == (7, 160, "validation")
     assert "baseline" not in found
     assert "again" not in found
     (line,) = said.lines
-    assert line.startswith("not measured: a rare number (too few validation events; raise")
+    assert line.startswith("not measured: a rare number (too few held-out events; raise")
     assert {path.name for path in job.folder.iterdir()} == {"metrics.json", "predictions.parquet"}
 
 
@@ -159,6 +159,83 @@ def test_a_prediction_of_another_length_is_refused(job, monkeypatch):
 
 def test_without_validation_events_nothing_is_written(job):
     job = job(events=(0, 0))
-    with pytest.raises(DataError, match="no validation events; raise split.validation_fraction"):
+    with pytest.raises(
+        DataError, match="no held-out events; set split.validation_fraction or split.test_fraction"
+    ):
         evaluate_link(job, Silent())
     assert not list(job.folder.iterdir())
+
+
+def test_the_test_part_judges_where_there_is_one(job):
+    job = job()
+    folder = job.shards[1].folder
+    block = make_events(30, 5)
+    remaining = ("validation-00000", "validation", make_events(60, 1))
+    write_shards(
+        folder, [remaining, ("test-00000", "test", block)], read_json(folder / "manifest.json")["data"]
+    )
+    evaluate_link(job, Silent())
+    assert (result(job)["part"], result(job)["events"]) == ("test", 30)
+    rows = pq.read_table(job.folder / "predictions.parquet")
+    assert {*rows["range"].to_pylist()} == {SECOND}
+
+
+def best_of(job, step=3):
+    """Write a best checkpoint of the second range, with its receipt."""
+    store = job.receipt.parents[1] / "store" / SECOND
+    path = checkpoint_of(store, Counting)
+    receipt = {"range": SECOND, "key": "k", "checkpoint": path.name, "sha256": "", "step": step}
+    write_json(job.receipt.with_name(f"{SECOND}.best.json"), {**receipt, "metric": "fit/loss", "value": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "receipt", "folder"),
+    [
+        (SECOND, "", SECOND, SECOND),
+        (SECOND, "latest", SECOND, SECOND),
+        (SECOND, "best", f"{SECOND}.best", f"{SECOND}.best"),
+        ("", "best", f"{SECOND}.best", f"{SECOND}.best"),
+        ("", "latest", SECOND, SECOND),
+        ("", SECOND, SECOND, SECOND),
+        ("", f"{SECOND}.best", f"{SECOND}.best", f"{SECOND}.best"),
+    ],
+)
+def test_the_checkpoint_that_is_judged(job, tmp_path, name, asked, receipt, folder):
+    best_of(job())
+    config = toy_config(tmp_path, train={"workload": "counting:Counting"})
+    found = evaluate_job(open_campaign(config), name, asked)
+    assert (found.receipt.stem, found.folder.name) == (receipt, folder)
+    assert [each.name for each in found.shards] == [FIRST, SECOND]
+    evaluate_link(found, Silent())
+    assert result(found)["step"] == 7
+
+
+def test_a_checkpoint_file_is_judged_in_a_folder_of_its_own(job, tmp_path):
+    (path,) = (job().receipt.parents[1] / "store" / SECOND).glob("*.pt")
+    campaign = open_campaign(toy_config(tmp_path, train={"workload": "counting:Counting"}))
+    found = evaluate_job(campaign, "", str(path))
+    assert (found.receipt, found.folder.name) == (path, path.stem)
+    elsewhere = tmp_path / path.name
+    elsewhere.write_bytes(path.read_bytes())
+    with pytest.raises(ConfigError, match="not of a link of this campaign; name the link"):
+        evaluate_job(campaign, "", str(elsewhere))
+    assert [each.name for each in evaluate_job(campaign, FIRST, str(elsewhere)).shards] == [FIRST]
+
+
+def test_the_workflow_judges_the_best_checkpoint_on_request(job, tmp_path):
+    first = job()
+    config = toy_config(tmp_path, train={"workload": "counting:Counting"}, evaluate={"checkpoint": "best"})
+    assert evaluate_job(open_campaign(config), SECOND).receipt == first.receipt  # there is no best one
+    best_of(first)
+    found = evaluate_job(open_campaign(config), SECOND)
+    assert (found.receipt.name, found.folder.name) == (f"{SECOND}.best.json", SECOND)
+
+
+@pytest.mark.parametrize("asked", ["best", "newest", f"{FIRST}", "nowhere/x"])
+def test_a_checkpoint_that_is_not_there(job, tmp_path, asked):
+    job()
+    campaign = open_campaign(toy_config(tmp_path, train={"workload": "counting:Counting"}))
+    with pytest.raises(
+        CheckpointError, match="--checkpoint .*(none yet; set train.keep_best|legal: best, lat)"
+    ):
+        evaluate_job(campaign, "", asked)

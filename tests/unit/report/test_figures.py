@@ -60,7 +60,7 @@ def test_progress_of_too_few_events_for_any_metric_says_so(tmp_path):
     files = CampaignFiles(tmp_path, ranges=2)
     files.evaluated(files.name(0), {"bins": 0.0})
     (path,) = plot_progress(files.view)
-    assert "too few validation events for any metric" in path.read_text()
+    assert "too few held-out events for any metric" in path.read_text()
     assert "links of the chain trained on, of 3" in path.read_text()
 
 

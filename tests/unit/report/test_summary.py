@@ -78,7 +78,7 @@ def test_missing_values_leave_the_box_whole(files, columns):
     write_json(files.paths.evaluation(OUTLIERS) / "metrics.json", {"step": 1, **columns})
     text = render_summary(files.view)
     assert is_a_clean_box(text)
-    assert "no numbers: too few validation events for any metric" in text
+    assert "no numbers: too few held-out events for any metric" in text
 
 
 def test_long_titles_and_numbers_keep_the_box(files):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from crpipe.split.hashing import bucket_of, is_chosen, shuffle_keys
+from crpipe.split.hashing import bucket_of, share_of, shuffle_keys
 
 FILES = np.array([0, 0, 1, 7, 2**32 - 1], np.uint32)
 ROWS = np.array([0, 1, 0, 123456, 2**32 - 1], np.uint32)
@@ -49,7 +49,7 @@ def test_shuffle_keys_never_change(seed, expected):
     ],
 )
 def test_the_choice_of_validation_groups_never_changes(columns, fraction, seed, expected):
-    assert np.flatnonzero(is_chosen(columns, fraction, seed)).tolist() == expected
+    assert np.flatnonzero(share_of(columns, [fraction], seed) == 0).tolist() == expected
 
 
 def test_buckets_never_change_and_ascend_with_the_keys():
@@ -70,7 +70,11 @@ def test_keys_of_different_places_differ():
 def test_zero_has_one_sign_and_a_fraction_its_limits():
     signs = np.array([0.0, -0.0])
     for seed in range(20):
-        first, second = is_chosen([signs], 0.5, seed)
+        first, second = share_of([signs], [0.5], seed)
         assert first == second
-    assert not is_chosen([NUMBERS], 0, 1).any()
-    assert 0.18 < is_chosen([np.arange(100_000)], 0.2, 1).mean() < 0.22
+    assert share_of([NUMBERS], [0], 1).all()
+    many = np.arange(100_000)
+    one, two = share_of([many], [0.2], 1), share_of([many], [0.2, 0.1], 1)
+    assert 0.78 < one.mean() < 0.82
+    assert 0.09 < (two == 1).mean() < 0.11
+    assert np.array_equal(one == 0, two == 0)  # a test part takes nothing from validation

@@ -1,5 +1,7 @@
 """Where the first half of a split sends events."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,18 +10,9 @@ from crpipe.core import checksums
 from crpipe.core.errors import ForeignError
 from crpipe.core.raw_files import STAGED, RawFile
 from crpipe.events.layout import SOURCE_FILE
+from crpipe.split.parts import DESTINATIONS, OUTLIERS, REJECTED, TEST, TRAIN, VALIDATION, Parts
 from crpipe.split.readers import ReaderChoice
-from crpipe.split.scatter import (
-    DESTINATIONS,
-    OUTLIERS,
-    REJECTED,
-    TRAIN,
-    VALIDATION,
-    Rules,
-    Task,
-    scatter,
-    table_path,
-)
+from crpipe.split.scatter import Rules, Task, scatter, table_path
 from crpipe.split.spill import SpillReader, segments_of
 from plain_reader import HITS, make_hits, write_events
 
@@ -27,9 +20,8 @@ RULES = Rules(
     reader=ReaderChoice("plain_reader:Plain"),
     seed=1,
     threshold=10,
-    validation_fraction=0.5,
-    train_buckets=3,
-    validation_buckets=2,
+    parts=Parts(0.4, 0.2),
+    buckets=(3, 2, 1),
 )
 
 
@@ -53,16 +45,30 @@ def test_each_event_goes_to_the_bucket_of_its_destination(tmp_path):
     table = destinations(tmp_path)
     sent = table["destination"].to_numpy()
     assert (sent[table["multiplicity"].to_numpy() > 10] == OUTLIERS).all()
-    assert {TRAIN, VALIDATION, OUTLIERS} == {*sent.tolist()}
+    assert {TRAIN, VALIDATION, TEST, OUTLIERS} == {*sent.tolist()}
     totals = sum(report.events for report in done.files)
     assert totals.tolist() == [int((sent == code).sum()) for code in range(len(DESTINATIONS))]
     reader = SpillReader(tmp_path, HITS)
-    spans = {TRAIN: (0, 3), VALIDATION: (3, 5), OUTLIERS: (5, 6)}
+    spans = {TRAIN: (0, 3), VALIDATION: (3, 5), TEST: (5, 6), OUTLIERS: (6, 7)}
     for code, (first, last) in spans.items():
         events = reader.read(segments_of(done.blocks, first, last))
         assert len(events) == totals[code]
         assert len(events.items) == sum(report.items for report in done.files)[code]
     reader.close()
+
+
+def test_a_file_is_held_out_whole(tmp_path):
+    rules = replace(RULES, files={1: TEST, 2: VALIDATION})
+    scatter(task_of(tmp_path, [1] * 100, [2, 3, 30], [0, 1], rules=rules))
+    table = destinations(tmp_path)
+    assert _sent(table) == {0: {TRAIN, VALIDATION, TEST}, 1: {TEST, OUTLIERS}, 2: {VALIDATION}}
+
+
+def _sent(table):
+    found = {}
+    for file, code in zip(table[SOURCE_FILE].to_pylist(), table["destination"].to_pylist(), strict=True):
+        found.setdefault(file, set()).add(code)
+    return found
 
 
 def test_groups_stay_together(tmp_path):
@@ -96,6 +102,6 @@ def test_nothing_is_kept_of_a_bad_file(tmp_path):
 
 
 def test_a_broken_reader_is_no_bad_file(tmp_path):
-    rules = Rules(ReaderChoice("plain_reader:Broken", {"wrong": "raises"}), 1, 10, 0.5, 1, 1)
+    rules = Rules(ReaderChoice("plain_reader:Broken", {"wrong": "raises"}), 1, 10, Parts(0.5), (1, 1, 1))
     with pytest.raises(ForeignError, match=r"0\.npz: the reader plain_reader:Broken failed"):
         scatter(task_of(tmp_path, [1], rules=rules))

@@ -13,7 +13,7 @@ from crpipe.core.files import read_json_if_any
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.report.status.journal_tail import METRICS_BYTES, History, Row, tail
-from crpipe.report.status.status_types import AT_WORK, RangeStatus, State
+from crpipe.report.status.status_types import AT_WORK, HELD_OUT, RangeStatus, State
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,7 +159,7 @@ class RangeFiles:
         about: dict[str, Any] = {}
         if self.shards is not None:
             shards = self.shards["shards"]
-            about["shards"] = sum(shard["role"] != "validation" for shard in shards)
+            about["shards"] = sum(shard["role"] not in HELD_OUT for shard in shards)
             if self.name == OUTLIERS:
                 about["outliers"] = sum(shard["events"] for shard in shards)
         if self.ledger is not None:

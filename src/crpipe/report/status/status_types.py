@@ -33,7 +33,8 @@ class State(StrEnum):
     STALE = "stale"  # made under another configuration
 
 
-DESTINATIONS = ("train", "validation", "outliers", "rejected")
+HELD_OUT = ("validation", "test")
+DESTINATIONS = ("train", "validation", "test", "outliers", "rejected")
 AT_WORK = frozenset({State.STAGING, State.SPLITTING, State.TRAINING})
 _COPIED = frozenset({State.STAGED, State.SPLITTING})
 
@@ -69,12 +70,13 @@ class Sums:
     listed: int = 0
     train: int = 0
     validation: int = 0
+    test: int = 0
     outliers: int = 0
     rejected: int = 0
 
     def balanced(self) -> bool:
         """Return whether everything listed has exactly one destination."""
-        return self.listed == self.train + self.validation + self.outliers + self.rejected
+        return self.listed == self.train + self.validation + self.test + self.outliers + self.rejected
 
 
 @dataclass(frozen=True, slots=True)

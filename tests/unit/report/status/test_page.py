@@ -118,7 +118,7 @@ def test_the_newest_evaluation_is_shown_with_what_is_better(tmp_path):
 def test_an_evaluation_without_numbers_has_a_place_on_the_page(tmp_path):
     files = CampaignFiles(tmp_path, ranges=2)
     files.evaluated(files.name(0), {}, ())
-    assert "too few validation events for any metric" in render_page(files.view)
+    assert "too few held-out events for any metric" in render_page(files.view)
 
 
 def test_events_of_one_size_have_neither_threshold_nor_outliers(tmp_path):

@@ -1,0 +1,141 @@
+"""Which part of the data an event belongs to (training, validation or test): by its group, or by its file.
+
+Out: a code for each event or file; the refusal of a group that occurs in two parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crpipe.core.errors import ConfigError
+from crpipe.core.ranges import Range, in_interval
+from crpipe.core.raw_files import natural_key, read_manifest
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
+from crpipe.split.hashing import share_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from crpipe.core.raw_files import RawFile
+    from crpipe.events.layout import Layout
+    from crpipe.events.shard_manifest import Role
+
+DESTINATIONS = ("train", "validation", "test", "outliers", "rejected")
+TRAIN, VALIDATION, TEST, OUTLIERS, REJECTED = range(5)
+PARTS: tuple[Role, ...] = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The share of the groups of events that each held-out part gets, or the files that make it up.
+
+    Files are patterns of names, file numbers, or intervals of file numbers. The number of a file is the
+    first number of its range plus its place in the range, in the natural order of names (file2 before
+    file10): the number in its name where source.uri has {number}, its place in the folder or list without
+    range directories. In a range directory with more files than numbers, the rest has no number.
+    """
+
+    validation_fraction: float = 0.0
+    test_fraction: float = 0.0
+    validation_files: tuple[str | int, ...] = ()
+    test_files: tuple[str | int, ...] = ()
+
+    @property
+    def by_files(self) -> bool:
+        """Return whether files decide, so that a group may occur in two parts."""
+        return bool(self.validation_files or self.test_files)
+
+    def of_files(self, files: Sequence[RawFile], name: str) -> dict[int, int]:
+        """Give the part of each file of the range ``name`` that is held out whole, by ``RawFile.number``.
+
+        Raise ConfigError for a file that both parts name.
+        """
+        if not self.by_files:
+            return {}
+        first, last = (whole := Range.parse(name)).first, whole.last
+        found: dict[int, int] = {}
+        for place, file in enumerate(sorted(files, key=lambda file: natural_key(file.path))):
+            number = first + place if first + place <= last else None
+            validation = _is_named(file.path, number, self.validation_files)
+            if _is_named(file.path, number, self.test_files):
+                if validation:
+                    raise ConfigError(
+                        f"split.validation_files and split.test_files both name {file.path} of {name}; "
+                        "name it in one of them"
+                    )
+                found[file.number] = TEST
+            elif validation:
+                found[file.number] = VALIDATION
+        return found
+
+    def of_groups(self, columns: Iterable[NDArray[Any]], seed: int) -> NDArray[np.int8]:
+        """Give the part of each event by the hash of its group's values, [N]."""
+        share = share_of(columns, (self.validation_fraction, self.test_fraction), seed)
+        return np.array([VALIDATION, TEST, TRAIN], np.int8)[share]
+
+
+def _is_named(path: str, number: int | None, entries: Iterable[str | int]) -> bool:
+    name = PurePosixPath(path).name
+    for entry in entries:
+        within = in_interval(number, entry)
+        if within or (within is None and (fnmatchcase(path, str(entry)) or fnmatchcase(name, str(entry)))):
+            return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRange:
+    """A range that was split: its name, its multiplicity table, and the list of its raw files."""
+
+    name: str
+    multiplicity: Path
+    manifest: Path
+
+
+def refuse_torn_groups(ranges: Sequence[SplitRange], layout: Layout) -> None:
+    """Raise ConfigError naming one group of events that occurs in two parts, with both of its files.
+
+    Needed only where files decide: the hash sends all events of a group to the same part.
+    """
+    found = _torn_group(ranges, layout.group)
+    if found is None:
+        return
+    values = ", ".join(f"{name} {found[name]}" for name in layout.group)
+    places = [
+        f"{_path(ranges, found[f'range{side}'], found[f'{SOURCE_FILE}{side}'])} of {found[f'range{side}']} "
+        f"({found[f'destination{side}']})"
+        for side in ("", "_right")
+    ]
+    raise ConfigError(
+        f"split: the group of events {values} occurs in {places[0]} and in {places[1]}: the model would be "
+        "judged on what it was trained on; give both files to the same part with split.validation_files or "
+        "split.test_files, or hold out groups with split.validation_fraction or split.test_fraction"
+    )
+
+
+def _torn_group(ranges: Sequence[SplitRange], group: tuple[str, ...]) -> dict[str, Any] | None:
+    import polars as pl  # noqa: PLC0415 - 0.1 s that only parts by files need
+
+    names = [*group, "destination", "range", SOURCE_FILE, SOURCE_ROW]
+    tables = [pl.scan_parquet(each.multiplicity).with_columns(range=pl.lit(each.name)) for each in ranges]
+    events = pl.concat([table.select(names) for table in tables])
+    bulk = events.filter(pl.col("destination").is_in(PARTS))
+    # Only held-out events are held in memory, one for each group and part.
+    held = bulk.filter(pl.col("destination") != PARTS[TRAIN]).unique(subset=[*group, "destination"])
+    torn = held.join(bulk, on=list(group)).filter(pl.col("destination") != pl.col("destination_right"))
+    rows = torn.head(1).collect(engine="streaming").to_dicts()
+    return rows[0] if rows else None
+
+
+def _path(ranges: Sequence[SplitRange], name: str, file: int) -> str:
+    """Name a source file; its number where the list of raw files is gone."""
+    manifest = next(each.manifest for each in ranges if each.name == name)
+    return read_manifest(manifest)[file].path if manifest.exists() else f"file {file}"
