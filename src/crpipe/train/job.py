@@ -16,6 +16,7 @@ from crpipe.core.signals import StopRequest
 from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Saved, Store, key_of, load, read_receipt, write_receipt
 from crpipe.train.loop import Inputs, Trainer
+from crpipe.train.pretrained import find_source
 from crpipe.train.ranks import joined, use_threads
 from crpipe.train.workload import open_workload
 
@@ -59,7 +60,8 @@ def train_link(
 def _run(job: TrainJob, world: World, stop: StopRequest, progress: Progress, profile_steps: int) -> None:
     """Execute the job on one rank, inside the lease."""
     parent = read_receipt(job.files.parent_receipt) if job.files.parent_receipt else None
-    parent_sha256 = parent["sha256"] if parent else ""
+    source = find_source(job.train.init_from) if job.train.init_from and not parent else None
+    parent_sha256 = parent["sha256"] if parent else source.sha256 if source else ""
     store = Store(job.files.store, key_of(job.link.name, job.fingerprint, parent_sha256))
     # Only the leading rank looks into the store: it may rename or delete what another rank is reading.
     finished = store.checkpoint(progress.say) if world.leads else None
@@ -78,6 +80,7 @@ def _run(job: TrainJob, world: World, stop: StopRequest, progress: Progress, pro
             stop,
             progress,
             profile_steps,
+            source,
         )
         finished = _train(inputs, mark)
     if finished is not None:
