@@ -33,6 +33,12 @@ def configure(root, **site):
     return toy_config(root, load=load, model={"poison_row": 7}, train=site)
 
 
+def configure_frozen(root, **site):
+    """Some layers are frozen until step 9, in the second link; the others decay."""
+    model = {"poison_row": 7, "frozen_steps": 9, "decay": 0.1, "repeat": 2}
+    return toy_config(root, load={"batch_events": 16, "budget_items": 20}, model=model, train=site)
+
+
 def run_chain(config, strikes=(), profile_steps=0):
     """Train the whole chain, strike at the given counts of collated batches, and go on until the end."""
     pending = sorted(strikes)
@@ -75,6 +81,13 @@ def undisturbed(tmp_path_factory):
     config = configure(tmp_path_factory.mktemp("undisturbed"))
     run_chain(config)
     assert json.loads(config.paths().receipt(OUTLIERS).read_text())["skipped"] > 0
+    return outcome(config)
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory):
+    config = configure_frozen(tmp_path_factory.mktemp("frozen"))
+    run_chain(config)
     return outcome(config)
 
 
@@ -147,6 +160,15 @@ def test_validation_changes_no_weight_and_no_random_number(tmp_path, undisturbed
     run_chain(config)
     assert outcome(config)[0] == undisturbed[0]
     assert outcome(config)[2] == undisturbed[2]  # the receipts: the checkpoints are the same files
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=4), st.integers(1, 4))
+def test_a_chain_killed_around_the_end_of_freezing_ends_bit_identical(frozen, strikes, snapshot_steps):
+    with tempfile.TemporaryDirectory() as folder:
+        config = configure_frozen(Path(folder), snapshot_steps=snapshot_steps)
+        run_chain(config, strikes)
+        assert outcome(config) == frozen
 
 
 def test_runs_are_reproducible_and_seeds_matter(tmp_path, undisturbed):

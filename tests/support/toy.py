@@ -36,6 +36,8 @@ class ToyOptions(BaseModel):
     throttle_above: float = 1e9
     watched: str = "loss"
     validation_nan: bool = False  # `validate` gives no finite number
+    frozen_steps: int = 0  # of the first layers of critic and generator
+    decay: float = 0.0
     quiet: bool = False  # noise follows from the events instead of the generator; no dropout
 
 
@@ -102,7 +104,11 @@ class Toy:
     def phases(self):
         options = self.options
         spec = OptimizerSpec(
-            options.optimizer, options.rate, betas=(options.beta, 0.999), momentum=options.momentum
+            options.optimizer,
+            options.rate,
+            betas=(options.beta, 0.999),
+            momentum=options.momentum,
+            weight_decay=options.decay,
         )
         return [
             Phase(
@@ -113,6 +119,8 @@ class Toy:
                 self.options.repeat,
                 smoothed=("gap",),
                 throttle=Throttle("gap", self.options.throttle_above, 0.5, 0.2),
+                frozen=lambda m: m["critic"][0].parameters(),
+                frozen_steps=options.frozen_steps,
             ),
             Phase(
                 "generator",
@@ -121,6 +129,8 @@ class Toy:
                 spec,
                 average=True,
                 watched_metric=options.watched,
+                frozen=lambda m: m["generator"][0][0].parameters(),
+                frozen_steps=options.frozen_steps,
             ),
         ]
 

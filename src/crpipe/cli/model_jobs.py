@@ -50,6 +50,7 @@ def train_job(campaign: Campaign, name: str) -> TrainJob:
             # TensorBoard reads the files of a folder in the order of their names: that of the chain.
             event_file=f"{campaign.chain.names.index(name):06d}.{name}",
             profile=paths.run_dir() / "profile.json",
+            loaded=paths.init_from(),
         ),
         workload=config.train.workload,
         options=config.options(),

@@ -53,3 +53,13 @@ def check_held_out(split: SplitSection, train: TrainSection) -> None:
             "train.stop_after: needs the metric that should improve; set train.keep_best, for example to "
             "PHASE/loss, or train.stop_after: 0"
         )
+
+
+def check_start(train: TrainSection) -> None:
+    """Refuse keys about the beginning of a run that need a checkpoint where none is named."""
+    for name, value in (("init_map", train.init_map), ("start_after", train.start_after)):
+        if value and not train.init_from:
+            raise ConfigError(
+                f"train.{name}: no checkpoint is named; set train.init_from to a checkpoint (.pt) or to a "
+                "receipt (runs/<run>/ranges/<link>.json)"
+            )

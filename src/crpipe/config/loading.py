@@ -13,7 +13,7 @@ import pydantic
 import yaml
 from pydantic import BaseModel, model_validator
 
-from crpipe.config.combinations import check_file_numbers, check_held_out
+from crpipe.config.combinations import check_file_numbers, check_held_out, check_start
 from crpipe.config.messages import explain
 from crpipe.config.names import options_class
 from crpipe.config.sections import (
@@ -87,6 +87,7 @@ class Config(Section):
             self._check_horizon(self.ranges.last)
             check_file_numbers(self.split, self.ranges.first, self.ranges.last)
         check_held_out(self.split, self.train)
+        check_start(self.train)
         return self
 
     def _check_horizon(self, last: int) -> None:

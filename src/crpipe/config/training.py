@@ -131,7 +131,8 @@ class TrainSection(Section):
     init_map: dict[str, str] = key(
         {},
         "which weights of init_from are loaded, by the beginning of their names there and here: "
-        "{encoder.: encoder.}; empty: all that fit",
+        "{encoder.: encoder.}; empty: all that fit. With it the optimizers start fresh; not used after "
+        "start_after",
         "train",
     )
     start_after: str = key(

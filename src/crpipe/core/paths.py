@@ -112,6 +112,10 @@ class Paths:
         """Attempts of train and evaluate, and what they reported."""
         return self.run_dir() / "journal.jsonl"
 
+    def init_from(self) -> Path:
+        """Which weights the first link took from ``train.init_from``, and which were left out."""
+        return self.run_dir() / "init_from.json"
+
     def stall(self) -> Path:
         """Records the stall already reported, so that each is reported once."""
         return self.run_dir() / "stall.json"

@@ -10,9 +10,8 @@ from pydantic import ValidationError
 
 from crpipe.config.names import options_class
 from crpipe.core.errors import CheckpointError
-from crpipe.core.files import read_json
 from crpipe.split.readers import open_reader
-from crpipe.train.checkpoints import load, verified
+from crpipe.train.checkpoints import checkpoint_file, load, verified
 from crpipe.train.workload import open_workload
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def open_checkpoint(
     the checkpoint is damaged, when its weights or options are those of another version, or when it was
     trained with other side tables; ConfigError when a table that the workload needs is missing.
     """
-    saved = verified(_resolve(path))
+    saved = verified(checkpoint_file(path))
     checkpoint = load(saved.path)
     keys = checkpoint["keys"]
     _refuse_other_tables(saved.path, keys, table_keys or {})
@@ -121,18 +120,6 @@ def _refuse_other_tables(path: Path, keys: Mapping[str, Any], table_keys: Mappin
             f"{path}: trained with another content of the side table {names}; use the campaign that trained "
             "it (--config), or train again"
         )
-
-
-def _resolve(path: Path) -> Path:
-    if path.suffix != ".json":
-        return path
-    receipt = read_json(path)
-    if not isinstance(receipt, dict) or "checkpoint" not in receipt:
-        raise CheckpointError(
-            f"{path}: not a receipt; name a checkpoint (.pt) or runs/<run>/ranges/<range>.json"
-        )
-    found: Path = path.parent.parent / "store" / receipt["range"] / receipt["checkpoint"]
-    return found
 
 
 def _options(path: Path, name: str, keys: dict[str, Any]) -> dict[str, Any]:

@@ -158,6 +158,19 @@ def verified(path: Path) -> Saved:
     return Saved(path, full)
 
 
+def checkpoint_file(path: Path) -> Path:
+    """Give the checkpoint that a receipt points to (also that of a best one); a checkpoint is itself."""
+    if path.suffix != ".json":
+        return path
+    receipt = read_json(path)
+    if not isinstance(receipt, dict) or "checkpoint" not in receipt:
+        raise CheckpointError(
+            f"{path}: not a receipt; name a checkpoint (.pt) or runs/<run>/ranges/<range>.json"
+        )
+    found: Path = path.parent.parent / "store" / receipt["range"] / receipt["checkpoint"]
+    return found
+
+
 def load(path: Path) -> dict[str, Any]:
     """Read a state onto the CPU, tensors and plain values only; raise CheckpointError when it is none."""
     try:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from crpipe.core.signals import StopRequest
     from crpipe.events.metric import Metric
     from crpipe.loading.loader import Loader
-    from crpipe.train.checkpoints import Store
+    from crpipe.train.checkpoints import Saved, Store
     from crpipe.train.link import TrainJob
     from crpipe.train.ranks import World
     from crpipe.train.records.loggers import LoggedRun, Logger
@@ -26,6 +26,7 @@ class Inputs:
 
     parent: the receipt of the link before, None for the first link. sample: this rank's share of the held-out
     events; None without validation. best: what train.keep_best names. loggers: classes of train.loggers.
+    source: the checkpoint that the first link starts from (train.init_from).
     """
 
     job: TrainJob
@@ -40,3 +41,4 @@ class Inputs:
     best: Metric | None = None
     loggers: Mapping[str, Callable[[LoggedRun], Logger]] = field(default_factory=dict)
     profile_steps: int = 0
+    source: Saved | None = None

@@ -17,6 +17,7 @@ from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Saved, Store, key_of, load, read_receipt, write_receipt
 from crpipe.train.inputs import Inputs
 from crpipe.train.loop import Trainer
+from crpipe.train.pretrained import find_source
 from crpipe.train.ranks import joined, use_threads
 from crpipe.train.records.loggers import find_loggers
 from crpipe.train.validation.best import BestValue, write_best
@@ -64,7 +65,8 @@ def train_link(
 def _run(job: TrainJob, world: World, stop: StopRequest, progress: Progress, profile_steps: int) -> None:
     """Execute the job on one rank, inside the lease."""
     parent = read_receipt(job.files.parent_receipt) if job.files.parent_receipt else None
-    parent_sha256 = parent["sha256"] if parent else ""
+    source = find_source(job.train.init_from) if job.train.init_from and not parent else None
+    parent_sha256 = parent["sha256"] if parent else source.sha256 if source else ""
     store = Store(job.files.store, key_of(job.link.name, job.fingerprint, parent_sha256, job.link.ranges))
     # Only the leading rank looks into the store: it may rename or delete what another rank is reading.
     finished = store.checkpoint(progress.say) if world.leads else None
@@ -90,6 +92,7 @@ def _run(job: TrainJob, world: World, stop: StopRequest, progress: Progress, pro
             find_metric(job.train.keep_best, workload, job.workload) if job.train.keep_best else None,
             find_loggers(job.train.loggers),
             profile_steps or job.train.profile_steps,
+            source,
         )
         finished = _train(inputs, mark)
     if finished is not None:

@@ -49,7 +49,7 @@ class LinkFiles:
     best: what points to the best checkpoint, where one is kept.
     parent_store, parent_receipt: the same of the link before it; None for the first one.
     events: TensorBoard's folder; event_file: the link's name in it, which sorts in the order of the chain.
-    profile: the trace of a profiled job.
+    profile: the trace of a profiled job. loaded: which weights train.init_from gave.
     """
 
     store: Path
@@ -61,6 +61,7 @@ class LinkFiles:
     events: Path
     event_file: str
     profile: Path
+    loaded: Path
 
 
 @dataclass(frozen=True, slots=True)

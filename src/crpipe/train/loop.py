@@ -6,12 +6,12 @@ import functools
 import itertools
 import time
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 
 from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
+from crpipe.core.files import write_json
 from crpipe.core.journal import Journal
 from crpipe.train.checkpoints import load, refuse_other_keys, verified
 from crpipe.train.compiling import compile_modules
@@ -28,6 +28,7 @@ from crpipe.train.workload import Histograms, WorkloadCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from crpipe.events.batch import Cursor, Events
     from crpipe.train.checkpoints import Saved
@@ -48,7 +49,7 @@ class Trainer:
         self.job, self.link, self.train = job, job.link, job.train
         self.workload, self.loader, self.store = inputs.workload, inputs.loader, inputs.store
         self.world, self.stop, self.progress = world, inputs.stop, inputs.progress
-        self.parent = inputs.parent
+        self.parent, self.source = inputs.parent, inputs.source
         torch.manual_seed(job.seed)
         self.state = TrainState(self.workload.model(), self.workload.phases(), job.seed, world.device)
         self.meter = Meter(world.device)
@@ -99,10 +100,8 @@ class Trainer:
             self.state.restore(checkpoint)
             self.state.counters = self.state.counters.of_next_link()
             say(f"range {name}: starts from the checkpoint of {self.link.parent}")
-        elif self.train.init_from:
-            foreign = load(Path(self.train.init_from))
-            say(self.state.init_from(foreign))
-            say(self.state.load_optimizers(foreign, self.train.on_optimizer_change))
+        elif self.source is not None:
+            self._begin_from(self.source)
         else:
             say(f"range {name}: starts from fresh weights")
         self._open_outputs()
@@ -148,6 +147,20 @@ class Trainer:
         self.judge.finish()
         stopped = {"stopped": self.judge.stopped} if self.judge.stopped else {}
         return self.store.save_checkpoint({**state, **stopped})
+
+    def _begin_from(self, source: Saved) -> None:
+        """Start the first link from weights of another training, or go on after a link of another run."""
+        say, policy, state = self.progress.say, self.train.on_optimizer_change, load(source.path)
+        if self.train.start_after:
+            say(self.state.continue_from(state, policy))
+            say(f"range {self.link.name}: goes on after {self.train.start_after}, from {source.path}")
+            return
+        match = self.state.init_from(state, self.train.init_map)
+        say(match.describe())
+        if not self.train.init_map:
+            say(self.state.load_optimizers(state, policy))
+        if self.world.leads:
+            write_json(self.job.files.loaded, match.record(source))
 
     def _newest_snapshot(self) -> Path | None:
         if not self.world.leads:

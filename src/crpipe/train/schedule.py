@@ -88,8 +88,8 @@ class Schedules:
     def of(cls, train: TrainSection, phases: Mapping[str, Schedule | None]) -> Self:
         """Collect them; raise ConfigError when the campaign's length shapes one phase's rate only.
 
-        phases: what each asks for, by name. Without a schedule that ends in the configuration, the fingerprint leaves the length out, unless
-        train.horizon_ranges is set.
+        phases: what each asks for, by name. Where the configured schedule does not end, the fingerprint
+        leaves the campaign's length out, unless train.horizon_ranges is set.
         """
         common = Schedule.of(train)
         own = {name: schedule for name, schedule in phases.items() if schedule is not None}

@@ -16,15 +16,15 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.events.batch import Cursor
 from crpipe.train.checkpoints import FORMAT
+from crpipe.train.pretrained import match_weights, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
+    from crpipe.train.pretrained import Match
     from crpipe.train.workload import OptimizerSpec, Phase
-
-_MAX_NAMES = 8
 
 
 @dataclass
@@ -186,31 +186,34 @@ class TrainState:
         except RuntimeError as error:
             raise CheckpointError(f"the checkpoint's weights do not fit the model: {error}") from error
         if self.average.keys() != state["average"].keys():
-            changed = _names(self.average.keys() ^ state["average"].keys())
+            changed = short(self.average.keys() ^ state["average"].keys())
             raise CheckpointError(f"the checkpoint's averaged weights are not those of the model: {changed}")
         for name in self.averaged:
             self.average[name].copy_(state["average"][name])
 
-    def init_from(self, state: Mapping[str, Any]) -> str:
-        """Load the weights that fit from a foreign checkpoint; return a line that lists what was loaded.
+    def init_from(self, state: Mapping[str, Any], prefixes: Mapping[str, str]) -> Match:
+        """Load the weights that fit from another training's checkpoint, or those that ``prefixes`` map.
 
         Raise CheckpointError when not one fits. The averaged weights start from the averaged ones.
         """
-        own = self.model.state_dict()
-        foreign = state["model"]
-        fits = {name for name, value in foreign.items() if name in own and own[name].shape == value.shape}
-        if not fits:
-            raise CheckpointError(
-                "train.init_from: no weight of the checkpoint fits the model; nothing was loaded"
-            )
-        self.model.load_state_dict({name: foreign[name] for name in fits}, strict=False)
-        for name in self.averaged:
-            if name in fits:
-                self.average[name].copy_(state["average"].get(name, foreign[name]))
-        return (
-            f"train.init_from: loaded {len(fits)} of {len(own)} weights; "
-            f"missing: {_names(own.keys() - fits)}; unexpected: {_names(foreign.keys() - fits)}"
-        )
+        there = state["model"]
+        match = match_weights(self.model.state_dict(), there, prefixes)
+        self.model.load_state_dict({here: there[name] for here, name in match.chosen.items()}, strict=False)
+        for here in self.averaged:
+            if here in match.chosen:
+                name = match.chosen[here]
+                self.average[here].copy_(state["average"].get(name, there[name]))
+        return match
+
+    def continue_from(self, state: Mapping[str, Any], policy: str) -> str:
+        """Go on from a finished link of another run: weights, counters, shares of throttled rates.
+
+        The optimizers' state is loaded where it fits (see ``load_optimizers``).
+        """
+        self.load_weights(state)
+        self.shares |= {name: share for name, share in state["shares"].items() if name in self.shares}
+        self.counters = Counters.restored(state["counters"]).of_next_link()
+        return self.load_optimizers(state, policy)
 
     def load_optimizers(self, state: Mapping[str, Any], policy: str) -> str:
         """Load the optimizers' state from a checkpoint where kind and shapes agree.
@@ -226,10 +229,10 @@ class TrainState:
                 fresh.append(name)
         if fresh and policy == "refuse":
             raise CheckpointError(
-                f"the optimizer of {_names(fresh)} differs from the checkpoint's; with train.init_from, "
+                f"the optimizer of {short(fresh)} differs from the checkpoint's; with train.init_from, "
                 "train.on_optimizer_change: reset starts it from a fresh state"
             )
-        return f"optimizers with a fresh state: {_names(fresh)}"
+        return f"optimizers with a fresh state: {short(fresh)}"
 
 
 def _frozen(phase: Phase, model: nn.Module, params: Sequence[nn.Parameter]) -> set[int]:
@@ -241,7 +244,7 @@ def _frozen(phase: Phase, model: nn.Module, params: Sequence[nn.Parameter]) -> s
         foreign = frozen - {id(parameter) for parameter in params}
         names = [name for name, parameter in model.named_parameters() if id(parameter) in foreign]
         raise ConfigError(
-            f"phase {phase.name}: frozen names parameters that are not among its params: {_names(names)}"
+            f"phase {phase.name}: frozen names parameters that are not among its params: {short(names)}"
         )
     return frozen
 
@@ -310,9 +313,3 @@ def _same_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) 
         for value in slots.values()
         if isinstance(value, torch.Tensor)
     )
-
-
-def _names(names: Any) -> str:
-    listed = sorted(names)
-    more = f" and {len(listed) - _MAX_NAMES} more" if len(listed) > _MAX_NAMES else ""
-    return (", ".join(listed[:_MAX_NAMES]) or "none") + more

@@ -157,7 +157,9 @@ def fingerprint(config):
 # Keys that mean something only together with others.
 BESIDE = {
     "split.validation_files": ["split.validation_fraction=0"],
+    "train.init_map": ["train.init_from=other"],
     "train.keep_best": ["train.validate_steps=5"],
+    "train.start_after": ["train.init_from=other"],
     "train.stop_after": ["train.validate_steps=5", "train.keep_best=critic/loss"],
 }
 

@@ -275,9 +275,9 @@ def test_init_from_a_model_that_fits_nowhere_is_an_error(tmp_path):
     path = tmp_path / "old" / "runs" / "toy" / "store" / FIRST / receipt["checkpoint"]
     state = torch.load(path, weights_only=True)
     state["model"] = {"foreign": torch.zeros(3)}
-    torch.save(state, tmp_path / "foreign.pt")
+    foreign = Store(tmp_path, "abc").save_checkpoint(state).path
     with pytest.raises(CheckpointError, match="nothing was loaded"):
-        train(toy_config(tmp_path / "new", train={"init_from": str(tmp_path / "foreign.pt")}))
+        train(toy_config(tmp_path / "new", train={"init_from": str(foreign)}))
 
 
 def test_metrics_hold_losses_rates_and_the_moving_average(tmp_path):

@@ -1,0 +1,135 @@
+"""Weights of another training: which ones ``train.init_from`` and ``train.init_map`` load."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crpipe.core.errors import CheckpointError
+from crpipe.train.checkpoints import HASH_DIGITS, checkpoint_file, verified
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from crpipe.train.checkpoints import Saved
+
+_MAX_NAMES = 8
+_KEY = "train.init_from"
+_HASHED = re.compile(rf"-[0-9a-f]{{{HASH_DIGITS}}}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which weights are loaded: ``chosen`` has, for each name here, the name there.
+
+    missing: weights of the model that keep their initial values. unexpected: weights there without a place.
+    """
+
+    chosen: Mapping[str, str]
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+
+    def describe(self) -> str:
+        """Give a line for a person, with the first names of each list."""
+        total = len(self.chosen) + len(self.missing)
+        return (
+            f"{_KEY}: loaded {len(self.chosen)} of {total} weights; "
+            f"missing: {short(self.missing)}; unexpected: {short(self.unexpected)}"
+        )
+
+    def record(self, source: Saved) -> dict[str, Any]:
+        """Give the whole lists, for the run's ``init_from.json``."""
+        return {
+            "checkpoint": str(source.path),
+            "sha256": source.sha256,
+            "loaded": dict(self.chosen),
+            "missing": list(self.missing),
+            "unexpected": list(self.unexpected),
+        }
+
+
+def find_source(init_from: str) -> Saved:
+    """Find the checkpoint that ``train.init_from`` names, itself or by a receipt, and check its hash."""
+    named = Path(init_from)
+    if not named.is_file():
+        raise CheckpointError(
+            f"{_KEY}: {named} does not exist; name a checkpoint (.pt) or a receipt of one "
+            "(runs/<run>/ranges/<link>.json)"
+        )
+    path = checkpoint_file(named)
+    if not path.is_file():
+        raise CheckpointError(f"{_KEY}: {path}, to which {named} points, does not exist; restore it")
+    if not _HASHED.search(path.stem):
+        raise CheckpointError(
+            f"{_KEY}: {path} has no hash in its name, so it cannot be checked; give it back the name that "
+            "training wrote it under (checkpoint-<key>-<hash>.pt)"
+        )
+    return verified(path)
+
+
+def match_weights(
+    own: Mapping[str, Tensor], there: Mapping[str, Tensor], prefixes: Mapping[str, str]
+) -> Match:
+    """Choose the weights to load: with ``prefixes`` (there: here) those they name, else all that fit.
+
+    Raise CheckpointError when none is left, when a prefix names nothing, and when a named weight has another
+    shape here.
+    """
+    if prefixes:
+        chosen = _mapped(own, there, prefixes)
+    else:
+        chosen = {name: name for name in there if name in own and own[name].shape == there[name].shape}
+    if not chosen:
+        raise CheckpointError(f"{_KEY}: no weight of the checkpoint fits the model; nothing was loaded")
+    used = set(chosen.values())
+    return Match(
+        chosen,
+        tuple(sorted(name for name in own if name not in chosen)),
+        tuple(sorted(name for name in there if name not in used)),
+    )
+
+
+def _mapped(
+    own: Mapping[str, Tensor], there: Mapping[str, Tensor], prefixes: Mapping[str, str]
+) -> dict[str, str]:
+    chosen: dict[str, str] = {}
+    useful = set()
+    for name, value in there.items():
+        fitting = [prefix for prefix in prefixes if name.startswith(prefix)]
+        if not fitting:
+            continue
+        prefix = max(fitting, key=len)
+        here = prefixes[prefix] + name.removeprefix(prefix)
+        if here not in own:
+            continue
+        if own[here].shape != value.shape:
+            raise CheckpointError(
+                f"train.init_map: {name} is {list(value.shape)} in the checkpoint, but {here} is "
+                f"{list(own[here].shape)} in the model; map a part that has the same shapes"
+            )
+        if here in chosen:
+            raise CheckpointError(f"train.init_map: both {chosen[here]} and {name} are mapped to {here}")
+        chosen[here] = name
+        useful.add(prefix)
+    for prefix, here in prefixes.items():
+        if prefix not in useful:
+            raise CheckpointError(
+                f"train.init_map: {prefix!r}: {here!r} matches nothing; weights in the checkpoint begin with "
+                f"{short(_beginnings(there))}, those of the model with {short(_beginnings(own))}"
+            )
+    return chosen
+
+
+def _beginnings(weights: Mapping[str, Tensor]) -> list[str]:
+    return sorted({name.partition(".")[0] + "." for name in weights})
+
+
+def short(names: Any) -> str:
+    """List some names; how many more there are, in words."""
+    listed = sorted(names)
+    more = f" and {len(listed) - _MAX_NAMES} more" if len(listed) > _MAX_NAMES else ""
+    return (", ".join(listed[:_MAX_NAMES]) or "none") + more
