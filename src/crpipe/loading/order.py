@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAST_WINDOW = 2  # batches shuffled together, at least
-BAND = 8  # pieces read beside each other, at most, where there are several folders
+BAND = 4  # pieces read beside each other where there are several folders, and up to three more
 WINDOW_ITEMS = 1 << 24  # items shuffled together where batches are cut by items: 64 MiB for each item column
 
 
@@ -59,8 +59,9 @@ class Order:
     rank, and a batch is empty only when there are fewer events than batches on all ranks together.
 
     With several folders (``folders``: the folder of each piece) the pieces of each are spread evenly over the
-    epoch. Without ``cost`` up to BAND consecutive pieces form a band. They are read beside each other, and a
-    window holds one slice of each: the k-th part of k pieces, so about as many events and items as one piece.
+    epoch. Without ``cost`` BAND consecutive pieces form a band, or a few more where BAND does not divide
+    their number. They are read beside each other, and a window holds one slice of each: the k-th part of k
+    pieces, so about as many events and items as one piece.
     With ``cost`` a window holds several pieces anyway.
     """
 
@@ -114,7 +115,7 @@ class Order:
     def _sliced(self, epoch: int, pieces: NDArray[np.int64], shares: NDArray[np.int64]) -> EpochOrder:
         """Cut each band's pieces into as many slices as it has pieces; the first slices of all, and so on."""
         numbers, firsts, sizes, rows = [], [], [], []
-        for band in np.array_split(pieces, -(-len(pieces) // BAND)):
+        for band in np.array_split(pieces, max(1, len(pieces) // BAND)):
             borders = np.arange(len(band) + 1)[:, None] * self._sizes[band] // len(band)
             numbers.append(np.tile(band, len(band)))
             firsts.append(borders[:-1].ravel())
