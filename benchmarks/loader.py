@@ -7,6 +7,8 @@ on: torch tensors of the primaries, the multiplicities and the muons, 4,096 even
 first epoch is not timed but compared event by event with what was generated; it also tells how far events
 travel: 29 % of the epoch if all of it is shuffled. Then the readers take turns, and the table shows the
 median of their CPU time: the speed on one core, whatever else the machine does.
+
+``python benchmarks/loader.py --ranges 1 10 100`` compares links of so many ranges instead.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ import pyarrow as pa
 import torch
 from events import Batch, compare, describe, generate, whole
 from peak import peak_mib
+from ranges import EVENTS, link_ranges
+from ranges import compare as compare_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,6 +129,17 @@ def table(rows: list[Reader], events: int, few: int) -> None:
     print(f"largest memory of this process: {peak_mib():.0f} MiB")
 
 
+def measure_ranges(counts: list[int], rounds: int) -> None:
+    """Compare links of several numbers of ranges, all with the same number of events."""
+    with tempfile.TemporaryDirectory() as name:
+        first, folder = Path(name) / "first", Path(name) / "ranges"
+        first.mkdir()
+        folder.mkdir()
+        peers.write_shard(first, generate(EVENTS))
+        link_ranges(folder, first, max(counts))
+        compare_ranges(folder, counts, rounds)
+
+
 def main() -> None:
     """Generate, measure in turns, print."""
     parser = argparse.ArgumentParser(
@@ -135,7 +150,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="turns of each reader")
     parser.add_argument("--cr-muons", type=Path, help="clone of the earlier system")
     parser.add_argument("--only", default="", help="measure only readers whose name holds this, and crpipe")
+    parser.add_argument("--ranges", type=int, nargs="+", help="compare links of so many ranges")
     options = parser.parse_args()
+    if options.ranges:
+        measure_ranges(options.ranges, options.rounds)
+        return
     os.environ["HF_HUB_OFFLINE"] = "1"
     warnings.simplefilter("ignore")  # other people's deprecations
     pa.set_cpu_count(1)

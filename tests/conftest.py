@@ -77,12 +77,12 @@ def write_shards():
 
     Events are numbered through in ``primary_minor_id``; item (energy_gev, x_m, y_m) = (event, its place in
     the event, -event). ``items_per_group`` cuts the items into more row groups than the events, as in
-    outlier shards.
+    outlier shards. ``first_id`` is the number of the first event.
     """
 
-    def write(folder, shards, role="train", items_per_group=0):
+    def write(folder, shards, role="train", items_per_group=0, first_id=0):
         folder.mkdir(parents=True, exist_ok=True)
-        entries, first_id = [], 0
+        entries = []
         for number, groups in enumerate(shards):
             name = f"{role}-{number:05d}"
             files = _write_shard(folder, name, groups, first_id, items_per_group)

@@ -10,11 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crpipe.loading.loader import START, Loader, micro_batches
+from crpipe.loading.order import BAND
 
 EXAMPLES = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 multiplicities = st.lists(st.one_of(st.integers(0, 3), st.integers(0, 60)), min_size=1, max_size=25)
 shard_sets = st.lists(st.lists(multiplicities, min_size=1, max_size=4), min_size=1, max_size=4)
+folder_sets = st.lists(shard_sets, min_size=1, max_size=3)
 options = st.fixed_dictionaries(
     {
         "batch_events": st.integers(1, 40),
@@ -28,14 +30,20 @@ cuts = st.sampled_from([0, 1, 7, 50])
 
 @pytest.fixture(scope="module")
 def opened(write_shards):
-    """Write shards into a fresh folder and open it for each rank: opened(shards, cut, options, epochs)."""
+    """Write the shards of some fresh folders and open them for each rank.
+
+    opened(folders, cut, options, epochs); the events are numbered through all folders.
+    """
     with contextlib.ExitStack() as stack:
 
-        def open_all(shards, cut, options, epochs):
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            write_shards(Path(folder), shards, items_per_group=cut)
+        def open_all(folders, cut, options, epochs):
+            paths, number = [], 0
+            for shards in folders:
+                paths.append(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+                write_shards(paths[-1], shards, items_per_group=cut, first_id=number)
+                number += count(shards)
             return [
-                Loader(Path(folder), "train", epochs=epochs, rank=rank, prefetch=0, **options)
+                Loader(paths, "train", epochs=epochs, rank=rank, prefetch=0, **options)
                 for rank in range(options["ranks"])
             ]
 
@@ -46,8 +54,16 @@ def read(loader, start=START):
     return [(events, cursor) for events, cursor in loader.batches(start)]
 
 
+def count(shards):
+    return sum(len(group) for shard in shards for group in shard)
+
+
 def ids(stream):
     return [event for events, _ in stream for event in events.columns["primary_minor_id"].tolist()]
+
+
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def equal(one, two):
@@ -59,14 +75,14 @@ def equal(one, two):
 
 
 @EXAMPLES
-@given(shards=shard_sets, cut=cuts, options=options)
-def test_each_event_comes_once_an_epoch_with_its_items(opened, shards, cut, options):
-    loaders = opened(shards, cut, options, 1)
+@given(folders=folder_sets, cut=cuts, options=options)
+def test_each_event_comes_once_an_epoch_with_its_items(opened, folders, cut, options):
+    loaders = opened(folders, cut, options, 1)
     streams = [read(loader) for loader in loaders]
     total = loaders[0].events
     assert {len(stream) for stream in streams} == {loaders[0].batches_per_epoch}
     assert sorted(event for stream in streams for event in ids(stream)) == list(range(total))
-    of_event = [m for shard in shards for group in shard for m in group]
+    of_event = [m for shards in folders for shard in shards for group in shard for m in group]
     empty = 0
     for events, _ in (batch for stream in streams for batch in stream):
         numbers = events.columns["primary_minor_id"].astype(int)
@@ -82,9 +98,9 @@ def test_each_event_comes_once_an_epoch_with_its_items(opened, shards, cut, opti
 
 
 @EXAMPLES
-@given(shards=shard_sets, cut=cuts, options=options, data=st.data())
-def test_a_resumed_stream_is_the_rest_of_the_uninterrupted_one(opened, shards, cut, options, data):
-    loader = data.draw(st.sampled_from(opened(shards, cut, options, 2)))
+@given(folders=folder_sets, cut=cuts, options=options, data=st.data())
+def test_a_resumed_stream_is_the_rest_of_the_uninterrupted_one(opened, folders, cut, options, data):
+    loader = data.draw(st.sampled_from(opened(folders, cut, options, 2)))
     whole = read(loader)
     assert len(whole) == 2 * loader.batches_per_epoch
     done = data.draw(st.integers(0, len(whole)))
@@ -96,9 +112,9 @@ def test_a_resumed_stream_is_the_rest_of_the_uninterrupted_one(opened, shards, c
 @EXAMPLES
 @given(options=options, cut=cuts)
 def test_the_order_follows_from_seed_and_epoch(opened, options, cut):
-    shards = [[[1] * 20, [0, 2] * 10], [[3] * 25]]
-    (loader, *_), (again, *_) = (opened(shards, cut, options | {"ranks": 1}, 2) for _ in range(2))
-    (other, *_) = opened(shards, cut, options | {"ranks": 1, "seed": (*options["seed"], 0)}, 2)
+    folders = [[[[1] * 20, [0, 2] * 10], [[3] * 25]]]
+    (loader, *_), (again, *_) = (opened(folders, cut, options | {"ranks": 1}, 2) for _ in range(2))
+    (other, *_) = opened(folders, cut, options | {"ranks": 1, "seed": (*options["seed"], 0)}, 2)
     first, second = ids(read(loader))[:65], ids(read(loader))[65:]
     assert ids(read(again)) == first + second
     assert first != second
@@ -106,15 +122,54 @@ def test_the_order_follows_from_seed_and_epoch(opened, options, cut):
 
 
 @EXAMPLES
-@given(shards=shard_sets, cut=cuts, options=options)
-def test_the_order_is_the_same_for_any_number_of_ranks(opened, shards, cut, options):
-    (alone,) = opened(shards, cut, options | {"ranks": 1}, 2)
-    ranks = opened(shards, cut, options, 2)
+@given(folders=folder_sets, cut=cuts, options=options)
+def test_the_order_is_the_same_for_any_number_of_ranks(opened, folders, cut, options):
+    (alone,) = opened(folders, cut, options | {"ranks": 1}, 2)
+    ranks = opened(folders, cut, options, 2)
     whole = ids(read(alone))
     for epoch in range(2):
         streams = [read(loader)[epoch * loader.batches_per_epoch :] for loader in ranks]
         shared = [event for stream in streams for event in ids(stream[: ranks[0].batches_per_epoch])]
         assert shared == whole[epoch * alone.events : (epoch + 1) * alone.events]
+
+
+@EXAMPLES
+@given(
+    sizes=st.integers(2, 5).flatmap(
+        lambda folders: st.lists(
+            st.lists(st.integers(60, 80), min_size=folders, max_size=folders), min_size=1, max_size=12
+        )
+    ),
+    batch_events=st.integers(40, 100),
+    seed=st.integers(0, 9),
+)
+def test_nearly_every_batch_holds_events_of_several_folders(opened, sizes, batch_events, seed):
+    """Where the folders have equally many row groups, and a batch is not tiny."""
+    folders = [[[[1] * size] for size in column] for column in zip(*sizes, strict=True)]
+    options = {"batch_events": batch_events, "seed": (seed,), "ranks": 1}
+    (loader,) = opened(folders, 0, options, 1)
+    ends = np.cumsum([count(shards) for shards in folders])
+    found = [
+        len(np.unique(np.searchsorted(ends, events.columns["primary_minor_id"], side="right")))
+        for events, _ in read(loader)
+    ]
+    assert np.mean(np.array(found) > 1) > 0.9
+    order = loader._order.epoch(0)
+    owner = [loader._shards.pairs[shard].folder for shard in loader._pieces[order.pieces, 0]]
+    for low, high in zip(order.windows[:-1], order.windows[1:], strict=True):
+        first, last = np.searchsorted(order.starts, [low, high])
+        assert len(set(owner[first:last])) > 1
+
+
+@EXAMPLES
+@given(folders=folder_sets, options=options)
+def test_open_files_stay_bounded(opened, folders, options):
+    (loader, *_) = opened(folders * 3, 0, options, 1)
+    before = open_files()
+    with contextlib.closing(loader.batches()) as stream:
+        for _ in stream:
+            assert open_files() <= before + 2 * (2 * BAND - 1)
+    assert open_files() == before
 
 
 @EXAMPLES

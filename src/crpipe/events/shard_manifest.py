@@ -109,7 +109,7 @@ def check_hashes(folder: Path, entry: dict[str, Any]) -> None:
 def groups_of(shards: Shards, layout: Layout) -> Iterator[Events]:
     """Read all events of all shards, one row group of events at a time."""
     for number, pair in enumerate(shards.pairs):
-        for index in range(pair.events.footer.num_row_groups):
+        for index in range(pair.events.groups):
             yield read_group(shards, number, index, layout)
 
 

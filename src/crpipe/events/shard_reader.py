@@ -35,26 +35,44 @@ REMEDY = "delete the shard's directory and run the same command again"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One Parquet file, its footer already read."""
+    """One Parquet file: what its footer says about rows. The footer itself is read again with each row group.
+
+    rows: [G + 1] first row of each row group, and the end.
+    """
 
     path: Path
-    footer: pq.FileMetaData
+    rows: NDArray[np.int64]
 
-    def rows(self) -> NDArray[np.int64]:
-        """First row of each row group, and the end: [G + 1]."""
-        groups = range(self.footer.num_row_groups)
-        return offsets(np.array([self.footer.row_group(group).num_rows for group in groups], np.int64))
+    @property
+    def groups(self) -> int:
+        """The number of row groups."""
+        return len(self.rows) - 1
+
+    def open(self, group: int, buffer_size: int = 0) -> pq.ParquetFile:
+        """Open the file to decode a row group; raise ShardError when it has other rows than before.
+
+        buffer_size: bytes read at once from a column; 0: all of it.
+        """
+        file = pq.ParquetFile(
+            self.path, pre_buffer=False, page_checksum_verification=True, buffer_size=buffer_size
+        )
+        if np.array_equal(_rows_of(file.metadata), self.rows):
+            return file
+        file.close()
+        raise self.damaged(group, "the file was replaced while it was in use")
 
     def read(self, group: int, columns: list[str]) -> dict[str, NDArray[Any]]:
         """Decode columns of one row group; raise ShardError when a page does not match its checksum."""
         try:
-            with pq.ParquetFile(
-                self.path, metadata=self.footer, pre_buffer=False, page_checksum_verification=True
-            ) as file:
+            with self.open(group) as file:
                 table = file.read_row_group(group, columns=columns, use_threads=False)
-            return {name: _values(table[name]) for name in columns}
+            return {name: values_of(table[name]) for name in columns}
         except DAMAGE as error:
-            raise ShardError(f"{self.path}: row group {group} cannot be read ({error}); {REMEDY}") from error
+            raise self.damaged(group, error) from error
+
+    def damaged(self, group: int, error: Exception | str) -> ShardError:
+        """Name a row group that cannot be read."""
+        return ShardError(f"{self.path}: row group {group} cannot be read ({error}); {REMEDY}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +80,18 @@ class ShardPair:
     """One shard.
 
     item_groups: [G + 1] first row group in ``items`` of each row group of ``events``, and the end.
-    item_rows: [H + 1] first row of each row group of ``items``, and the end.
+    folder: number of its folder among those that were opened.
     """
 
     events: Table
     items: Table
     item_groups: NDArray[np.int64]
-    item_rows: NDArray[np.int64]
+    folder: int
+
+    @property
+    def item_rows(self) -> NDArray[np.int64]:
+        """First row of each row group of ``items``, and the end: [H + 1]."""
+        return self.items.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +112,8 @@ class Shards:
     """The shards of one role in some folders; holds the last row group of each table."""
 
     def __init__(self, folders: Path | Iterable[Path], role: str, layout: Layout) -> None:
-        self.pairs = [pair for folder in folders_of(folders) for pair in _open_all(folder, role, layout)]
+        numbered = enumerate(folders_of(folders))
+        self.pairs = [pair for at, folder in numbered for pair in _open_all(folder, role, layout, at)]
         self._columns = list(event_columns(layout))
         self._items = [field.name for field in layout.items]
         self._group: tuple[tuple[int, int], Group] | None = None
@@ -104,7 +128,7 @@ class Shards:
         """Multiplicities of all events, in the order of shards and row groups: [N]."""
         parts = [np.empty(0, np.uint32)]
         for shard, pair in enumerate(self.pairs):
-            parts += [self.multiplicity(shard, group) for group in range(pair.events.footer.num_row_groups)]
+            parts += [self.multiplicity(shard, group) for group in range(pair.events.groups)]
         return np.concatenate(parts)
 
     def group(self, shard: int, group: int) -> Group:
@@ -147,9 +171,11 @@ def _consistent(pair: ShardPair, group: int, multiplicity: NDArray[np.uint32]) -
     return multiplicity
 
 
-def _values(column: pa.ChunkedArray) -> NDArray[Any]:
+def values_of(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
     """The values of a column, copied only where it was decoded in several chunks."""
-    whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    whole = column
+    if isinstance(column, pa.ChunkedArray):
+        whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if pa.types.is_boolean(whole.type):  # DLPack has no bits
         return np.from_dlpack(whole.cast(pa.uint8())).view(np.bool_)
     # Not to_numpy: it would import pandas, a quarter of a second of every process.
@@ -176,12 +202,12 @@ def touched(borders: NDArray[np.int64], low: int, high: int) -> tuple[int, int]:
     return int(first), int(np.searchsorted(borders, high, side="left"))
 
 
-def _open_all(folder: Path, role: str, layout: Layout) -> Iterator[ShardPair]:
+def _open_all(folder: Path, role: str, layout: Layout, number: int) -> Iterator[ShardPair]:
     path = folder / MANIFEST
     try:
         for entry in read_json(path)["shards"]:
             if entry["role"] == role:
-                yield _open(folder, entry, layout)
+                yield _open(folder, entry, layout, number)
     except KeyError as error:
         raise ShardError(f"{path}: the key {error} is missing; {REMEDY}") from error
     except ShardError:
@@ -190,22 +216,21 @@ def _open_all(folder: Path, role: str, layout: Layout) -> Iterator[ShardPair]:
         raise ShardError(str(error)) from error
 
 
-def _open(folder: Path, entry: Mapping[str, Any], layout: Layout) -> ShardPair:
+def _open(folder: Path, entry: Mapping[str, Any], layout: Layout, number: int) -> ShardPair:
     """Open one shard of the manifest; raise ShardError when sizes, columns or rows are not as it says."""
     sizes = {part: file["size"] for part, file in entry["files"].items()}
     columns = event_columns(layout) | {MULTIPLICITY: "uint32"}
-    events = _table(folder / f"{entry['name']}.events.parquet", sizes["events"], columns)
+    events, listed = _table(folder / f"{entry['name']}.events.parquet", sizes["events"], columns)
     names = {field.name: field.dtype for field in layout.items}
-    items = _table(folder / f"{entry['name']}.{layout.item}.parquet", sizes[layout.item], names)
+    items, _ = _table(folder / f"{entry['name']}.{layout.item}.parquet", sizes[layout.item], names)
     for table, rows in ((events, entry["events"]), (items, entry["items"])):
-        if table.footer.num_rows != rows:
-            raise ShardError(
-                f"{table.path}: {table.footer.num_rows} rows, the manifest says {rows}; {REMEDY}"
-            )
-    return ShardPair(events, items, _item_groups(events, items), items.rows())
+        if table.rows[-1] != rows:
+            raise ShardError(f"{table.path}: {table.rows[-1]} rows, the manifest says {rows}; {REMEDY}")
+    return ShardPair(events, items, _item_groups(events, items, listed), number)
 
 
-def _table(path: Path, size: int, columns: Mapping[str, str]) -> Table:
+def _table(path: Path, size: int, columns: Mapping[str, str]) -> tuple[Table, bytes | None]:
+    """Read a footer once: the rows of its groups, and what it says about the groups of items."""
     try:
         found = path.stat().st_size
         if found != size:
@@ -219,20 +244,25 @@ def _table(path: Path, size: int, columns: Mapping[str, str]) -> Table:
     for name, dtype in columns.items():
         if types.get(name) != pa.from_numpy_dtype(dtype):
             raise ShardError(f"{path}: no column {name} of {dtype}; {REMEDY}")
-    return Table(path, footer)
+    return Table(path, _rows_of(footer)), (footer.metadata or {}).get(GROUPS_KEY)
 
 
-def _item_groups(events: Table, items: Table) -> NDArray[np.int64]:
+def _rows_of(footer: pq.FileMetaData) -> NDArray[np.int64]:
+    """First row of each row group, and the end: [G + 1]."""
+    groups = range(footer.num_row_groups)
+    return offsets(np.array([footer.row_group(group).num_rows for group in groups], np.int64))
+
+
+def _item_groups(events: Table, items: Table, listed: bytes | None) -> NDArray[np.int64]:
     """Row groups of ``items`` for each row group of ``events``: one each, or as listed."""
-    groups = events.footer.num_row_groups
-    listed = (events.footer.metadata or {}).get(GROUPS_KEY)
+    groups = events.groups
     try:
         counts = json.loads(listed) if listed else [1] * groups
     except ValueError as error:
         raise ShardError(f"{events.path}: crpipe:groups is not JSON ({error}); {REMEDY}") from error
-    if len(counts) != groups or sum(counts) != items.footer.num_row_groups:
+    if len(counts) != groups or sum(counts) != items.groups:
         raise ShardError(
-            f"{events.path}: {groups} row groups do not match the {items.footer.num_row_groups} of "
+            f"{events.path}: {groups} row groups do not match the {items.groups} of "
             f"{items.path.name}; {REMEDY}"
         )
     return offsets(np.array(counts, np.int64))

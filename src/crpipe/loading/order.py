@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAST_WINDOW = 2  # batches shuffled together, at least
+BAND = 4  # pieces read beside each other where there are several folders, and up to three more
 WINDOW_ITEMS = 1 << 24  # items shuffled together where batches are cut by items: 64 MiB for each item column
 
 
@@ -24,8 +25,10 @@ WINDOW_ITEMS = 1 << 24  # items shuffled together where batches are cut by items
 class EpochOrder:
     """One epoch's events as a stream: pieces in reading order, shuffled inside windows, cut into batches.
 
-    pieces: [P] piece numbers in reading order.
-    starts: [P + 1] stream position at which each of these pieces begins, and the end.
+    pieces: [P] piece numbers in reading order. With several folders a piece comes in slices, one after the
+        other, with slices of other pieces between them.
+    firsts: [P] the slice's first event inside its piece; 0 for whole pieces.
+    starts: [P + 1] stream position at which each of these pieces or slices begins, and the end.
     windows: [V + 1] stream position at which each window begins, and the end.
     batches: [J + 1] stream position, in the shuffled stream, at which each batch begins, and the end.
     """
@@ -33,6 +36,7 @@ class EpochOrder:
     seed: tuple[int, ...]
     epoch: int
     pieces: NDArray[np.int64]
+    firsts: NDArray[np.int64]
     starts: NDArray[np.int64]
     windows: NDArray[np.int64]
     batches: NDArray[np.int64]
@@ -53,6 +57,12 @@ class Order:
     with the first event that begins in its equal share of the epoch's total cost, so that all its events but
     the last stay below ``capacity``. Either way the number of batches is the same in every epoch and on every
     rank, and a batch is empty only when there are fewer events than batches on all ranks together.
+
+    With several folders (``folders``: the folder of each piece) the pieces of each are spread evenly over the
+    epoch. Without ``cost`` BAND consecutive pieces form a band, or a few more where BAND does not divide
+    their number. They are read beside each other, and a window holds one slice of each: the k-th part of k
+    pieces, so about as many events and items as one piece.
+    With ``cost`` a window holds several pieces anyway.
     """
 
     def __init__(
@@ -63,7 +73,12 @@ class Order:
         capacity: int,
         ranks: int,
         cost: NDArray[np.int64] | None = None,
+        folders: NDArray[np.int64] | None = None,
     ) -> None:
+        several = folders is not None and len(np.unique(folders)) > 1
+        self._folders = folders if several else None
+        self.in_slices = several and cost is None
+        self._capacity = capacity
         self._seed = seed
         self._sizes = sizes
         self._cost = cost
@@ -76,21 +91,47 @@ class Order:
 
     def epoch(self, epoch: int) -> EpochOrder:
         """Compute the order of one epoch."""
-        pieces = _random(self._seed, epoch, 0).permutation(len(self._sizes))
-        starts = offsets(self._sizes[pieces])
+        random = _random(self._seed, epoch, 0)
+        pieces = random.permutation(len(self._sizes))
+        if self._folders is not None:
+            pieces = _spread(pieces, self._folders, random)
         shares = _shares(self._total, self._batches)
+        if self.in_slices:
+            return self._sliced(epoch, pieces, shares)
+        starts, firsts = offsets(self._sizes[pieces]), np.zeros(len(pieces), np.int64)
         # Derived from the total, not from the batches, so that the order is independent of the ranks.
         windows = np.append(_shares(self._total, self._fewest)[: -1 : self._window], self._total)
         if self._cost is None:
-            return EpochOrder(self._seed, epoch, pieces, starts, windows, shares)
+            return EpochOrder(self._seed, epoch, pieces, firsts, starts, windows, shares)
         stream = np.repeat(self._natural[pieces] - starts[:-1], self._sizes[pieces])
         cost = self._cost[stream + np.arange(starts[-1])]
         windows = np.searchsorted(offsets(cost)[:-1], windows)
-        order = EpochOrder(self._seed, epoch, pieces, starts, windows, windows)
+        order = EpochOrder(self._seed, epoch, pieces, firsts, starts, windows, windows)
         for window, (low, high) in enumerate(itertools.pairwise(windows)):
             cost[low:high] = cost[low:high][order.permutation(window)]
         batches = _never_empty(np.searchsorted(offsets(cost)[:-1], shares))
-        return EpochOrder(self._seed, epoch, pieces, starts, windows, batches)
+        return EpochOrder(self._seed, epoch, pieces, firsts, starts, windows, batches)
+
+    def _sliced(self, epoch: int, pieces: NDArray[np.int64], shares: NDArray[np.int64]) -> EpochOrder:
+        """Cut each band's pieces into as many slices as it has pieces; the first slices of all, and so on."""
+        numbers, firsts, sizes, rows = [], [], [], []
+        for band in np.array_split(pieces, max(1, len(pieces) // BAND)):
+            borders = np.arange(len(band) + 1)[:, None] * self._sizes[band] // len(band)
+            numbers.append(np.tile(band, len(band)))
+            firsts.append(borders[:-1].ravel())
+            sizes.append(np.diff(borders, axis=0).ravel())
+            rows.append(np.diff(borders.sum(1)))
+        lengths = np.concatenate(sizes)
+        used = lengths > 0
+        return EpochOrder(
+            self._seed,
+            epoch,
+            np.concatenate(numbers)[used],
+            np.concatenate(firsts)[used],
+            offsets(lengths[used]),
+            _at_least(np.concatenate(rows), LEAST_WINDOW * self._capacity),
+            shares,
+        )
 
     def _window_size(self) -> int:
         """Shuffle over one whole piece at least: it is decoded as a whole anyway."""
@@ -106,6 +147,32 @@ def item_costs(multiplicity: NDArray[np.uint32], batch_events: int, max_items: i
     An event of more than ``max_items`` costs ``max_items``: it ends its batch, however large it is.
     """
     return np.clip(multiplicity.astype(np.int64), -(-max_items // batch_events), max_items)
+
+
+def _spread(
+    pieces: NDArray[np.int64], folders: NDArray[np.int64], random: np.random.Generator
+) -> NDArray[np.int64]:
+    """Order shuffled pieces so that those of each folder are spread evenly.
+
+    The i-th of a folder's n pieces lies at a random place in [i / n, (i + 1) / n): folders with equally many
+    pieces take turns in random order.
+    """
+    places = random.random(len(pieces))
+    owner = folders[pieces]
+    for folder in np.unique(owner):
+        own = np.flatnonzero(owner == folder)
+        places[own] = (np.arange(len(own)) + places[own]) / len(own)
+    return pieces[np.argsort(places, kind="stable")]
+
+
+def _at_least(sizes: NDArray[np.int64], least: int) -> NDArray[np.int64]:
+    """Borders of consecutive parts joined until they hold ``least`` events; only the last may hold fewer."""
+    borders = [0]
+    for end in np.cumsum(sizes).tolist():
+        if end - borders[-1] >= least:
+            borders.append(end)
+    total = int(sizes.sum())
+    return np.array(borders if borders[-1] == total else [*borders, total], np.int64)
 
 
 def _shares(total: int, parts: int) -> NDArray[np.int64]:

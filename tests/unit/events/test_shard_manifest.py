@@ -77,4 +77,4 @@ def test_a_giant_outlier_spans_row_groups_and_a_bulk_event_never_does(tmp_path, 
         entry = write_shard(folder, f"{role}-00000", role, BUNDLES, [events])
         (folder / "manifest.json").write_text(json.dumps(common | {"shards": [entry]}))
         assert verify(folder, deep=True) == (3, 37)
-        assert Shards(folder, role, BUNDLES).pairs[0].items.footer.num_row_groups == groups
+        assert Shards(folder, role, BUNDLES).pairs[0].items.groups == groups

@@ -1,4 +1,5 @@
 import contextlib
+import json
 import threading
 
 import numpy as np
@@ -97,6 +98,34 @@ def test_resume_reads_one_window_only(own_folder):
 def test_a_role_without_shards_has_no_batches(folder):
     loader = Loader(folder, "validation", batch_events=10, seed=(1,), epochs=2)
     assert (loader.events, loader.batches_per_epoch, read(loader)) == (0, 0, [])
+
+
+def test_folders_of_different_layouts_are_refused(tmp_path, write_shards):
+    folders = [write_shards(tmp_path / name, SHARDS) for name in "abc"]
+    manifest = json.loads((folders[1] / "manifest.json").read_text())
+    manifest["layout"]["events"][2]["unit"] = "TeV"
+    (folders[1] / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ShardError, match=r"b/manifest.json: its layout differs from that of .*a, "):
+        load(folders)
+
+
+def test_a_damaged_page_of_a_slice_is_found(tmp_path, write_shards):
+    folders = [write_shards(tmp_path / name, SHARDS) for name in "ab"]
+    path = folders[1] / "train-00001.muons.parquet"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(ShardError, match=r"b/train-00001.muons.parquet: row group 0 cannot be read"):
+        read(load(folders))
+    assert loader_threads() == []
+
+
+def test_a_file_that_was_replaced_is_found(tmp_path, write_shards):
+    folders = [write_shards(tmp_path / name, SHARDS) for name in "ab"]
+    loader = load(folders)
+    write_shards(folders[1], [[[3, 4]], [[5]]])
+    with pytest.raises(ShardError, match="the file was replaced while it was in use"):
+        read(loader)
 
 
 def test_more_ranks_than_events_give_empty_batches(tmp_path, write_shards):
