@@ -16,6 +16,8 @@ from crpipe.inference.predict import PredictJob
 from crpipe.inference.provenance import TrainingData
 from crpipe.split.readers import check_needs, open_reader
 from crpipe.train.link import Link, LinkFiles, TrainJob
+from crpipe.train.records.loggers import find_loggers
+from crpipe.train.validation.measure import find_metric
 from crpipe.train.workload import UsesTables, build_workload
 
 if TYPE_CHECKING:
@@ -165,6 +167,9 @@ def check_campaign(config: Config) -> str:
     if isinstance(workload, UsesTables):
         tables = (*config.source.tables, *simulated_tables(config))
         check_needs(config.train.workload, workload.needs, tables)
+    find_loggers(config.train.loggers)
+    if config.train.keep_best:
+        find_metric(config.train.keep_best, workload, config.train.workload)
     said.append(f"workload {config.train.workload}")
     return f"{', '.join(said)}: they fit together; items are {reader.layout.item}"
 
