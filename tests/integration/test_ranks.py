@@ -14,6 +14,7 @@ import yaml
 
 from crpipe.core.journal import Journal
 from crpipe.train.checkpoints import load
+from crpipe.train.records.metrics_log import read_metrics
 from toy import RANGES, make_events, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
@@ -28,7 +29,8 @@ def command(config, root, name, ranks):
 
 
 def environment():
-    return {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
 
 
 def train(config, root, name=FIRST, ranks=2):
@@ -52,6 +54,34 @@ def test_two_ranks_train_every_event_once_and_the_number_may_change(tmp_path):
     receipt, checkpoint = train(config, tmp_path, SECOND, ranks=1)
     assert receipt["events"] == 600
     assert all(torch.isfinite(value).all() for value in checkpoint["model"].values())
+
+
+def test_any_number_of_ranks_sees_the_same_validation_numbers(tmp_path):
+    found = []
+    for ranks in (1, 2, 3):
+        root = tmp_path / str(ranks)
+        site = {"validate_steps": 5, "validate_events": 50, "keep_best": "score"}
+        load = {"batch_events": 7}  # many blocks, not the same number on every rank
+        config = toy_config(root, model={"rate": 0.0}, train=site, load=load)
+        train(config, root, ranks=ranks)
+        rows = read_metrics(config.paths().store(FIRST) / "metrics.jsonl")
+        found.append([row for row in rows if "validation/score" in row][-1])
+        best = json.loads(config.paths().best_receipt(FIRST).read_text())
+        assert best["metric"] == "score"
+    names = [name for name in found[0] if name.startswith("validation/")]
+    assert {"validation/critic/loss", "validation/generator/loss", "validation/drawn"} <= {*names}
+    for other in found[1:]:
+        assert {name: other[name] for name in names} == pytest.approx(
+            {name: found[0][name] for name in names}, rel=1e-6
+        )
+
+
+def test_ranks_stop_early_together(tmp_path):
+    site = {"validate_steps": 1, "keep_best": "score", "stop_after": 2, "epochs": 3}
+    config = toy_config(tmp_path, model={"rate": 0.0}, train=site)
+    receipt, _ = train(config, tmp_path)
+    assert receipt["step"] == 3
+    assert receipt["stopped"].startswith("no better validation/score for 2 validations; best ")
 
 
 def test_a_bad_batch_on_one_rank_is_skipped_by_both(tmp_path):

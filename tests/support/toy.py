@@ -1,6 +1,7 @@
 """A small adversarial workload and hand-made shards: enough to try all that the trainer promises."""
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -150,6 +151,36 @@ class Toy:
 
     def score(self, truth, prediction, folder):
         return {"events": float(len(truth))}
+
+
+class KeptRows:
+    """A logger that keeps what it gets."""
+
+    made = ()  # every logger that was built
+
+    def __init__(self, run):
+        self.run, self.rows, self.closed = run, [], False
+        KeptRows.made = (*KeptRows.made, self)
+
+    def log(self, step, metrics):
+        self.rows.append((step, dict(metrics)))
+
+    def close(self):
+        self.closed = True
+
+
+class RaisingLogger(KeptRows):
+    """A logger whose server is away."""
+
+    def log(self, step, metrics):
+        raise ConnectionError("no server")
+
+
+class SleepingLogger(KeptRows):
+    """A logger whose server never answers."""
+
+    def log(self, step, metrics):
+        time.sleep(3600)
 
 
 def make_events(count: int, seed: int) -> Events:

@@ -18,7 +18,9 @@ from crpipe.inference.predict import PredictJob
 from crpipe.inference.provenance import TrainingData
 from crpipe.split.readers import check_needs, open_reader
 from crpipe.train.link import Link, LinkFiles, TrainJob
+from crpipe.train.records.loggers import find_loggers
 from crpipe.train.schedule import Schedules
+from crpipe.train.validation.measure import find_metric
 from crpipe.train.workload import UsesTables, build_workload
 
 if TYPE_CHECKING:
@@ -195,6 +197,9 @@ def check_campaign(config: Config) -> str:
     with Foreign(f"train.workload: {config.train.workload}.phases failed"):
         asked = {phase.name: phase.schedule for phase in workload.phases()}
     Schedules.of(config.train, asked)
+    find_loggers(config.train.loggers)
+    if config.train.keep_best:
+        find_metric(config.train.keep_best, workload, config.train.workload)
     said.append(f"workload {config.train.workload}")
     return f"{', '.join(said)}: they fit together; items are {reader.layout.item}"
 

@@ -1,0 +1,259 @@
+"""Validation, the best checkpoint, early stopping, and what may change without changing a weight."""
+
+import json
+
+import pytest
+import torch
+
+from crpipe.cli.model_jobs import check_campaign
+from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, Interrupted, ShardError, TrainError
+from crpipe.core.files import sha256
+from crpipe.core.journal import Journal
+from crpipe.core.progress import Silent
+from crpipe.events.metric import Metric
+from crpipe.train.checkpoints import load
+from crpipe.train.records import loggers
+from crpipe.train.records.metrics_log import read_metrics
+from crpipe.train.validation.best import BestKeeper
+from crpipe.train.validation.measure import Validation
+from models import train_range
+from toy import RANGES, KeptRows, Toy, make_events, toy_config, write_shards
+
+FIRST, SECOND, _ = RANGES
+VALIDATED = {"validate_steps": 2, "validate_events": 40}
+
+
+class Told(Silent):
+    """Keeps what was said."""
+
+    def __init__(self):
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+    def __str__(self):
+        return "\n".join(self.lines)
+
+
+def train(config, name=FIRST, **options):
+    told = Told()
+    train_range(config, name, told, **options)
+    receipt = json.loads(config.paths().receipt(name).read_text())
+    return receipt, load(config.paths().store(name) / receipt["checkpoint"]), str(told)
+
+
+def rows_of(config, name=FIRST):
+    rows = read_metrics(config.paths().store(name) / "metrics.jsonl")
+    return [row for row in rows if "validation/score" in row]
+
+
+def best_of(config, name=FIRST):
+    return json.loads(config.paths().best_receipt(name).read_text())
+
+
+def test_validation_falls_on_its_steps_and_on_the_end_of_the_link(tmp_path):
+    config = toy_config(tmp_path, train={**VALIDATED, "validate_steps": 3})
+    receipt, _, _ = train(config)
+    assert [row["step"] for row in rows_of(config)] == [3, 6, receipt["step"]]
+    names = {"critic/loss", "critic/gap", "generator/loss", "score", "drawn"}
+    assert {f"validation/{name}" for name in names} <= {*rows_of(config)[0]}
+    drawn = {row["validation/drawn"] for row in rows_of(config)}
+    assert len(drawn) == 1  # the same random numbers every time: curves show the model alone
+
+
+def test_every_link_is_judged_on_the_same_events(tmp_path):
+    config = toy_config(tmp_path, model={"rate": 0.0}, train=VALIDATED)
+    train(config)
+    train(config, SECOND)
+    first, second = rows_of(config)[-1], rows_of(config, SECOND)[-1]
+    assert first["validation/critic/loss"] == second["validation/critic/loss"]
+
+
+def test_the_best_checkpoint_is_a_checkpoint_and_the_next_link_starts_from_the_last(tmp_path):
+    config = toy_config(tmp_path, train={**VALIDATED, "keep_best": "generator/loss"})
+    receipt, _, _ = train(config)
+    best = best_of(config)
+    values = {row["step"]: row["validation/generator/loss"] for row in rows_of(config)}
+    assert best["value"] == min(values.values()) == values[best["step"]]
+    assert (best["range"], best["key"], best["metric"]) == (FIRST, receipt["key"], "generator/loss")
+    path = config.paths().store(FIRST) / best["checkpoint"]
+    assert sha256(path) == best["sha256"]
+    assert load(path)["counters"]["step"] == best["step"]
+    assert train(config, SECOND)[0]["parent"] == receipt["sha256"]
+
+
+def test_an_adopted_checkpoint_gets_both_receipts_back(tmp_path):
+    site = {**VALIDATED, "keep_best": "score", "stop_after": 1, "epochs": 3}
+    config = toy_config(tmp_path, model={"rate": 0.0}, train=site)
+    receipt, _, _ = train(config)
+    assert "stopped" in receipt
+    paths = [config.paths().receipt(FIRST), config.paths().best_receipt(FIRST)]
+    texts = [path.read_text() for path in paths]
+    for path in paths:
+        path.unlink()
+    assert "adopted" in train(config)[2]
+    assert [path.read_text() for path in paths] == texts
+
+
+def test_a_link_without_progress_ends_early_with_the_reason(tmp_path):
+    site = {"validate_steps": 1, "keep_best": "score", "stop_after": 3, "epochs": 3}
+    config = toy_config(tmp_path, model={"rate": 0.0}, train=site)
+    receipt, _, told = train(config)
+    assert receipt["step"] == 4
+    assert receipt["stopped"].startswith("no better validation/score for 3 validations; best ")
+    assert receipt["stopped"].endswith(" at step 1")
+    assert receipt["stopped"] in told
+    noted = [row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "stopped"]
+    assert [row["reason"] for row in noted] == [receipt["stopped"]]
+    assert train(config, SECOND)[0]["parent"] == receipt["sha256"]
+
+
+def test_a_value_that_is_not_finite_is_no_improvement(tmp_path):
+    site = {"validate_steps": 1, "keep_best": "score", "stop_after": 2}
+    config = toy_config(tmp_path, model={"validation_nan": True}, train=site)
+    receipt, _, told = train(config)
+    assert receipt["stopped"] == "no better validation/score for 2 validations; never finite"
+    assert "not finite: validation/score" in told
+    assert not config.paths().best_receipt(FIRST).exists()
+
+
+@pytest.mark.parametrize(
+    ("better", "ideal", "best"), [("low", None, 1.0), ("high", None, 4.0), ("near", 3.0, 2.9)]
+)
+def test_better_is_what_the_metric_declares(better, ideal, best):
+    keeper = BestKeeper(Metric("m", "m", better=better, ideal=ideal), 0)
+    for step, value in enumerate((2.0, 4.0, 2.9, float("nan"), 1.0, 1.0)):
+        keeper.judge({"validation/m": value}, step, step)
+    assert keeper.found.value == best
+
+
+def test_weights_are_put_back_also_when_validation_raises(tmp_path, monkeypatch):
+    measure, states = Validation.measure, []
+
+    def weights(validation):
+        return {name: value.clone() for name, value in validation._state.model.state_dict().items()}
+
+    def failing(self):
+        before = weights(self)
+        with pytest.raises(ForeignError, match="toy:Toy.validate failed on 40 events"):
+            measure(self)
+        states.append((before, weights(self), self._state.model.training))
+        return {}
+
+    monkeypatch.setattr(Toy, "validate", lambda *_: 1 / 0)
+    monkeypatch.setattr(Validation, "measure", failing)
+    train(toy_config(tmp_path, train=VALIDATED))
+    for before, after, training in states:
+        assert training
+        assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_metric_that_nobody_measures_is_refused_with_the_legal_ones(tmp_path):
+    config = toy_config(tmp_path, train={**VALIDATED, "keep_best": "auc"})
+    words = (
+        "keep_best: auc is not measured by toy:Toy; legal values: critic/loss, generator/loss, score, drawn"
+    )
+    with pytest.raises(ConfigError, match=words):
+        train(config)
+    with pytest.raises(ConfigError, match=words):
+        check_campaign(config)
+
+
+def test_an_empty_sample_is_refused_before_the_first_step(tmp_path):
+    config = toy_config(tmp_path, train=VALIDATED)
+    folder = config.paths().shards(FIRST)
+    data = json.loads((folder / "manifest.json").read_text())["data"]
+    write_shards(folder, [("train-00000", "train", make_events(50, 5))], data)
+    with pytest.raises(ConfigError, match=r"no validation events in .*; raise split.validation_fraction"):
+        train(config)
+
+
+def test_held_out_shards_of_another_configuration_are_refused(tmp_path):
+    config = toy_config(tmp_path, train=VALIDATED)
+    train(config)
+    write_shards(config.paths().shards(FIRST), [], "0123456789abcdef")
+    with pytest.raises(ShardError, match="made under another configuration"):
+        train(config, SECOND)
+
+
+def test_the_interval_of_the_log_changes_no_weight(tmp_path):
+    model = {"throttle_above": -1e9}  # throttled at every decision
+    found = []
+    for every in (1, 4, 20):
+        keys = {"log_steps": every, "throttle_steps": 3, "epochs": 2}
+        config = toy_config(tmp_path / str(every), model=model, train=keys)
+        found.append(train(config)[1])
+    changed = toy_config(tmp_path / "changed", model=model, train={**keys, "log_steps": 1})
+    with pytest.raises(Interrupted):
+        train(changed, max_minutes=1e-9)
+    found.append(train(toy_config(tmp_path / "changed", model=model, train={**keys, "log_steps": 5}))[1])
+    for other in found[1:]:
+        assert other["shares"] == found[0]["shares"] == {"critic": 0.2, "generator": 1.0}
+        assert other["counters"] == found[0]["counters"]
+        assert all(torch.equal(other["model"][name], value) for name, value in found[0]["model"].items())
+
+
+def test_a_lost_best_checkpoint_is_named_at_the_resume(tmp_path):
+    config = toy_config(tmp_path, train={"validate_steps": 1, "keep_best": "score"})
+    with pytest.raises(Interrupted):
+        train(config, max_minutes=1e-9)
+    for path in config.paths().store(FIRST).glob("best-*"):
+        path.unlink()
+    with pytest.raises(CheckpointError, match="the best checkpoint of train.keep_best"):
+        train(config)
+
+
+def test_loggers_get_every_row_and_disturb_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(loggers, "CLOSE_S", 0.2)
+    monkeypatch.setattr(loggers, "MOST_WAITING", 3)
+    expected, _, _ = train(toy_config(tmp_path / "plain", train=VALIDATED))
+    names = ["toy:KeptRows", "toy:RaisingLogger", "toy:SleepingLogger"]
+    config = toy_config(tmp_path / "logged", train={**VALIDATED, "log_steps": 1, "loggers": names[1:]})
+    _, _, told = train(config)
+    assert told.count("toy:RaisingLogger failed: ConnectionError: no server") == 1
+    assert "toy:SleepingLogger has not finished in 0.2 s" in told
+    assert "toy:SleepingLogger was too slow" in told
+    config = toy_config(tmp_path / "works", train={**VALIDATED, "loggers": names})
+    receipt, _, _ = train(config)
+    assert receipt["sha256"] == expected["sha256"]
+    works = next(made for made in KeptRows.made if type(made) is KeptRows)
+    assert (works.run.run, works.run.link, works.run.step) == ("toy", FIRST, 0)
+    assert works.run.folder == config.paths().run_dir()
+    assert works.closed
+    steps = [step for step, metrics in works.rows if "critic/loss" in metrics]
+    assert steps == [4, 7]
+    assert any("validation/score" in metrics for _, metrics in works.rows)
+
+
+def test_a_logger_that_cannot_be_imported_is_refused(tmp_path):
+    config = toy_config(tmp_path, train={"loggers": ["toy:KeptRow"]})
+    for call in (train, check_campaign):
+        with pytest.raises(ConfigError, match="train.loggers: toy has no class KeptRow; .*mean KeptRows"):
+            call(config)
+
+
+def test_an_anomaly_is_named_with_its_phase(tmp_path, monkeypatch):
+    loss = Toy.generator_loss
+
+    def broken(self, model, batch, generator):
+        value, metrics = loss(self, model, batch, generator)
+        return value + (value - value.detach()).sqrt() * 0.0, metrics
+
+    monkeypatch.setattr(Toy, "generator_loss", broken)
+    with pytest.raises(
+        TrainError, match=r"phase generator: Function 'SqrtBackward0' returned nan .*test_validation.py"
+    ):
+        train(toy_config(tmp_path, train={"detect_anomaly": True}))
+
+
+def test_a_loss_that_is_not_finite_is_an_anomaly(tmp_path):
+    config = toy_config(tmp_path, model={"poison_row": 7}, train={"detect_anomaly": True})
+    with pytest.raises(TrainError, match="phase critic: the loss is nan"):
+        train(config)
+
+
+def test_the_configuration_can_ask_for_a_profile_and_the_option_wins(tmp_path):
+    config = toy_config(tmp_path, train={"profile_steps": 2})
+    assert "2 steps; the trace" in train(config)[2]
+    assert "1 steps; the trace" in train(config, SECOND, profile_steps=1)[2]
