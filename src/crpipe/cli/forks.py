@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import yaml
 
 from crpipe.cli.jobs import open_campaign
-from crpipe.cli.model_jobs import find_link
 from crpipe.cli.terminal import DEFAULT_CONFIG
 from crpipe.config import record
 from crpipe.config.loading import NAMED, flatten, load_config, read_tree
@@ -82,7 +81,11 @@ def _same_keys(tree: Tree, whole: Tree) -> Tree:
 
 def _checkpoint(campaign: Campaign, link: str) -> Path:
     """Find the checkpoint of a finished link."""
-    place = find_link(campaign, link)
+    place = campaign.chain.find(link)
+    if place is None:
+        raise ConfigError(
+            f"--from {link}: not a link of this campaign; its links are {', '.join(campaign.chain.names[:3])}, …"
+        )
     if link == OUTLIERS:
         raise ConfigError(
             f"--from {link}: the outliers are trained on last, nothing follows them; name a link before "
