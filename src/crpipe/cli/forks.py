@@ -84,7 +84,8 @@ def _checkpoint(campaign: Campaign, link: str) -> Path:
     place = campaign.chain.find(link)
     if place is None:
         raise ConfigError(
-            f"--from {link}: not a link of this campaign; its links are {', '.join(campaign.chain.names[:3])}, …"
+            f"--from {link}: not a link of this campaign; its links are "
+            f"{', '.join(campaign.chain.names[:3])}, …"
         )
     if link == OUTLIERS:
         raise ConfigError(
