@@ -105,6 +105,22 @@ def summary() -> None:
 
 
 @app.command()
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN …", help="names of runs in the folder `runs`")],
+    figure: Annotated[
+        Path | None, typer.Option(help="also plot their losses over each other, as SVG")
+    ] = None,
+) -> None:
+    """Show what differs between runs: keys, training, the metrics of the newest evaluations."""
+    from crpipe.report.compare import plot_comparison, read_runs, render_comparison
+
+    found = read_runs(Settings.config(options=False).paths(), runs)
+    print(render_comparison(found))
+    if figure is not None:
+        print(plot_comparison(found, figure))
+
+
+@app.command()
 def figures(
     *,
     progress: Annotated[

@@ -66,5 +66,9 @@ class Settings:
     @classmethod
     def config(cls, *, options: bool = True) -> Config:
         """Read and validate the configuration; without ``options``, no named package has to be there."""
-        files = cls.files or ((DEFAULT_CONFIG,) if DEFAULT_CONFIG.exists() else ())
-        return load_config(files, cls.overrides, options=options)
+        return load_config(cls.config_files(), cls.overrides, options=options)
+
+    @classmethod
+    def config_files(cls) -> tuple[Path, ...]:
+        """List the configuration files: those named before the verb, else that of the campaign."""
+        return cls.files or ((DEFAULT_CONFIG,) if DEFAULT_CONFIG.exists() else ())

@@ -126,6 +126,22 @@ def suggest() -> None:
 
 
 @tools.command()
+def fork(
+    link: Annotated[str, typer.Option("--from", help="finished link after which the new run begins")],
+    run: Annotated[str, typer.Option(help="name of the new run")],
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="key.sub=value that the new run has; several: repeat it")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="file to write; default: RUN.yaml")] = None,
+) -> None:
+    """Write the configuration of a run that goes on after a link of this one, under other settings."""
+    from crpipe.cli.forks import write_fork
+
+    files = Settings.config_files()
+    print(write_fork(files, Settings.overrides, link, run, changes or (), out or Path(f"{run}.yaml")))
+
+
+@tools.command()
 def token(
     login: Annotated[bool, typer.Option("--login", help="get a new one from the issuer first")] = False,
 ) -> None:

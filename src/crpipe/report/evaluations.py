@@ -30,6 +30,13 @@ class Measure:
     title: str
     direction: str = ""
     ideal: float | None = None
+    better: str = ""
+
+    def distance(self, value: float) -> float | None:
+        """Give a number that is smaller for a better value; None where no direction is declared."""
+        if self.better == "near":
+            return None if self.ideal is None else abs(value - self.ideal)
+        return {"low": value, "high": -value}.get(self.better)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,7 @@ def _measure(metric: Metric) -> Measure:
     title = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
     ideal = "" if metric.ideal is None else f"{metric.ideal:g}"
     text = _DIRECTIONS[metric.better].format(f", ideal {ideal}" if ideal else "", ideal or "its ideal")
-    return Measure(metric.name, title, text, metric.ideal)
+    return Measure(metric.name, title, text, metric.ideal, metric.better)
 
 
 def _numbers(column: Mapping[str, Any]) -> dict[str, float]:

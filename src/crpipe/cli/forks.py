@@ -1,0 +1,121 @@
+"""The configuration of a fork: a run that goes on after a finished link of another one."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import yaml
+
+from crpipe.cli.jobs import open_campaign
+from crpipe.cli.terminal import DEFAULT_CONFIG
+from crpipe.config import record
+from crpipe.config.loading import NAMED, flatten, load_config, read_tree
+from crpipe.core.errors import ConfigError
+from crpipe.core.files import read_json, replacing
+from crpipe.core.paths import OUTLIERS
+from crpipe.workflow.command import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from crpipe.cli.jobs import Campaign
+    from crpipe.config.loading import Config, Tree
+
+_OWN = ("run", "results", "runs", "train.init_from", "train.start_after")
+
+
+def write_fork(
+    files: Sequence[Path], overrides: Sequence[str], link: str, run: str, changes: Sequence[str], out: Path
+) -> str:
+    """Write the file that turns the present configuration into that of the fork; return the command to run.
+
+    files, overrides: the present configuration. link: the finished link after which the new run begins.
+    Raise ConfigError when the link is not finished, when a change needs other shards, when nothing is left to
+    train, and when ``run`` or ``out`` exists.
+    """
+    present = load_config(files, overrides)
+    campaign = open_campaign(present)
+    record.check_train(campaign.paths, campaign.run_keys)
+    start = [
+        f"run={one_line(run)}",
+        f"train.init_from={one_line(str(_checkpoint(campaign, link)))}",
+        f"train.start_after={one_line(link)}",
+        "train.on_optimizer_change=reset",
+    ]
+    _refuse_own_keys(changes)
+    texts = [*overrides, *start, *changes]
+    forked = load_config(files, texts)
+    _refuse_other_shards(campaign, forked)
+    if forked.paths().run_dir().exists():
+        raise ConfigError(f"--run {run}: {forked.paths().run_dir()} exists; choose another name")
+    links = open_campaign(forked).chain.names
+    if out.exists():
+        raise ConfigError(f"{out} exists; name another file with --out, or delete it")
+    tree = _validated(read_tree((), texts)[0], forked)
+    head = f"# Goes on after link {link} of run {present.run}, under other settings.\n"
+    with replacing(out) as part:
+        part.write_text(head + yaml.safe_dump(tree, sort_keys=False))
+    load_config([*files, out])
+    given = shlex.join(str(path) for path in [*(path for path in files if path != DEFAULT_CONFIG), out])
+    return (
+        f"{out}: run {run} goes on with link {links[0]}, {len(links)} to train; start it (and add your "
+        "profile):\n"
+        f"snakemake --configfile {given}"
+    )
+
+
+def _validated(tree: Tree, forked: Config) -> Tree:
+    """Give the values as the configuration took them: YAML reads 1e-5 as text, which the workflow refuses."""
+    whole = forked.model_dump(mode="json") | {name: forked.options(name) for name in NAMED if name in tree}
+    return _same_keys(tree, whole)
+
+
+def _same_keys(tree: Tree, whole: Tree) -> Tree:
+    return {
+        name: _same_keys(value, whole[name]) if isinstance(value, dict) and value else whole[name]
+        for name, value in tree.items()
+    }
+
+
+def _checkpoint(campaign: Campaign, link: str) -> Path:
+    """Find the checkpoint of a finished link."""
+    place = campaign.chain.find(link)
+    if place is None:
+        raise ConfigError(
+            f"--from {link}: not a link of this campaign; its links are "
+            f"{', '.join(campaign.chain.names[:3])}, …"
+        )
+    if link == OUTLIERS:
+        raise ConfigError(
+            f"--from {link}: the outliers are trained on last, nothing follows them; name a link before "
+            f"them, for example --from {place.parent}"
+        )
+    paths = campaign.paths
+    if not paths.receipt(link).exists():
+        done = [name for name in campaign.chain.names if paths.receipt(name).exists() and name != OUTLIERS]
+        raise ConfigError(
+            f"--from {link}: this link is not finished ({paths.receipt(link)} does not exist); finished are: "
+            f"{', '.join(done) or 'none'}"
+        )
+    found: Path = paths.store(link) / read_json(paths.receipt(link))["checkpoint"]
+    return found
+
+
+def _refuse_own_keys(changes: Sequence[str]) -> None:
+    names = {name for name, _ in flatten(read_tree((), changes)[0])}
+    own = [name for name in _OWN if name in names]
+    if own:
+        raise ConfigError(f"--set {', '.join(own)}: the fork itself sets or keeps this; leave it out")
+
+
+def _refuse_other_shards(campaign: Campaign, forked: Config) -> None:
+    """Raise ConfigError naming the changed keys of scope ``data``: a fork trains on the present shards."""
+    before, after = campaign.config.data_keys(), forked.data_keys()
+    changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+    if changed:
+        raise ConfigError(
+            f"--set {', '.join(changed)}: changes the shards; a fork trains on those that exist. Set "
+            "`results` to a new directory and `run` to a new name, and start that campaign from its beginning"
+        )

@@ -1,0 +1,230 @@
+"""``crpipe compare``: several runs side by side, from their files: keys, sizes, evaluations, curves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from crpipe.core.errors import ConfigError
+from crpipe.core.files import read_json, read_json_if_any
+from crpipe.core.paths import Paths
+from crpipe.report.evaluations import COLUMNS, measures_of, read_evaluation
+from crpipe.report.figure_style import new_figure, save, style
+from crpipe.report.series import is_loss, pick, smoothed
+from crpipe.report.text import Column, measured, number, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from crpipe.report.evaluations import Evaluation, Measure
+    from crpipe.report.status.journal_tail import Row
+
+VALIDATION = "validation/"
+_WIDTH = 160
+_MOST_ROWS = 5000
+_MOST_PANELS = 12
+_PANEL = 2.2  # inches
+_COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#b83280", "#4a5568")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """What one run has left.
+
+    keys: those of scope data and train. receipts: of the finished links, by their steps. rows: its metrics.
+    evaluation: the newest one, with the events that it judged; None without any.
+    """
+
+    name: str
+    keys: Mapping[str, Any]
+    receipts: tuple[Mapping[str, Any], ...]
+    rows: tuple[Row, ...]
+    evaluation: Evaluation | None
+    evaluated: str
+
+    @classmethod
+    def read(cls, paths: Paths) -> RunFiles:
+        """Read the files of a run; raise ConfigError naming the existing runs when there is none."""
+        if not paths.run_config().exists():
+            known = sorted(path.parent.name for path in paths.runs.glob("*/campaign.json"))
+            raise ConfigError(
+                f"{paths.run}: no run of this name has begun training in {paths.runs}; there are: "
+                f"{', '.join(known) or 'none'}"
+            )
+        receipts = [
+            read_json(path)
+            for path in paths.run_dir().glob("ranges/*.json")
+            if not path.name.endswith(".best.json")
+        ]
+        evaluation, evaluated = _newest_evaluation(paths)
+        return cls(
+            paths.run,
+            read_json(paths.run_config()),
+            tuple(sorted(receipts, key=lambda receipt: int(receipt["step"]))),
+            tuple(_rows(paths)),
+            evaluation,
+            evaluated,
+        )
+
+    def total(self, kind: str) -> str:
+        """Write how many steps, events or items were trained on, in unfinished links too."""
+        counts = [row[kind] for row in (*self.receipts[-1:], *self.rows[-1:]) if kind in row]
+        return number(max(counts)) if counts else "-"
+
+    def validation(self) -> dict[str, float]:
+        """Give the last numbers of validation inside the training, by name."""
+        found: dict[str, float] = {}
+        for row in self.rows:
+            found |= {name: value for name, value in row.items() if name.startswith(VALIDATION)}
+        return found
+
+
+def read_runs(paths: Paths, names: Sequence[str]) -> list[RunFiles]:
+    """Read the runs to compare, each once; raise ConfigError when one does not exist."""
+    return [RunFiles.read(Paths(paths.results, paths.runs, name)) for name in dict.fromkeys(names)]
+
+
+def render_comparison(runs: Sequence[RunFiles]) -> str:
+    """Write what differs between runs: keys, sizes of the training, evaluations, validation."""
+    lines = [
+        *_section("keys that differ", _keys(runs)),
+        *_section("training", _sizes(runs)),
+        *_section("newest evaluation", _metrics(runs)),
+        *_section("last validation in training", _validation(runs)),
+    ]
+    return "\n".join(lines).rstrip()
+
+
+def plot_comparison(runs: Sequence[RunFiles], path: Path) -> Path:
+    """Plot the losses of all runs over each other, a panel for each, with those of the validation."""
+    chosen = {run.name: {one.name: one for one in pick(run.rows, _is_curve)} for run in runs}
+    names = sorted({name for series in chosen.values() for name in series})[:_MOST_PANELS]
+    if not names:
+        raise ConfigError(f"none of the runs {', '.join(chosen)} has metrics to plot; train them first")
+    with style():
+        figure = new_figure(0.8 + _PANEL * len(names))
+        axes = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0]
+        for axis, name in zip(axes, names, strict=True):
+            for (run, series), colour in zip(chosen.items(), _COLOURS * len(chosen), strict=False):
+                if name not in series:
+                    continue
+                one = series[name]
+                mean = one if name.startswith(VALIDATION) else smoothed(one)
+                axis.plot(one.steps, one.values, color=colour, alpha=0.2, linewidth=0.7)
+                axis.plot(mean.steps, mean.values, color=colour, label=run)
+            axis.set_title(name, loc="left")
+        axes[0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=6, borderaxespad=0.2)
+        axes[-1].set_xlabel("training step (thick: mean over 500 steps)")
+        return save(figure, path)
+
+
+def _is_curve(name: str) -> bool:
+    return is_loss(name) or name.startswith(VALIDATION)
+
+
+def _rows(paths: Paths) -> Iterator[Row]:
+    """Yield the metrics of all links in the order of their steps, some of them when there are many."""
+    found = []
+    for path in paths.run_dir().glob("store/*/metrics.jsonl"):
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(ValueError):  # cut by a crash
+                found.append(json.loads(line))
+    found.sort(key=lambda row: int(row["step"]))
+    stride = max(1, len(found) // _MOST_ROWS)
+    for place, row in enumerate(found):
+        # Rows of validation are few, and all of them are shown.
+        if place % stride == 0 or place == len(found) - 1 or any(name.startswith(VALIDATION) for name in row):
+            yield row
+
+
+def _newest_evaluation(paths: Paths) -> tuple[Evaluation | None, str]:
+    files = {path: read_json_if_any(path) for path in paths.run_dir().glob("evaluation/*/metrics.json")}
+    made = {path: tree for path, tree in files.items() if tree is not None}
+    if not made:
+        return None, ""
+    path = max(made, key=lambda path: int(made[path].get("step", 0)))
+    tree, link = made[path], path.parent.name
+    part = f" of the {tree['part']} part" if "part" in tree else ""
+    events = f"{number(tree['events'])} events{part}" if "events" in tree else "events not counted"
+    return read_evaluation(0, link, path, tree), f"{link}, {events}"
+
+
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    return [title, *(f"  {line}" for line in lines), ""]
+
+
+def _keys(runs: Sequence[RunFiles]) -> list[str]:
+    names = sorted({name for run in runs for name in run.keys})
+    changed = [name for name in names if len({_value(run.keys, name) for run in runs}) > 1]
+    if not changed:
+        return ["none"]
+    columns = [Column(run.name, [_value(run.keys, name) for name in changed]) for run in runs]
+    return table([Column("key", changed), *columns], _WIDTH)
+
+
+def _value(keys: Mapping[str, Any], name: str) -> str:
+    return json.dumps(keys[name]).strip('"') if name in keys else "-"
+
+
+def _sizes(runs: Sequence[RunFiles]) -> list[str]:
+    kinds = {"steps": "step", "events": "events", "items": "items", "skipped steps": "skipped"}
+    titles = ["links finished", "last link", *kinds]
+    columns = []
+    for run in runs:
+        last = str(run.receipts[-1]["range"]) if run.receipts else "-"
+        cells = [str(len(run.receipts)), last, *(run.total(kind) for kind in kinds.values())]
+        columns.append(Column(run.name, cells, right=True))
+    return table([Column("", titles), *columns], _WIDTH)
+
+
+def _metrics(runs: Sequence[RunFiles]) -> list[str]:
+    found = {run.name: run.evaluation for run in runs if run.evaluation is not None}
+    if not found:
+        return ["none of them is evaluated"]
+    measures = measures_of(found.values())
+    columns = [
+        Column(
+            run.name, [run.evaluation.text("values", one.name) if run.evaluation else "-" for one in measures]
+        )
+        for run in runs
+    ]
+    verdicts = [_better(one, found) for one in measures]
+    titles = [_title(one) for one in measures]
+    lines = table([Column("metric", titles), *columns, Column("better", verdicts)], _WIDTH)
+    judged = [f"{run.name}: {run.evaluated or 'not evaluated'}" for run in runs]
+    star = any(verdict.endswith("*") for verdict in verdicts)
+    return [*lines, *judged, *(["* the difference is smaller than the errors of the two"] if star else [])]
+
+
+def _title(measure: Measure) -> str:
+    return f"{measure.title} ({measure.direction})" if measure.direction else measure.title
+
+
+def _better(measure: Measure, found: Mapping[str, Evaluation]) -> str:
+    """Name the run with the best number; a star where the next one is within the errors of both."""
+    ranked = []
+    for name, evaluation in found.items():
+        value = evaluation.number(next(iter(COLUMNS)), measure.name)
+        distance = None if value is None else measure.distance(value[0])
+        if value is not None and distance is not None and math.isfinite(distance):
+            ranked.append((distance, name, value[1] or 0.0))
+    if len(ranked) < 2:  # noqa: PLR2004 - nothing to compare with
+        return "-"
+    (best, name, error), (second, _, other) = sorted(ranked)[:2]
+    return f"{name} *" if second - best <= math.hypot(error, other) else name
+
+
+def _validation(runs: Sequence[RunFiles]) -> list[str]:
+    numbers = [run.validation() for run in runs]
+    names = sorted({name for found in numbers for name in found})
+    if not names:
+        return ["none of them has any (train.validate_steps)"]
+    columns = [
+        Column(run.name, [measured(found[name]) if name in found else "-" for name in names], right=True)
+        for run, found in zip(runs, numbers, strict=True)
+    ]
+    return table([Column("", [name.removeprefix(VALIDATION) for name in names]), *columns], _WIDTH)

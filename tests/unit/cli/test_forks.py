@@ -1,0 +1,106 @@
+"""A fork is configured by one file, from a link that is finished, for shards that exist."""
+
+import re
+import sys
+
+import pytest
+import yaml
+
+from crpipe.cli.campaign import main
+from crpipe.cli.jobs import open_campaign
+from crpipe.config.loading import load_config
+from crpipe.core.progress import Silent
+from models import train_range
+from toy import RANGES, toy_config
+
+FIRST, SECOND, THIRD = RANGES
+
+
+@pytest.fixture
+def campaign(tmp_path, monkeypatch):
+    """One finished link, and its configuration in a file: (file, folder)."""
+    monkeypatch.chdir(tmp_path)
+    config = toy_config(tmp_path)
+    train_range(config, FIRST, Silent())
+    path = tmp_path / "toy.yaml"
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_unset=True)))
+    return path
+
+
+@pytest.fixture
+def fork(campaign, monkeypatch, capsys):
+    """Call the command line: fork(*words) -> (exit code, what it printed)."""
+
+    def call(*words, before=()):
+        monkeypatch.setattr(sys, "argv", ["crpipe", "--config", str(campaign), *before, "fork", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        found = capsys.readouterr()
+        return end.value.code or 0, found.out + found.err
+
+    return call
+
+
+def test_the_file_goes_on_after_the_link_under_the_changed_keys(fork, campaign, tmp_path):
+    code, said = fork(
+        "--from", FIRST, "--run", "slow", "--set", "model.rate=1e-5", "--set", "train.clip_norm=2"
+    )
+    assert code == 0
+    assert f"snakemake --configfile {campaign} slow.yaml" in said
+    assert f"goes on with link {SECOND}, 3 to train" in said
+    tree = yaml.safe_load((tmp_path / "slow.yaml").read_text())
+    checkpoint = tree["train"].pop("init_from")
+    assert checkpoint.startswith(str(tmp_path / "runs" / "toy" / "store" / FIRST / "checkpoint-"))
+    assert tree == {
+        "run": "slow",
+        "train": {"start_after": FIRST, "on_optimizer_change": "reset", "clip_norm": 2},
+        "model": {"rate": 1e-5},
+    }
+    config = load_config([campaign, tmp_path / "slow.yaml"])
+    assert config.options()["rate"] == 1e-5
+    assert open_campaign(config).chain.names == (SECOND, THIRD, "outliers")
+    train_range(config, SECOND, Silent())
+
+
+def test_what_was_set_before_the_verb_is_part_of_the_file(fork, tmp_path):
+    code, _ = fork("--from", FIRST, "--run", "slow", before=("--set", "train.log_steps=2"))
+    assert code == 0
+    assert yaml.safe_load((tmp_path / "slow.yaml").read_text())["train"]["log_steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--from", SECOND], f"--from {SECOND}: this link is not finished .* finished are: {FIRST}"),
+        (["--from", "0009000-0009999"], "not a link of this campaign"),
+        (["--from", "outliers"], f"nothing follows them; .* --from {THIRD}"),
+        (["--from", FIRST, "--set", "split.threshold=9"], "--set split.threshold: changes the shards"),
+        (["--from", FIRST, "--set", "run=other"], "--set run: the fork itself sets"),
+        (["--from", FIRST, "--set", "train.clip=2"], "--set train.clip=2: train.clip: unknown key"),
+        (["--from", FIRST, "--set", "train.ranges_per_link=2"], f"{FIRST} is not a link of this campaign"),
+        (["--from", FIRST, "--out", "toy.yaml"], "toy.yaml exists; name another file"),
+        (["--from", FIRST, "--run", "toy"], "--run toy: .* exists; choose another name"),
+    ],
+)
+def test_what_cannot_be_a_fork_is_refused_and_no_file_is_left(fork, tmp_path, words, said):
+    code, printed = fork(*(words if "--run" in words else [*words, "--run", "slow"]))
+    assert code == 2
+    assert re.search(said, printed), printed
+    assert [path.name for path in tmp_path.glob("*.yaml")] == ["toy.yaml"]
+
+
+def test_another_configuration_than_that_of_the_run_is_refused(fork):
+    code, printed = fork("--from", FIRST, "--run", "slow", before=("--set", "train.clip_norm=3"))
+    assert code == 2
+    assert "train.clip_norm" in printed
+
+
+def test_after_the_last_link_of_a_campaign_it_says_what_to_add(fork, campaign, tmp_path, monkeypatch):
+    """Shards of constant size have no outliers: the last range is the last link."""
+    monkeypatch.setattr("crpipe.events.layout.Layout.has_outliers", lambda _: False)
+    for name in (SECOND, THIRD):
+        train_range(load_config([campaign]), name, Silent())
+    code, printed = fork("--from", THIRD, "--run", "more")
+    assert code == 2
+    assert "nothing is left to train; add ranges with ranges.last, or rounds with train.rounds" in printed
+    assert fork("--from", THIRD, "--run", "more", "--set", "train.rounds=2")[0] == 0
