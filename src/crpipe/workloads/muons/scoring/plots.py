@@ -114,7 +114,7 @@ def energy_radius(real: Sample, generated: Sample) -> Figure:
         top.plot(centre, theirs[1], "o", markersize=3, color=style.GENERATED, label="generated: median, 68 %")
         for edge in (theirs[0], theirs[2]):
             top.plot(centre, edge, ":", color=style.GENERATED)
-        top.set(xscale="log", yscale="log", title=band.label)
+        _log_log(top, band.label)
         bottom.plot(centre, theirs[1] / ours[1], "o", markersize=3, color=style.GENERATED)
     _label(figure, "muon energy [GeV]", "distance from the axis [m]")
     return figure
@@ -126,7 +126,7 @@ def multiplicity_energy(real: Sample, generated: Sample) -> Figure:
     for band, top, bottom in zip(_DEPTH_BANDS, tops, bottoms, strict=True):
         ours, theirs = (_mean_multiplicity(sample, band.of(sample)) for sample in (real, generated))
         _compare(top, bottom, ours, theirs)
-        top.set(xscale="log", yscale="log", title=band.label)
+        _log_log(top, band.label)
     _label(figure, "primary energy [GeV]", "mean multiplicity")
     return figure
 
@@ -137,7 +137,7 @@ def multiplicity(real: Sample, generated: Sample) -> Figure:
     edges = _multiplicity_edges(max(real.multiplicity.max(initial=0), generated.multiplicity.max(initial=0)))
     ours, theirs = (_multiplicity_shares(sample, edges) for sample in (real, generated))
     _compare(tops[0], bottoms[0], ours, theirs)
-    tops[0].set(xscale="log", yscale="log")
+    _log_log(tops[0])
     bottoms[0].set_xticks([_ZERO, 1, 10, 100, 1000], ["0", "1", "10", "100", "1000"])
     _label(figure, "multiplicity", "share of events per unit of multiplicity")
     return figure
@@ -217,7 +217,7 @@ def _muon_spectra(
             )
             made.append(histogram.BinnedValues(edges, counts.value * scale, counts.error * scale))
         _compare(top, bottom, made[0], made[1])
-        top.set(xscale="log", yscale="log", title=band.label)
+        _log_log(top, band.label)
     return figure
 
 
@@ -229,6 +229,13 @@ def _panels(columns: int) -> tuple[Figure, list[Axes], list[Axes]]:
         axis.axhline(1.0, color=style.REAL, linewidth=0.8)
         axis.set_ylim(*_RATIO)
     return figure, list(grid[0]), list(grid[1])
+
+
+def _log_log(axis: Axes, title: str = "") -> None:
+    """Make both axes logarithmic; the vertical one only where it has something to show."""
+    axis.set(xscale="log", title=title)
+    if axis.dataLim.y1 > 0:
+        axis.set_yscale("log")
 
 
 def _label(figure: Figure, horizontal: str, vertical: str) -> None:

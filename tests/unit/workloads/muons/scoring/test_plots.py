@@ -49,3 +49,8 @@ def test_each_multiplicity_below_ten_has_its_bin():
     placed = np.searchsorted(edges, [plots._ZERO, *range(1, 10)], side="right") - 1
     assert placed.tolist() == list(range(10))
     assert edges[-1] > 5000
+
+
+def test_events_without_any_muon_are_plotted_too(toy, tmp_path):
+    plots.draw_all(toy(events=50, stretch=0.0), toy(events=50, stretch=0.0), {}, tmp_path)
+    assert (tmp_path / "energy.svg").exists()

@@ -1,0 +1,48 @@
+"""The files and commands of docs/training.md, in their order, on a campaign of three tiny ranges."""
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from crpipe.config.loading import read_tree
+from runs import BIN, REPOSITORY, TINY, Campaign, environment
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+BLOCKS = re.findall(r"```(yaml|bash)\n(.*?)```", (REPOSITORY / "docs" / "training.md").read_text(), re.DOTALL)
+
+
+def test_every_file_and_command_of_the_page_works_as_it_is_written(tmp_path):
+    campaign = Campaign.begin(tmp_path / "campaign")
+    path = campaign.folder / "config" / "config.yaml"
+    tree = read_tree([path, TINY])[0]
+    tree |= {"run": "default", "ranges": {"first": 0, "last": 2999, "step": 1000, "skip": []}}
+    path.write_text(yaml.safe_dump(tree))
+    variables = environment({"PATH": os.pathsep.join(map(str, (BIN, "/usr/bin", "/bin")))})
+    for kind, block in BLOCKS:
+        if kind == "yaml":
+            name = re.match(r"# (\S+\.yaml)\n", block)[1]
+            (campaign.folder / name).write_text(block)
+            continue
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block],
+            cwd=campaign.folder,
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{block}\n{done.stdout}"
+    runs = campaign.folder / "runs"
+    assert (runs / "mine" / "ranges" / "0000000-0001999.2.json").exists()
+    assert list((runs / "watched" / "evaluation").glob("*.best/metrics.json"))
+    loaded = json.loads((runs / "pretrained" / "init_from.json").read_text())
+    assert loaded
+    assert (runs / "gentler" / "ranges" / "0002000-0002999.json").exists()
+    assert (campaign.folder / "learning-rate.svg").exists()
+    assert (campaign.folder / "compare.svg").exists()
+    assert (runs / "profiled" / "profile.json").exists()
