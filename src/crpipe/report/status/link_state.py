@@ -110,7 +110,8 @@ class LinkTrace:
 def range_status(files: RangeFiles, links: Sequence[LinkTrace], *, alone: bool) -> RangeStatus:
     """Find the state of a range: of its training, where that has begun, else how far its data are.
 
-    links: those that train on it, one for each round. alone: it has a link of its own, whose progress it shows.
+    links: those that train on it, one for each round. alone: it has a link of its own name, whose progress
+    it shows.
     """
     state, verb, progress = _range_state(files, links)
     about = {"attempt": files.history.attempts.get(verb, 0), "error": files.history.error(verb), **progress}

@@ -113,10 +113,8 @@ def test_one_link_for_each_range_is_shown_as_ranges_alone(tmp_path):
     assert "1 of 3 ranges trained" in text
     assert "link" not in text
     assert "links" not in render_page(files.view)
-    assert [link["state"] for link in json.loads(status_json(files.view))["links"]][:2] == [
-        "trained",
-        "waiting",
-    ]
+    first, second, *_ = json.loads(status_json(files.view))["links"]
+    assert (first["state"], second["state"]) == ("trained", "waiting")
 
 
 def test_a_failed_range_blocks_its_link_and_a_failed_link_the_later_ones(files):
