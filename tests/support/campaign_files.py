@@ -42,6 +42,7 @@ METRICS = (
     Metric("auc_event", "AUC of events", better="near", ideal=0.5),
     Metric("efficiency", "Share of events found", better="high"),
 )
+STOPPED = "no better validation/critic/loss for 3 validations; best 0.5 at step 200"
 DEAD_PID = 2**22 + 1  # above the largest process number that Linux gives
 
 
@@ -173,17 +174,24 @@ class CampaignFiles:
         self._manifest(self.paths.outlier_manifest(CONSOLIDATED), CONSOLIDATED, {"outliers": events}, "")
         self.attempt("consolidate", "")
 
-    def trained(self, name: str, fingerprint: str = "") -> None:
+    def trained(self, name: str, fingerprint: str = "", stopped: str = "") -> None:
+        link = self.view.chain.named(name)
         self.journal("train", name, "start")
         self.metrics(name, STEPS)
         self.clock += 30.0
         self.journal("train", name, "finished")
-        receipt = {"range": name, "key": "k", "checkpoint": "checkpoint-k-0.pt", "sha256": "0" * 64}
+        receipt = {"range": name, "ranges": list(link.ranges), "round": link.round, "key": "k"}
+        receipt |= {"checkpoint": "checkpoint-k-0.pt", "sha256": "0" * 64}
+        receipt |= {"stopped": stopped} if stopped else {}
         receipt |= {"parent": "", "fingerprint": fingerprint or self.view.fingerprint, "metrics": {}}
         receipt |= {"step": self.step, "events": self.step * 90, "items": self.step * 900, "skipped": 1}
         write_json(self.paths.receipt(name), receipt)
         (self.paths.store(name) / "checkpoint-k-0.pt").write_bytes(b"0" * 1000)
         os.utime(self.paths.receipt(name), (self.clock, self.clock))
+
+    def best(self, name: str, metric: str, value: float) -> None:
+        about = {"range": name, "key": "k", "checkpoint": "best-k-0000000100-0.pt", "sha256": "1" * 64}
+        write_json(self.paths.best_receipt(name), {**about, "step": 100, "metric": metric, "value": value})
 
     def metrics(self, name: str, steps: int) -> None:
         path = self.paths.store(name) / "metrics.jsonl"
@@ -295,4 +303,25 @@ def realistic(root: Path, ranges: int = 100) -> CampaignFiles:
     files.journal("stage", name, "start")
     error = f"pelican://osg-htc.org/{name}/0000004.parquet: 41943028 of 41943040 bytes after 6 tries"
     files.journal("stage", name, "failed", error=error)
+    return files
+
+
+def linked(root: Path, ranges: int = 8, *overrides: str) -> CampaignFiles:
+    """Lay out a campaign with two ranges in a link and two rounds: the first two links are trained.
+
+    The first one ended early, and the third one is interrupted; its second range is staged.
+    """
+    keys = ("train.ranges_per_link=2", "train.rounds=2", *overrides)
+    files = CampaignFiles(root, ranges, keys)
+    files.claim()
+    first, second, third = (link.name for link in files.view.chain.links[:3])
+    for index in range(6):
+        files.split(index)
+    files.trained(first, stopped=STOPPED)
+    files.trained(second)
+    files.best(second, "critic/loss", 0.125)
+    files.journal("train", third, "start")
+    files.metrics(third, STEPS // 4)
+    files.snapshot(third)
+    files.staged(6)
     return files

@@ -34,6 +34,7 @@ def view_of(config: Config, layout: Layout | None = None) -> CampaignView:
         paths=paths,
         ranges=tuple(map(str, config.all_ranges())),
         skipped=tuple(config.ranges.skip),
+        chain=config.chain(has_outliers=layout is None or layout.has_outliers()),
         data="" if layout is None else digest(data_keys | tables),
         fingerprint="" if layout is None else digest(train_keys | tables),
         data_keys=data_keys,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import DataError, LayoutError
 from crpipe.core.files import read_json_if_any
-from crpipe.core.paths import OUTLIERS
 from crpipe.events.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from crpipe.core.chain import Chain
     from crpipe.core.paths import Paths
 
 ITEMS = "items"  # the word for items as long as the layout is unknown
@@ -23,7 +23,7 @@ ITEMS = "items"  # the word for items as long as the layout is unknown
 class CampaignView:
     """One campaign and one of its runs, as the reports see them.
 
-    ranges: those of the chain, in order; skipped: those left out of it.
+    ranges: those of the chain, in order; skipped: those left out of it. chain: the links of training.
     data: digest of everything that shapes the shards; fingerprint: of everything that shapes a checkpoint;
         both are empty as long as the layout is unknown, which is part of them.
     data_keys, train_keys: compared with the recorded keys of the campaign and the run, to name changed ones.
@@ -36,6 +36,7 @@ class CampaignView:
     paths: Paths
     ranges: tuple[str, ...]
     skipped: tuple[str, ...]
+    chain: Chain
     data: str
     fingerprint: str
     data_keys: Mapping[str, Any]
@@ -53,10 +54,6 @@ class CampaignView:
     def has_outliers(self) -> bool:
         """Whether events can be outliers: not when all of them have the same size."""
         return self.layout is None or self.layout.has_outliers()
-
-    def links(self) -> tuple[str, ...]:
-        """Names of the chain's links, in order."""
-        return (*self.ranges, OUTLIERS) if self.has_outliers else self.ranges
 
 
 def read_layout(path: Path) -> Layout | None:

@@ -80,7 +80,7 @@ class Evaluation:
 
 def evaluations(view: CampaignView) -> Iterator[Evaluation]:
     """Read the existing evaluations, newest link first; raise DataError when one is damaged."""
-    links = view.links()
+    links = view.chain.names
     for place in range(len(links), 0, -1):
         name = links[place - 1]
         path = view.paths.evaluation(name) / "metrics.json"

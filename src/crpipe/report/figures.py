@@ -104,7 +104,7 @@ def plot_progress(view: CampaignView) -> list[Path]:
         pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
         named = {label: line for line, label in pairs}
         figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(COLUMNS))
-        figure.supxlabel(f"links of the chain trained on, of {len(view.links())}{last}")
+        figure.supxlabel(f"links of the chain trained on, of {len(view.chain.names)}{last}")
         return [save(figure, view.paths.figures() / "progress.svg")]
 
 

@@ -260,7 +260,7 @@ def _job_counts(view: CampaignView) -> dict[str, tuple[int, int]]:
         "list": [paths.manifest(name).exists() for name in names],
         "stage": [done or paths.staged(name).exists() for name, done in zip(names, split, strict=True)],
         "split": split,
-        "train": [paths.receipt(name).exists() for name in names],
+        "train": [paths.receipt(link.name).exists() for link in view.chain.links if link.ranges],
     }
     if view.has_outliers:
         outputs["outliers_consolidated"] = [paths.outlier_manifest(CONSOLIDATED).exists()]

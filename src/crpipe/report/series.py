@@ -53,7 +53,7 @@ def is_loss(name: str) -> bool:
 
 def chain_rows(view: CampaignView, most: int = 0) -> list[Row]:
     """Read the metrics of all links in the order of the chain; about ``most`` rows, evenly, unless 0."""
-    lines = [line for name in view.links() for line in _lines(view.paths.store(name) / "metrics.jsonl")]
+    lines = [line for name in view.chain.names for line in _lines(view.paths.store(name) / "metrics.jsonl")]
     stride = max(1, len(lines) // most) if most else 1
     rows = []
     for line in lines[::stride]:

@@ -9,8 +9,8 @@ from crpipe.core.files import read_json_if_any
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.report.evaluations import COLUMNS, evaluations
 from crpipe.report.status.campaign_state import collect
-from crpipe.report.status.status_types import DESTINATIONS, State, Sums
-from crpipe.report.text import Column, counted, number, shorten, table
+from crpipe.report.status.status_types import DESTINATIONS, Sums
+from crpipe.report.text import Column, counted, measured, number, shorten, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,8 +91,7 @@ def _campaign(view: CampaignView, status: CampaignStatus) -> Iterator[str]:
     if view.has_outliers:
         yield from _paragraph("outliers", _outliers(view, ledgers.events.outliers))
     yield from _quarantined(view, ledgers.quarantined)
-    states = status.states()
-    yield from _paragraph("trained", f"{states[State.TRAINED]} of {counted(len(status.chain()), 'range')}")
+    yield from _paragraph("trained", status.trained_of())
     yield from _checkpoint(view)
     report = view.paths.run_dir() / "report.html"
     yield from _paragraph("report", str(report) if report.exists() else f"not written yet ({report})")
@@ -135,11 +134,18 @@ def _checkpoint(view: CampaignView) -> Iterator[str]:
     seen = f"{number(receipt['events'])} events, {number(receipt['items'])} {view.item}"
     skipped = f", {counted(receipt['skipped'], 'step')} skipped" if receipt["skipped"] else ""
     yield from _paragraph("steps", f"{number(receipt['step'])}: {seen}{skipped}")
+    if receipt.get("stopped"):
+        yield from _paragraph("early stop", receipt["stopped"])
+    best = read_json_if_any(view.paths.best_receipt(receipt["range"]))
+    if best is not None and best["key"] == receipt["key"]:
+        about = f"{best['metric']} {measured(best['value'])} at step {number(best['step'])}"
+        yield from _paragraph("best", about)
+        yield from _paragraph("", best["checkpoint"])
 
 
 def last_receipt(view: CampaignView) -> dict[str, Any] | None:
     """Read the receipt of the chain's last finished link."""
-    for name in reversed(view.links()):
+    for name in reversed(view.chain.names):
         receipt: dict[str, Any] | None = read_json_if_any(view.paths.receipt(name))
         if receipt is not None:
             return receipt

@@ -29,8 +29,8 @@ def test_layout_and_side_tables_are_part_of_both_digests(tmp_path):
     write_json(files.paths.tables(), {"geometry": row})
     views.append(view_of(files.config))
     assert len({view.data for view in views}) == len({view.fingerprint for view in views}) == 3
-    assert views[0].links() == (files.name(0), files.name(1), OUTLIERS)
-    assert views[1].links() == (files.name(0), files.name(1))
+    assert views[0].chain.names == (files.name(0), files.name(1), OUTLIERS)
+    assert views[1].chain.names == (files.name(0), files.name(1))
 
 
 def test_a_plan_asks_the_reader_before_any_job(tmp_path):

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from crpipe.core.files import free_bytes, read_json_if_any, tree_bytes
 from crpipe.core.paths import OUTLIERS
 from crpipe.report.status.journal_tail import History, attempts, histories
+from crpipe.report.status.link_state import LinkTrace, range_status
 from crpipe.report.status.range_state import Expected, RangeFiles, median_of, seconds_per_step
 from crpipe.report.status.slurm_queue import jobs_here
 from crpipe.report.status.status_types import (
     CampaignStatus,
     Disk,
+    LinkStatus,
     RangeStatus,
     SourceToken,
     State,
@@ -38,13 +40,27 @@ def collect(view: CampaignView, token: SourceToken | None = None) -> CampaignSta
     paths = view.paths
     expected = Expected(view.data, view.fingerprint, view.has_outliers, time.time())
     past = histories([*attempts(paths.data_journal()), *attempts(paths.train_journal())])
-    chain = [RangeFiles(paths, name, past.get(name, History()), expected) for name in view.ranges]
-    last = []
-    if view.has_outliers:
-        history = _merged(past.get(""), past.get(OUTLIERS))
-        last = [RangeFiles(paths, OUTLIERS, history, expected)]
-    statuses = [files.status() for files in chain]
+    histories_of = {**past, OUTLIERS: _merged(past.get(""), past.get(OUTLIERS))}
+    names = (*view.ranges, *([OUTLIERS] if view.has_outliers else []))
+    files = {name: RangeFiles(paths, name, histories_of.get(name, History()), expected) for name in names}
+    chain = [
+        LinkTrace(
+            paths,
+            link,
+            tuple(files[name] for name in link.ranges or names[-1:]),
+            histories_of.get(link.name, History()),
+            expected,
+        )
+        for link in view.chain.links
+    ]
+    users = _users(chain)
+    alone = view.chain.one_to_one
+    statuses = [
+        range_status(each, users.get(each.name, []), alone=alone or each.name == OUTLIERS)
+        for each in files.values()
+    ]
     skipped = [RangeStatus(name, State.SKIPPED) for name in view.skipped]
+    links = [link.status() for link in chain]
     pace = _pace(chain)
     return CampaignStatus(
         run=view.run,
@@ -52,15 +68,15 @@ def collect(view: CampaignView, token: SourceToken | None = None) -> CampaignSta
         data=view.data,
         item=view.item,
         time=expected.now,
-        ranges=(
-            *sorted([*statuses, *skipped], key=lambda item: item.name),
-            *(files.status() for files in last),
-        ),
-        ledgers=add_ledgers(files.ledger for files in chain if files.ledger is not None),
-        trained=_trained([*chain, *last]),
+        # Names of ranges are digits: the outliers come last.
+        ranges=tuple(sorted([*statuses, *skipped], key=lambda item: item.name)),
+        links=tuple(links),
+        one_to_one=alone,
+        ledgers=add_ledgers(row for name in view.ranges if (row := files[name].ledger) is not None),
+        trained=_trained(chain),
         disk=Disk(tree_bytes(paths.raw("")), view.disk_budget, free_bytes(paths.results)),
         pace_s=pace,
-        eta_s=_eta(statuses, pace),
+        eta_s=_eta(links, pace),
         changed=tuple(_changed_keys(view)),
         queue=jobs_here(),
         token=token,
@@ -78,7 +94,16 @@ def _merged(whole: History | None, outliers: History | None) -> History:
     return joined
 
 
-def _trained(chain: Sequence[RangeFiles]) -> TrainingTotals:
+def _users(chain: Sequence[LinkTrace]) -> dict[str, list[LinkTrace]]:
+    """Find the links that train on each range, in the order of the rounds."""
+    users: dict[str, list[LinkTrace]] = {}
+    for link in chain:
+        for files in link.data:
+            users.setdefault(files.name, []).append(link)
+    return users
+
+
+def _trained(chain: Sequence[LinkTrace]) -> TrainingTotals:
     """Take the chain's totals from its newest receipt, or from newer metrics of a link in training."""
     rows = [link.receipt for link in chain if link.receipt is not None]
     rows += [link.metrics[-1] for link in chain if link.receipt is None and link.metrics]
@@ -88,32 +113,37 @@ def _trained(chain: Sequence[RangeFiles]) -> TrainingTotals:
     return TrainingTotals(*(newest[name] for name in ("step", "events", "items", "skipped")))
 
 
-def _pace(chain: Sequence[RangeFiles]) -> float | None:
+def _pace(chain: Sequence[LinkTrace]) -> float | None:
     """Estimate the wall time of one range: the median between the last receipts, else from steps so far.
 
     Unlike steps, receipts include the time in the queue, the wait for data, and repeated attempts.
     """
-    times = [item.paths.receipt(item.name).stat().st_mtime for item in chain if item.receipt is not None]
-    gaps = [after - before for before, after in pairwise(times) if after > before]
+    bulk = [link for link in chain if link.weight]
+    done = [link for link in bulk if link.receipt is not None]
+    times = [link.paths.receipt(link.link.name).stat().st_mtime for link in done]
+    pairs = zip(pairwise(times), done[1:], strict=True)
+    gaps = [(after - before) / link.weight for (before, after), link in pairs if after > before]
     if gaps:
         return median_of(gaps[-PACE_RANGES:])
-    for item in chain:
-        step_s = seconds_per_step(item.metrics)
+    for link in bulk:
+        step_s = seconds_per_step(link.metrics)
         if step_s is not None:
-            return step_s * float(item.metrics[-1]["range_steps"])
+            return step_s * float(link.metrics[-1]["range_steps"]) / link.weight
     return None
 
 
-def _eta(chain: Sequence[RangeStatus], pace: float | None) -> float | None:
+def _eta(links: Sequence[LinkStatus], pace: float | None) -> float | None:
+    """Add up what is left of each link on ranges: a link takes as long as its ranges."""
     if pace is None:
         return None
     left = 0.0
-    for item in chain:
-        if item.eta_s is not None:
-            left += item.eta_s
-        elif item.state is not State.TRAINED:
-            begun = item.step is not None and item.steps and item.state in _LAST_STEPS
-            left += pace * (1 - (item.step or 0) / (item.steps or 1)) if begun else pace
+    for link in links:
+        if link.eta_s is not None and link.ranges:
+            left += link.eta_s
+        elif link.state is not State.TRAINED:
+            begun = link.step is not None and link.steps and link.state in _LAST_STEPS
+            share = 1 - (link.step or 0) / (link.steps or 1) if begun else 1.0
+            left += pace * len(link.ranges) * share
     return left
 
 

@@ -18,6 +18,8 @@ Row = dict[str, Any]
 # Only the end of a long journal is read: 1 MiB holds about 4,000 attempts and takes about 25 ms.
 JOURNAL_BYTES = 1 << 20
 METRICS_BYTES = 64 << 10
+# Failures by which a job was stopped from outside: its range is interrupted, not failed.
+_STOPPED = frozenset({"Interrupted", "KeyboardInterrupt", "SystemExit"})
 
 
 def tail(path: Path, limit: int, only: bytes = b"") -> list[Row]:
@@ -65,6 +67,17 @@ class History:
             self.failed.pop(verb, None)
             if row["what"] == "failed":
                 self.failed[verb] = row
+
+    def error(self, verb: str) -> str:
+        """Give the error of the last attempt of ``verb``, else of the evaluation, which has no own state."""
+        if verb in self.failed:
+            return str(self.failed[verb]["error"])
+        return f"evaluate: {self.failed['evaluate']['error']}" if "evaluate" in self.failed else ""
+
+    def has_failed(self, verb: str) -> bool:
+        """Return whether the last attempt failed; a killed one that began after it counts as interrupted."""
+        row = self.failed.get(verb)
+        return row is not None and verb not in self.open and row.get("kind") not in _STOPPED
 
     def running(self, verb: str) -> bool:
         """Return whether an attempt has started and not ended, and its process may be alive."""

@@ -13,7 +13,6 @@ from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json_if_any, write_json
 from crpipe.report.status.campaign_state import collect
 from crpipe.report.status.status import render_status
-from crpipe.report.status.status_types import State
 from crpipe.report.text import duration
 
 if TYPE_CHECKING:
@@ -66,21 +65,20 @@ def send(job: NotifyJob, token: SourceToken | None = None) -> str:
 
 def subject_of(status: CampaignStatus, event: str) -> str:
     """Summarize the campaign in one line."""
-    trained, ranges = status.states()[State.TRAINED], len(status.chain())
-    return f"crpipe {status.run}: {event}, {trained} of {ranges} ranges trained"
+    return f"crpipe {status.run}: {event}, {status.trained_of()} trained"
 
 
 def last_sign(view: CampaignView, status: CampaignStatus) -> float:
     """Find when the campaign last wrote anything: a journal, or the files of a running job; 0.0 for never."""
     journals = (view.paths.data_journal(), view.paths.train_journal())
     times = [path.stat().st_mtime for path in journals if path.exists()]
-    times += [status.time - item.quiet_s for item in status.ranges if item.quiet_s is not None]
+    times += [status.time - item.quiet_s for item in status.rows() if item.quiet_s is not None]
     return round(max(times, default=0.0), 3)
 
 
 def _is_news(job: NotifyJob, status: CampaignStatus) -> bool:
     sign = last_sign(job.view, status)
-    if not sign or status.states()[State.TRAINED] == len(status.chain()):
+    if not sign or status.finished() == len(status.bulk()):
         return False
     if time.time() - sign < job.stall_s:
         return False

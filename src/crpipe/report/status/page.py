@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from crpipe.report.campaign_view import CampaignView
     from crpipe.report.series import MultiplicityCounts, Series
-    from crpipe.report.status.status_types import CampaignStatus, RangeStatus, SourceToken
+    from crpipe.report.status.status_types import CampaignStatus, LinkStatus, RangeStatus, SourceToken
 
 MOST_ROWS = 1500  # points of a curve; a phone shows them at once
 RELOAD_S = 60
@@ -76,23 +77,29 @@ def write_page(view: CampaignView, path: Path, token: SourceToken | None = None)
 def render_page(view: CampaignView, token: SourceToken | None = None) -> str:
     """Give the page as one HTML document; a browser loads it again every minute."""
     status = collect(view, token)
-    trained, chain = status.states()[State.TRAINED], status.chain()
-    left = "" if status.eta_s is None or trained == len(chain) else f", {duration(status.eta_s)} left"
+    trained, total = status.finished(), len(status.bulk())
+    left = "" if status.eta_s is None or trained == total else f", {duration(status.eta_s)} left"
+    links = () if status.one_to_one else status.links
+    shown = status.ranges if status.one_to_one else status.rows()
     order = list(State)
     return _template().render(
         title=f"crpipe {status.run}",
         reload_s=RELOAD_S,
         moment=moment(status.time),
-        progress=f"{trained} of {counted(len(chain), 'range')} trained{left}",
+        progress=f"{status.trained_of()} trained{left}",
         trained=trained,
-        total=len(chain),
+        total=total,
         facts=[fact for fact in facts(status) if fact[0] != "progress"],
         warnings=list(warnings(status)),
         resume=resume_command(status),
         cells=[_cell(item) for item in status.ranges],
         states=sorted(status.states().items(), key=lambda item: order.index(item[0])),
+        links=[_link_cell(link) for link in links],
+        link_states=sorted(
+            Counter(link.state for link in links).items(), key=lambda item: order.index(item[0])
+        ),
         letters=LETTERS,
-        errors=[(_heading(item), item.error) for item in status.ranges if item.error],
+        errors=[(_heading(item), item.error) for item in shown if item.error],
         evaluation=next(evaluations(view), None),
         comparisons=COLUMNS,
         panels=list(_panels(view, status)),
@@ -126,7 +133,18 @@ def _cell(item: RangeStatus) -> tuple[State, str]:
     return item.state, "; ".join(text)
 
 
-def _heading(item: RangeStatus) -> str:
+def _link_cell(link: LinkStatus) -> tuple[State, str]:
+    """Give the state of one link, and what its cell says when pointed at."""
+    text = [link.name, str(link.state)]
+    if link.ranges:
+        text += [counted(len(link.ranges), "range"), f"round {link.round}"]
+    if link.steps:
+        text.append(f"step {number(link.step or 0)} of {number(link.steps)}")
+    text += [part for part in (link.stopped, link.error) if part]
+    return link.state, "; ".join(text)
+
+
+def _heading(item: RangeStatus | LinkStatus) -> str:
     attempt = f", attempt {item.attempt}" if item.attempt else ""
     return f"{item.name}: {item.state}{attempt}"
 

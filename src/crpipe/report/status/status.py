@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.core.paths import OUTLIERS
 from crpipe.report.status.campaign_state import collect
+from crpipe.report.status.link_table import link_table, step_of
 from crpipe.report.status.status_types import AT_WORK, DESTINATIONS, CampaignStatus, RangeStatus, State, Sums
 from crpipe.report.text import Column, bar, compact, counted, duration, moment, number, size, table
 
@@ -24,7 +25,6 @@ __all__ = ["collect", "render_status", "status_json"]
 # Runs of ranges in one of these states are folded into one line once they are longer than FOLD.
 FOLDED = frozenset({State.WAITING, State.LISTED, State.SPLIT, State.TRAINED, State.SKIPPED})
 FOLD = 4
-QUIET_S = 300.0
 TOKEN_S = 86_400.0  # a token that ends within this long is warned about, whatever the ETA
 LABEL = 12
 _BAR = 30
@@ -55,11 +55,14 @@ def render_status(
     """
     status = collect(view, token)
     lines = [*header(status, width), "", *_table(status, width, unfold=unfold, colour=colour)]
+    if not status.one_to_one:
+        links, states = link_table(status.links, width, unfold=unfold)
+        lines += ["", *(_coloured(links, states) if colour else links)]
     return "\n".join(lines)
 
 
 def status_json(view: CampaignView, token: SourceToken | None = None) -> str:
-    """Give the same as JSON: the fields of CampaignStatus, one entry of ``ranges`` for each range."""
+    """Give the same as JSON: the fields of CampaignStatus, an entry of ``ranges`` and ``links`` for each."""
     return json.dumps(asdict(collect(view, token)), indent=1)
 
 
@@ -77,16 +80,13 @@ def header(status: CampaignStatus, width: int) -> Iterator[str]:
 
 def facts(status: CampaignStatus) -> Iterator[tuple[str, str]]:
     """Yield label and text of everything that concerns the campaign as a whole, warnings excepted."""
-    chain, states = status.chain(), status.states()
-    trained = states[State.TRAINED]
+    states, share = status.states(), status.finished() / max(len(status.bulk()), 1)
     known = f"fingerprint {status.fingerprint}, data {status.data}"
     yield "run", f"{status.run}, {known if status.data else 'no job has run yet'}"
-    yield (
-        "progress",
-        f"{bar(trained / len(chain), _BAR)}  {trained} of {counted(len(chain), 'range')} trained",
-    )
+    yield "progress", f"{bar(share, _BAR)}  {status.trained_of()} trained"
     yield "states", ", ".join(f"{count} {state}" for state, count in sorted(states.items(), key=_order))
-    yield "ETA", _eta(status, trained)
+    yield "ETA", _eta(status)
+    yield from _stopped(status)
     yield from _sums(status)
     yield "disk", disk_line(status)
     if status.token is not None and status.token.ends is not None and not status.copies_all():
@@ -102,12 +102,19 @@ def _order(item: tuple[State, int]) -> int:
     return list(State).index(item[0])
 
 
-def _eta(status: CampaignStatus, trained: int) -> str:
-    if trained == len(status.chain()):
-        return "all ranges are trained"
+def _stopped(status: CampaignStatus) -> Iterator[tuple[str, str]]:
+    """Yield how many links ended before their last step, and why the newest of them did."""
+    early = [link for link in status.links if link.stopped]
+    if early:
+        yield "early stop", f"{counted(len(early), 'link')}; {early[-1].name}: {early[-1].stopped}"
+
+
+def _eta(status: CampaignStatus) -> str:
+    if status.finished() == len(status.bulk()):
+        return f"all {status.noun()}s are trained"
     if status.eta_s is None or status.pace_s is None:
         return "unknown until the first steps of training"
-    at_work = status.states()[State.TRAINING]
+    at_work = any(link.state is State.TRAINING for link in status.bulk())
     when = f"about {moment(status.time + status.eta_s)}" if at_work else "once it is resumed"
     return f"{duration(status.eta_s)}, {when}; {duration(status.pace_s)} a range"
 
@@ -144,7 +151,7 @@ def warnings(status: CampaignStatus) -> Iterator[tuple[str, str]]:
         yield "STALE", "; ".join(status.changed)
     elif status.states()[State.STALE]:
         yield "STALE", f"{counted(status.states()[State.STALE], 'range')} made under another configuration"
-    failed = [item.name for item in status.chain() if item.state is State.FAILED]
+    failed = _failed(status)
     if failed:
         yield "FAILED", f"{', '.join(failed)}: {_blocked(status, failed[0])} cannot be trained before"
     if status.token is not None and not status.copies_all():
@@ -169,16 +176,32 @@ def _end(left_s: float) -> str:
     return f"ends in {duration(left_s)}" if left_s > 0 else f"ended {duration(-left_s)} ago"
 
 
+def _failed(status: CampaignStatus) -> list[str]:
+    """Name the failed ranges, and the failed links whose ranges did not fail themselves."""
+    ranges = [item.name for item in status.chain() if item.state is State.FAILED]
+    links = [link for link in status.bulk() if link.state is State.FAILED]
+    if not status.one_to_one:  # there a range has also failed when its link has
+        own = {name for link in links for name in link.ranges}
+        ranges = [name for name in ranges if name not in own]
+    return [*ranges, *(link.name for link in links if link.name not in ranges)]
+
+
 def _blocked(status: CampaignStatus, name: str) -> str:
-    later = [item for item in status.chain() if item.name > name]
-    return counted(sum(item.state not in (State.TRAINED, State.STALE) for item in later), "later range")
+    """Count the links that wait for a failed one, or for a failed range of theirs."""
+    bulk = status.bulk()
+    names = [link.name for link in bulk]
+    if name in names:
+        later = bulk[names.index(name) + 1 :]
+    else:
+        later = bulk[next((place for place, link in enumerate(bulk) if name in link.ranges), len(bulk)) :]
+    waiting = sum(link.state not in (State.TRAINED, State.STALE) for link in later)
+    return counted(waiting, f"later {status.noun()}" if name in names else status.noun())
 
 
 def resume_command(status: CampaignStatus) -> str:
     """Give the command that resumes a stopped campaign; nothing while one of its jobs runs."""
-    states = status.states()
-    begun = any(item.attempt for item in status.ranges)
-    if not begun or any(states[state] for state in AT_WORK) or states[State.TRAINED] == len(status.chain()):
+    busy = any(item.state in AT_WORK for item in status.rows() if item.name != OUTLIERS)
+    if busy or not any(item.attempt for item in status.rows()) or status.finished() == len(status.bulk()):
         return ""
     return "the same command again, e.g. snakemake train_all (on a cluster with --profile slurm)"
 
@@ -200,7 +223,11 @@ def _table(status: CampaignStatus, width: int, *, unfold: bool, colour: bool) ->
     lines = table(columns, width)
     if not colour:
         return lines
-    painted = [_paint(line, state) for line, (state, _) in zip(lines[1:], rows, strict=True)]
+    return _coloured(lines, [state for state, _ in rows])
+
+
+def _coloured(lines: list[str], states: list[State]) -> list[str]:
+    painted = [_paint(line, state) for line, state in zip(lines[1:], states, strict=True)]
     return [f"\x1b[1m{lines[0]}\x1b[0m", *painted]
 
 
@@ -230,7 +257,7 @@ def _cells(item: RangeStatus) -> list[str]:
         "" if item.shards is None else number(item.shards),
         "" if item.outliers is None else compact(item.outliers),
         item.state,
-        _step(item),
+        step_of(item.step, item.steps, item.state, item.quiet_s),
         "" if item.eta_s is None else duration(item.eta_s),
         number(item.attempt) if item.attempt else "",
         item.error,
@@ -260,11 +287,3 @@ def _staged(files: int | None, quarantined: int) -> str:
     if files is None:
         return ""
     return number(files) + (f", {number(quarantined)} bad" if quarantined else "")
-
-
-def _step(item: RangeStatus) -> str:
-    if item.state in AT_WORK and item.quiet_s is not None and item.quiet_s > QUIET_S:
-        return f"quiet {duration(item.quiet_s)}"
-    if item.step is None:
-        return ""
-    return f"{number(item.step)}/{number(item.steps)}" if item.steps else number(item.step)

@@ -36,6 +36,7 @@ class State(StrEnum):
 HELD_OUT = ("validation", "test")
 DESTINATIONS = ("train", "validation", "test", "outliers", "rejected")
 AT_WORK = frozenset({State.STAGING, State.SPLITTING, State.TRAINING})
+QUIET_S = 300.0  # a job that wrote nothing for this long is shown as quiet
 _COPIED = frozenset({State.STAGED, State.SPLITTING})
 
 
@@ -61,6 +62,27 @@ class RangeStatus:
     quiet_s: float | None = None
     attempt: int = 0
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """One link of training.
+
+    step: within the link while it is in training; of the whole chain once it is trained.
+    quiet_s: seconds since the running job last wrote anything. stopped: why it ended early; empty if not.
+    """
+
+    name: str
+    state: State
+    ranges: tuple[str, ...]
+    round: int
+    step: int | None = None
+    steps: int | None = None
+    eta_s: float | None = None
+    quiet_s: float | None = None
+    attempt: int = 0
+    error: str = ""
+    stopped: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +148,7 @@ class CampaignStatus:
     """Everything that ``crpipe status`` shows.
 
     item: plural noun for what an event contains.
+    links: the chain in order; one_to_one: whether each range has one link of its own name.
     pace_s: wall time of one range of the chain; eta_s: time until the last range is trained.
     changed: keys whose value differs from the one with which results or run were made.
     queue: the jobs in Slurm's queue, if there is one.
@@ -138,6 +161,8 @@ class CampaignStatus:
     item: str
     time: float
     ranges: tuple[RangeStatus, ...]
+    links: tuple[LinkStatus, ...]
+    one_to_one: bool
     ledgers: Ledgers
     trained: TrainingTotals
     disk: Disk
@@ -152,6 +177,27 @@ class CampaignStatus:
         return tuple(
             item for item in self.ranges if item.name != OUTLIERS and item.state is not State.SKIPPED
         )
+
+    def bulk(self) -> tuple[LinkStatus, ...]:
+        """The links that train on ranges, in order: all but the one on the outliers."""
+        return tuple(link for link in self.links if link.ranges)
+
+    def rows(self) -> tuple[RangeStatus | LinkStatus, ...]:
+        """All ranges and links."""
+        return (*self.ranges, *self.links)
+
+    def noun(self) -> str:
+        """What progress is counted in: ranges, or links where these differ."""
+        return "range" if self.one_to_one else "link"
+
+    def finished(self) -> int:
+        """Count the links on ranges that are trained."""
+        return sum(link.state is State.TRAINED for link in self.bulk())
+
+    def trained_of(self) -> str:
+        """Write how many ranges, or links, are trained: 3 of 12 links."""
+        total = len(self.bulk())
+        return f"{self.finished():,} of {total:,} {self.noun()}{'' if total == 1 else 's'}"
 
     def copies_all(self) -> bool:
         """Return whether every range of the chain was copied, so that the source is not read again."""
