@@ -17,7 +17,7 @@ from crpipe.inference.predict import PredictJob
 from crpipe.inference.provenance import TrainingData
 from crpipe.split.readers import check_needs, open_reader
 from crpipe.train.link import Link, LinkFiles, TrainJob
-from crpipe.train.workload import UsesTables, build_workload
+from crpipe.train.workload import UsesTables, build_workload, check_weighted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -195,6 +195,7 @@ def check_campaign(config: Config) -> str:
     reader = open_reader(config.source.reader, config.options("reader"))
     workload = build_workload(config.train.workload, config.options())
     check_columns(reader.layout, config.source.reader, workload, config.train.workload)
+    check_weighted(workload, config.train.workload, reader.layout)
     if isinstance(workload, UsesTables):
         tables = (*config.source.tables, *simulated_tables(config))
         check_needs(config.train.workload, workload.needs, tables)

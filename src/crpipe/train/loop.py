@@ -24,7 +24,7 @@ from crpipe.train.profiling import Profiler
 from crpipe.train.schedule import Schedule
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
-from crpipe.train.workload import Histograms, WorkloadCall
+from crpipe.train.workload import Histograms, WorkloadCall, check_weighted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,12 +67,15 @@ class Trainer:
         job, world = inputs.job, inputs.world
         self.job, self.link, self.train = job, job.link, job.train
         self.workload, self.loader, self.store = inputs.workload, inputs.loader, inputs.store
+        check_weighted(self.workload, job.workload, self.loader.layout)
         self.world, self.stop, self.progress = world, inputs.stop, inputs.progress
         self.parent = inputs.parent
         torch.manual_seed(job.seed)
         self.state = TrainState(self.workload.model(), self.workload.phases(), job.seed, world.device)
         self.meter = Meter(world.device)
-        self.stepper = Stepper(self.train, job.load, self.workload, self.state, world, self.meter)
+        self.stepper = Stepper(
+            self.train, job.load, self.workload, self.state, world, self.meter, self.loader.layout.weight
+        )
         self.schedule = Schedule.of(self.train)
         self.per_step = max(phase.repeat for phase in self.state.phases) if self.train.fresh_batches else 1
         self.range_steps = -(-self.loader.batches_per_epoch * self.link.epochs // self.per_step)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 
 from crpipe.loading.microbatch import micro_batches
-from crpipe.train.workload import WorkloadCall
+from crpipe.train.workload import WorkloadCall, with_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from crpipe.config.training import LoadSection, TrainSection
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Micro(NamedTuple):
-    """A micro-batch on the host, and its share of the batch's events."""
+    """A micro-batch on the host, and its share of the batch's events, or of their weights."""
 
     batch: Batch
     share: float
@@ -40,13 +42,16 @@ class Stepper:
         state: TrainState,
         world: World,
         meter: Meter,
+        weight: str = "",
     ) -> None:
+        """Prepare; ``weight``: the event column that holds the events' weights, empty without any."""
         self.train = train
         self.budget_items = load.budget_items
         self.workload = workload
         self.state = state
         self.world = world
         self.meter = meter
+        self.weight = weight
         self.autocast = torch.autocast(
             world.device.type, torch.bfloat16, enabled=train.precision == "bfloat16"
         )
@@ -67,7 +72,7 @@ class Stepper:
             for events, cursor in self._batches_of(phase, group):
                 if cursor not in made:
                     made[cursor] = list(self._micro(events, (*seed, *cursor)))
-                bad = self._optimize(phase, made[cursor], len(events), rate, bad)
+                bad = self._optimize(phase, made[cursor], self._weight_of(events), rate, bad)
         before.put_back(bad)
         self.state.update_average(self.train.ema, bad)
         return bad
@@ -95,7 +100,7 @@ class Stepper:
             parameter.requires_grad_(id(parameter) in own)
 
     def _optimize(
-        self, phase: Phase, micro: Sequence[Micro], events: int, rate: float, bad: Tensor
+        self, phase: Phase, micro: Sequence[Micro], total: float, rate: float, bad: Tensor
     ) -> Tensor:
         optimizer, params = self.state.optimizers[phase.name], self.state.params[phase.name]
         optimizer.zero_grad(set_to_none=True)
@@ -104,10 +109,10 @@ class Stepper:
                 loss, metrics = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
             (loss * share).backward()  # type: ignore[no-untyped-call]
             bad = _or_not_finite(bad, loss.detach())
-            self._meter(phase, {"loss": loss.detach(), **metrics}, share * events)
+            self._meter(phase, {"loss": loss.detach(), **metrics}, share * total)
         if self.world.size > 1:
             bad = _or_not_finite(bad, _norm(params))
-            weight = torch.full((), float(events), device=self.world.device)
+            weight = torch.full((), float(total), device=self.world.device)
             bad = (self.world.reduce_gradients(params, weight, bad) > 0).to(bad.dtype)
         norm = _norm(params)
         bad = _or_not_finite(bad, norm)
@@ -122,13 +127,25 @@ class Stepper:
         """Collate a batch in micro-batches; all phases of a step share them, on the host."""
         if not len(events):
             return
+        total = self._weight_of(events)
         for index in micro_batches(self.workload.size(events), self.budget_items):
+            share = self._weight_of(events, index)
+            if self.weight and not share > 0:
+                continue  # its events count for nothing, and a mean weighted by zeros is not a number
             with WorkloadCall(self.workload, "collate", events, index):
                 batch = self.workload.collate(events, index, seed)
+            batch = with_weights(batch, events, index, self.weight)
             if self.world.device.type == "cuda":
                 # Only from pinned memory does a copy run beside the host, which goes on without waiting.
                 batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
-            yield Micro(batch, len(index) / len(events))
+            yield Micro(batch, share / total)
+
+    def _weight_of(self, events: Events, index: NDArray[np.integer[Any]] | None = None) -> float:
+        """Add up the weights of some events, or of all; count them where they have none."""
+        if not self.weight:
+            return len(events if index is None else index)
+        weights = events.columns[self.weight].astype(np.float64)
+        return float((weights if index is None else weights[index]).sum())
 
     def _on_device(self, batch: Batch) -> Batch:
         return {name: tensor.to(self.world.device, non_blocking=True) for name, tensor in batch.items()}
