@@ -1,5 +1,8 @@
 """What weights of events mean: copies of events, however a batch is cut and shared out."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -38,10 +41,8 @@ class Line:
         return np.full(len(events), 10)
 
     def collate(self, events, index, seed):
-        columns = [events.columns[name][index] for name in ("depth_m", "energy_gev")]
-        return dict(
-            zip("xy", (torch.from_numpy(column.astype(np.float32)) for column in columns), strict=True)
-        )
+        columns = {"x": events.columns["depth_m"], "y": events.columns["energy_gev"]}
+        return {name: torch.from_numpy(values[index].astype(np.float32)) for name, values in columns.items()}
 
     def model(self):
         return nn.Linear(1, 1)
@@ -110,6 +111,50 @@ def test_results_do_not_depend_on_micro_batches(config, values, budget):
     close(trained(config, events, "flux", budget), trained(config, events, "flux"))
 
 
+class Ranks:
+    """Two ranks as threads: ``all_reduce`` adds up what both bring."""
+
+    def __init__(self):
+        self.barrier = threading.Barrier(2, timeout=60)
+        self.brought = {}
+
+    def all_reduce(self, tensor):
+        self.brought[threading.current_thread().name] = tensor.clone()
+        self.barrier.wait()
+        total = sum(self.brought[name] for name in sorted(self.brought))
+        self.barrier.wait()
+        tensor.copy_(total)
+
+
+@settings(EXAMPLES, max_examples=8)
+@given(values=st.lists(st.sampled_from([0.0, 0.5, 1.0, 40.0, 1e-4]), min_size=4, max_size=12).filter(any))
+def test_two_ranks_do_what_one_does(config, values):
+    whole = weighted(make_events(len(values), 7), values)
+    half = len(values) // 2
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setattr(torch.distributed, "all_reduce", Ranks().all_reduce)
+        states = [state_of() for _ in range(2)]
+        parts = [whole.part(0, half), whole.part(half, len(whole))]
+        shares = [pool.submit(one_rank, config, *each) for each in zip(range(2), states, parts, strict=True)]
+        found = [share.result() for share in shares]
+    expected = trained(config, whole, "flux", steps=1)[0]
+    for values in found:
+        np.testing.assert_allclose(values, expected, rtol=2e-5, atol=1e-6)
+
+
+def state_of():
+    torch.manual_seed(3)
+    workload = Line()
+    return TrainState(workload.model(), workload.phases(), 1, CPU)
+
+
+def one_rank(config, rank, state, events):
+    world = World(rank, 2, CPU)
+    stepper = Stepper(config.train, config.load, Line(), state, world, Meter(CPU), "flux")
+    assert not stepper.step([(events, Cursor(0, 0))], (1,), 1.0)
+    return torch.cat([value.detach().double().flatten() for value in state.model.parameters()]).numpy()
+
+
 @pytest.mark.parametrize("budget", [10, 1 << 20])
 def test_events_without_any_weight_change_nothing(config, budget):
     events = weighted(make_events(6, 4), [0.0] * 6)
@@ -139,11 +184,8 @@ KINDS = [
 def bundles_of(count):
     events = make_events(count, 6)
     columns = {field.name: np.full(count, 2, field.dtype) for field in BUNDLES.events}
-    return Events(
-        events.columns | columns | {"depth_m": np.linspace(1, 2, count)},
-        events.multiplicity,
-        abs(events.items),
-    )
+    columns |= {"depth_m": np.linspace(1, 2, count, dtype=np.float32)}
+    return Events(events.columns | columns, events.multiplicity, abs(events.items))
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)

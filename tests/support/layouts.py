@@ -12,16 +12,8 @@ DTYPES = [
     "float64",
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 ]
-RESERVED = {
-    "multiplicity",
-    "source_file",
-    "source_row",
-    "destination",
-    "reason",
-    "events",
-    "manifest",
-    "weight",
-}
+COLUMNS = {"multiplicity", "source_file", "source_row", "destination", "reason", "weight"}
+RESERVED = COLUMNS | {"events", "manifest"}
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,8}", fullmatch=True).filter(lambda name: name not in RESERVED)
 
