@@ -138,8 +138,8 @@ def test_two_ranks_do_what_one_does(config, values):
         shares = [pool.submit(one_rank, config, *each) for each in zip(range(2), states, parts, strict=True)]
         found = [share.result() for share in shares]
     expected = trained(config, whole, "flux", steps=1)[0]
-    for values in found:
-        np.testing.assert_allclose(values, expected, rtol=2e-5, atol=1e-6)
+    for one in found:
+        np.testing.assert_allclose(one, expected, rtol=2e-5, atol=1e-6)
 
 
 def state_of():
