@@ -48,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--arrangements", nargs="+", default=["epochs", "rounds", "one-link"])
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/crpipe-chain"))  # noqa: S108 - named by the user
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/crpipe-chain"))
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ Nothing here imports the packages: only the processes of a campaign find them, t
 
 import hashlib
 import json
+import re
 import time
 from contextlib import suppress
 from importlib.util import find_spec
@@ -123,6 +124,34 @@ def test_the_side_tables_are_copied_and_hashed(hits):
 
 def test_the_same_command_again_has_nothing_to_do(finished):
     assert "Nothing to be done" in finished.snakemake("all").stdout
+
+
+def test_weights_are_used_and_summed(tiles):
+    """The ledger's sums are those of the shards; loss and score are weighted."""
+    shards = [pq.read_table(path) for path in tiles.results.glob("shards/*/*.events.parquet")]
+    keys = [key for part in shards for key in keys_of(part, "tiles")]
+    rates, truth = (
+        dict(zip(keys, [value for part in shards for value in part[name].to_pylist()], strict=True))
+        for name in ("rate_hz", "energy_mev")
+    )
+    ledgers = [read_json(tiles.results / "ledgers" / f"{name}.json")["weights"] for name in RANGES]
+    assert sum(ledger["listed"] for ledger in ledgers) == pytest.approx(sum(rates.values()), rel=1e-9)
+    for part in ("train", "validation"):
+        tables = [pq.read_table(path) for path in tiles.results.glob(f"shards/*/{part}-*.events.parquet")]
+        sent = sum(sum(table["rate_hz"].to_pylist()) for table in tables)
+        assert sum(ledger[part] for ledger in ledgers) == pytest.approx(sent, rel=1e-9)
+    for text in (tiles.say("status"), tiles.say("summary")):
+        assert re.search(r"weights +[0-9.e+]+ = train [0-9.e+]+ \+", text)
+    lines = (tiles.run / "store" / RANGES[1] / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert all(row["fit/loss"] != row["fit/unweighted"] for row in rows)
+    table = pq.read_table(last_link(tiles, "tiles") / "predictions.parquet")
+    found = dict(zip(keys_of(table, "tiles"), table["energy_mev"].to_pylist(), strict=True))
+    total = sum(rates[key] for key in found)
+    mean = sum(rates[key] * (found[key] - truth[key]) for key in found) / total
+    values = read_json(last_link(tiles, "tiles") / "metrics.json")["values"]
+    assert values["mean_error_mev"] == pytest.approx(mean, rel=1e-4, abs=1e-4)
+    assert "sum of weights" in (tiles.run / "figures" / "multiplicity.svg").read_text()
 
 
 # --- killed ----------------------------------------------------------------------------------------------

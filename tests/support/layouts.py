@@ -12,7 +12,8 @@ DTYPES = [
     "float64",
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 ]
-RESERVED = {"multiplicity", "source_file", "source_row", "destination", "reason", "events", "manifest"}
+COLUMNS = {"multiplicity", "source_file", "source_row", "destination", "reason", "weight"}
+RESERVED = COLUMNS | {"events", "manifest"}
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,8}", fullmatch=True).filter(lambda name: name not in RESERVED)
 
@@ -34,7 +35,7 @@ def layouts(draw):
     columns = tuple(Field(n, "float32", draw(units), *bounds("float32"), "") for n in items)
     group = tuple(draw(st.lists(st.sampled_from(events), min_size=1, max_size=3, unique=True)))
     key = tuple(draw(st.lists(st.sampled_from(events), max_size=3, unique=True)))
-    weight = draw(st.sampled_from(["", *events]))
+    weight = draw(st.sampled_from(["", *(field.name for field in fields if field.low >= 0)]))
     return Layout(draw(names), fields, columns, group, key, weight, draw(st.sampled_from([0, 0, 1, 3])))
 
 

@@ -21,7 +21,7 @@ from crpipe.train.link import Link, LinkFiles, TrainJob
 from crpipe.train.records.loggers import find_loggers
 from crpipe.train.schedule import Schedules
 from crpipe.train.validation.measure import find_metric
-from crpipe.train.workload import UsesTables, build_workload
+from crpipe.train.workload import UsesTables, build_workload, check_weighted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -191,6 +191,7 @@ def check_campaign(config: Config) -> str:
     reader = open_reader(config.source.reader, config.options("reader"))
     workload = build_workload(config.train.workload, config.options())
     check_columns(reader.layout, config.source.reader, workload, config.train.workload)
+    check_weighted(workload, config.train.workload, reader.layout)
     if isinstance(workload, UsesTables):
         tables = (*config.source.tables, *simulated_tables(config))
         check_needs(config.train.workload, workload.needs, tables)

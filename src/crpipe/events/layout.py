@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MULTIPLICITY = "multiplicity"
 SOURCE_FILE = "source_file"
 SOURCE_ROW = "source_row"
+WEIGHT = "weight"  # in batches, and in the events that a workload scores, whatever the layout calls it
 
 # Columns that the engine adds to the events of a layout, and names of files beside the items' file.
 _RESERVED_COLUMNS = frozenset({MULTIPLICITY, SOURCE_FILE, SOURCE_ROW, "destination", "reason"})
@@ -47,9 +48,9 @@ class Layout:
     """A ragged table: one row per event, and ``multiplicity`` items (rows of ``items``) for each event.
 
     item: plural noun for one item; it names files and appears in the ledger, on axes and in messages.
-    group: event columns whose hash decides training or validation; rows that share them stay together.
+    group: event columns whose hash decides training, validation or test; rows that share them stay together.
     key: event columns by which people know an event, for example (run, event).
-    weight: event column by which loss and metrics weigh an event; empty: all events count alike.
+    weight: event column, at least 0, by which loss and metrics weigh an event; empty: all count alike.
     fixed: items of every event; 0: events have different numbers of items.
     """
 
@@ -115,6 +116,13 @@ class Layout:
         """Count the bytes of one item in memory."""
         return sum(_BYTES[field.dtype] for field in self.items)
 
+    def _weight_problems(self) -> Iterator[str]:
+        for field in self.events if self.weight else ():
+            if field.name == self.weight and field.low < 0:
+                yield f"weight names {field.name}, whose legal values begin at {field.low}, below 0"
+            if field.name == WEIGHT != self.weight:
+                yield f"a column {WEIGHT} must be the weight itself, which is {self.weight}"
+
     def _problems(self) -> Iterator[str]:
         if not _NAME.fullmatch(self.item) or self.item in _RESERVED_ITEMS:
             yield f"item must be a plural noun such as 'hits', not {self.item!r}"
@@ -128,9 +136,10 @@ class Layout:
                 if column not in known:
                     yield f"{name} names {column}, which is no event column ({', '.join(sorted(known))})"
         if not self.group:
-            yield "group must name the event columns that decide between training and validation"
+            yield "group must name the event columns that decide between training, validation and test"
         if self.weight and self.weight not in known:
             yield f"weight names {self.weight}, which is no event column ({', '.join(sorted(known))})"
+        yield from self._weight_problems()
         if not isinstance(self.fixed, int) or self.fixed < 0:
             yield f"fixed must be 0 or the number of items of every event, not {self.fixed}"
 

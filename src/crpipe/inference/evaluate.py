@@ -32,7 +32,7 @@ from crpipe.loading.held_out import held_out
 from crpipe.source.simulated import open_simulator
 from crpipe.train.ranks import find_device, use_threads
 from crpipe.train.records.metrics_log import EventFile
-from crpipe.train.workload import Baseline, WorkloadCall
+from crpipe.train.workload import Baseline, WorkloadCall, weighed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,12 +107,13 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
             job.folder.mkdir(parents=True, exist_ok=True)
         part, shards = judged_on(job.shards)
         compared = _predict_all(replace(job, shards=shards), part, trained, device, progress)
-        scores = {"values": _score(trained, compared.truth, compared.prediction, job.folder)}
+        truth = weighed(compared.truth, job.layout.weight)
+        scores = {"values": _score(trained, truth, compared.prediction, job.folder)}
         if compared.baseline is not None:
-            scores["baseline"] = _score(trained, compared.truth, compared.baseline, job.folder / "baseline")
+            scores["baseline"] = _score(trained, truth, compared.baseline, job.folder / "baseline")
         again = _simulate_again(job, compared)
         if again is not None:
-            scores["again"] = _score(trained, compared.truth, again, job.folder / "again")
+            scores["again"] = _score(trained, truth, again, job.folder / "again")
         _report_unmeasured(trained, scores["values"], progress)
         head = {"checkpoint": trained.sha256, "step": trained.checkpoint["counters"]["step"], "part": part}
         _write(job, trained, {**head, "events": len(compared.truth)}, scores)

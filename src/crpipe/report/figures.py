@@ -51,15 +51,22 @@ def plot_figures(view: CampaignView) -> list[Path]:
 
 
 def plot_multiplicity(view: CampaignView, path: Path) -> Path | None:
-    """Plot events by multiplicity before and after the split; ``None`` while no range has been split."""
+    """Plot events by multiplicity before and after the split, and their weights where they have any.
+
+    Return ``None`` while no range has been split.
+    """
     histogram = multiplicities(view)
     if histogram is None:
         return None
-    figure = new_figure(3.6)
     threshold = threshold_of(view)
-    axis = figure.add_subplot()
-    _multiplicity(axis, histogram.visible(threshold), threshold)
-    axis.set_xlabel(f"multiplicity ({view.item} in one event)")
+    visible = histogram.visible(threshold)
+    panels = 2 if visible.weights else 1
+    figure = new_figure(3.6 * panels)
+    axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
+    _multiplicity(axes[0], visible, threshold)
+    if visible.weights:
+        _weighted(axes[1], visible, threshold)
+    axes[-1].set_xlabel(f"multiplicity ({view.item} in one event)")
     return save(figure, path)
 
 
@@ -179,6 +186,17 @@ def _mark_ranges(axis: Axes, rows: Sequence[Row]) -> None:
     if len(starts) <= 30:  # noqa: PLR2004 - about 7 mm apart
         for step in starts:
             axis.axvline(step, color="#a0aec0", linewidth=0.6, zorder=0)
+
+
+def _weighted(axis: Axes, histogram: MultiplicityCounts, threshold: int | None) -> None:
+    """Plot the sums of the events' weights; events without items are in the panel above."""
+    edges, weights = np.array(histogram.edges), np.array(histogram.weights)
+    some = edges[:-1] > 0
+    axis.stairs(weights[some], edges[np.concatenate([some, [True]])], color=_ALL)
+    if threshold is not None:
+        axis.axvline(threshold, color=_OUTLIERS, linestyle="--")
+    axis.set_yscale("log")
+    axis.set_ylabel("sum of weights in the bin")
 
 
 def _multiplicity(axis: Axes, histogram: MultiplicityCounts, threshold: int | None) -> None:

@@ -33,17 +33,21 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class MultiplicityCounts:
-    """Events by multiplicity: ``events[i]`` lie from ``edges[i]`` up to, not including, ``edges[i + 1]``."""
+    """Events by multiplicity: ``events[i]`` lie from ``edges[i]`` up to, not including, ``edges[i + 1]``.
+
+    weights: sums of their weights; empty where events have none.
+    """
 
     edges: tuple[float, ...]
     events: tuple[int, ...]
+    weights: tuple[float, ...] = ()
 
     def visible(self, threshold: int | None) -> MultiplicityCounts:
         """Leave out the empty bins at the end, but keep those up to twice the threshold."""
         ends = [edge for edge, events in zip(self.edges[1:], self.events, strict=True) if events]
         wanted = max(ends[-1] if ends else 0.0, 2.0 * (threshold or 0))
         count = next((i for i, edge in enumerate(self.edges[1:], 1) if edge >= wanted), len(self.events))
-        return MultiplicityCounts(self.edges[: count + 1], self.events[:count])
+        return MultiplicityCounts(self.edges[: count + 1], self.events[:count], self.weights[:count])
 
 
 def is_loss(name: str) -> bool:
@@ -110,15 +114,19 @@ def multiplicities(view: CampaignView) -> MultiplicityCounts | None:
 def add_histograms(rows: Iterable[Row]) -> MultiplicityCounts | None:
     """Sum histograms of different lengths; bins are matched by their lower edges."""
     counts: dict[float, int] = {}
+    weights: dict[float, float] = {}
     last = 0.0
     for row in rows:
         for edge, events in zip(row["edges"], row["events"], strict=False):
             counts[float(edge)] = counts.get(float(edge), 0) + events
+        for edge, weight in zip(row["edges"], row.get("weights", ()), strict=False):
+            weights[float(edge)] = weights.get(float(edge), 0.0) + weight
         last = max(last, float(row["edges"][-1]))
     if not counts:
         return None
     lower = sorted(edge for edge in counts if edge < last)
-    return MultiplicityCounts((*lower, last), tuple(counts[edge] for edge in lower))
+    edges, events = (*lower, last), tuple(counts[edge] for edge in lower)
+    return MultiplicityCounts(edges, events, tuple(weights.get(edge, 0.0) for edge in lower if weights))
 
 
 def threshold_of(view: CampaignView) -> int | None:

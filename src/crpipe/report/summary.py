@@ -9,6 +9,7 @@ from crpipe.core.files import read_json_if_any
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.report.evaluations import COLUMNS, evaluations
 from crpipe.report.status.campaign_state import collect
+from crpipe.report.status.status import weight_line
 from crpipe.report.status.status_types import DESTINATIONS, Sums
 from crpipe.report.text import Column, counted, measured, number, shorten, table
 
@@ -70,6 +71,8 @@ def _sums(status: CampaignStatus) -> Iterator[str]:
     else:
         for kind, sums in kinds.items():
             yield from _equation(kind, sums)
+    if status.ledgers.weights:
+        yield from _paragraph("weights", weight_line(status.ledgers.weights))
 
 
 def _equation(kind: str, sums: Sums) -> Iterator[str]:

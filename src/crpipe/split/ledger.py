@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -35,19 +36,19 @@ EDGES: NDArray[np.int64] = np.concatenate(
 )
 
 
-def histogram(multiplicity: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Count events per bin [EDGES[i], EDGES[i + 1]); the last bin takes everything above."""
+def histogram(multiplicity: NDArray[np.uint32], weights: NDArray[np.float64] | None = None) -> NDArray[Any]:
+    """Count events, or add up their weights, per bin [EDGES[i], EDGES[i + 1]); the last takes all above."""
     bins = np.searchsorted(EDGES, multiplicity, side="right") - 1
-    return np.bincount(np.minimum(bins, len(EDGES) - 2), minlength=len(EDGES) - 1)
+    return np.bincount(np.minimum(bins, len(EDGES) - 2), weights, minlength=len(EDGES) - 1)
 
 
-def write_table(path: Path, spills: Path, numbers: Iterable[int], layout: Layout) -> NDArray[np.int64]:
-    """Join the workers' tables into the range's multiplicity table; return its histogram."""
+def write_table(path: Path, spills: Path, numbers: Iterable[int], layout: Layout) -> dict[str, Any]:
+    """Join the workers' tables into the range's multiplicity table; return its histogram as JSON values."""
     schema = table_schema(layout)
     schema = schema.set(
         schema.get_field_index("destination"), pa.field("destination", pa.string(), nullable=False)
     )
-    counts = np.zeros(len(EDGES) - 1, np.int64)
+    counts, weights = np.zeros(len(EDGES) - 1, np.int64), np.zeros(len(EDGES) - 1)
     texts = ["destination", "reason"]
     options = {"compression": "zstd", "compression_level": 1, "max_rows_per_page": _TABLE_ROWS}
     with pq.ParquetWriter(path, schema, use_dictionary=texts, **options) as writer:
@@ -55,14 +56,23 @@ def write_table(path: Path, spills: Path, numbers: Iterable[int], layout: Layout
         for number in numbers:
             with pa.ipc.open_stream(table_path(spills, number)) as stream:
                 for batch in stream:
-                    counts += histogram(batch.column(MULTIPLICITY).to_numpy())
+                    multiplicity = batch.column(MULTIPLICITY).to_numpy()
+                    counts += histogram(multiplicity)
+                    if layout.weight:
+                        weights += histogram(multiplicity, _finite(batch.column(layout.weight)))
                     held.append(batch)
                     if sum(len(each) for each in held) >= _TABLE_ROWS:
                         writer.write_table(_named(held, schema))
                         held = []
         if held:
             writer.write_table(_named(held, schema))
-    return counts
+    found = {"edges": EDGES.tolist(), "events": counts.tolist()}
+    return found | ({"weights": weights.tolist()} if layout.weight else {})
+
+
+def _finite(column: pa.Array) -> NDArray[np.float64]:
+    values = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    return np.where(np.isfinite(values), values, 0.0)
 
 
 def _named(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
@@ -112,15 +122,19 @@ def make_ledger(
         "rejected": rejected[:SHOWN_REJECTED],
         "quarantined": len(rows) - len(read),
     }
+    if layout.weight:
+        sums = [math.fsum(column) for column in zip(*(report.weights for report in read), strict=True)]
+        ledger["weights"] = dict(zip(("listed", *DESTINATIONS), sums or [0.0] * 6, strict=True))
     return ledger | {"balanced": is_balanced(ledger)}
 
 
 def is_balanced(ledger: Mapping[str, Any]) -> bool:
-    """Return whether the listed events and items are the sums over all destinations."""
+    """Return whether listed events and items are the sums over all destinations, weights but for rounding."""
+    weights = ledger.get("weights", {"listed": 0.0, **dict.fromkeys(DESTINATIONS, 0.0)})
     return all(
         sums["listed"] == sum(sums[name] for name in DESTINATIONS)
         for sums in (ledger["events"], ledger["items"])
-    )
+    ) and math.isclose(weights["listed"], math.fsum(weights[name] for name in DESTINATIONS), rel_tol=1e-9)
 
 
 def check_written(ledger: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], layout: Layout) -> None:

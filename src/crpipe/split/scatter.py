@@ -5,6 +5,7 @@ A list of raw files comes in; spilled events, one table row per event and a repo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,7 @@ class FileReport:
     """What became of one raw file; ``bad`` is why none of its events were taken.
 
     events, items: counted per destination. rejected: (row, reason, items) of each rejected event.
+    weights: sums of all events that have a finite weight, then per destination; zeros without weights.
     """
 
     file: RawFile
@@ -79,6 +81,7 @@ class FileReport:
     events: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(DESTINATIONS), np.int64))
     items: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(DESTINATIONS), np.int64))
     rejected: list[tuple[int, str, int]] = field(default_factory=list)
+    weights: list[float] = field(default_factory=lambda: [0.0] * (1 + len(DESTINATIONS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,12 @@ def table_path(spills: Path, number: int) -> Path:
     return spills / f"{number:04d}.table"
 
 
+def known_columns(layout: Layout) -> tuple[str, ...]:
+    """Event columns of that table: the group, and the weight."""
+    weight = (layout.weight,) if layout.weight and layout.weight not in layout.group else ()
+    return (*layout.group, *weight)
+
+
 def table_schema(layout: Layout) -> pa.Schema:
     """Columns of that table."""
     kinds = {each.name: each.dtype for each in layout.events}
@@ -104,7 +113,7 @@ def table_schema(layout: Layout) -> pa.Schema:
             pa.field(SOURCE_ROW, pa.uint32(), nullable=False),
             *(
                 pa.field(name, pa.from_numpy_dtype(np.dtype(kinds[name])), nullable=False)
-                for name in layout.group
+                for name in known_columns(layout)
             ),
             pa.field(MULTIPLICITY, pa.uint32(), nullable=False),
             pa.field("destination", pa.int8(), nullable=False),
@@ -146,6 +155,8 @@ def _scatter_file(
             reasons = find_invalid_events(events, reader.layout)
             destinations = _destinations(known, reasons, task.rules, reader.layout, file.number)
             _count(report, known, destinations, reasons)
+            if reader.layout.weight:
+                _weigh(report, events.columns[reader.layout.weight], destinations)
             batches.append(_table(known, destinations, reasons, reader.layout))
             _spill(known, destinations, task.rules, file.number, spill)
             row += len(events)
@@ -181,13 +192,21 @@ def _count(
     ]
 
 
+def _weigh(report: FileReport, weights: NDArray[Any], destinations: NDArray[np.int8]) -> None:
+    values = weights.astype(np.float64)
+    finite = np.isfinite(values)  # a rejected event may have an impossible weight
+    chosen = [finite, *(finite & (destinations == code) for code in range(len(DESTINATIONS)))]
+    for place, mask in enumerate(chosen):
+        report.weights[place] = math.fsum([report.weights[place], *values[mask].tolist()])
+
+
 def _table(
     events: Events, destinations: NDArray[np.int8], reasons: dict[int, str], layout: Layout
 ) -> pa.RecordBatch:
     texts: Any = pa.repeat("", len(events))
     if reasons:
         texts = [reasons.get(index, "") for index in range(len(events))]
-    names = (SOURCE_FILE, SOURCE_ROW, *layout.group)
+    names = (SOURCE_FILE, SOURCE_ROW, *known_columns(layout))
     arrays = [*(events.columns[name] for name in names), events.multiplicity, destinations, texts]
     schema = table_schema(layout)
     return pa.record_batch([pa.array(values) for values in arrays], schema=schema)

@@ -22,7 +22,7 @@ from crpipe.core.paths import MANIFEST
 from crpipe.core.raw_files import STAGED, RawFile, check_present, read_staged
 from crpipe.events.shard_manifest import verify
 from crpipe.split import gather, scatter
-from crpipe.split.ledger import EDGES, check_unique, check_written, make_ledger, write_table
+from crpipe.split.ledger import check_unique, check_written, make_ledger, write_table
 from crpipe.split.parts import PARTS, TEST, VALIDATION, SplitRange, refuse_torn_groups
 from crpipe.split.workers import in_order, reuse_freed_memory
 
@@ -300,11 +300,11 @@ def _record(run: _Run, ledger: dict[str, Any], entries: list[dict[str, Any]], sp
     with writing(part):
         part.mkdir()
         with replacing(part / "multiplicity.parquet") as table:
-            counts = write_table(table, run.spills, range(spills), job.layout)
+            histogram = write_table(table, run.spills, range(spills), job.layout)
     if job.parts.by_files:
         whole = SplitRange(job.name, part / "multiplicity.parquet", job.staged)
         refuse_torn_groups([whole], job.layout)
-    write_json(part / "histogram.json", {"edges": EDGES.tolist(), "events": counts.tolist()})
+    write_json(part / "histogram.json", histogram)
     write_json(part / "ledger.json", head | ledger)
     outliers = [entry for entry in entries if entry["role"] == "outliers"]
     bulk = [entry for entry in entries if entry["role"] != "outliers"]

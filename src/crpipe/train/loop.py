@@ -24,7 +24,7 @@ from crpipe.train.schedule import Schedules
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.train.validation.judge import Judge
-from crpipe.train.workload import Histograms, WorkloadCall
+from crpipe.train.workload import Histograms, WorkloadCall, check_weighted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,14 +48,16 @@ class Trainer:
         job, world = inputs.job, inputs.world
         self.job, self.link, self.train = job, job.link, job.train
         self.workload, self.loader, self.store = inputs.workload, inputs.loader, inputs.store
+        check_weighted(self.workload, job.workload, self.loader.layout)
         self.world, self.stop, self.progress = world, inputs.stop, inputs.progress
         self.parent, self.source = inputs.parent, inputs.source
         torch.manual_seed(job.seed)
         self.state = TrainState(self.workload.model(), self.workload.phases(), job.seed, world.device)
         self.meter = Meter(world.device)
         self.throttle_meter = Meter(world.device)
+        weight = self.loader.layout.weight
         self.stepper = Stepper(
-            self.train, job.load, self.workload, self.state, world, self.meter, self.throttle_meter
+            self.train, job.load, self.workload, self.state, world, self.meter, weight, self.throttle_meter
         )
         self.judge = Judge(inputs, self.stepper)
         asked = {phase.name: phase.schedule for phase in self.state.phases}

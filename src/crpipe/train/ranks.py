@@ -37,7 +37,8 @@ class World:
     def reduce_gradients(self, params: Sequence[nn.Parameter], weight: Tensor, bad: Tensor) -> Tensor:
         """Turn the ranks' gradients into their mean weighted by ``weight``; count the ``bad`` ranks.
 
-        weight: scalar, the events of this rank's gradients. bad: scalar, 1 when they are not finite.
+        weight: scalar, the events of this rank's gradients, or the sum of their weights. bad: scalar, 1 when
+        the gradients are not finite.
         A bad rank contributes zeros, so that its numbers cannot spread; all ranks then skip the step alike.
         """
         if self.size == 1:
@@ -47,7 +48,7 @@ class World:
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         buffer = torch.cat([torch.nan_to_num(flat, 0.0, 0.0, 0.0) * scale, torch.stack([weight, bad])])
         dist.all_reduce(buffer)
-        total = buffer[-2].clamp_min(1.0)
+        total = torch.where(buffer[-2] > 0, buffer[-2], 1.0)
         start = 0
         for gradient in gradients:
             count = gradient.numel()

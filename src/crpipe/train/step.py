@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 
 from crpipe.loading.microbatch import micro_batches
 from crpipe.train.records.anomaly import named_anomaly, refuse_not_finite
-from crpipe.train.workload import WorkloadCall
+from crpipe.train.workload import WorkloadCall, with_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from crpipe.config.training import LoadSection, TrainSection
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Micro(NamedTuple):
-    """A micro-batch on the host, and its share of the batch's events."""
+    """A micro-batch on the host, and its share of the batch's events, or of their weights."""
 
     batch: Batch
     share: float
@@ -41,15 +43,21 @@ class Stepper:
         state: TrainState,
         world: World,
         meter: Meter,
+        weight: str = "",
         throttle_meter: Meter | None = None,
     ) -> None:
-        """throttle_meter: gets the metrics that throttles watch, besides ``meter``."""
+        """Prepare.
+
+        weight: event column that holds the events' weights; empty without any. throttle_meter: gets the
+        metrics that throttles watch, besides ``meter``.
+        """
         self.train = train
         self.budget_items = load.budget_items
         self.workload = workload
         self.state = state
         self.world = world
         self.meter = meter
+        self.weight = weight
         self.throttle_meter = throttle_meter
         self.autocast = torch.autocast(
             world.device.type, torch.bfloat16, enabled=train.precision == "bfloat16"
@@ -80,7 +88,7 @@ class Stepper:
                 if cursor not in made:
                     made[cursor] = list(self._micro(events, (*seed, *cursor)))
                 own = rates.get(phase.name, rate)
-                bad = self._optimize(phase, made[cursor], len(events), own, bad)
+                bad = self._optimize(phase, made[cursor], self._weight_of(events), own, bad)
         before.put_back(bad)
         self.state.update_average(self.train.ema, bad)
         return bad
@@ -97,14 +105,14 @@ class Stepper:
 
     def measure(self, events: Events, seed: tuple[int, ...]) -> Iterator[tuple[str, Tensor, float]]:
         """Yield (name, value, weight) of every phase's loss and metrics on a batch, without any step."""
-        made = list(self._micro(events, seed))
+        made, total = list(self._micro(events, seed)), self._weight_of(events)
         for phase in self.state.phases:
             self._train_only(phase)  # a gradient penalty needs gradients, also where nothing is trained
             for batch, share in made:
                 with self.autocast:
                     loss, metrics = phase.loss(self.state.model, self._on_device(batch), self.state.generator)
                 for name, value in {"loss": loss, **metrics}.items():
-                    yield f"{phase.name}/{name}", value.detach(), share * len(events)
+                    yield f"{phase.name}/{name}", value.detach(), share * total
 
     def _batches_of(
         self, phase: Phase, group: Sequence[tuple[Events, Cursor]]
@@ -122,7 +130,7 @@ class Stepper:
             parameter.requires_grad_(id(parameter) in own)
 
     def _optimize(
-        self, phase: Phase, micro: Sequence[Micro], events: int, rate: float, bad: Tensor
+        self, phase: Phase, micro: Sequence[Micro], total: float, rate: float, bad: Tensor
     ) -> Tensor:
         optimizer, params = self.state.optimizers[phase.name], self.state.trained(phase)
         optimizer.zero_grad(set_to_none=True)
@@ -133,10 +141,10 @@ class Stepper:
                 (loss * share).backward()  # type: ignore[no-untyped-call]
             refuse_not_finite(phase.name, loss.detach())
             bad = _or_not_finite(bad, loss.detach())
-            self._meter(phase, {"loss": loss.detach(), **metrics}, share * events)
+            self._meter(phase, {"loss": loss.detach(), **metrics}, share * total)
         if self.world.size > 1:
             bad = _or_not_finite(bad, _norm(params))
-            weight = torch.full((), float(events), device=self.world.device)
+            weight = torch.full((), float(total), device=self.world.device)
             bad = (self.world.reduce_gradients(params, weight, bad) > 0).to(bad.dtype)
         norm = _norm(params)
         bad = _or_not_finite(bad, norm)
@@ -151,13 +159,25 @@ class Stepper:
         """Collate a batch in micro-batches; all phases of a step share them, on the host."""
         if not len(events):
             return
+        total = self._weight_of(events)
         for index in micro_batches(self.workload.size(events), self.budget_items):
+            share = self._weight_of(events, index)
+            if self.weight and not share > 0:
+                continue  # its events count for nothing, and a mean weighted by zeros is not a number
             with WorkloadCall(self.workload, "collate", events, index):
                 batch = self.workload.collate(events, index, seed)
+            batch = with_weights(batch, events, index, self.weight)
             if self.world.device.type == "cuda":
                 # Only from pinned memory does a copy run beside the host, which goes on without waiting.
                 batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
-            yield Micro(batch, len(index) / len(events))
+            yield Micro(batch, share / total)
+
+    def _weight_of(self, events: Events, index: NDArray[np.integer[Any]] | None = None) -> float:
+        """Add up the weights of some events, or of all; count them where they have none."""
+        if not self.weight:
+            return len(events if index is None else index)
+        weights = events.columns[self.weight].astype(np.float64)
+        return float((weights if index is None else weights[index]).sum())
 
     def _on_device(self, batch: Batch) -> Batch:
         return {name: tensor.to(self.world.device, non_blocking=True) for name, tensor in batch.items()}

@@ -10,24 +10,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from crpipe.config.names import build
-from crpipe.core.errors import ConfigError
+from crpipe.core.errors import ConfigError, ForeignError
 from crpipe.core.foreign import Foreign
-from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
+from crpipe.events.batch import Events
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
 
-    import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from crpipe.events.batch import Events
+    from crpipe.events.layout import Layout
     from crpipe.events.metric import Metric
     from crpipe.events.tables import Tables
     from crpipe.train.schedule import Schedule
@@ -73,8 +74,8 @@ class Phase:
     """One optimizer step for one group of parameters, such as a generator or a critic.
 
     loss: ``(model, batch, generator) -> (scalar, metrics)``. The scalar is a mean over the batch's events, so
-        that micro-batches weighted by their events add up to the whole; metrics are detached scalars of the
-        same kind. Every random number comes from ``generator``.
+        that micro-batches weighted by their events add up to the whole (with ``batch["weight"]``: a weighted
+        mean); metrics are detached scalars of the same kind. Every random number comes from ``generator``.
     repeat: optimizer steps of this phase within one training step, one batch each (train.fresh_batches).
     average: whether this phase's parameters enter the averaged (EMA) weights.
     smoothed: metrics that are also logged as a moving average over 500 steps.
@@ -111,13 +112,18 @@ class Workload(Protocol):
     event_columns: tuple[str, ...]
     item_columns: tuple[str, ...]
 
+    # Optional, ``weighted = True``: losses, metrics and scores are means weighted by ``batch["weight"]``
+    # and ``truth.columns["weight"]``, which are there where the layout names a weight. Without it a
+    # layout with a weight is refused.
+
     def size(self, events: Events) -> NDArray[np.integer[Any]]:
         """Items that each event puts into a batch, [N]; what load.budget_items counts."""
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
         """Turn the events at ``index`` into tensors on the CPU; ``seed`` feeds any random choice.
 
-        All phases of a step share the result: no loss changes it in place.
+        All phases of a step share the result: no loss changes it in place. Where the layout names a weight,
+        the engine adds ``weight`` [N] float32, in the order of ``index``.
         """
 
     def model(self) -> nn.Module:
@@ -139,7 +145,8 @@ class Workload(Protocol):
 
         ``NAME_error`` is the error of NAME. May write figures (SVG) into ``folder``, which exists. Where the
         prediction is columns, ``truth`` has its columns and multiplicities, but no items (``items`` is
-        empty): what a figure needs of the items must be a predicted column.
+        empty): what a figure needs of the items must be a predicted column. Where the layout names a weight,
+        ``truth.columns["weight"]`` holds it.
         """
 
 
@@ -245,6 +252,38 @@ def open_workload(name: str, options: Mapping[str, Any], tables: Tables) -> Work
         with Foreign(f"train.workload: {name}.use failed"):
             workload.use(tables)
     return workload
+
+
+def check_weighted(workload: Workload, name: str, layout: Layout) -> None:
+    """Raise ConfigError when events have weights which the workload does not use."""
+    if layout.weight and not getattr(workload, "weighted", False):
+        raise ConfigError(
+            f"train.workload: {name} lacks `weighted = True`, but events have the weight {layout.weight}; "
+            'weigh its losses by batch["weight"] and its scores by truth.columns["weight"] and set it, or '
+            "name a reader without a weight"
+        )
+
+
+def with_weights(batch: Batch, events: Events, index: NDArray[np.integer[Any]], weight: str) -> Batch:
+    """Add the weights of the events at ``index`` to their batch, from the column ``weight``, if there is one.
+
+    Raise ForeignError when collate made a tensor of that name.
+    """
+    if not weight:
+        return batch
+    if WEIGHT in batch:
+        raise ForeignError(
+            f"collate gave a tensor {WEIGHT!r}, which the engine adds from the column {weight}; rename it"
+        )
+    return {**batch, WEIGHT: torch.from_numpy(events.columns[weight][index].astype(np.float32))}
+
+
+def weighed(events: Events, weight: str) -> Events:
+    """Give events to be scored, with their weights as the column ``weight``, whatever the layout calls it."""
+    if not weight:
+        return events
+    columns = {**events.columns, WEIGHT: events.columns[weight]}
+    return Events(columns, events.multiplicity, events.items)
 
 
 class WorkloadCall(Foreign):

@@ -15,7 +15,7 @@ from crpipe.report.status.status_types import AT_WORK, DESTINATIONS, CampaignSta
 from crpipe.report.text import Column, bar, compact, counted, duration, moment, number, size, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from crpipe.report.campaign_view import CampaignView
     from crpipe.report.status.status_types import SourceToken
@@ -123,6 +123,8 @@ def _sums(status: CampaignStatus) -> Iterator[tuple[str, str]]:
     ledgers, done = status.ledgers, status.trained
     yield "events", sum_line(ledgers.events)
     yield status.item, sum_line(ledgers.items)
+    if ledgers.weights:
+        yield "weights", weight_line(ledgers.weights)
     balanced = f"{ledgers.count - len(ledgers.unbalanced)} of {ledgers.count} balance"
     bad_files, bad_events = counted(ledgers.quarantined, "file"), counted(ledgers.events.rejected, "event")
     yield "ledgers", f"{balanced}; {bad_files} quarantined, {bad_events} rejected"
@@ -135,6 +137,12 @@ def sum_line(sums: Sums) -> str:
     """Write a sum as an equation: what was listed, and where it went."""
     parts = " + ".join(f"{name} {number(getattr(sums, name))}" for name in DESTINATIONS)
     return f"{number(sums.listed)} = {parts}"
+
+
+def weight_line(weights: Mapping[str, float]) -> str:
+    """Write the sums of the events' weights as an equation."""
+    parts = " + ".join(f"{name} {weights[name]:.6g}" for name in DESTINATIONS)
+    return f"{weights['listed']:.6g} = {parts}"
 
 
 def disk_line(status: CampaignStatus) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -103,13 +104,17 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Ledgers:
-    """All ledgers taken together; ``unbalanced`` names the ranges whose sums do not add up."""
+    """All ledgers taken together; ``unbalanced`` names the ranges whose sums do not add up.
+
+    weights: sums of the events' weights, listed and by destination; empty where events have none.
+    """
 
     count: int = 0
     events: Sums = field(default_factory=Sums)
     items: Sums = field(default_factory=Sums)
     quarantined: int = 0
     unbalanced: tuple[str, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +219,12 @@ def add_ledgers(ledgers: Iterable[Mapping[str, Any]]) -> Ledgers:
     unbalanced = [
         row["range"]
         for row in rows
-        if not (row["balanced"] and Sums(**row["events"]).balanced() and Sums(**row["items"]).balanced())
+        if not (
+            row["balanced"]
+            and Sums(**row["events"]).balanced()
+            and Sums(**row["items"]).balanced()
+            and _weights_balance(row.get("weights"))
+        )
     ]
     return Ledgers(
         count=len(rows),
@@ -222,7 +232,18 @@ def add_ledgers(ledgers: Iterable[Mapping[str, Any]]) -> Ledgers:
         items=_total(row["items"] for row in rows),
         quarantined=sum(row["quarantined"] for row in rows),
         unbalanced=tuple(unbalanced),
+        weights=_weights([row["weights"] for row in rows if "weights" in row]),
     )
+
+
+def _weights(parts: list[Mapping[str, float]]) -> dict[str, float]:
+    return {name: math.fsum(part[name] for part in parts) for name in ("listed", *DESTINATIONS) if parts}
+
+
+def _weights_balance(sums: Mapping[str, float] | None) -> bool:
+    if sums is None:
+        return True
+    return math.isclose(sums["listed"], math.fsum(sums[name] for name in DESTINATIONS), rel_tol=1e-9)
 
 
 def _total(parts: Iterable[Mapping[str, int]]) -> Sums:

@@ -142,7 +142,6 @@ class Validation:
             self._seed_block(block.number)
             with torch.no_grad(), WorkloadCall(self._workload, "validate", events):
                 found = self._workload.validate(state.model, events, state.generator)
-            weights = np.asarray(events.columns[self._weight], np.float64) if self._weight else None
             weights = np.ones(len(events))
             if self._weight:
                 weights = np.asarray(events.columns[self._weight], np.float64)

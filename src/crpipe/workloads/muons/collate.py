@@ -47,11 +47,12 @@ def collate(
     muons: [M, D] features, at most ``most`` of each event; event: [M] in 0..B'-1; kept: [B'] float32.
     Muons are exchangeable given the event, so a random window of a bundle with its full multiplicity as a
     condition has the same target as the whole bundle, in bounded memory. The events are in random order: the
-    first few are a fair sample.
+    first few are a fair sample. order: [B] int64, where each of them is in ``index``.
     """
     rng = np.random.default_rng(seed)
-    index = rng.permutation(index)
-    index = index[np.argsort(events.multiplicity[index] == 0, kind="stable")]
+    order = rng.permutation(len(index))
+    order = order[np.argsort(events.multiplicity[index[order]] == 0, kind="stable")]
+    index = index[order]
     multiplicity = events.multiplicity[index].astype(np.int64)
     filled = np.count_nonzero(multiplicity)
     kept = window_size(multiplicity[:filled], most)
@@ -66,7 +67,20 @@ def collate(
         "muons": torch.from_numpy(features.encode(events.items[rows], kind)),
         "event": torch.from_numpy(event),
         "kept": torch.from_numpy(kept.astype(np.float32)),
+        "order": torch.from_numpy(order),
     }
+
+
+def sum_over_events(values: Tensor, batch: Batch) -> Tensor:
+    """Add up one value for each of the batch's first events, [E], each times its weight where it has one."""
+    if "weight" not in batch:
+        return values.sum()
+    return (values.flatten() * batch["weight"].index_select(0, batch["order"][: len(values)])).sum()
+
+
+def events_of(batch: Batch) -> Tensor | int:
+    """Count the events of a batch, or add up their weights: what a sum over events is divided by."""
+    return batch["weight"].sum() if "weight" in batch else len(batch["multiplicity"])
 
 
 def filled_context(batch: Batch) -> Tensor:

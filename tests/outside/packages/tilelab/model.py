@@ -15,6 +15,7 @@ if os.environ.get("TILELAB_NO_MODEL"):
 
 class TileEnergy:
     metrics = ()
+    weighted = True
     event_columns = ("energy_mev",)
     item_columns = ("signal",)
 
@@ -29,6 +30,7 @@ class TileEnergy:
         return {
             "signals": torch.from_numpy(signals / 1000),
             "energy": torch.from_numpy(events.columns["energy_mev"][index] / 50),
+            "rate": torch.from_numpy(events.columns["rate_hz"][index]),
         }
 
     def model(self):
@@ -40,7 +42,11 @@ class TileEnergy:
         return [Phase("fit", lambda model: model.parameters(), self.loss, adam, average=True)]
 
     def loss(self, model, batch, generator):
-        return (model(batch["signals"]) - batch["energy"]).square().mean(), {}
+        weight = batch["weight"]
+        if not torch.equal(weight, batch["rate"]):
+            raise ValueError("the weights are not those of the events")
+        wrong = (model(batch["signals"]) - batch["energy"]).square()
+        return (wrong * weight).sum() / weight.sum(), {"unweighted": wrong.mean().detach()}
 
     def predict(self, model, events, generator):
         batch = self.collate(events, np.arange(len(events)), ())
@@ -49,4 +55,7 @@ class TileEnergy:
 
     def score(self, truth, prediction, folder):
         wrong = prediction["energy_mev"] - truth.columns["energy_mev"]
-        return {"mean_error_mev": float(wrong.mean()), "spread_mev": float(wrong.std())}
+        weight = truth.columns["weight"]
+        mean = np.average(wrong, weights=weight)
+        spread = np.sqrt(np.average((wrong - mean) ** 2, weights=weight))
+        return {"mean_error_mev": float(mean), "spread_mev": float(spread)}

@@ -31,6 +31,7 @@ class BeamTest:
             "run": np.full(count, number, np.int32),
             "event": np.arange(count, dtype=np.int32),
             "energy_mev": energy.astype(np.float32),
+            "rate_hz": (1e3 * (energy / 10) ** -2.7).astype(np.float32),
             "counts": _lists((signal / GAINS).astype(np.float32)),
             "delay_ns": _lists(rng.normal(20, 3, light.shape).astype(np.float32)),
         }

@@ -37,6 +37,7 @@ Options = TypeVar("Options", bound=MuonGanOptions | MuonFlowOptions)
 class BundleWorkload(abc.ABC, Generic[Options]):
     """A workload over muon bundles whose model holds a network ``multiplicity``."""
 
+    weighted = True
     event_columns = tuple(field.name for field in BUNDLES.events)
     item_columns = tuple(field.name for field in BUNDLES.items)
     metrics = (

@@ -71,7 +71,8 @@ class MuonFlow(BundleWorkload[MuonFlowOptions]):
         network = cast("FlowNetworks", model).velocity
         velocity = network(between, time, bundles.filled_context(batch), event, kept)
         squares = ((velocity - (muons - noise)) ** 2).sum(dim=1, keepdim=True)
-        return mean_of(squares, event, kept).sum() / len(batch["multiplicity"]), {}
+        errors = mean_of(squares, event, kept)
+        return bundles.sum_over_events(errors, batch) / bundles.events_of(batch), {}
 
     def generate(
         self, model: nn.Module, events: Events, multiplicity: NDArray[np.int64], generator: torch.Generator

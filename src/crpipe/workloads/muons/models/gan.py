@@ -1,8 +1,8 @@
 """MuonGan: a conditional Wasserstein GAN for muon bundles, with its multiplicity by likelihood.
 
-Losses are sums over the events that have muons divided by all events of the batch: an event without muons
-scores the same real and generated, so its share of the Wasserstein gap is exactly zero, and micro-batches
-weighted by their events add up to the whole batch.
+Losses are sums over the events that have muons divided by all events of the batch, weighted where events have
+weights: an event without muons scores the same real and generated, so its share of the Wasserstein gap is
+exactly zero, and micro-batches weighted by their events add up to the whole batch.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         networks = cast("Networks", model)
         pair = self._pair(networks, batch, generator)
         gap = _gap(networks.critic, pair)
-        events = len(batch["multiplicity"])
-        distance = gap.sum() / events
+        events = bundles.events_of(batch)
+        distance = bundles.sum_over_events(gap, batch) / events
         slopes = self._penalty(networks, batch, pair, gap, generator) / events
         loss = self.options.penalty_weight * slopes - distance
         return loss, {"wasserstein": distance.detach(), "penalty": slopes.detach()}
@@ -112,7 +112,7 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         fake = _generated(networks.generator, context, event, generator)
         score = partial(pieces.scores, networks.critic) if _oversized(event, context) else networks.critic
         scores = score(fake, context, event, batch["kept"])
-        return -scores.sum() / len(batch["multiplicity"]), {}
+        return -bundles.sum_over_events(scores, batch) / bundles.events_of(batch), {}
 
     def generate(
         self, model: nn.Module, events: Events, multiplicity: NDArray[np.int64], generator: torch.Generator
@@ -168,7 +168,7 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
             return gap.new_zeros(())
         if options.penalty == "pair_slope":
             slopes = penalty.pair_slopes(gap, pair.real, pair.fake, pair.event, pair.kept)
-            return penalty.excess(slopes, options.penalty_sides).sum()
+            return bundles.sum_over_events(penalty.excess(slopes, options.penalty_sides), batch)
         if not _one_in(options.gp_every, generator):
             return gap.new_zeros(())
         event = batch["penalised"]
@@ -179,7 +179,7 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         middle = penalty.between(real, fake, share, event)
         slopes = penalty.gradient_slopes(networks.critic, middle, context, event, kept)
         scale = options.gp_every * len(pair.kept) / max(size, 1)
-        return scale * penalty.excess(slopes, options.penalty_sides).sum()
+        return scale * bundles.sum_over_events(penalty.excess(slopes, options.penalty_sides), batch)
 
     def _sample_size(self, events: int) -> int:
         """Count the events of a gradient penalty, out of ``events``; the same on the host and in the loss."""

@@ -114,5 +114,12 @@ def _loss(model: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[T
     mixture = model.get_submodule("multiplicity")(batch["conditions"])
     nll = -log_likelihood(mixture, batch["multiplicity"])
     per_muon = nll.detach() / batch["multiplicity"].clamp_min(1)
-    loss = nll.mean().float()
-    return loss, {"nll": loss.detach(), "nll_per_muon": per_muon.mean().float()}
+    loss = _mean(nll, batch).float()
+    return loss, {"nll": loss.detach(), "nll_per_muon": _mean(per_muon, batch).float()}
+
+
+def _mean(values: Tensor, batch: Batch) -> Tensor:
+    if "weight" not in batch:
+        return values.mean()
+    weight = batch["weight"].index_select(0, batch["order"])
+    return (values * weight).sum() / weight.sum()

@@ -36,16 +36,17 @@ def sklearn(module: str) -> ModuleType:
 class Verdict(NamedTuple):
     """Held-out scores, and what they came from.
 
-    score: [R], large for real; real: [R] bool; group: [R], which rows belong together.
+    score: [R], large for real; real: [R] bool; group: [R], which rows belong together; weight: [R].
     """
 
     score: Floats
     real: NDArray[np.bool_]
     group: NDArray[np.int64]
+    weight: Floats
 
     def auc(self, weight: Floats | None = None) -> float:
         """Area under the curve; ``weight`` [G] re-weights groups. NaN when a side has no weight at all."""
-        rows = np.ones(len(self.group)) if weight is None else weight[self.group]
+        rows = self.weight if weight is None else weight[self.group] * self.weight
         if not (rows[self.real].any() and rows[~self.real].any()):
             return float("nan")
         return float(sklearn("metrics").roc_auc_score(self.real, self.score, sample_weight=rows))
@@ -58,7 +59,7 @@ def compare(real: Sample, generated: Sample, rows: Callable[[Sample], Table]) ->
     condition in training and the other in the test would recognise it.
     """
     rng = np.random.default_rng(_SEED)
-    tables, groups = [], []
+    tables, groups, weights = [], [], []
     for side in (real, generated):
         table, event = rows(side)
         chosen = rng.permutation(len(table))[:MOST_ROWS]
@@ -66,18 +67,20 @@ def compare(real: Sample, generated: Sample, rows: Callable[[Sample], Table]) ->
             return None
         tables.append(table[chosen])
         groups.append(side.group[event[chosen]])
+        weights.append(side.weights[event[chosen]])
     group = np.concatenate(groups)
     is_real = np.repeat([True, False], [len(table) for table in tables])
     in_training = _half(group, rng)
     if len(np.unique(group[~in_training])) < FEWEST_GROUPS:
         return None
-    table = np.concatenate(tables)
+    table, weight = np.concatenate(tables), np.concatenate(weights)
     model = sklearn("ensemble").HistGradientBoostingClassifier(
         max_iter=120, early_stopping=False, random_state=_SEED
     )
-    model.fit(table[in_training], is_real[in_training])
+    known = None if real.weight is None else weight[in_training]
+    model.fit(table[in_training], is_real[in_training], known)
     score = model.predict_proba(table[~in_training])[:, 1]
-    return Verdict(score, is_real[~in_training], group[~in_training])
+    return Verdict(score, is_real[~in_training], group[~in_training], weight[~in_training])
 
 
 def _half(group: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:

@@ -6,7 +6,7 @@ Distances are 0 for a perfect model and infinite statistics; what re-simulation 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -53,7 +53,7 @@ def compare(real: Sample, generated: Sample, trained: Mapping[str, classify.Verd
     gave. What cannot be measured (too few muons or events) is left out.
     """
     groups = group_weights(real.group)
-    weights = groups[:, real.group]
+    weights = groups[:, real.group] * real.weights
     numbers = binned_distances(real, generated, weights)
     numbers |= marginal_distances(real, generated)
     numbers |= multiplicities(real, generated, weights)
@@ -147,8 +147,8 @@ def marginal_distances(real: Sample, generated: Sample) -> Numbers:
         for name in ("log_energy", "radius_m"):
             values = _OBSERVABLES[name]
             first, second = values(real)[ours], values(generated)[theirs]
-            even = iter([(np.ones(len(first)), np.ones(len(second)))])
-            numbers[f"w1_{name}/{label}"] = float(wasserstein(first, second, even)[0])
+            pair = real.weights[real.event[ours]], generated.weights[generated.event[theirs]]
+            numbers[f"w1_{name}/{label}"] = float(wasserstein(first, second, iter([pair]))[0])
     return numbers
 
 
@@ -163,12 +163,13 @@ def multiplicities(real: Sample, generated: Sample, weights: Floats) -> Numbers:
         pairs = ((row[chosen], row[chosen]) for row in weights)
         logs = real.log_multiplicity[chosen], generated.log_multiplicity[chosen]
         distances.append(wasserstein(*logs, pairs))
-        empty.append(abs(np.mean(one == 0) - np.mean(two == 0)))
+        events = real.weights[chosen]
+        empty.append(abs(_mean(one == 0, events) - _mean(two == 0, events)))
         if one.sum() >= FEWEST_MUONS:
-            ratios.append(two.sum() / one.sum())
+            ratios.append((two * events).sum() / (one * events).sum())
     numbers = {
-        "empty_share_real": float(np.mean(real.multiplicity == 0)),
-        "empty_share_generated": float(np.mean(generated.multiplicity == 0)),
+        "empty_share_real": _mean(real.multiplicity == 0, real.weights),
+        "empty_share_generated": _mean(generated.multiplicity == 0, real.weights),
         "multiplicity_largest_real": float(real.multiplicity.max()),
         "multiplicity_largest_generated": float(generated.multiplicity.max()),
     }
@@ -176,7 +177,8 @@ def multiplicities(real: Sample, generated: Sample, weights: Floats) -> Numbers:
         numbers |= _with_error("w1_log_multiplicity", np.mean(distances, axis=0))
         numbers["empty_share_difference"] = float(np.mean(empty))
     if real.multiplicity.any():
-        numbers["multiplicity_ratio"] = float(generated.multiplicity.sum() / real.multiplicity.sum())
+        sums = [float((each.multiplicity * real.weights).sum()) for each in (generated, real)]
+        numbers["multiplicity_ratio"] = sums[0] / sums[1] if sums[1] else float("nan")
     if ratios:
         numbers |= {"multiplicity_ratio_lowest": min(ratios), "multiplicity_ratio_highest": max(ratios)}
     return numbers
@@ -186,8 +188,15 @@ def anisotropy(sample: Sample) -> float:
     """Give the largest mean of cos and sin of one and two times the azimuth; 0 for isotropic bundles."""
     if not len(sample.azimuth):
         return float("nan")
-    waves = [wave(order * sample.azimuth).mean() for order in (1, 2) for wave in (np.cos, np.sin)]
+    weights = sample.weights[sample.event]
+    waves = [_mean(wave(order * sample.azimuth), weights) for order in (1, 2) for wave in (np.cos, np.sin)]
     return float(np.max(np.abs(waves)))
+
+
+def _mean(values: NDArray[Any], weights: Floats) -> float:
+    """Average with weights; nan where they are all zero."""
+    total = weights.sum()
+    return float((values * weights).sum() / total) if total else float("nan")
 
 
 def _correlation(sample: Sample, muons: NDArray[np.bool_]) -> float:

@@ -52,17 +52,25 @@ class Sample:
 
     columns: energy_gev, zenith_rad, mass_number, depth_m, [N] each. multiplicity: [N]; muons: [M, 3]
     (energy_gev, x_m, y_m), event after event. group: [N] int64, equal for events of one primary: these are
-    resampled, and split between a classifier's halves, together.
+    resampled, and split between a classifier's halves, together. weight: [N], None where all count alike.
     """
 
     columns: Mapping[str, NDArray[Any]]
     multiplicity: NDArray[Any]
     muons: NDArray[np.float32]
     group: NDArray[np.int64]
+    weight: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         """Count the events."""
         return len(self.multiplicity)
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Weight of each event, with mean 1: [N]; ones where all count alike."""
+        if self.weight is None or not self.weight.any():
+            return np.ones(len(self))
+        return np.asarray(self.weight / np.mean(self.weight, dtype=np.float64), np.float64)
 
     @cached_property
     def event(self) -> NDArray[np.int64]:

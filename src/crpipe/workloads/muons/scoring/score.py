@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crpipe.events.layout import WEIGHT
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.scoring import metrics, plots
 from crpipe.workloads.muons.scoring.sample import Sample
@@ -26,17 +27,18 @@ _SHOWN_MUONS = 100  # of one event: a glance during training must not wait for o
 
 def score(truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
     """Compare generated events with the real ones of the same conditions; plot figures into ``folder``."""
-    real, generated = sample_of(truth), sample_of(prediction)
+    weight = truth.columns.get(WEIGHT)
+    real, generated = sample_of(truth, weight), sample_of(prediction, weight)
     trained = metrics.verdicts(real, generated)
     plots.draw_all(real, generated, trained, folder)
     return metrics.compare(real, generated, trained)
 
 
-def sample_of(events: Events) -> Sample:
+def sample_of(events: Events, weight: NDArray[Any] | None = None) -> Sample:
     """Take what the metrics look at; rows of one primary make one group."""
     ids = np.stack([events.columns[name] for name in BUNDLES.group], axis=1)
     _, group = np.unique(ids, axis=0, return_inverse=True)
-    return Sample(events.columns, events.multiplicity, events.items, group)
+    return Sample(events.columns, events.multiplicity, events.items, group, weight)
 
 
 def histograms(
