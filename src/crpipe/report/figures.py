@@ -11,11 +11,13 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from crpipe.report.evaluations import COLUMNS, evaluations, measures_of
 from crpipe.report.figure_style import GENERATED, NEUTRAL, REAL, new_figure, save, style
 from crpipe.report.series import (
+    VALIDATION,
     WINDOW_STEPS,
     chain_rows,
     is_loss,
     multiplicities,
     pick,
+    pick_validation,
     pick_watched,
     smoothed,
     threshold_of,
@@ -76,6 +78,7 @@ def plot_training(view: CampaignView, folder: Path) -> list[Path]:
     figures = {
         "losses": [
             ("loss", pick(rows, is_loss), False),
+            *((label, lines, False) for label, lines in pick_validation(rows).items()),
             *((series.name.replace("/", ": "), [series], False) for series in pick_watched(rows)),
         ],
         "throughput": [
@@ -143,7 +146,8 @@ def _curves(panels: Sequence[tuple[str, list[Series], bool]], rows: Sequence[Row
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axis, (label, lines, logarithmic) in zip(axes, panels, strict=True):
         for series, colour in zip(lines, _COLOURS * len(lines), strict=False):
-            mean = smoothed(series)
+            held_out = series.name.startswith(VALIDATION)  # a mean over many events already
+            mean = series if held_out else smoothed(series)
             axis.plot(series.steps, series.values, color=colour, alpha=0.25, linewidth=0.7)
             axis.plot(mean.steps, mean.values, color=colour, linewidth=1.5, label=_legend(series.name))
         axis.set_ylabel(label)
@@ -161,7 +165,8 @@ def _curves(panels: Sequence[tuple[str, list[Series], bool]], rows: Sequence[Row
 
 def _legend(name: str) -> str:
     return (
-        name.removesuffix("/loss")
+        name.removeprefix(VALIDATION)
+        .removesuffix("/loss")
         .replace("/grad_norm_p50", ", median")
         .replace("/grad_norm_max", ", largest")
     )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from crpipe.report.status.journal_tail import Row
 
 WINDOW_STEPS = 500
+VALIDATION = "validation/"  # before the names of what is measured on held-out events
+_VALIDATION_KEY = b'"validation/'
 AVERAGE = "_average"  # after a metric's name: its moving average, which the trainer logs on request
 
 
@@ -51,16 +53,21 @@ class MultiplicityCounts:
 
 
 def is_loss(name: str) -> bool:
-    """Return whether a metric is a phase's loss."""
-    return name.endswith("/loss")
+    """Return whether a metric is a phase's loss in training."""
+    return name.endswith("/loss") and not name.startswith(VALIDATION)
 
 
 def chain_rows(view: CampaignView, most: int = 0) -> list[Row]:
-    """Read the metrics of all links in the order of the chain; about ``most`` rows, evenly, unless 0."""
+    """Read the metrics of all links in the order of the chain; about ``most`` rows, evenly, unless 0.
+
+    Rows of a validation are few, and all are kept.
+    """
     lines = [line for name in view.chain.names for line in _lines(view.paths.store(name) / "metrics.jsonl")]
     stride = max(1, len(lines) // most) if most else 1
     rows = []
-    for line in lines[::stride]:
+    for number, line in enumerate(lines):
+        if number % stride and _VALIDATION_KEY not in line:
+            continue
         with contextlib.suppress(ValueError):  # cut by a crash
             rows.append(json.loads(line))
     return rows
@@ -89,6 +96,17 @@ def pick_watched(rows: Sequence[Row]) -> list[Series]:
     """Collect the metrics that a phase asks to smooth, other than losses: the workload's own curves."""
     watched = {name.removesuffix(AVERAGE) for row in rows for name in row if name.endswith(AVERAGE)}
     return pick(rows, lambda name: name in watched and not is_loss(name))
+
+
+def pick_validation(rows: Sequence[Row]) -> dict[str, list[Series]]:
+    """Collect the curves of held-out events by panel: the losses together, each number of the workload alone.
+
+    Metrics that a phase gives besides its loss are in TensorBoard alone, where there are many.
+    """
+    losses = pick(rows, lambda name: name.startswith(VALIDATION) and name.endswith("/loss"))
+    own = pick(rows, lambda name: name.startswith(VALIDATION) and name.count("/") == 1)
+    named = {series.name.replace("/", ": "): [series] for series in own}
+    return ({"validation: loss": losses} if losses else {}) | named
 
 
 def smoothed(series: Series, window: int = WINDOW_STEPS) -> Series:

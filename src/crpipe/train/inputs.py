@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from crpipe.train.link import TrainJob
     from crpipe.train.ranks import World
     from crpipe.train.records.loggers import LoggedRun, Logger
-    from crpipe.train.validation.measure import Block
+    from crpipe.train.validation.measure import SampleBlock
     from crpipe.train.workload import Workload
 
 
@@ -37,7 +37,7 @@ class Inputs:
     world: World
     stop: StopRequest
     progress: Progress
-    sample: Sequence[Block] | None = None
+    sample: Sequence[SampleBlock] | None = None
     best: Metric | None = None
     loggers: Mapping[str, Callable[[LoggedRun], Logger]] = field(default_factory=dict)
     profile_steps: int = 0

@@ -22,6 +22,7 @@ from crpipe.report.status.status_types import (
     TrainingTotals,
     add_ledgers,
 )
+from crpipe.report.status.validated import last_validation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,6 +81,7 @@ def collect(view: CampaignView, token: SourceToken | None = None) -> CampaignSta
         changed=tuple(_changed_keys(view)),
         queue=jobs_here(),
         token=token,
+        validation=last_validation(paths, view.links()),
     )
 
 

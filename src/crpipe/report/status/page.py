@@ -12,11 +12,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from crpipe.core.files import write_text
 from crpipe.report.evaluations import COLUMNS, evaluations
 from crpipe.report.series import (
+    VALIDATION,
     WINDOW_STEPS,
     chain_rows,
     is_loss,
     multiplicities,
     pick,
+    pick_validation,
     pick_watched,
     smoothed,
     threshold_of,
@@ -152,6 +154,8 @@ def _heading(item: RangeStatus | LinkStatus) -> str:
 def _panels(view: CampaignView, status: CampaignStatus) -> Iterator[Panel]:
     rows = chain_rows(view, MOST_ROWS)
     yield from _curves("losses", "Losses", "loss", pick(rows, is_loss))
+    for index, (title, lines) in enumerate(pick_validation(rows).items()):
+        yield from _curves(f"validation-{index}", title.capitalize(), title.partition(": ")[2], lines)
     for index, series in enumerate(pick_watched(rows)):
         phase, _, metric = series.name.rpartition("/")
         yield from _curves(f"watched-{index}", f"{phase}: {metric}", metric, [series])
@@ -170,6 +174,8 @@ def _multiplicity(histogram: MultiplicityCounts, threshold: int | None, item: st
 
 def _curves(name: str, title: str, label: str, series: Sequence[Series]) -> Iterator[Panel]:
     if series:
-        chart = line_chart(series, [smoothed(item) for item in series], _STEP, label)
-        legend = tuple(item.name.removesuffix("/loss") for item in series) if len(series) > 1 else ()
+        thick = [item if item.name.startswith(VALIDATION) else smoothed(item) for item in series]
+        chart = line_chart(series, thick, _STEP, label)
+        names = tuple(item.name.removeprefix(VALIDATION).removesuffix("/loss") for item in series)
+        legend = names if len(series) > 1 else ()
         yield Panel(name, title, chart, legend)

@@ -131,6 +131,8 @@ def _sums(status: CampaignStatus) -> Iterator[tuple[str, str]]:
     if done.step:
         seen = f"{number(done.events)} events, {number(done.items)} {status.item}"
         yield "trained", f"{number(done.step)} steps, {seen}, {counted(done.skipped, 'step')} skipped"
+    if status.validation is not None:
+        yield "validation", status.validation.line()
 
 
 def sum_line(sums: Sums) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from crpipe.report.status.slurm_queue import QueuedJob
+    from crpipe.report.status.validated import ValidationStatus
 
 
 class State(StrEnum):
@@ -158,6 +159,7 @@ class CampaignStatus:
     changed: keys whose value differs from the one with which results or run were made.
     queue: the jobs in Slurm's queue, if there is one.
     token: None when the source needs none, or when none is found.
+    validation: of the newest link that keeps a best checkpoint.
     """
 
     run: str
@@ -176,6 +178,7 @@ class CampaignStatus:
     changed: tuple[str, ...]
     queue: tuple[QueuedJob, ...] = ()
     token: SourceToken | None = None
+    validation: ValidationStatus | None = None
 
     def chain(self) -> tuple[RangeStatus, ...]:
         """The ranges that are trained on, in order: without the skipped ones and without the outliers."""

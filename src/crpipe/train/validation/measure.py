@@ -15,7 +15,7 @@ import torch
 
 from crpipe.core.errors import ConfigError, ForeignError
 from crpipe.core.foreign import Foreign
-from crpipe.events.batch import Events, concatenate
+from crpipe.events.batch import Events, regroup
 from crpipe.events.metric import Metric
 from crpipe.loading.held_out import held_out
 from crpipe.train.workload import Validates, WorkloadCall
@@ -37,7 +37,7 @@ BLOCK_EVENTS = 256
 _STREAM = 7  # keeps a block's random numbers apart from those of a step
 
 
-class Block(NamedTuple):
+class SampleBlock(NamedTuple):
     """Some events of the sample; the number decides on their rank and their random numbers."""
 
     number: int
@@ -62,7 +62,7 @@ def find_metric(name: str, workload: Workload, workload_name: str) -> Metric:
     return legal[name]
 
 
-def read_sample(job: TrainJob, world: World) -> list[Block]:
+def read_sample(job: TrainJob, world: World) -> list[SampleBlock]:
     """Read this rank's blocks of the held-out sample; raise ConfigError when the sample is empty."""
     load, folders = job.load, job.link.validation
     parts = held_out(
@@ -75,9 +75,11 @@ def read_sample(job: TrainJob, world: World) -> list[Block]:
     )
     blocks = []
     number = -1
-    for number, events in enumerate(_joined((events for _, events in parts), load.budget_items)):
+    blocked = regroup((events for _, events in parts), BLOCK_EVENTS, load.budget_items)
+    for number, events in enumerate(blocked):
         if number % world.size == world.rank:
-            blocks.append(Block(number, events))
+            whole = events.take(np.arange(len(events)))  # a copy: it may be a view of all events read
+            blocks.append(SampleBlock(number, whole))
     if number < 0:
         raise ConfigError(
             f"train.validate_steps: there are no validation events in {folders[0]}"
@@ -87,24 +89,10 @@ def read_sample(job: TrainJob, world: World) -> list[Block]:
     return blocks
 
 
-def _joined(parts: Iterator[Events], budget_items: int) -> Iterator[Events]:
-    """Join small blocks: with many ranges, each gives a few events only."""
-    held: list[Events] = []
-    for part in parts:
-        events = sum(map(len, held)) + len(part)
-        items = sum(len(each.items) for each in held) + len(part.items)
-        if held and (events > BLOCK_EVENTS or items > budget_items):
-            yield concatenate(held)
-            held = []
-        held.append(part.take(np.arange(len(part))))  # a copy: the part is a view of a larger window
-    if held:
-        yield concatenate(held)
-
-
 class Validation:
     """Measures a training state on blocks of events, and leaves it bit for bit as it was."""
 
-    def __init__(self, blocks: Sequence[Block], seed: int, stepper: Stepper, weight: str = "") -> None:
+    def __init__(self, blocks: Sequence[SampleBlock], seed: int, stepper: Stepper, weight: str = "") -> None:
         """weight: the event column with the weights of the events; empty: all count alike."""
         self._blocks = blocks
         self._seed = seed
@@ -134,7 +122,7 @@ class Validation:
         }
         return dict(self._world.gather(means)[0])
 
-    def _measure_block(self, block: Block) -> Iterator[tuple[str, Tensor, float]]:
+    def _measure_block(self, block: SampleBlock) -> Iterator[tuple[str, Tensor, float]]:
         state, events = self._state, block.events
         self._seed_block(block.number)
         yield from self._stepper.measure(events, (self._seed, block.number))

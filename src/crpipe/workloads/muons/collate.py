@@ -10,7 +10,7 @@ import torch
 from crpipe.events.batch import Events, offsets
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.features import context_of
-from crpipe.workloads.muons.models.multiplicity import sample
+from crpipe.workloads.muons.models.multiplicity import log_likelihood, sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,3 +139,14 @@ def sampled(network: Multiplicity, events: Events, generator: torch.Generator) -
     seed = int(torch.randint(2**62, (), generator=generator, device=device))
     conditions = torch.from_numpy(features.conditions(events.columns)).to(device)
     return sample(network(conditions), np.random.default_rng(seed))
+
+
+@torch.no_grad()
+def negative_log_likelihood(
+    network: Multiplicity, events: Events, device: torch.device
+) -> NDArray[np.float64]:
+    """Give minus the log probability of each event's multiplicity: [N]."""
+    conditions = torch.from_numpy(features.conditions(events.columns)).to(device)
+    true = torch.from_numpy(events.multiplicity.astype(np.int64)).to(device)
+    found: NDArray[np.float64] = -log_likelihood(network(conditions), true).cpu().numpy()
+    return found

@@ -5,17 +5,19 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+import numpy as np
+
 from crpipe.events.metric import Metric
 from crpipe.workloads.muons import collate as bundles
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.nested_rows import nested_table
 from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
+from crpipe.workloads.muons.scoring import proper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    import numpy as np
     import pyarrow as pa
     import torch
     from numpy.typing import NDArray
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
     from crpipe.inference.export import Graphs
     from crpipe.inference.provenance import Provenance
+    from crpipe.train.workload import Columns
     from crpipe.workloads.muons.models.multiplicity import Multiplicity
     from crpipe.workloads.muons.models.sampling import SamplerGraphs
 
@@ -49,6 +52,8 @@ class BundleWorkload(abc.ABC, Generic[Options]):
         Metric("auc_muon", "AUC of single muons", better="near", ideal=0.5),
     )
 
+    validation_metrics = (proper.NLL, *proper.SCORES)
+
     def __init__(self, options: Options) -> None:
         self.options = options
 
@@ -71,6 +76,14 @@ class BundleWorkload(abc.ABC, Generic[Options]):
     @abc.abstractmethod
     def sampler(self, model: nn.Module) -> SamplerGraphs:
         """Give the graphs that an export writes."""
+
+    def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:
+        """Score the multiplicities, and the muons of bundles of the true ones: [N] each."""
+        true = events.multiplicity.astype(np.int64)
+        first, second = (self.generate(model, events, true, generator) for _ in range(2))
+        scores = proper.energy_scores(events, first, second, generator.initial_seed() % 2**63)
+        network = cast("Multiplicity", model.get_submodule("multiplicity"))
+        return {proper.NLL.name: bundles.negative_log_likelihood(network, events, generator.device), **scores}
 
     def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Events:
         """Generate bundles for the conditions in ``events``, with multiplicities of the model's own."""
