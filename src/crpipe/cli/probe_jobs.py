@@ -47,6 +47,7 @@ def probe_job(
         config.seed,
         events,
         source,
+        campaign.layout.item,
         steps,
         anomaly,
         profile,

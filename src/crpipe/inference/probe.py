@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import resource
+import textwrap
 import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -41,6 +42,7 @@ _LAST_SHARE = 20  # the loss afterwards is the mean over the last 1/20 of the st
 _PROFILED = 10  # steps of a profile
 _CLEAR = 0.05  # a fall by a smaller share of the loss is called small
 _WIDTH = 120
+_OTHER = "other"
 _ADVICE = (
     "what to look at: the learning rate (try a tenth and ten times of it); whether collate gives inputs and "
     "targets of order one that belong together; whether phases() names the parameters that the loss depends "
@@ -50,7 +52,10 @@ _ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class ProbeJob:
-    """What is probed: a workload with its options, on one batch of events from ``source``."""
+    """What is probed: a workload with its options, on one batch of events from ``source``.
+
+    item: plural noun for what an event contains.
+    """
 
     workload: str
     options: Mapping[str, Any]
@@ -60,6 +65,7 @@ class ProbeJob:
     seed: int
     events: Events
     source: str
+    item: str
     steps: int
     anomaly: bool = False
     profile: Path | None = None
@@ -108,6 +114,11 @@ class StepClock:
             self.seconds[self._part] += now - self._since
         self._part, self._since = part, now
 
+    def milliseconds(self, steps: int) -> dict[str, float]:
+        """Give the mean of each part over the steps; what has no name of its own is the last."""
+        ordered = sorted(self.seconds, key=_OTHER.__eq__)
+        return {part: 1000 * self.seconds[part] / steps for part in ordered}
+
 
 class TimedStepper(Stepper):
     """A Stepper that marks what it is doing; the time between the marks is nobody else's."""
@@ -119,7 +130,7 @@ class TimedStepper(Stepper):
         while True:
             self.clock.mark("collate")
             micro = next(found, None)
-            self.clock.mark("other")
+            self.clock.mark(_OTHER)
             if micro is None:
                 return
             yield micro
@@ -127,7 +138,7 @@ class TimedStepper(Stepper):
     def _on_device(self, batch: Batch) -> Batch:
         self.clock.mark("copy to the device")
         moved = super()._on_device(batch)
-        self.clock.mark("other")
+        self.clock.mark(_OTHER)
         return moved
 
 
@@ -142,7 +153,7 @@ def probe_batch(job: ProbeJob, progress: Progress) -> ProbeResult:
     state = TrainState(workload.model(), phases, job.seed, world.device)
     for name, optimizer in state.optimizers.items():
         optimizer.register_step_pre_hook(_marking(clock, f"{name}: optimizer"))
-        optimizer.register_step_post_hook(_marking(clock, "other"))
+        optimizer.register_step_post_hook(_marking(clock, _OTHER))
     stepper = TimedStepper(job.train, job.load, workload, state, world, meter)
     stepper.clock = clock
     repeats = max(phase.repeat for phase in phases) if job.train.fresh_batches else 1
@@ -156,7 +167,7 @@ def probe_batch(job: ProbeJob, progress: Progress) -> ProbeResult:
         for step in range(job.steps):
             if step == warm_up:
                 clock.seconds.clear()
-            clock.mark("other")
+            clock.mark(_OTHER)
             skipped += int(stepper.step(group, (job.seed,), 1.0))
             clock.mark("")
             state.counters.step += 1
@@ -172,7 +183,7 @@ def probe_batch(job: ProbeJob, progress: Progress) -> ProbeResult:
             PhaseLoss(name, first.get(f"{name}/loss", math.nan), last.get(f"{name}/loss", math.nan))
             for name in state.optimizers
         ),
-        {part: 1000 * seconds / (job.steps - warm_up) for part, seconds in clock.seconds.items()},
+        clock.milliseconds(job.steps - warm_up),
         skipped,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         torch.cuda.max_memory_allocated() / 2**20 if world.device.type == "cuda" else None,
@@ -187,7 +198,7 @@ def render_probe(job: ProbeJob, result: ProbeResult) -> str:
     shares = [f"{ms / whole:.0%}" for ms in result.parts_ms.values()]
     gpu = "" if result.gpu_mib is None else f", GPU {result.gpu_mib:,.0f} MiB"
     head = (
-        f"one batch from {job.source}: {number(len(job.events))} events, {number(items)} items; "
+        f"one batch from {job.source}: {number(len(job.events))} events, {number(items)} {job.item}; "
         f"{job.steps} steps at the full learning rate"
     )
     lines = [
@@ -225,7 +236,7 @@ def _verdict(job: ProbeJob, result: ProbeResult) -> list[str]:
     still = [one.phase for one in result.losses if one.verdict() != "fell"]
     if not still:
         return ["verdict: the loss fell: the model can learn this batch"]
-    return [f"verdict: the loss of {', '.join(still)} did not clearly fall", _ADVICE]
+    return [f"verdict: the loss of {', '.join(still)} did not clearly fall", *textwrap.wrap(_ADVICE, _WIDTH)]
 
 
 def _timed(phase: Phase, clock: StepClock) -> Loss:
