@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,6 @@ from crpipe.config.loading import NAMED, flatten, load_config, read_tree
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, replacing
 from crpipe.core.paths import OUTLIERS
-from crpipe.workflow.command import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,9 +39,9 @@ def write_fork(
     campaign = open_campaign(present)
     record.check_train(campaign.paths, campaign.run_keys)
     start = [
-        f"run={one_line(run)}",
-        f"train.init_from={one_line(str(_checkpoint(campaign, link)))}",
-        f"train.start_after={one_line(link)}",
+        f"run={json.dumps(run)}",
+        f"train.init_from={json.dumps(str(_checkpoint(campaign, link)))}",
+        f"train.start_after={json.dumps(link)}",
         "train.on_optimizer_change=reset",
     ]
     _refuse_own_keys(changes)

@@ -36,6 +36,30 @@ def check() -> None:
 
 
 @models.command()
+def probe(
+    inputs: Annotated[
+        list[Path] | None, typer.Option("--in", help="raw file to take the batch from; several: repeat --in")
+    ] = None,
+    steps: Annotated[int, typer.Option(help="steps on the one batch", min=1)] = 200,
+    name: Annotated[str, typer.Option("--range", help="split range to take the batch from")] = "",
+    *,
+    anomaly: Annotated[
+        bool, typer.Option("--anomaly", help="name the operation of the first bad gradient; slow")
+    ] = False,
+    profile: Annotated[Path | None, typer.Option(help="write a trace of some steps to this file")] = None,
+) -> None:
+    """Train on one batch of your data again and again, and show losses, times and memory."""
+    from crpipe.cli.model_jobs import check_campaign
+    from crpipe.cli.probe_jobs import probe_job
+    from crpipe.inference.probe import probe_batch, render_probe
+
+    config = Settings.config()
+    check_campaign(config)
+    job = probe_job(config, inputs or (), name, steps, profile, anomaly=anomaly)
+    print(render_probe(job, probe_batch(job, Terminal())))
+
+
+@models.command()
 def train(
     name: LinkArgument,
     max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,

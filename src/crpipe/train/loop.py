@@ -226,7 +226,7 @@ class Trainer:
         done = counters.range_step / self.range_steps
         first, last = self.link.progress
         rate, own_rates = self.schedules.factors(counters.step, first + done * (last - first))
-        bad = self.stepper.step(group, self.link.seed, rate, own_rates)
+        bad = self.stepper.step(group, self.link.seed, rate, own_rates=own_rates)
         counters.step += 1
         counters.range_step += 1
         counters.cursor = group[-1][1]

@@ -1,0 +1,271 @@
+"""``crpipe probe``: train on one batch again and again, and show whether the loss falls, and the times.
+
+The model, its optimizers and the steps are those of the training; nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import resource
+import textwrap
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from crpipe.core.errors import DivergenceError
+from crpipe.events.batch import Cursor
+from crpipe.report.text import Column, measured, number, table
+from crpipe.train.meter import Meter
+from crpipe.train.profiling import Profiler
+from crpipe.train.ranks import World, find_device, use_threads
+from crpipe.train.state import TrainState
+from crpipe.train.step import Stepper
+from crpipe.train.workload import open_workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from crpipe.config.training import LoadSection, TrainSection
+    from crpipe.core.progress import Progress
+    from crpipe.events.batch import Events
+    from crpipe.events.tables import Tables
+    from crpipe.train.step import Micro
+    from crpipe.train.workload import Batch, Loss, Phase
+
+_WARM_UP = 3  # steps that are not timed: the first ones allocate and compile
+_LAST_SHARE = 20  # the loss afterwards is the mean over the last 1/20 of the steps
+_PROFILED = 10  # steps of a profile
+_CLEAR = 0.05  # a fall by a smaller share of the loss is called small
+_WIDTH = 120
+_OTHER = "other"
+_ADVICE = (
+    "what to look at: the learning rate (try a tenth and ten times of it); whether collate gives inputs and "
+    "targets of order one that belong together; whether phases() names the parameters that the loss depends "
+    "on; whether they are frozen. The loss of an adversarial phase may rise while the model learns."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeJob:
+    """What is probed: a workload with its options, on one batch of events from ``source``.
+
+    item: plural noun for what an event contains.
+    """
+
+    workload: str
+    options: Mapping[str, Any]
+    tables: Tables
+    train: TrainSection
+    load: LoadSection
+    seed: int
+    events: Events
+    source: str
+    item: str
+    steps: int
+    anomaly: bool = False
+    profile: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseLoss:
+    """The loss of one phase in the first step, and its mean over the last ones."""
+
+    phase: str
+    before: float
+    after: float
+
+    def verdict(self) -> str:
+        """Say in words what happened to it."""
+        if not self.after < self.before:
+            return "did not fall"
+        return "fell a little" if self.before - self.after < _CLEAR * abs(self.before) else "fell"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What was seen: losses, milliseconds of each part of a step, skipped steps, peak memory in MiB."""
+
+    losses: tuple[PhaseLoss, ...]
+    parts_ms: Mapping[str, float]
+    skipped: int
+    host_mib: float
+    gpu_mib: float | None
+
+
+class StepClock:
+    """Divides the time of steps into named parts: each mark ends the part before it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._part, self._since = "", 0.0
+
+    def mark(self, part: str) -> None:
+        """Begin a part; an empty name ends the last one."""
+        if self._cuda:
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        if self._part:
+            self.seconds[self._part] += now - self._since
+        self._part, self._since = part, now
+
+    def milliseconds(self, steps: int) -> dict[str, float]:
+        """Give the mean of each part over the steps; what has no name of its own is the last."""
+        ordered = sorted(self.seconds, key=_OTHER.__eq__)
+        return {part: 1000 * self.seconds[part] / steps for part in ordered}
+
+
+class TimedStepper(Stepper):
+    """A Stepper that marks what it is doing; the time between the marks is nobody else's."""
+
+    clock: StepClock
+
+    def _micro(self, events: Events, seed: tuple[int, ...]) -> Iterator[Micro]:
+        found = super()._micro(events, seed)
+        while True:
+            self.clock.mark("collate")
+            micro = next(found, None)
+            self.clock.mark(_OTHER)
+            if micro is None:
+                return
+            yield micro
+
+    def _on_device(self, batch: Batch) -> Batch:
+        self.clock.mark("copy to the device")
+        moved = super()._on_device(batch)
+        self.clock.mark(_OTHER)
+        return moved
+
+
+def probe_batch(job: ProbeJob, progress: Progress) -> ProbeResult:
+    """Train on one batch for some steps; raise DivergenceError at the first bad gradient with ``anomaly``."""
+    use_threads(job.train.threads)
+    world = World(0, 1, find_device(job.train.device))
+    clock, meter = StepClock(world.device), Meter(world.device)
+    workload = open_workload(job.workload, job.options, job.tables)
+    torch.manual_seed(job.seed)
+    phases = [replace(phase, loss=_timed(phase, clock)) for phase in workload.phases()]
+    state = TrainState(workload.model(), phases, job.seed, world.device)
+    for name, optimizer in state.optimizers.items():
+        optimizer.register_step_pre_hook(_marking(clock, f"{name}: optimizer"))
+        optimizer.register_step_post_hook(_marking(clock, _OTHER))
+    stepper = TimedStepper(job.train, job.load, workload, state, world, meter)
+    stepper.clock = clock
+    repeats = max(phase.repeat for phase in phases) if job.train.fresh_batches else 1
+    group = [(job.events, Cursor(0, repeat)) for repeat in range(repeats)]
+    profiler = Profiler(_PROFILED if job.profile else 0, job.profile or Path(), progress.say)
+    first: dict[str, float] = {}
+    skipped = 0
+    tail = job.steps - max(1, job.steps // _LAST_SHARE)
+    warm_up = min(_WARM_UP, job.steps - 1)
+    with profiler, _anomalies(wanted=job.anomaly):
+        for step in range(job.steps):
+            if step == warm_up:
+                clock.seconds.clear()
+            clock.mark(_OTHER)
+            skipped += int(stepper.step(group, (job.seed,), 1.0))
+            clock.mark("")
+            state.counters.step += 1
+            profiler.step()
+            if step == 0:
+                first = meter.read(world)
+            elif step == tail - 1:
+                meter.read(world)
+            progress.advance("probe", step + 1, job.steps)
+    last = meter.read(world) or first
+    return ProbeResult(
+        tuple(
+            PhaseLoss(name, first.get(f"{name}/loss", math.nan), last.get(f"{name}/loss", math.nan))
+            for name in state.optimizers
+        ),
+        clock.milliseconds(job.steps - warm_up),
+        skipped,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        torch.cuda.max_memory_allocated() / 2**20 if world.device.type == "cuda" else None,
+    )
+
+
+def render_probe(job: ProbeJob, result: ProbeResult) -> str:
+    """Write what was seen, and a verdict in words."""
+    items = int(job.events.multiplicity.sum())
+    losses = result.losses
+    whole = sum(result.parts_ms.values())
+    shares = [f"{ms / whole:.0%}" for ms in result.parts_ms.values()]
+    gpu = "" if result.gpu_mib is None else f", GPU {result.gpu_mib:,.0f} MiB"
+    head = (
+        f"one batch from {job.source}: {number(len(job.events))} events, {number(items)} {job.item}; "
+        f"{job.steps} steps at the full learning rate"
+    )
+    lines = [
+        head,
+        "",
+        *table(
+            [
+                Column("loss of", [one.phase for one in losses]),
+                Column("first step", [measured(one.before) for one in losses], right=True),
+                Column("last steps", [measured(one.after) for one in losses], right=True),
+                Column("", [one.verdict() for one in losses]),
+            ],
+            _WIDTH,
+        ),
+        "",
+        *table(
+            [
+                Column("part of a step", [*result.parts_ms, "a step"]),
+                Column("ms", [f"{ms:.2f}" for ms in (*result.parts_ms.values(), whole)], right=True),
+                Column("share", [*shares, ""], right=True),
+            ],
+            _WIDTH,
+        ),
+        "",
+        f"peak memory: host {result.host_mib:,.0f} MiB{gpu}",
+        *_verdict(job, result),
+    ]
+    return "\n".join(lines)
+
+
+def _verdict(job: ProbeJob, result: ProbeResult) -> list[str]:
+    if result.skipped:
+        hint = "look at the data" if job.anomaly else "find the operation with --anomaly"
+        return [f"verdict: {result.skipped} of {job.steps} steps were not finite and changed nothing; {hint}"]
+    still = [one.phase for one in result.losses if one.verdict() != "fell"]
+    if not still:
+        return ["verdict: the loss fell: the model can learn this batch"]
+    return [f"verdict: the loss of {', '.join(still)} did not clearly fall", *textwrap.wrap(_ADVICE, _WIDTH)]
+
+
+def _timed(phase: Phase, clock: StepClock) -> Loss:
+    def loss(model: Any, batch: Batch, generator: torch.Generator) -> Any:
+        clock.mark(f"{phase.name}: forward")
+        found = phase.loss(model, batch, generator)
+        clock.mark(f"{phase.name}: backward and clipping")
+        return found
+
+    return loss
+
+
+def _marking(clock: StepClock, part: str) -> Callable[..., None]:
+    def hook(*_: Any) -> None:
+        clock.mark(part)
+
+    return hook
+
+
+@contextlib.contextmanager
+def _anomalies(*, wanted: bool) -> Iterator[None]:
+    """Let torch look for the first operation whose gradient is not a number; very slow."""
+    if not wanted:
+        yield
+        return
+    with torch.autograd.set_detect_anomaly(mode=True):
+        try:
+            yield
+        except RuntimeError as error:
+            if "returned nan values" not in str(error):
+                raise
+            raise DivergenceError(f"the first gradient that is not a number: {error}") from error

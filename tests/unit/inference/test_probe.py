@@ -1,0 +1,129 @@
+"""One batch, trained on again and again: the loss falls, and the time is divided into its parts."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from crpipe.cli.probe_jobs import probe_job
+from crpipe.core.errors import ConfigError, CrpipeError
+from crpipe.core.progress import Silent
+from crpipe.inference.probe import PhaseLoss, probe_batch, render_probe
+from crpipe.train.workload import OptimizerSpec, Phase
+from toy import RANGES, Toy, ToyOptions, toy_config
+
+
+class Fitted(Toy):
+    """Learns the mean of each event's items, which it is given."""
+
+    def loss(self, model, batch, generator):
+        wrong = (model["generator"](batch["noise"]) - batch["mean"]).square().mean()
+        return wrong * (torch.nan if self.options.poison_row >= 0 else 1.0), {}
+
+    def phases(self):
+        return [Phase("fit", lambda m: m["generator"].parameters(), self.loss, OptimizerSpec("adam", 1e-2))]
+
+
+class Stuck(Fitted):
+    """Trains weights on which the loss does not depend."""
+
+    def phases(self):
+        return [Phase("fit", lambda m: m.parameters(), self.loss, OptimizerSpec("sgd", 1e-12))]
+
+
+class FittedOptions(ToyOptions):
+    quiet: bool = True
+
+
+StuckOptions = FittedOptions
+
+
+def job_of(root, workload, steps=60, **options):
+    config = toy_config(root, train={"workload": f"{__name__}:{workload}"}, model=options)
+    return probe_job(config, (), "", steps, None, anomaly=False)
+
+
+def files_under(root):
+    return sorted(str(path) for path in root.rglob("*"))
+
+
+def test_the_loss_falls_the_time_has_parts_and_nothing_is_written(tmp_path):
+    job = job_of(tmp_path, "Fitted")
+    before = files_under(tmp_path)
+    result = probe_batch(job, Silent())
+    text = render_probe(job, result)
+    assert files_under(tmp_path) == before
+    assert result.losses[0].after < result.losses[0].before / 1.5
+    assert {
+        "collate",
+        "copy to the device",
+        "fit: forward",
+        "fit: backward and clipping",
+        "fit: optimizer",
+    } < {*result.parts_ms}
+    assert all(ms >= 0 for ms in result.parts_ms.values())
+    assert f"one batch from the training shards of {RANGES[0]}: 16 events" in text
+    assert "verdict: the loss fell" in text
+
+
+def test_a_loss_that_does_not_fall_says_what_to_look_at(tmp_path):
+    job = job_of(tmp_path, "Stuck")
+    text = render_probe(job, probe_batch(job, Silent()))
+    assert "verdict: the loss of fit did not clearly fall" in text
+    assert "learning rate" in text
+
+
+def test_steps_that_are_not_finite_are_counted_and_named_with_anomaly(tmp_path):
+    job = job_of(tmp_path, "Fitted", steps=3, poison_row=1)
+    text = render_probe(job, probe_batch(job, Silent()))
+    assert "3 of 3 steps were not finite and changed nothing; find the operation with --anomaly" in text
+    with pytest.raises(CrpipeError, match="not a number|not finite|nan"):
+        probe_batch(replace(job, anomaly=True), Silent())
+
+
+def test_all_phases_of_an_adversarial_workload_are_probed(tmp_path):
+    config = toy_config(tmp_path)
+    result = probe_batch(probe_job(config, (), RANGES[1], 1, None, anomaly=False), Silent())
+    assert [one.phase for one in result.losses] == ["critic", "generator"]
+    assert all(one.before == one.after for one in result.losses)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (2.0, 1.0, "fell"),
+        (2.0, 1.99, "fell a little"),
+        (1.0, 2.0, "did not fall"),
+        (1.0, float("nan"), "did not fall"),
+    ],
+)
+def test_the_verdict_on_a_loss(before, after, said):
+    assert PhaseLoss("fit", before, after).verdict() == said
+
+
+def test_a_profile_is_written_where_it_is_asked_for(tmp_path):
+    job = job_of(tmp_path / "campaign", "Fitted", steps=15)
+    probe_batch(replace(job, profile=tmp_path / "trace.json"), Silent())
+    assert (tmp_path / "trace.json").stat().st_size > 1000
+
+
+def test_without_shards_the_command_that_makes_them_is_named(tmp_path):
+    config = toy_config(tmp_path)
+    for name in RANGES:
+        config.paths().shard_manifest(name).unlink()
+    with pytest.raises(
+        ConfigError, match=r"split one: snakemake .*0000000-0000999/manifest.json; .* --in FILE"
+    ):
+        probe_job(config, (), "", 5, None, anomaly=False)
+
+
+def test_a_range_that_is_not_split_names_those_that_are(tmp_path):
+    config = toy_config(tmp_path)
+    config.paths().shard_manifest(RANGES[1]).unlink()
+    with pytest.raises(ConfigError, match=f"not split; split are: {RANGES[0]}, {RANGES[2]}"):
+        probe_job(config, (), RANGES[1], 5, None, anomaly=False)
+
+
+def test_the_batch_is_that_of_the_configuration(tmp_path):
+    job = probe_job(toy_config(tmp_path, load={"batch_events": 30}), (), "", 5, None, anomaly=False)
+    assert len(job.events) == pytest.approx(30, abs=2)
