@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from crpipe.train.checkpoints import Saved, Store
     from crpipe.train.link import TrainJob
     from crpipe.train.ranks import World
+    from crpipe.train.step import Micro
     from crpipe.train.workload import Workload
 
 Group = list[tuple["Events", "Cursor"]]
+Ready = dict["Cursor", list["Micro"]]
 MOVING_AVERAGE_STEPS = 500
 
 
@@ -129,11 +131,13 @@ class Trainer:
         too many steps in a row are not finite; the last good snapshot is then kept.
         """
         counters = self.state.counters
-        with closing(self.loader.batches(counters.cursor)) as stream, self.gpu, self.profiler:
-            for group in self._groups(stream):
+        collate = functools.partial(self.stepper.collate_ahead, seed=self.link.seed)
+        made = self.loader.made(collate, counters.cursor, workers=self.job.load.collate_workers)
+        with closing(made) as stream, self.gpu, self.profiler:
+            for group, ready in self._groups(stream):
                 if self.train.compile and not self.compiled:
                     self._compile(group)
-                self._step(group)
+                self._step(group, ready)
                 self.profiler.step()
                 if counters.range_step % self.train.log_steps == 0:
                     self._log()
@@ -201,21 +205,23 @@ class Trainer:
             for tag, values in found.items():
                 self.outputs[1].histogram(step, time.time(), tag, values)
 
-    def _groups(self, stream: Iterator[tuple[Events, Cursor]]) -> Iterator[Group]:
+    def _groups(self, stream: Iterator[tuple[Events, Cursor, list[Micro]]]) -> Iterator[tuple[Group, Ready]]:
+        """Draw the batches of each step, and their micro-batches."""
         while True:
             waiting = time.perf_counter()
-            group = list(itertools.islice(stream, self.per_step))
+            drawn = list(itertools.islice(stream, self.per_step))
             self.clock.waited += time.perf_counter() - waiting
-            if not group:
+            if not drawn:
                 return
-            yield group
+            ready = {cursor: micro for _, cursor, micro in drawn}
+            yield [(events, cursor) for events, cursor, _ in drawn], ready
 
-    def _step(self, group: Group) -> None:
+    def _step(self, group: Group, ready: Ready) -> None:
         counters = self.state.counters
         done = counters.range_step / self.range_steps
         first, last = self.link.progress
         rate = self.schedule.factor(counters.step, first + done * (last - first))
-        bad = self.stepper.step(group, self.link.seed, rate)
+        bad = self.stepper.step(group, self.link.seed, rate, ready)
         counters.step += 1
         counters.range_step += 1
         counters.cursor = group[-1][1]
