@@ -1,8 +1,8 @@
 """How good the demo's model gets when the same number of steps is arranged in other ways.
 
-One command: ``python benchmarks/chain.py --seeds 1 2 3``. Each arrangement of links, rounds and epochs is a run
-of its own over the same shards, through ``snakemake evaluation``; the shards of a seed are made once. Prints a
-Markdown table: every seed's event AUC, and means over the seeds.
+One command: ``python benchmarks/chain.py --seeds 1 2 3``. Each arrangement of links, rounds and epochs is a
+run of its own over the same shards, through ``snakemake evaluation``; the shards of a seed are made once.
+Prints a Markdown table: every seed's event AUC, and means over the seeds.
 """
 
 from __future__ import annotations

@@ -16,7 +16,10 @@ class LoadSection(Section):
     )
     prefetch: int = key(2, "batches prepared ahead in the background", ge=0)
     collate_workers: int = key(
-        1, "threads that make tensors of the batches prepared ahead; 0: the training itself does", ge=0, le=64
+        1,
+        "threads that make tensors of the batches prepared ahead; 0, or prefetch 0: the training itself does",
+        ge=0,
+        le=64,
     )
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import torch
 
 from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
-from crpipe.core.files import write_json
 from crpipe.core.journal import Journal
 from crpipe.train.checkpoints import load, refuse_other_keys, verified
 from crpipe.train.compiling import compile_modules
@@ -21,6 +20,7 @@ from crpipe.train.records.meter import Clock, GpuSampler, Meter, Smooth
 from crpipe.train.records.outputs import Outputs
 from crpipe.train.records.profiling import Profiler
 from crpipe.train.schedule import Schedules
+from crpipe.train.start import begin_from
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.train.validation.judge import Judge
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Cursor, Events
     from crpipe.train.checkpoints import Saved
     from crpipe.train.inputs import Inputs
+    from crpipe.train.step import Micro
 
 Group = list[tuple["Events", "Cursor"]]
+Ready = dict["Cursor", list["Micro"]]
 MOVING_AVERAGE_STEPS = 500
 
 
@@ -103,7 +105,7 @@ class Trainer:
             self.state.counters = self.state.counters.of_next_link()
             say(f"range {name}: starts from the checkpoint of {self.link.parent}")
         elif self.source is not None:
-            self._begin_from(self.source)
+            begin_from(self.source, self.state, self.job, say, records=self.world.leads)
         else:
             say(f"range {name}: starts from fresh weights")
         self._open_outputs()
@@ -117,11 +119,13 @@ class Trainer:
         """
         counters = self.state.counters
         anomalies = torch.autograd.set_detect_anomaly(self.train.detect_anomaly)
-        with closing(self.loader.batches(counters.cursor)) as stream, self.gpu, self.profiler, anomalies:
-            for group in self._groups(stream):
+        collate = functools.partial(self.stepper.collate_ahead, seed=self.link.seed)
+        made = self.loader.made(collate, counters.cursor, workers=self.job.load.collate_workers)
+        with closing(made) as stream, self.gpu, self.profiler, anomalies:
+            for group, ready in self._groups(stream):
                 if self.train.compile and not self.compiled:
                     self._compile(group)
-                self._step(group)
+                self._step(group, ready)
                 self.profiler.step()
                 if counters.range_step % self.train.throttle_steps == 0:
                     self._throttle()
@@ -149,20 +153,6 @@ class Trainer:
         self.judge.finish()
         stopped = {"stopped": self.judge.stopped} if self.judge.stopped else {}
         return self.store.save_checkpoint({**state, **stopped})
-
-    def _begin_from(self, source: Saved) -> None:
-        """Start the first link from weights of another training, or go on after a link of another run."""
-        say, policy, state = self.progress.say, self.train.on_optimizer_change, load(source.path)
-        if self.train.start_after:
-            say(self.state.continue_from(state, policy))
-            say(f"range {self.link.name}: goes on after {self.train.start_after}, from {source.path}")
-            return
-        match = self.state.init_from(state, self.train.init_map)
-        say(match.describe())
-        if not self.train.init_map:
-            say(self.state.load_optimizers(state, policy))
-        if self.world.leads:
-            write_json(self.job.files.loaded, match.record(source))
 
     def _newest_snapshot(self) -> Path | None:
         if not self.world.leads:
@@ -212,21 +202,23 @@ class Trainer:
                 found = self.workload.histograms(self.state.model, events, self.state.generator)
             self.outputs.histograms(step, found)
 
-    def _groups(self, stream: Iterator[tuple[Events, Cursor]]) -> Iterator[Group]:
+    def _groups(self, stream: Iterator[tuple[Events, Cursor, list[Micro]]]) -> Iterator[tuple[Group, Ready]]:
+        """Draw the batches of each step, and their micro-batches."""
         while True:
             waiting = time.perf_counter()
-            group = list(itertools.islice(stream, self.per_step))
+            drawn = list(itertools.islice(stream, self.per_step))
             self.clock.waited += time.perf_counter() - waiting
-            if not group:
+            if not drawn:
                 return
-            yield group
+            ready = {cursor: micro for _, cursor, micro in drawn}
+            yield [(events, cursor) for events, cursor, _ in drawn], ready
 
-    def _step(self, group: Group) -> None:
+    def _step(self, group: Group, ready: Ready) -> None:
         counters = self.state.counters
         done = counters.range_step / self.range_steps
         first, last = self.link.progress
         rate, own_rates = self.schedules.factors(counters.step, first + done * (last - first))
-        bad = self.stepper.step(group, self.link.seed, rate, own_rates=own_rates)
+        bad = self.stepper.step(group, self.link.seed, rate, own_rates=own_rates, ready=ready)
         counters.step += 1
         counters.range_step += 1
         counters.cursor = group[-1][1]

@@ -69,10 +69,12 @@ class Stepper:
         seed: tuple[int, ...],
         rate: float,
         own_rates: Mapping[str, float] | None = None,
+        ready: Mapping[Cursor, list[Micro]] | None = None,
     ) -> Tensor:
         """Run all phases on a group of batches at ``rate`` times their learning rates.
 
         own_rates: the same for the phases that have a schedule of their own, by their names.
+        ready: the micro-batches of those batches that were collated ahead; the others are collated here.
         Repeat r of a phase trains on batch r, counted from the group's end; a shorter last group means fewer
         repeats. Return a scalar on the device: 1 when the step was skipped, else 0. A skipped step changes
         nothing: changes that its phases made before the first bad number are undone.
@@ -80,7 +82,7 @@ class Stepper:
         bad = torch.zeros((), device=self.world.device)
         self.state.seed_step(self.world.rank)
         before = self.state.hold()
-        made: dict[Cursor, list[Micro]] = {}
+        made = dict(ready or {})
         rates = own_rates or {}
         for phase in self._active_phases():
             self._train_only(phase)
@@ -154,6 +156,15 @@ class Stepper:
         optimizer.found_inf = bad  # type: ignore[attr-defined]
         optimizer.step()
         return bad
+
+    def collate_ahead(
+        self, batch: tuple[Events, Cursor], seed: tuple[int, ...]
+    ) -> tuple[Events, Cursor, list[Micro]]:
+        """Collate a batch as ``step`` would; several threads may do so beside a step."""
+        events, cursor = batch
+        if self.world.device.type == "cuda":
+            torch.cuda.set_device(self.world.device)  # every thread has a current device of its own
+        return events, cursor, list(self._micro(events, (*seed, *cursor)))
 
     def _micro(self, events: Events, seed: tuple[int, ...]) -> Iterator[Micro]:
         """Collate a batch in micro-batches; all phases of a step share them, on the host."""

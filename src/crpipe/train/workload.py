@@ -122,6 +122,8 @@ class Workload(Protocol):
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
         """Turn the events at ``index`` into tensors on the CPU; ``seed`` feeds any random choice.
 
+        Several threads call it at the same time, beside the training (load.collate_workers): it changes
+        nothing that it shares with another call, and uses no random generator of the process.
         All phases of a step share the result: no loss changes it in place. Where the layout names a weight,
         the engine adds ``weight`` [N] float32, in the order of ``index``.
         """

@@ -165,16 +165,16 @@ def test_a_first_step_that_is_skipped_leaves_no_trace_in_the_momentum(tmp_path):
 
 
 def test_batches_are_not_kept_until_the_flags_of_their_steps_are_read(tmp_path, monkeypatch):
-    batches, muons, most = Loader.batches, [], 0
+    stream, muons, most = Loader._stream, [], 0
 
     def watched(self, start):
         nonlocal most
-        for events, cursor in batches(self, start):
+        for events, cursor in stream(self, start):
             muons.append(weakref.ref(events.items))
             most = max(most, sum(each() is not None for each in muons))
             yield events, cursor
 
-    monkeypatch.setattr(Loader, "batches", watched)
+    monkeypatch.setattr(Loader, "_stream", watched)
     load = {"batch_events": 16, "prefetch": 0}
     train(toy_config(tmp_path, model={"repeat": 1}, train={"log_steps": 100}, load=load))
     assert len(muons) == 19

@@ -81,7 +81,7 @@ def collect(view: CampaignView, token: SourceToken | None = None) -> CampaignSta
         changed=tuple(_changed_keys(view)),
         queue=jobs_here(),
         token=token,
-        validation=last_validation(paths, view.links()),
+        validation=last_validation(paths, view.chain.names),
     )
 
 

@@ -1,0 +1,35 @@
+"""The first link of a run that starts from a checkpoint of another one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crpipe.core.files import write_json
+from crpipe.train.checkpoints import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from crpipe.train.checkpoints import Saved
+    from crpipe.train.link import TrainJob
+    from crpipe.train.state import TrainState
+
+
+def begin_from(
+    source: Saved, state: TrainState, job: TrainJob, say: Callable[[str], None], *, records: bool
+) -> None:
+    """Start the first link from weights of another training, or go on after a link of another run.
+
+    records: whether to write which weights were loaded (on the leading rank).
+    """
+    train, saved = job.train, load(source.path)
+    if train.start_after:
+        say(state.continue_from(saved, train.on_optimizer_change))
+        say(f"range {job.link.name}: goes on after {train.start_after}, from {source.path}")
+        return
+    match = state.init_from(saved, train.init_map)
+    say(match.describe())
+    if not train.init_map:
+        say(state.load_optimizers(saved, train.on_optimizer_change))
+    if records:
+        write_json(job.files.loaded, match.record(source))
