@@ -48,7 +48,7 @@ class Chain:
 
     @property
     def one_to_one(self) -> bool:
-        """Whether each range has one link of its own name: one round, one range in each link, none left out."""
+        """Whether each range has one link of its own name: one round, one range a link, none left out."""
         bulk = [link for link in self.links if link.name != OUTLIERS]
         whole = tuple(link.name for link in bulk) == self.ranges
         return whole and all(link.ranges == (link.name,) for link in bulk)
