@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from campaign_files import realistic
+from campaign_files import linked, realistic
 from crpipe.report.status.page import render_page
 
 pytestmark = pytest.mark.browser
@@ -88,3 +88,15 @@ def test_the_page_is_parsed_as_written(tmp_path, page):
     dom = dump(tmp_path, page)
     assert dom.count("<section") == page.count("<section") == 8
     assert '<li class="failed" title="0060000-0060999; failed;' in dom
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_links_have_cells_of_their_own_where_they_are_not_the_ranges(tmp_path, width):
+    page = render_page(linked(tmp_path / "campaign", 40).view)
+    dom = dump(tmp_path, HARNESS.format(width=width, page=html.escape(page)))
+    seen = json.loads(html.unescape(re.search(r'<pre id="measured">(.*?)</pre>', dom, re.DOTALL)[1]))
+    assert seen["needed"] <= seen["width"]
+    assert seen["out"] == []
+    assert seen["cells"] == 41 + 41  # 40 ranges and 40 links, each with the outliers
+    assert seen["trained"] == 2
+    assert "2 of 40 links trained" in seen["text"]

@@ -48,8 +48,10 @@ class Chain:
 
     @property
     def one_to_one(self) -> bool:
-        """Whether each range has one link of its own name: one round, one range in each link."""
-        return all(link.ranges == (link.name,) for link in self.links if link.name != OUTLIERS)
+        """Whether each range has one link of its own name: one round, one range a link, none left out."""
+        bulk = [link for link in self.links if link.name != OUTLIERS]
+        whole = tuple(link.name for link in bulk) == self.ranges
+        return whole and all(link.ranges == (link.name,) for link in bulk)
 
     def find(self, name: str) -> ChainLink | None:
         """Find a link by its name."""

@@ -1,4 +1,7 @@
+import pytest
+
 from crpipe.core.chain import make_chain
+from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import Range
 
 TILES = [Range(8 * index, 8 * index + 7) for index in range(5)]
@@ -50,3 +53,17 @@ def test_a_run_that_continues_another_begins_after_its_link():
     assert made.names == ("0000016-0000031", E, "outliers")
     assert (made.links[0].parent, made.links[0].begins) == ("", 2)
     assert chain(size=2, start_after="outliers").links == ()
+
+
+def test_a_chain_is_one_to_one_when_each_range_has_one_link_of_its_own():
+    assert chain().one_to_one
+    assert chain(B).one_to_one
+    assert not chain(size=2).one_to_one
+    assert not chain(rounds=2).one_to_one
+    assert not chain(start_after=A).one_to_one
+
+
+def test_a_link_is_found_by_name_and_another_name_is_refused():
+    assert chain().named(B).begins == 1
+    with pytest.raises(ConfigError, match=r"x: not a link of this campaign \(.*, …, outliers\)"):
+        chain().named("x")
