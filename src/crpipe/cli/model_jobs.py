@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from typing import TYPE_CHECKING
 
 from crpipe.cli.checks import check_data
 from crpipe.cli.jobs import open_campaign, simulated_tables
-from crpipe.core.errors import ConfigError
+from crpipe.core.errors import ConfigError, ForeignError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.events.tables import table_keys, table_paths
 from crpipe.inference.evaluate import EvaluateJob, ValidationShards
@@ -169,7 +170,10 @@ def check_campaign(config: Config) -> str:
         check_needs(config.train.workload, workload.needs, tables)
     find_loggers(config.train.loggers)
     if config.train.keep_best:
-        find_metric(config.train.keep_best, workload, config.train.workload)
+        # Without its side tables a workload may be unable to give its phases; training asks again.
+        needs_tables = isinstance(workload, UsesTables)
+        with contextlib.suppress(*([ForeignError] if needs_tables else [])):
+            find_metric(config.train.keep_best, workload, config.train.workload)
     said.append(f"workload {config.train.workload}")
     return f"{', '.join(said)}: they fit together; items are {reader.layout.item}"
 
