@@ -52,9 +52,8 @@ class OptimizerSpec:
 class Throttle:
     """Permanently lowers a phase's learning rate while its metric exceeds a limit.
 
-    Every train.throttle_steps steps the mean of ``metric`` (one that the phase's loss gives) over these steps
-    is compared: beyond ``above`` it multiplies the rate by ``factor``, down to the share ``least`` of the full
-    rate.
+    Decides every train.throttle_steps steps: a mean of ``metric`` (one that the phase's loss gives) beyond
+    ``above`` multiplies the rate by ``factor``, down to the share ``least`` of the full rate.
     """
 
     metric: str
