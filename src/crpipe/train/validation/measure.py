@@ -108,9 +108,8 @@ class Validation:
         with _as_evaluated(self._state):
             for block in self._blocks:
                 for name, value, weight in self._measure_block(block):
-                    pair = torch.stack(
-                        [value.double() * weight, value.new_full((), weight, dtype=torch.double)]
-                    )
+                    total = value.double() * weight
+                    pair = torch.stack([total, torch.full_like(total, weight)])
                     sums[name] = sums[name] + pair if name in sums else pair
         # A rank without any block knows no name.
         names = sorted({name for seen in self._world.gather(list(sums)) for name in seen})
@@ -130,7 +129,6 @@ class Validation:
             self._seed_block(block.number)
             with torch.no_grad(), WorkloadCall(self._workload, "validate", events):
                 found = self._workload.validate(state.model, events, state.generator)
-            weights = np.asarray(events.columns[self._weight], np.float64) if self._weight else None
             weights = np.ones(len(events))
             if self._weight:
                 weights = np.asarray(events.columns[self._weight], np.float64)
