@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from typing import TYPE_CHECKING
 
 from crpipe.cli.checks import check_data
 from crpipe.cli.jobs import open_campaign, simulated_tables
-from crpipe.core.errors import ConfigError
+from crpipe.core.errors import ConfigError, ForeignError
 from crpipe.core.foreign import Foreign
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.events.tables import table_keys, table_paths
@@ -195,14 +196,23 @@ def check_campaign(config: Config) -> str:
     if isinstance(workload, UsesTables):
         tables = (*config.source.tables, *simulated_tables(config))
         check_needs(config.train.workload, workload.needs, tables)
-    with Foreign(f"train.workload: {config.train.workload}.phases failed"):
-        asked = {phase.name: phase.schedule for phase in workload.phases()}
-    Schedules.of(config.train, asked)
     find_loggers(config.train.loggers)
-    if config.train.keep_best:
-        find_metric(config.train.keep_best, workload, config.train.workload)
+    # Without its side tables a workload may be unable to give its phases; training asks again.
+    needs_tables = isinstance(workload, UsesTables)
+    with contextlib.suppress(*([ForeignError] if needs_tables else [])):
+        _check_phases(config, workload)
     said.append(f"workload {config.train.workload}")
     return f"{', '.join(said)}: they fit together; items are {reader.layout.item}"
+
+
+def _check_phases(config: Config, workload: Workload) -> None:
+    """Raise ConfigError for a schedule or a metric that does not fit the phases of the workload."""
+    name = config.train.workload
+    with Foreign(f"train.workload: {name}.phases failed"):
+        asked = {phase.name: phase.schedule for phase in workload.phases()}
+    Schedules.of(config.train, asked)
+    if config.train.keep_best:
+        find_metric(config.train.keep_best, workload, name)
 
 
 def check_columns(layout: Layout, reader: str, workload: Workload, name: str) -> None:

@@ -267,6 +267,8 @@ class Trainer:
 
     def _throttle(self) -> None:
         """Decide with the means of the steps since the last decision, whatever train.log_steps is."""
+        if not any(phase.throttle for phase in self.state.phases):
+            return
         for name in self.state.throttle(self.throttle_meter.read(self.world)):
             share = self.state.shares[name]
             self.progress.say(f"{name}: too strong, its learning rate falls to {share:.3g}")

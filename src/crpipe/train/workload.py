@@ -59,8 +59,8 @@ class OptimizerSpec:
 class Throttle:
     """Permanently lowers a phase's learning rate while its metric exceeds a limit.
 
-    Each log interval whose ``metric`` is beyond ``above`` multiplies the rate by ``factor``, down to the
-    share ``least`` of the full rate.
+    Decides every train.throttle_steps steps: a mean of ``metric`` (one that the phase's loss gives) beyond
+    ``above`` multiplies the rate by ``factor``, down to the share ``least`` of the full rate.
     """
 
     metric: str

@@ -160,6 +160,16 @@ def test_a_metric_that_nobody_measures_is_refused_with_the_legal_ones(tmp_path):
         check_campaign(config)
 
 
+def test_the_check_leaves_a_workload_that_waits_for_its_tables_to_the_training(tmp_path, monkeypatch):
+    config = toy_config(tmp_path, train={**VALIDATED, "keep_best": "generator/loss"})
+    monkeypatch.setattr(Toy, "phases", lambda _: 1 / 0)
+    with pytest.raises(ForeignError, match="toy:Toy.phases failed"):
+        check_campaign(config)
+    monkeypatch.setattr(Toy, "needs", (), raising=False)
+    monkeypatch.setattr(Toy, "use", lambda *_: None, raising=False)
+    assert "toy:Toy" in check_campaign(config)
+
+
 def test_an_empty_sample_is_refused_before_the_first_step(tmp_path):
     config = toy_config(tmp_path, train=VALIDATED)
     folder = config.paths().shards(FIRST)

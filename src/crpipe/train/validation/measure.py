@@ -108,9 +108,8 @@ class Validation:
         with _as_evaluated(self._state):
             for block in self._blocks:
                 for name, value, weight in self._measure_block(block):
-                    pair = torch.stack(
-                        [value.double() * weight, value.new_full((), weight, dtype=torch.double)]
-                    )
+                    total = value.double() * weight
+                    pair = torch.stack([total, torch.full_like(total, weight)])
                     sums[name] = sums[name] + pair if name in sums else pair
         # A rank without any block knows no name.
         names = sorted({name for seen in self._world.gather(list(sums)) for name in seen})

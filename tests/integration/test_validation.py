@@ -1,0 +1,58 @@
+"""Validation, best checkpoints and early stop through the whole workflow, killed in training."""
+
+import json
+import time
+
+import pytest
+import yaml
+
+from runs import LINKS, children, kill, verb_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+TRAIN = {"validate_steps": 2, "validate_events": 40, "keep_best": "score_log_energy", "stop_after": 4}
+
+
+def judged(split, folder):
+    """Copy the campaign whose ranges are split, and ask for validation in its training."""
+    campaign = split.copy(folder)
+    path = campaign.folder / "config" / "tiny.yaml"
+    tree = yaml.safe_load(path.read_text())
+    tree["train"] |= TRAIN
+    path.write_text(yaml.safe_dump(tree))
+    return campaign
+
+
+def results(campaign):
+    """Read what must be the same: every checkpoint, every receipt, the numbers of every validation."""
+    files = [*campaign.run.glob("store/*/*.pt"), *campaign.run.glob("ranges/*.json")]
+    rows = [
+        {name: value for name, value in json.loads(line).items() if name.startswith(("validation/", "step"))}
+        for link in LINKS
+        for line in (campaign.run / "store" / link / "metrics.jsonl").read_text().splitlines()
+        if '"validation/' in line
+    ]
+    return {str(path.relative_to(campaign.run)): path.read_bytes() for path in files}, rows
+
+
+def test_a_killed_campaign_with_validation_ends_with_the_same_bytes(split, tmp_path):
+    calm, killed = judged(split, tmp_path / "calm"), judged(split, tmp_path / "killed")
+    calm.snakemake()
+    best = killed.run / "ranges" / f"{LINKS[1]}.best.json"
+
+    with killed.running() as head:
+        while head.poll() is None and not best.exists():
+            time.sleep(0.02)
+        for process in children(head):
+            if verb_of(process) == "train":
+                kill(process)
+        head.wait()
+    killed.snakemake()
+    attempts = [row for row in killed.journal() if row["what"] == "start" and row.get("verb") == "train"]
+    assert len(attempts) > len(LINKS)
+    assert results(killed) == results(calm)
+    for link in LINKS:
+        row = json.loads((calm.run / "ranges" / f"{link}.best.json").read_text())
+        assert row["metric"] == TRAIN["keep_best"]
+        assert (calm.run / "store" / link / row["checkpoint"]).exists()
+    assert "validation" in calm.crpipe("status").stdout
