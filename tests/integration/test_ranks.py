@@ -14,7 +14,7 @@ import yaml
 
 from crpipe.core.journal import Journal
 from crpipe.train.checkpoints import load
-from toy import RANGES, make_events, toy_config, write_shards
+from toy import RANGES, Toy, ToyOptions, make_events, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
 TESTS = Path(__file__).parents[1] / "support"
@@ -28,7 +28,7 @@ def command(config, root, name, ranks):
 
 
 def environment():
-    return {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "1"}
 
 
 def train(config, root, name=FIRST, ranks=2):
@@ -52,6 +52,17 @@ def test_two_ranks_train_every_event_once_and_the_number_may_change(tmp_path):
     receipt, checkpoint = train(config, tmp_path, SECOND, ranks=1)
     assert receipt["events"] == 600
     assert all(torch.isfinite(value).all() for value in checkpoint["model"].values())
+
+
+def test_what_is_frozen_stays_as_it_was_on_several_ranks(tmp_path):
+    """Ranks without a gradient contribute zeros, which would let the weights decay."""
+    config = toy_config(tmp_path, model={"frozen_steps": 1000, "decay": 0.1, "momentum": 0.5})
+    _, checkpoint = train(config, tmp_path)
+    torch.manual_seed(config.seed)
+    initial = Toy(ToyOptions()).model().state_dict()
+    same = {name for name, value in checkpoint["model"].items() if torch.equal(value, initial[name])}
+    frozen = {name for name in initial if name.startswith(("critic.0.", "generator.0.0."))}
+    assert frozen <= same <= frozen | {"critic.2.bias"}  # which cancels in the critic's loss
 
 
 def test_a_bad_batch_on_one_rank_is_skipped_by_both(tmp_path):
