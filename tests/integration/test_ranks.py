@@ -15,7 +15,7 @@ import yaml
 from crpipe.core.journal import Journal
 from crpipe.train.checkpoints import load
 from crpipe.train.records.metrics_log import read_metrics
-from toy import RANGES, make_events, toy_config, write_shards
+from toy import RANGES, Toy, ToyOptions, make_events, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
 TESTS = Path(__file__).parents[1] / "support"
@@ -82,6 +82,17 @@ def test_ranks_stop_early_together(tmp_path):
     receipt, _ = train(config, tmp_path)
     assert receipt["step"] == 3
     assert receipt["stopped"].startswith("no better validation/score for 2 validations; best ")
+
+
+def test_what_is_frozen_stays_as_it_was_on_several_ranks(tmp_path):
+    """Ranks without a gradient contribute zeros, which would let the weights decay."""
+    config = toy_config(tmp_path, model={"frozen_steps": 1000, "decay": 0.1, "momentum": 0.5})
+    _, checkpoint = train(config, tmp_path)
+    torch.manual_seed(config.seed)
+    initial = Toy(ToyOptions()).model().state_dict()
+    same = {name for name, value in checkpoint["model"].items() if torch.equal(value, initial[name])}
+    frozen = {name for name in initial if name.startswith(("critic.0.", "generator.0.0."))}
+    assert frozen <= same <= frozen | {"critic.2.bias"}  # which cancels in the critic's loss
 
 
 def test_a_bad_batch_on_one_rank_is_skipped_by_both(tmp_path):

@@ -13,7 +13,7 @@ from crpipe.core.files import read_json, read_json_if_any
 from crpipe.core.paths import Paths
 from crpipe.report.evaluations import COLUMNS, measures_of, read_evaluation
 from crpipe.report.figure_style import new_figure, save, style
-from crpipe.report.series import is_loss, pick, smoothed
+from crpipe.report.series import WINDOW_STEPS, is_loss, pick, smoothed
 from crpipe.report.text import Column, measured, number, table
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ VALIDATION = "validation/"
 _WIDTH = 160
 _MOST_ROWS = 5000
 _MOST_PANELS = 12
+_WINDOWS = 20  # in a short run curves are averaged over its 20th part
 _PANEL = 2.2  # inches
 _COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#b83280", "#4a5568")
 
@@ -105,6 +106,8 @@ def plot_comparison(runs: Sequence[RunFiles], path: Path) -> Path:
     names = sorted({name for series in chosen.values() for name in series})[:_MOST_PANELS]
     if not names:
         raise ConfigError(f"none of the runs {', '.join(chosen)} has metrics to plot; train them first")
+    last = max(one.steps[-1] for series in chosen.values() for one in series.values())
+    window = min(WINDOW_STEPS, max(1, last // _WINDOWS))
     with style():
         figure = new_figure(0.8 + _PANEL * len(names))
         axes = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0]
@@ -113,12 +116,12 @@ def plot_comparison(runs: Sequence[RunFiles], path: Path) -> Path:
                 if name not in series:
                     continue
                 one = series[name]
-                mean = one if name.startswith(VALIDATION) else smoothed(one)
-                axis.plot(one.steps, one.values, color=colour, alpha=0.2, linewidth=0.7)
+                mean = one if name.startswith(VALIDATION) else smoothed(one, window)
+                axis.plot(one.steps, one.values, color=colour, alpha=0.3, linewidth=0.7)
                 axis.plot(mean.steps, mean.values, color=colour, label=run)
             axis.set_title(name, loc="left")
         axes[0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=6, borderaxespad=0.2)
-        axes[-1].set_xlabel("training step (thick: mean over 500 steps)")
+        axes[-1].set_xlabel(f"training step (thick: mean over {window} steps)")
         return save(figure, path)
 
 

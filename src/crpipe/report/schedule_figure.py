@@ -82,8 +82,9 @@ def _panel(axis: Axes, plan: RatePlan, curve: RateCurve) -> None:
         for step, place in zip(steps, places, strict=True)
     ]
     axis.plot(places, rates, color=NEUTRAL)
-    for begin in plan.rounds:
+    for number, begin in enumerate(plan.rounds, 2):
         axis.axvline(begin, color="black", linewidth=0.6, linestyle=":")
+        axis.text(begin, 0, f" round {number}", fontsize=8, verticalalignment="bottom")
     if plan.begins < plan.horizon < plan.ends:
         axis.axvline(plan.horizon, color="black", linewidth=0.6, linestyle="--")
         axis.text(plan.horizon, curve.rate / 2, " train.horizon_ranges", fontsize=8)

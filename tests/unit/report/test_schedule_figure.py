@@ -26,6 +26,7 @@ def test_each_phase_has_a_panel(tmp_path, range_steps):
     assert "head: constant, 0.001 at most" in text
     assert "body: cosine, 0.0001 at most" in text
     assert ("steps, about 250 in a range" in text) == (range_steps is not None)
+    assert "round 2" in text
     assert ("without the warm-up" in text) == (range_steps is None)
 
 

@@ -1,15 +1,22 @@
 """The learning rate depends on where training stands, and on nothing else."""
 
+import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crpipe.cli.model_jobs import check_campaign
 from crpipe.core.errors import ConfigError
+from crpipe.core.progress import Silent
+from crpipe.train.checkpoints import load
+from crpipe.train.metrics_log import read_metrics
 from crpipe.train.schedule import Schedule, Schedules
-from toy import toy_config
+from models import train_range
+from toy import RANGES, Toy, ToyOptions, toy_config
 
 SCHEDULE = Schedule(warmup_steps=10, decay_from=0.6, decay_to=0.05)
 shares = st.floats(0, 1)
@@ -142,6 +149,52 @@ def test_a_phase_that_ends_alone_needs_the_number_of_ranges(tmp_path, horizon, r
     else:
         common, own = Schedules.of(train, ending).factors(50, 1.0)
         assert (common, own) == (1.0, {"head": pytest.approx(0.05)})
+
+
+@pytest.mark.parametrize("decay_from", [0.6, 1.0])
+@pytest.mark.parametrize("kind", ["linear", "constant", "cosine", "one_cycle"])
+def test_configuration_and_schedule_agree_on_what_ends(tmp_path, kind, decay_from):
+    config = toy_config(tmp_path, train={"schedule": kind, "decay_from": decay_from})
+    assert Schedule.of(config.train).ends == config.schedule_ends()
+
+
+class OwnRates(Toy):
+    """The critic's learning rate never falls."""
+
+    def phases(self):
+        critic, generator = super().phases()
+        return [replace(critic, schedule=Schedule(kind="constant")), generator]
+
+
+OwnRatesOptions = ToyOptions
+
+
+def test_a_schedule_of_its_own_is_used_and_logged(tmp_path):
+    train = {"workload": f"{__name__}:OwnRates", "schedule": "cosine", "warmup_steps": 0, "log_steps": 1}
+    config = toy_config(tmp_path, train=train)
+    for name in RANGES:
+        train_range(config, name, Silent())
+    rows = [row for name in RANGES for row in read_metrics(config.paths().store(name) / "metrics.jsonl")]
+    assert {row["learning_rate/critic"] for row in rows} == {1.0}
+    rates = [row["learning_rate"] for row in rows]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == 1.0
+    assert rates[-1] < 0.1
+    receipt = json.loads(config.paths().receipt(RANGES[-1]).read_text())
+    optimizers = load(config.paths().store(RANGES[-1]) / receipt["checkpoint"])["optimizers"]
+    used = {name: state["param_groups"][0]["lr"] for name, state in optimizers.items()}
+    assert used == {"critic": 1e-3, "generator": pytest.approx(1e-3 * rates[-1])}
+
+
+def test_a_schedule_that_ends_alone_is_refused_before_any_job(tmp_path):
+    class Falling(OwnRates):
+        def phases(self):
+            return [replace(phase, schedule=Schedule(kind="cosine")) for phase in super().phases()]
+
+    globals().update(Falling=Falling, FallingOptions=ToyOptions)
+    train = {"workload": f"{__name__}:Falling", "schedule": "constant"}
+    with pytest.raises(ConfigError, match="the learning rate of critic, generator ends with the campaign"):
+        check_campaign(toy_config(tmp_path, train=train))
 
 
 def test_a_phase_that_never_ends_needs_nothing(tmp_path):
