@@ -12,12 +12,15 @@ import time
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from crpipe.core.errors import ConfigError
 from crpipe.core.files import remove_tree
 from crpipe.events.shard_manifest import ROLES, groups_of, verify
 from crpipe.events.shard_reader import Shards
+from crpipe.split.parts import PARTS
 from crpipe.workloads.muons.layout import BUNDLES
 from raw_files import (
     NAME,
@@ -115,6 +118,38 @@ def test_every_event_and_muon_is_accounted_for(files, keys):
         assert (ledger["events"]["rejected"], ledger["items"]["rejected"]) == (len(rejected), sum(rejected))
         assert ledger["events"]["listed"] == len(expected)
         assert ledger["quarantined"] == sum(file["damaged"] for file in files)
+
+
+@EXAMPLES
+@given(
+    kinds=st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from(["train", "validation", "test"])), min_size=1, max_size=5
+    )
+)
+def test_files_decide_or_a_torn_group_is_refused(kinds):
+    """Files of equal number hold the same groups: in two parts they are refused."""
+    with tempfile.TemporaryDirectory() as root:
+        chosen = {part: [n for n, (_, own) in enumerate(kinds) if own == part] for part in PARTS}
+        config = campaign(
+            root,
+            "split.validation_fraction=0",
+            *(f"split.{part}_files={chosen[part]}" for part in PARTS[1:]),
+        )
+        for number, (seed, _) in enumerate(kinds):
+            write_parquet(raw_folder(config) / f"{number}.parquet", [1, 0, 2, 40], seed=seed)
+        write_staged(config)
+        parts = {seed: {part for other, part in kinds if other == seed} for seed, _ in kinds}
+        if any(len(found) > 1 for found in parts.values()):
+            with pytest.raises(ConfigError, match="the group of events primary_major_id .* occurs in"):
+                split(config)
+            return
+        split(config)
+        ledger = json.loads(config.paths().ledger(NAME).read_text())
+        assert ledger["balanced"]
+        for part in PARTS:
+            rows = list(rows_of(config, part))
+            assert {file for (file, _), _, _ in rows} == {*chosen[part]}
+            assert len(rows) == ledger["events"][part] == 3 * len(chosen[part])
 
 
 JOB = """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.core.errors import ConfigError
+from crpipe.core.errors import ConfigError, DataError
 from crpipe.core.ranges import Range, in_interval
 from crpipe.core.raw_files import natural_key, read_manifest
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
@@ -105,6 +105,9 @@ def refuse_torn_groups(ranges: Sequence[SplitRange], layout: Layout) -> None:
 
     Needed only where files decide: the hash sends all events of a group to the same part.
     """
+    for each in ranges:
+        if not each.multiplicity.exists():
+            raise DataError(f"{each.multiplicity}: missing; run `crpipe split {each.name}` again")
     found = _torn_group(ranges, layout.group)
     if found is None:
         return

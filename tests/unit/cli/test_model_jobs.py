@@ -18,6 +18,7 @@ from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import OUTLIERS
 from crpipe.inference.provenance import TrainedLink
+from crpipe.train.workload import check_weighted
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
 from toy import RANGES, toy_config
@@ -60,6 +61,16 @@ def test_a_workload_that_reads_other_columns_is_refused():
     other = replace(BUNDLES, items=BUNDLES.items[1:])
     with pytest.raises(ConfigError, match=r"reads the item columns energy_gev by position, but the first"):
         check_columns(other, "lab:Read", workload, "lab:Net")
+
+
+def test_a_workload_that_ignores_weights_is_refused(monkeypatch):
+    workload = Counting(CountingOptions())
+    layout = replace(BUNDLES, weight="energy_gev")
+    with pytest.raises(ConfigError, match=r"lab:Net lacks `weighted = True`, but .* the weight energy_gev"):
+        check_weighted(workload, "lab:Net", layout)
+    check_weighted(workload, "lab:Net", BUNDLES)
+    monkeypatch.setattr(Counting, "weighted", True, raising=False)
+    check_weighted(workload, "lab:Net", layout)
 
 
 def test_a_simulator_of_another_layout_is_refused():

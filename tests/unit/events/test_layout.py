@@ -61,7 +61,16 @@ WRONG = {
     "group names nothing, which is no event column": {"group": ("nothing",)},
     "key names time_ns": {"key": ("time_ns",)},
     "group must name": {"group": ()},
-    "weight names w": {"weight": "w"},
+    "weight names w, which": {"weight": "w"},
+    "weight names number, whose legal values begin at -1, below 0": {
+        "weight": "number",
+        "events": (EVENT, replace(EVENT, name="number", low=-1)),
+    },
+    "a column weight must be the weight itself, which is run": {
+        "weight": "run",
+        "events": (EVENT, replace(EVENT, name="weight")),
+        "key": (),
+    },
     "fixed must be 0 or": {"fixed": -1},
 }
 

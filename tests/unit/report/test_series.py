@@ -82,3 +82,11 @@ def test_the_threshold_is_the_one_that_split_used(files):
     assert (
         threshold_of(CampaignFiles(files.root / "new", ranges=3, overrides=("split.threshold=7",)).view) == 7
     )
+
+
+def test_weights_add_up_where_there_are_any():
+    rows = [{"edges": [0, 1, 10], "events": [1, 2], "weights": [0.5, 2.5]}] * 2
+    found = add_histograms(rows)
+    assert (found.events, found.weights) == ((2, 4), (1.0, 5.0))
+    assert found.visible(None).weights == (1.0, 5.0)
+    assert add_histograms([{"edges": [0, 1], "events": [1]}]).weights == ()

@@ -40,14 +40,14 @@ def test_a_reader_that_writes_raw_files_gives_every_event_in_their_schema(config
 
 
 def test_other_layouts_become_a_list_column_per_item_column(tmp_path):
-    config = campaign(tmp_path, "source.reader=plain_reader:Plain")
+    config = campaign(tmp_path, "source.reader=plain_reader:Plain", "split.test_fraction=0.3")
     events = make_hits(MULTIPLICITY)
     write_events(raw_folder(config) / "a.npz", events)
     write_staged(config)
     split(config)
     assert export(config, tmp_path / "out") == len(MULTIPLICITY)
     tables = {path.stem: pq.read_table(path) for path in (tmp_path / "out").iterdir()}
-    assert set(tables) == {"train", "validation", "outliers"}
+    assert set(tables) == {"train", "validation", "test", "outliers"}
     table = pa.concat_tables(tables.values()).sort_by("source_row")
     names = [*(field.name for field in HITS.events), "source_file", "source_row", "multiplicity"]
     assert table.column_names == [*names, "hits_time_ns", "hits_charge"]

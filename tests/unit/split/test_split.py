@@ -4,13 +4,16 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from crpipe.cli.jobs import open_campaign
 from crpipe.core.errors import ConfigError, DataError, ForeignError, FormatError, LedgerError, SourceError
+from crpipe.events.layout import Field
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
+from crpipe.split.ledger import is_balanced
 from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
@@ -349,3 +352,37 @@ def test_events_of_a_fixed_size(tmp_path):
     with pytest.raises(ConfigError, match=r"split\.threshold: 29 is below the 30 hits of every event"):
         split(low)
     assert not low.paths().shards(NAME).exists()
+
+
+def test_weights_are_summed_by_destination(tmp_path):
+    layout = replace(HITS, weight="number").describe()
+    config = hits(tmp_path, "split.test_fraction=0.4", multiplicity=[1, 30, 2] * 20, layout=layout)
+    split(config)
+    paths = config.paths()
+    ledger = ledger_of(config)
+    table = pq.read_table(paths.multiplicity(NAME))
+    assert table.column_names[2:4] == ["run", "number"]
+    for role in ("train", "validation", "test", "outliers"):
+        mine = table.filter(pc.equal(table["destination"], role))
+        assert len(mine)
+        assert ledger["weights"][role] == sum(mine["number"].to_pylist())
+    assert ledger["weights"]["listed"] == sum(table["number"].to_pylist())
+    histogram = json.loads(paths.multiplicity(NAME).with_suffix(".histogram.json").read_text())
+    assert sum(histogram["weights"]) == pytest.approx(ledger["weights"]["listed"])
+    ledger["weights"]["train"] *= 1 + 1e-6
+    assert not is_balanced(ledger)
+
+
+def test_a_rejected_event_may_have_an_impossible_weight(tmp_path):
+    flux = Field("flux", "float32", "", 0, 1e6, "weight")
+    layout = replace(HITS, events=(*HITS.events, flux), weight="flux")
+    config = hits(tmp_path, "split.on_bad_event=reject", layout=layout.describe())
+    events = make_hits([1, 2, 3, 4])
+    events.columns["flux"] = np.array([1, np.nan, -2, np.inf], np.float32)
+    write_events(raw_folder(config) / "a.npz", events)
+    write_staged(config)
+    split(config)
+    found = ledger_of(config)
+    assert found["events"]["rejected"] == 3
+    assert (found["weights"]["listed"], found["weights"]["rejected"]) == (-1, -2)
+    assert found["balanced"]

@@ -7,6 +7,7 @@ import weakref
 import pytest
 import torch
 
+from crpipe.cli.jobs import open_campaign
 from crpipe.core.errors import (
     CheckpointError,
     ConfigError,
@@ -22,7 +23,7 @@ from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Store, load
 from crpipe.train.records.metrics_log import read_metrics
 from models import train_range
-from toy import RANGES, toy_config, write_shards
+from toy import RANGES, make_events, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
 
@@ -305,3 +306,26 @@ def test_micro_batches_add_up_to_the_whole_step_with_a_gradient_penalty(tmp_path
     for name, value in whole["model"].items():
         torch.testing.assert_close(cut["model"][name], value, rtol=1e-5, atol=1e-6)
     assert not torch.equal(whole["model"]["critic.0.weight"], cut["model"]["critic.0.weight"])
+
+
+def test_events_of_the_test_part_are_never_read(tmp_path):
+    """The same weights come out where the files of the test part are damaged, or gone."""
+    found = []
+    for kind in ("whole", "gone"):
+        config = toy_config(tmp_path / kind)
+        data = open_campaign(config).data
+        parts = [
+            ("train-00000", "train", 1),
+            ("validation-00000", "validation", 2),
+            ("test-00000", "test", 3),
+        ]
+        folder = config.paths().shards(FIRST)
+        shutil.rmtree(folder)
+        write_shards(folder, [(name, role, make_events(60, seed)) for name, role, seed in parts], data)
+        if kind == "gone":
+            for path in folder.glob("test-*"):
+                path.unlink()
+        receipt, _, _ = train(config)
+        assert receipt["events"] == 60 * config.train.epochs
+        found.append(receipt["sha256"])
+    assert found[0] == found[1]

@@ -35,8 +35,10 @@ class BinnedValues:
         return ratio, error
 
 
-def per_event(values: Floats, event: Index, edges: Floats, events: int) -> BinnedValues:
-    """Count muons in bins, per event.
+def per_event(
+    values: Floats, event: Index, edges: Floats, chosen: NDArray[np.bool_], weights: Floats
+) -> BinnedValues:
+    """Count muons in bins, per event; weights: [N], of all events; chosen: [N], those that count.
 
     The error is that of a sum over events: one event's muons in one bin are one random number, not many.
     """
@@ -44,22 +46,29 @@ def per_event(values: Floats, event: Index, edges: Floats, events: int) -> Binne
     inside = (bins >= 0) & (bins < len(edges) - 1)
     cells, counts = np.unique(event[inside] * (len(edges) - 1) + bins[inside], return_counts=True)
     column = cells % (len(edges) - 1)
-    total = np.bincount(column, counts, minlength=len(edges) - 1)
-    squares = np.bincount(column, counts.astype(np.float64) ** 2, minlength=len(edges) - 1)
-    return BinnedValues(edges, total / max(events, 1), np.sqrt(squares) / max(events, 1))
+    weighed = counts * weights[cells // (len(edges) - 1)]
+    events = float(weights[chosen].sum()) or 1.0
+    total = np.bincount(column, weighed, minlength=len(edges) - 1)
+    squares = np.bincount(column, weighed**2, minlength=len(edges) - 1)
+    return BinnedValues(edges, total / events, np.sqrt(squares) / events)
 
 
-def mean_in_bins(values: Floats, where: Floats, edges: Floats) -> BinnedValues:
-    """Average one value per event in bins of a condition; nan for fewer than two events."""
+def mean_in_bins(values: Floats, where: Floats, edges: Floats, weights: Floats) -> BinnedValues:
+    """Average one value per event in bins of a condition; nan for fewer than two events.
+
+    The error is that of the effective number of events, (sum of weights)² / sum of squared weights.
+    """
     bins = np.searchsorted(edges, where, side="right") - 1
     inside = (bins >= 0) & (bins < len(edges) - 1)
-    bins, values = bins[inside], values[inside]
+    bins, values, weights = bins[inside], values[inside], weights[inside]
+    events = np.bincount(bins, minlength=len(edges) - 1)
     counts, sums, squares = (
-        np.bincount(bins, values**power, minlength=len(edges) - 1) for power in (0, 1, 2)
+        np.bincount(bins, weights * values**power, minlength=len(edges) - 1) for power in (0, 1, 2)
     )
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(counts > 1, sums / counts, np.nan)
-        variance = np.maximum(squares / counts - mean**2, 0.0) / (counts - 1)
+        mean = np.where(events > 1, sums / counts, np.nan)
+        effective = counts**2 / np.bincount(bins, weights**2, minlength=len(edges) - 1)
+        variance = np.maximum(squares / counts - mean**2, 0.0) / (effective - 1)
     return BinnedValues(edges, mean, np.sqrt(variance))
 
 

@@ -170,8 +170,9 @@ def classifiers(verdicts: Mapping[str, Verdict]) -> Figure:
     edges = np.linspace(0.0, 1.0, 31)
     for axis, (name, verdict) in zip(axes, verdicts.items(), strict=False):
         for real, colour, label in ((True, style.REAL, "real"), (False, style.GENERATED, "generated")):
-            share, _ = np.histogram(verdict.score[verdict.real == real], edges)
-            axis.stairs(share / max(share.sum(), 1), edges, color=colour, label=label)
+            mine = verdict.real == real
+            share, _ = np.histogram(verdict.score[mine], edges, weights=verdict.weight[mine])
+            axis.stairs(share / (share.sum() or 1.0), edges, color=colour, label=label)
         axis.set(title=f"{name.removeprefix('auc_')}: AUC {verdict.auc():.3f}", xlabel="classifier score")
     axes[0].set_ylabel("share of held-out rows")
     if verdicts:
@@ -213,7 +214,7 @@ def _muon_spectra(
             events = band.of(sample)
             mine = events[sample.event]
             counts = histogram.per_event(
-                values(sample)[mine], sample.event[mine], edges, int(np.count_nonzero(events))
+                values(sample)[mine], sample.event[mine], edges, events, sample.weights
             )
             made.append(histogram.BinnedValues(edges, counts.value * scale, counts.error * scale))
         _compare(top, bottom, made[0], made[1])
@@ -265,7 +266,8 @@ def _compare(top: Axes, bottom: Axes, real: BinnedValues, generated: BinnedValue
 
 def _mean_multiplicity(sample: Sample, chosen: Chosen) -> BinnedValues:
     values = np.asarray(sample.multiplicity, np.float64)[chosen]
-    return histogram.mean_in_bins(values, np.asarray(sample.columns["energy_gev"])[chosen], _PRIMARY_GEV)
+    where = np.asarray(sample.columns["energy_gev"])[chosen]
+    return histogram.mean_in_bins(values, where, _PRIMARY_GEV, sample.weights[chosen])
 
 
 def _multiplicity_edges(largest: int) -> Floats:
@@ -277,7 +279,8 @@ def _multiplicity_edges(largest: int) -> Floats:
 
 def _multiplicity_shares(sample: Sample, edges: Floats) -> BinnedValues:
     placed = np.where(sample.multiplicity == 0, _ZERO, sample.multiplicity).astype(np.float64)
-    counts = histogram.per_event(placed, np.arange(len(sample)), edges, len(sample))
+    every = np.arange(len(sample))
+    counts = histogram.per_event(placed, every, edges, every >= 0, sample.weights)
     width = np.maximum(np.diff(np.floor(edges)), 1.0)  # multiplicities in a bin
     return histogram.BinnedValues(edges, counts.value / width, counts.error / width)
 
@@ -286,8 +289,9 @@ def _empty_share(sample: Sample) -> Floats:
     """Share of events without muons in bins of primary energy and depth; nan where there is no event."""
     where = np.asarray(sample.columns["energy_gev"]), np.asarray(sample.columns["depth_m"])
     bins = (_PRIMARY_GEV, _DEPTH_M)
-    events, _, _ = np.histogram2d(*where, bins)
-    none, _, _ = np.histogram2d(*where, bins, weights=np.asarray(sample.multiplicity) == 0)
+    empty = np.asarray(sample.multiplicity) == 0
+    events, _, _ = np.histogram2d(*where, bins, weights=sample.weights)
+    none, _, _ = np.histogram2d(*where, bins, weights=sample.weights * empty)
     with np.errstate(invalid="ignore"):
         return np.where(events > 0, none / events, np.nan)
 

@@ -8,7 +8,7 @@ EDGES = np.array([1.0, 10.0, 100.0])
 
 def test_counts_are_per_event():
     values, event = np.array([2.0, 3.0, 20.0, 500.0, 0.1]), np.array([0, 0, 1, 1, 1])
-    made = histogram.per_event(values, event, EDGES, 4)
+    made = histogram.per_event(values, event, EDGES, np.ones(4, bool), np.ones(4))
     assert made.value.tolist() == [0.5, 0.25]
     assert made.error.tolist() == [0.5, 0.25]
 
@@ -18,7 +18,7 @@ def test_errors_know_that_muons_come_together():
     multiplicity = rng.geometric(0.05, (200, 2000))
     totals = multiplicity.sum(axis=1) / 2000
     event = np.repeat(np.arange(2000), multiplicity[0])
-    made = histogram.per_event(np.full(len(event), 5.0), event, EDGES, 2000)
+    made = histogram.per_event(np.full(len(event), 5.0), event, EDGES, np.ones(2000, bool), np.ones(2000))
     assert made.error[0] == pytest.approx(np.hypot(totals.std(), totals.mean() / np.sqrt(2000)), rel=0.15)
 
 
@@ -32,10 +32,21 @@ def test_ratio_of_a_histogram_to_itself_is_one():
 
 def test_means_and_their_errors():
     values, where = np.array([1.0, 3.0, 5.0, 9.0]), np.array([2.0, 2.0, 2.0, 50.0])
-    made = histogram.mean_in_bins(values, where, EDGES)
+    made = histogram.mean_in_bins(values, where, EDGES, np.ones(4))
     assert made.value[0] == pytest.approx(3.0)
     assert made.error[0] == pytest.approx(np.std(values[:3], ddof=1) / np.sqrt(3))
     assert np.isnan(made.value[1])
+
+
+def test_an_event_of_weight_two_counts_like_two_in_values():
+    values, event = np.array([2.0, 3.0, 20.0]), np.array([0, 0, 1])
+    made = histogram.per_event(values, event, EDGES, np.ones(2, bool), np.array([2.0, 1.0]))
+    assert made.value.tolist() == pytest.approx([4 / 3, 1 / 3])
+    numbers, where = np.array([1.0, 4.0]), np.full(2, 2.0)
+    made = histogram.mean_in_bins(numbers, where, EDGES, np.array([2.0, 1.0]))
+    assert made.value[0] == pytest.approx(2.0)
+    scaled = histogram.mean_in_bins(numbers, where, EDGES, np.array([6.0, 3.0]))
+    assert scaled.error[0] == pytest.approx(made.error[0])
 
 
 def test_quantiles_in_bins():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
-from crpipe.workloads.muons.scoring import metrics
+from crpipe.workloads.muons.scoring import classify, metrics
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +108,38 @@ def test_marginal_distances_name_their_bin(good):
     assert "w1_log_energy/all" in good
     assert "w1_radius_m/depth_m_above_1900" in good
     assert "w1_log_energy/zenith_deg_below_53.13" in good
+
+
+def test_weights_decide_which_events_count(toy):
+    """Weights of 0 and 7 measure what the events of weight 7 alone do; equal weights change nothing."""
+    real, generated = toy(3000), toy(3000, seed=1, shift=0.1)
+    kept = np.arange(3000) < 2000
+    weighted = [replace(each, weight=7.0 * kept) for each in (real, generated)]
+    equal = [replace(each, weight=np.full(3000, 0.25)) for each in (real, generated)]
+    alone = [
+        replace(
+            each,
+            columns={name: column[kept] for name, column in each.columns.items()},
+            multiplicity=each.multiplicity[kept],
+            muons=each.muons[kept[each.event]],
+            group=each.group[kept],
+        )
+        for each in (real, generated)
+    ]
+    found, expected = metrics.compare(*weighted, {}), metrics.compare(*alone, {})
+    names = ["empty_share_real", "multiplicity_ratio", "anisotropy", "w1_radius_m/all", "w1_log_energy/all"]
+    assert [found[name] for name in names] == pytest.approx([expected[name] for name in names], rel=1e-9)
+    assert metrics.compare(*equal, {}) == pytest.approx(metrics.compare(real, generated, {}), rel=1e-9)
+
+
+def test_a_classifier_looks_at_events_of_some_weight_only(toy):
+    """Generated events that are wrong have no weight: nothing separates the rest."""
+    real, generated = toy(4000), toy(4000, seed=1, stretch=3.0)
+    good = toy(4000, seed=2)
+    wrong = np.arange(4000) % 2 == 1
+    mixed = np.where(wrong, generated.multiplicity, good.multiplicity)
+    sides = [replace(real, weight=1.0 * ~wrong), replace(good, multiplicity=mixed, weight=1.0 * ~wrong)]
+    plain = [replace(side, weight=None) for side in sides]
+    weighted = classify.compare(*sides, classify.multiplicity_rows).auc()
+    assert weighted < 0.54
+    assert classify.compare(*plain, classify.multiplicity_rows).auc() > weighted + 0.03
