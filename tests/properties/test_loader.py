@@ -168,7 +168,7 @@ def test_open_files_stay_bounded(opened, folders, options):
     before = open_files()
     with contextlib.closing(loader.batches()) as stream:
         for _ in stream:
-            assert open_files() <= before + 2 * (2 * BAND - 1)
+            assert open_files() <= before + 2 * BAND
     assert open_files() == before
 
 

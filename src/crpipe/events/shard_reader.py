@@ -132,15 +132,19 @@ class Shards:
         return np.concatenate(parts)
 
     def group(self, shard: int, group: int) -> Group:
-        """Decode one row group of events."""
+        """Decode one row group of events, or give the last one again."""
         if self._group is None or self._group[0] != (shard, group):
             self._group = None
-            pair = self.pairs[shard]
-            columns = pair.events.read(group, [*self._columns, MULTIPLICITY])
-            multiplicity = _consistent(pair, group, columns.pop(MULTIPLICITY))
-            first = pair.item_rows[pair.item_groups[group]]
-            self._group = (shard, group), Group(columns, multiplicity, offsets(multiplicity) + first)
+            self._group = (shard, group), self.decode(shard, group)
         return self._group[1]
+
+    def decode(self, shard: int, group: int) -> Group:
+        """Decode one row group of events."""
+        pair = self.pairs[shard]
+        columns = pair.events.read(group, [*self._columns, MULTIPLICITY])
+        multiplicity = _consistent(pair, group, columns.pop(MULTIPLICITY))
+        first = pair.item_rows[pair.item_groups[group]]
+        return Group(columns, multiplicity, offsets(multiplicity) + first)
 
     def items(self, shard: int, low: int, high: int, out: NDArray[np.float32]) -> None:
         """Copy the item rows [low, high) of a shard into ``out``, [high - low, K]."""

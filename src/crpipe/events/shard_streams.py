@@ -1,17 +1,15 @@
 """Reads row groups of shards a few rows at a time, so that several can be read beside each other.
 
-A shard, a row group of events and a first event come in; the events after it come out in order.
+A shard and a row group of events come in; events and their items come out in order.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.events.batch import offsets
-from crpipe.events.shard_reader import DAMAGE, Table, event_columns, values_of
+from crpipe.events.shard_reader import DAMAGE, Table, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,8 +58,7 @@ class RowStream:
         """Close the file."""
         self._blocks = iter(())
         self._block = {}
-        with suppress(OSError):
-            self._file.close()
+        self._file.close()
 
     def _parts(self, rows: int) -> Iterator[tuple[int, int]]:
         """Advance by ``rows``: give the interval of each decoded block that holds some of them."""
@@ -86,58 +83,41 @@ class RowStream:
 
 
 class EventStream:
-    """The events of one row group from event ``first`` on, each with its items.
+    """The events of one row group in order, each with its items.
 
-    Only the multiplicities are read at once: 4 bytes an event. The two files are open from the first call of
-    ``fill`` on: look at ``items`` of as many streams as you like.
+    The columns of the events are decoded at once: row groups of many items have few events. The file of items
+    is open from the first call of ``fill`` on.
     """
 
-    def __init__(self, shards: Shards, layout: Layout, shard: int, group: int, first: int) -> None:
-        """Read the multiplicities; raise ShardError when they do not match the items."""
+    def __init__(self, shards: Shards, layout: Layout, shard: int, group: int) -> None:
+        """Decode the event columns; raise ShardError when the multiplicities do not match the items."""
         self._pair = shards.pairs[shard]
-        self._columns = list(event_columns(layout))
-        self._items = [field.name for field in layout.items]
-        self._group = group
-        self._at = first
-        self._open: tuple[RowStream, RowStream] | None = None
-        self.multiplicity = shards.multiplicity(shard, group)
-        self._ends = offsets(self.multiplicity)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._names = [field.name for field in layout.items]
+        self._number = group
+        self._items: RowStream | None = None
+        self.group = shards.decode(shard, group)
 
     def items(self, first: int, last: int) -> int:
         """Count the items of the events [first, last)."""
-        return int(self._ends[last] - self._ends[first])
+        return int(self.group.item_rows[last] - self.group.item_rows[first])
 
-    def fill(self, last: int, columns: Mapping[str, NDArray[Any]], items: NDArray[np.float32]) -> None:
-        """Copy the next events, up to ``last``: event columns, and items [M, K]."""
-        if self._open is None:
-            self._open = self._start()
-        events, rows = self._open
-        events.fill(last - self._at, columns)
-        rows.fill(len(items), {name: items[:, column] for column, name in enumerate(self._items)})
-        self._at = last
+    def fill(self, first: int, items: NDArray[np.float32]) -> None:
+        """Copy the items from event ``first`` on into ``items`` [M, K]; later calls go on where this ends."""
+        if self._items is None:
+            self._items = self._open(first)
+        self._items.fill(len(items), {name: items[:, column] for column, name in enumerate(self._names)})
 
     def close(self) -> None:
-        """Close both files."""
-        for stream in self._open or ():
-            stream.close()
-        self._open = None
+        """Close the file of items."""
+        if self._items is not None:
+            self._items.close()
+        self._items = None
 
-    def _start(self) -> tuple[RowStream, RowStream]:
-        pair, group = self._pair, self._group
-        first, end = pair.item_groups[group : group + 2]
-        begin = pair.item_rows[first] + self._ends[self._at]
+    def _open(self, event: int) -> RowStream:
+        pair = self._pair
+        first, end = pair.item_groups[self._number : self._number + 2]
+        begin = self.group.item_rows[event]
         # The row group of items in which the first event begins; any, where no items are left.
         block = max(first, min(end - 1, np.searchsorted(pair.item_rows, begin, side="right") - 1))
-        events = RowStream(pair.events, (group, group + 1), self._columns, self._at)
-        try:
-            skip = int(begin - pair.item_rows[block])
-            return events, RowStream(pair.items, (int(block), int(end)), self._items, skip)
-        except BaseException:
-            events.close()
-            raise
+        skip = int(begin - pair.item_rows[block])
+        return RowStream(pair.items, (int(block), int(end)), self._names, skip)

@@ -6,7 +6,7 @@ Open shards and an epoch's order come in; events come out, one batch at a time.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -138,11 +138,7 @@ class WholeGroups:
         for shard, first, last in sources:
             self._shards.items(shard, first, last, items[filled : filled + last - first])
             filled += last - first
-        return Events(
-            {name: np.concatenate([columns[name] for columns, _ in blocks]) for name in blocks[0][0]},
-            np.concatenate([multiplicity for _, multiplicity in blocks]),
-            items,
-        )
+        return _joined(blocks, items)
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
@@ -165,23 +161,19 @@ class SlicedGroups:
         """Decode the parts, end to end; the items are valid until the next call."""
         for part in parts:
             if part.piece not in self._streams:
-                stream = EventStream(self._shards, self._layout, part.shard, part.group, part.first)
+                stream = EventStream(self._shards, self._layout, part.shard, part.group)
                 self._streams[part.piece] = stream
         streams = [self._streams[part.piece] for part in parts]
-        rows = offsets(np.array([part.last - part.first for part in parts], np.int64))
-        counts = [stream.items(*part[-2:]) for stream, part in zip(streams, parts, strict=True)]
+        counts = [stream.items(part.first, part.last) for stream, part in zip(streams, parts, strict=True)]
         ends = offsets(np.array(counts, np.int64))
         items = self._room.take(int(ends[-1]))
-        columns = {name: np.empty(rows[-1], dtype) for name, dtype in event_columns(self._layout).items()}
-        multiplicity = np.empty(rows[-1], np.uint32)
+        blocks = []
         for at, (stream, part) in enumerate(zip(streams, parts, strict=True)):
-            low, high = rows[at : at + 2]
-            multiplicity[low:high] = stream.multiplicity[part.first : part.last]
-            own = {name: column[low:high] for name, column in columns.items()}
-            stream.fill(part.last, own, items[ends[at] : ends[at + 1]])
+            blocks.append(stream.group.cut(part.first, part.last))
+            stream.fill(part.first, items[ends[at] : ends[at + 1]])
             if part.last == self._pieces[part.piece][-1]:
                 self._streams.pop(part.piece).close()
-        return Events(columns, multiplicity, items)
+        return _joined(blocks, items)
 
     def close(self) -> None:
         """Close all files."""
@@ -207,6 +199,16 @@ def pieces_of(shards: Shards) -> NDArray[np.int64]:
                 borders = np.unique([0, *np.searchsorted(starts, pair.item_rows[first + 1 : last]), events])
             found += [(shard, group, low, high) for low, high in itertools.pairwise(borders) if low < high]
     return np.array(found, np.int64).reshape(-1, 4)
+
+
+def _joined(
+    blocks: list[tuple[dict[str, NDArray[Any]], NDArray[np.uint32]]], items: NDArray[np.float32]
+) -> Events:
+    return Events(
+        {name: np.concatenate([columns[name] for columns, _ in blocks]) for name in blocks[0][0]},
+        np.concatenate([multiplicity for _, multiplicity in blocks]),
+        items,
+    )
 
 
 def _empty(layout: Layout) -> Events:
