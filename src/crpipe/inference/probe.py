@@ -20,9 +20,9 @@ import torch
 from crpipe.core.errors import DivergenceError
 from crpipe.events.batch import Cursor
 from crpipe.report.text import Column, measured, number, table
-from crpipe.train.profiling import Profiler
 from crpipe.train.ranks import World, find_device, use_threads
 from crpipe.train.records.meter import Meter
+from crpipe.train.records.profiling import Profiler
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.train.workload import open_workload

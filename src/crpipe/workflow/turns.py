@@ -44,10 +44,16 @@ def staging_turn(campaign: Campaign, name: str, *, training: bool) -> list[Path]
     if paths.staged(name).exists() or paths.ledger(name).exists():
         return []
     # The threshold needs its reference ranges before anything is split: they cannot wait for a split one.
-    if name in reference_ranges(campaign):
+    reference = reference_ranges(campaign)
+    if name in reference:
         return []
-    reach = names.index(name) - campaign.config.source.look_ahead
-    before = [paths.ledger(names[reach])] if reach >= 0 else []
+    ahead = campaign.config.source.look_ahead
+    reach = names.index(name) - ahead
+    before = []
+    for place in range(reach, -1, -ahead):
+        before.append(paths.ledger(names[place]))
+        if names[place] not in reference:
+            break  # a reference range waits for nothing: wait for what it passed by, too
     return [*before, *(_trained_before(campaign, reach) if training else ())]
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from crpipe.train.metrics_log import read_metrics
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from crpipe.cli.model_jobs import check_campaign
 from crpipe.core.errors import ConfigError
 from crpipe.core.progress import Silent
 from crpipe.train.checkpoints import load
+from crpipe.train.records.metrics_log import read_metrics
 from crpipe.train.schedule import Schedule, Schedules
 from models import train_range
 from toy import RANGES, Toy, ToyOptions, toy_config
