@@ -49,6 +49,7 @@ def probe_job(
         source,
         campaign.layout.item,
         steps,
+        campaign.layout.weight,
         anomaly,
         profile,
     )

@@ -5,7 +5,6 @@ The model, its optimizers and the steps are those of the training; nothing is wr
 
 from __future__ import annotations
 
-import contextlib
 import math
 import resource
 import textwrap
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from crpipe.core.errors import DivergenceError
 from crpipe.events.batch import Cursor
 from crpipe.report.text import Column, measured, number, table
 from crpipe.train.ranks import World, find_device, use_threads
@@ -54,7 +52,7 @@ _ADVICE = (
 class ProbeJob:
     """What is probed: a workload with its options, on one batch of events from ``source``.
 
-    item: plural noun for what an event contains.
+    item: plural noun for what an event contains. weight: the event column with the weights; empty: none.
     """
 
     workload: str
@@ -67,6 +65,7 @@ class ProbeJob:
     source: str
     item: str
     steps: int
+    weight: str = ""
     anomaly: bool = False
     profile: Path | None = None
 
@@ -143,7 +142,7 @@ class TimedStepper(Stepper):
 
 
 def probe_batch(job: ProbeJob, progress: Progress) -> ProbeResult:
-    """Train on one batch for some steps; raise DivergenceError at the first bad gradient with ``anomaly``."""
+    """Train on one batch for some steps; raise TrainError at the first bad gradient with ``anomaly``."""
     use_threads(job.train.threads)
     world = World(0, 1, find_device(job.train.device))
     clock, meter = StepClock(world.device), Meter(world.device)
@@ -154,7 +153,7 @@ def probe_batch(job: ProbeJob, progress: Progress) -> ProbeResult:
     for name, optimizer in state.optimizers.items():
         optimizer.register_step_pre_hook(_marking(clock, f"{name}: optimizer"))
         optimizer.register_step_post_hook(_marking(clock, _OTHER))
-    stepper = TimedStepper(job.train, job.load, workload, state, world, meter)
+    stepper = TimedStepper(job.train, job.load, workload, state, world, meter, job.weight)
     stepper.clock = clock
     repeats = max(phase.repeat for phase in phases) if job.train.fresh_batches else 1
     group = [(job.events, Cursor(0, repeat)) for repeat in range(repeats)]
@@ -163,7 +162,7 @@ def probe_batch(job: ProbeJob, progress: Progress) -> ProbeResult:
     skipped = 0
     tail = job.steps - max(1, job.steps // _LAST_SHARE)
     warm_up = min(_WARM_UP, job.steps - 1)
-    with profiler, _anomalies(wanted=job.anomaly):
+    with profiler, torch.autograd.set_detect_anomaly(job.anomaly):
         for step in range(job.steps):
             if step == warm_up:
                 clock.seconds.clear()
@@ -254,18 +253,3 @@ def _marking(clock: StepClock, part: str) -> Callable[..., None]:
         clock.mark(part)
 
     return hook
-
-
-@contextlib.contextmanager
-def _anomalies(*, wanted: bool) -> Iterator[None]:
-    """Let torch look for the first operation whose gradient is not a number; very slow."""
-    if not wanted:
-        yield
-        return
-    with torch.autograd.set_detect_anomaly(mode=True):
-        try:
-            yield
-        except RuntimeError as error:
-            if "returned nan values" not in str(error):
-                raise
-            raise DivergenceError(f"the first gradient that is not a number: {error}") from error
