@@ -12,7 +12,7 @@ from crpipe.config.loading import read_tree
 from runs import BIN, REPOSITORY, TINY, Campaign, environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-BLOCKS = re.findall(r"```(yaml|bash)\n(.*?)```", (REPOSITORY / "docs" / "training.md").read_text(), re.DOTALL)
+BLOCKS = re.findall(r"```(yaml|python|bash)\n(.*?)```", (REPOSITORY / "docs" / "training.md").read_text(), re.DOTALL)
 
 
 def test_every_file_and_command_of_the_page_works_as_it_is_written(tmp_path):
@@ -23,8 +23,8 @@ def test_every_file_and_command_of_the_page_works_as_it_is_written(tmp_path):
     path.write_text(yaml.safe_dump(tree))
     variables = environment({"PATH": os.pathsep.join(map(str, (BIN, "/usr/bin", "/bin")))})
     for kind, block in BLOCKS:
-        if kind == "yaml":
-            name = re.match(r"# (\S+\.yaml)\n", block)[1]
+        if kind != "bash":
+            name = re.match(r"# (\S+)\n", block)[1]
             (campaign.folder / name).write_text(block)
             continue
         done = subprocess.run(
@@ -45,4 +45,5 @@ def test_every_file_and_command_of_the_page_works_as_it_is_written(tmp_path):
     assert (runs / "gentler" / "ranges" / "0002000-0002999.json").exists()
     assert (campaign.folder / "learning-rate.svg").exists()
     assert (campaign.folder / "compare.svg").exists()
+    assert "critic/loss" in (runs / "logged" / "lines.txt").read_text()
     assert (runs / "profiled" / "profile.json").exists()

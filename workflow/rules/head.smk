@@ -34,8 +34,12 @@ def take_charge():
 
 
 def check_workload():
-    """Compare the workload with reader and tables before the first job of a run, in a process that imports torch."""
-    if trains() and not PATHS.run_config().exists():
+    """Compare the workload with reader, tables and metrics before any job, in a process that imports torch.
+
+    Once a run has begun, only keys that may change under it can be wrong.
+    """
+    free = SETTINGS.train.keep_best or SETTINGS.train.loggers
+    if trains() and (free or not PATHS.run_config().exists()):
         checked = subprocess.run(
             [*shlex.split(COMMAND), "check"], stdout=subprocess.DEVNULL
         )

@@ -19,6 +19,7 @@ from crpipe.inference.predict import PredictJob
 from crpipe.inference.provenance import TrainingData
 from crpipe.split.readers import check_needs, open_reader
 from crpipe.train.link import Link, LinkFiles, TrainJob
+from crpipe.train.pretrained import find_source
 from crpipe.train.records.loggers import find_loggers
 from crpipe.train.schedule import Schedules
 from crpipe.train.validation.measure import find_metric
@@ -197,6 +198,8 @@ def check_campaign(config: Config) -> str:
         tables = (*config.source.tables, *simulated_tables(config))
         check_needs(config.train.workload, workload.needs, tables)
     find_loggers(config.train.loggers)
+    if config.train.init_from and not config.paths().run_config().exists():
+        find_source(config.train.init_from)
     # Without its side tables a workload may be unable to give its phases; training asks again.
     needs_tables = isinstance(workload, UsesTables)
     with contextlib.suppress(*([ForeignError] if needs_tables else [])):

@@ -15,7 +15,7 @@ from crpipe.cli.model_jobs import (
     train_job,
 )
 from crpipe.config.loading import validate
-from crpipe.core.errors import ConfigError
+from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.paths import OUTLIERS
 from crpipe.inference.provenance import TrainedLink
 from crpipe.train.workload import check_weighted
@@ -51,6 +51,16 @@ def test_a_side_table_that_is_not_configured_is_named(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=message):
         check_campaign(config_of(tmp_path, uri=uri))
     check_campaign(config_of(tmp_path, uri=uri, tables={"geometry": "/data/geometry.csv"}))
+
+
+def test_a_checkpoint_to_start_from_must_be_there_before_any_job(tmp_path):
+    config = config_of(tmp_path)
+    config = config.model_copy(update={"train": config.train.model_copy(update={"init_from": "old.pt"})})
+    with pytest.raises(CheckpointError, match=r"train.init_from: old.pt does not exist"):
+        check_campaign(config)
+    config.paths().run_config().parent.mkdir(parents=True)
+    config.paths().run_config().write_text("{}")  # the run has begun: the file may be gone
+    check_campaign(config)
 
 
 def test_a_workload_that_reads_other_columns_is_refused():
