@@ -12,7 +12,9 @@ from crpipe.config.loading import read_tree
 from runs import BIN, REPOSITORY, TINY, Campaign, environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-BLOCKS = re.findall(r"```(yaml|python|bash)\n(.*?)```", (REPOSITORY / "docs" / "training.md").read_text(), re.DOTALL)
+BLOCKS = re.findall(
+    r"```(yaml|python|bash)\n(.*?)```", (REPOSITORY / "docs" / "training.md").read_text(), re.DOTALL
+)
 
 
 def test_every_file_and_command_of_the_page_works_as_it_is_written(tmp_path):

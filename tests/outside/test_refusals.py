@@ -1,6 +1,7 @@
 """Wrong packages and wrong settings: each is refused in one line, before any job where that is possible."""
 
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -130,7 +131,8 @@ def test_an_exception_of_a_simulator_names_file_and_package(tmp_path):
     done = lab.crpipe("stage", RANGES[0])
     assert done.returncode == 70
     said = one_line(done.stderr)
-    assert not [word for word in ("tiles_0", "brokenlab", "ZeroDivisionError: no beam") if word not in said]
+    assert not [word for word in ("brokenlab", "ZeroDivisionError: no beam") if word not in said]
+    assert re.search(r"tiles_\d", said)  # files are made at the same time: any may be the first to fail
 
 
 @pytest.mark.parametrize(

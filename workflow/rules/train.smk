@@ -19,12 +19,12 @@ rule train:
         tables=tables_file(),
     output:
         PATHS.receipt("{link}"),
-    wildcard_constraints:
-        link=r"\d{7}-\d{7}(\.\d+)?",
     log:
         PATHS.run_dir() / "logs/train/{link}.log",
     benchmark:
         PATHS.run_dir() / "benchmarks/train/{link}.tsv"
+    wildcard_constraints:
+        link=r"\d{7}-\d{7}(\.\d+)?",
     conda:
         ENVIRONMENT
     threads: SETTINGS.resources.train.cpus
