@@ -10,7 +10,6 @@ from crpipe.core.paths import CONSOLIDATED
 from crpipe.report.evaluations import COLUMNS, evaluations
 from crpipe.report.status.campaign_state import collect
 from crpipe.report.status.status import weight_line
-from crpipe.report.status.status_types import DESTINATIONS, Sums
 from crpipe.report.text import Column, counted, measured, number, shorten, table
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from crpipe.report.campaign_view import CampaignView
     from crpipe.report.evaluations import Evaluation, Measure
-    from crpipe.report.status.status_types import CampaignStatus
+    from crpipe.report.status.status_types import CampaignStatus, Sums
 
 WIDTH = 80
 LABEL = 14
@@ -62,7 +61,7 @@ def _paragraph(label: str, text: str) -> list[str]:
 def _sums(status: CampaignStatus) -> Iterator[str]:
     kinds = {"events": status.ledgers.events, shorten(status.item, LABEL - 1): status.ledgers.items}
     columns = [Column("", list(kinds))]
-    for name in ("listed", *DESTINATIONS):
+    for name in ("listed", *status.ledgers.events.shown()):
         cells = [number(getattr(sums, name)) for sums in kinds.values()]
         columns.append(Column(_TITLES.get(name, name), cells, right=True))
     columns.append(Column("sum", [_check(sums.balanced()) for sums in kinds.values()], right=True))
@@ -78,7 +77,7 @@ def _sums(status: CampaignStatus) -> Iterator[str]:
 def _equation(kind: str, sums: Sums) -> Iterator[str]:
     """Write large sums one below the other."""
     yield f"{kind:<{LABEL}}{number(sums.listed):>22}  listed  {_check(sums.balanced())}"
-    for name in DESTINATIONS:
+    for name in sums.shown():
         yield f"{'':<{LABEL}}{number(getattr(sums, name)):>22}  {_TITLES.get(name, name)}"
 
 

@@ -137,7 +137,7 @@ def _sums(status: CampaignStatus) -> Iterator[tuple[str, str]]:
 
 def sum_line(sums: Sums) -> str:
     """Write a sum as an equation: what was listed, and where it went."""
-    parts = " + ".join(f"{name} {number(getattr(sums, name))}" for name in DESTINATIONS)
+    parts = " + ".join(f"{name} {number(getattr(sums, name))}" for name in sums.shown())
     return f"{number(sums.listed)} = {parts}"
 
 

@@ -102,6 +102,10 @@ class Sums:
         """Return whether everything listed has exactly one destination."""
         return self.listed == self.train + self.validation + self.test + self.outliers + self.rejected
 
+    def shown(self) -> tuple[str, ...]:
+        """Name the destinations that a person is shown: a test part only where there is one."""
+        return tuple(name for name in DESTINATIONS if name != "test" or self.test)
+
 
 @dataclass(frozen=True, slots=True)
 class Ledgers:

@@ -9,8 +9,8 @@ from crpipe.cli.jobs_report import view_of
 from crpipe.core.errors import DataError
 from crpipe.core.lease import lease
 from crpipe.core.paths import OUTLIERS
-from crpipe.report.status.status import collect, render_status, status_json
-from crpipe.report.status.status_types import SourceToken, State
+from crpipe.report.status.status import collect, render_status, status_json, sum_line
+from crpipe.report.status.status_types import SourceToken, State, Sums
 
 
 @pytest.fixture
@@ -275,3 +275,10 @@ def test_events_of_one_size_have_no_outliers(files):
     status = collect(files.view)
     assert [item.state for item in status.ranges] == [State.SPLIT, *[State.WAITING] * 3]
     assert status.ranges[0].outliers is None
+
+
+def test_a_test_part_is_shown_only_where_there_is_one():
+    assert sum_line(Sums(listed=7, train=6, validation=1)) == (
+        "7 = train 6 + validation 1 + outliers 0 + rejected 0"
+    )
+    assert "+ test 2 +" in sum_line(Sums(listed=9, train=6, validation=1, test=2))
