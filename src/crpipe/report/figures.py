@@ -154,7 +154,7 @@ def _curves(panels: Sequence[tuple[str, list[Series], bool]], rows: Sequence[Row
         if logarithmic:
             axis.set_yscale("log")
         else:
-            _focus(axis, lines)
+            _focus(axis, lines, from_zero=not lines[0].name.startswith(VALIDATION))
         axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         _mark_ranges(axis, rows)
         if len(lines) > 1:
@@ -176,12 +176,12 @@ def _legend_above(axis: Axes, columns: int) -> None:
     axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, borderaxespad=0.2)
 
 
-def _focus(axis: Axes, lines: Sequence[Series]) -> None:
+def _focus(axis: Axes, lines: Sequence[Series], *, from_zero: bool) -> None:
     """Leave single spikes out of view: one of them would flatten the rest of the curve."""
     values = np.concatenate([series.values for series in lines])
     low, high = np.quantile(values, (0.002, 0.998))
     margin = 0.1 * (high - low) or 1.0
-    axis.set_ylim(min(low - margin, 0.0), high + margin)
+    axis.set_ylim(min(low - margin, 0.0) if from_zero else low - margin, high + margin)
     axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
 
 

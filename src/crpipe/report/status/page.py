@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 1500  # points of a curve; a phone shows them at once
 RELOAD_S = 60
-_STEP = f"training step over all ranges (bold: mean over {WINDOW_STEPS} steps)"
+_STEP = "training step over all ranges"
+_MEAN = f"{_STEP} (bold: mean over {WINDOW_STEPS} steps)"
 # One letter beside the colour, for readers who cannot distinguish the colours.
 LETTERS = {
     State.WAITING: "·",
@@ -174,8 +175,9 @@ def _multiplicity(histogram: MultiplicityCounts, threshold: int | None, item: st
 
 def _curves(name: str, title: str, label: str, series: Sequence[Series]) -> Iterator[Panel]:
     if series:
-        thick = [item if item.name.startswith(VALIDATION) else smoothed(item) for item in series]
-        chart = line_chart(series, thick, _STEP, label)
+        held_out = series[0].name.startswith(VALIDATION)  # a mean over many events already
+        thick = series if held_out else [smoothed(item) for item in series]
+        chart = line_chart(series, thick, _STEP if held_out else _MEAN, label, from_zero=not held_out)
         names = tuple(item.name.removeprefix(VALIDATION).removesuffix("/loss") for item in series)
         legend = names if len(series) > 1 else ()
         yield Panel(name, title, chart, legend)

@@ -79,12 +79,18 @@ class _Scale:
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
 
 
-def line_chart(series: Sequence[Series], means: Sequence[Series], x_label: str, y_label: str) -> Chart:
-    """Plot each series as a faint line and its mean as a bold one; single spikes are cut off."""
+def line_chart(
+    series: Sequence[Series], means: Sequence[Series], x_label: str, y_label: str, *, from_zero: bool = True
+) -> Chart:
+    """Plot each series as a faint line and its mean as a bold one; single spikes are cut off.
+
+    from_zero: whether zero is in view, too.
+    """
     values = sorted(value for item in series for value in item.values)
     steps = [step for item in series for step in item.steps]
-    low = min(0.0, values[len(values) // 500])
+    low = min(0.0, values[len(values) // 500]) if from_zero else values[len(values) // 500]
     high = max(values[-1 - len(values) // 500], low + 1e-9)
+    low -= 0.0 if from_zero else 0.05 * (high - low)
     x = _Scale(min(steps), max(*steps, min(steps) + 1), LEFT, RIGHT)
     y = _Scale(low, high + 0.05 * (high - low), BOTTOM, TOP)
     curves = [
