@@ -129,6 +129,7 @@ def evaluate_job(campaign: Campaign, name: str, asked: str = "") -> EvaluateJob:
         threads=config.train.threads,
         simulator=config.source.simulator if simulates else "",
         simulator_options=config.options("simulator") if simulates else None,
+        tests=bool(config.split.test_fraction or config.split.test_files),
     )
 
 

@@ -67,6 +67,7 @@ class EvaluateJob:
     shards: those of all ranges that the checkpoint was trained on. folder: where the results go.
     events: most events to compare; batch_events, budget_items: most events and items of one block.
     simulator, simulator_options: empty where the raw files come from elsewhere.
+    tests: whether the campaign keeps a test part.
     """
 
     name: str
@@ -86,6 +87,7 @@ class EvaluateJob:
     threads: int
     simulator: str = ""
     simulator_options: Mapping[str, Any] | None = None
+    tests: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,11 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
         with writing(job.folder):
             job.folder.mkdir(parents=True, exist_ok=True)
         part, shards = judged_on(job.shards)
+        if job.tests and part != "test":
+            progress.say(
+                f"warning: no range up to {job.name} has test events (split.test_fraction, split.test_files): "
+                f"judged on {part} events"
+            )
         compared = _predict_all(replace(job, shards=shards), part, trained, device, progress)
         truth = weighed(compared.truth, job.layout.weight)
         scores = {"values": _score(trained, truth, compared.prediction, job.folder)}

@@ -180,6 +180,13 @@ def test_the_test_part_judges_where_there_is_one(job):
     assert {*rows["range"].to_pylist()} == {SECOND}
 
 
+def test_a_test_part_that_is_asked_for_and_missing_is_said(job):
+    job, said = job(split={"test_files": [1]}), Said()
+    evaluate_link(job, said)
+    assert result(job)["part"] == "validation"
+    assert any("judged on validation events" in line and "split.test_files" in line for line in said.lines)
+
+
 def best_of(job, step=3):
     """Write a best checkpoint of the second range, with its receipt."""
     store = job.receipt.parents[1] / "store" / SECOND
