@@ -111,7 +111,7 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
         if job.tests and part != "test":
             progress.say(
                 f"warning: no range up to {job.name} has test events (split.test_fraction, split.test_files): "
-                f"judged on {part} events"
+                f"{part} events judge it"
             )
         compared = _predict_all(replace(job, shards=shards), part, trained, device, progress)
         truth = weighed(compared.truth, job.layout.weight)

@@ -18,7 +18,11 @@ OF_DATA |= {
     "campaign",
     "data_journal",
 }
-METHODS = {name: method for name, method in inspect.getmembers(PATHS, inspect.ismethod) if name[0] != "_"}
+METHODS = {
+    name: getattr(PATHS, name)
+    for name, member in vars(Paths).items()
+    if inspect.isfunction(member) and not name.startswith("_")
+}
 
 
 def place(name):
