@@ -110,7 +110,7 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
         part, shards = judged_on(job.shards)
         if job.tests and part != "test":
             progress.say(
-                f"warning: no range up to {job.name} has test events (split.test_fraction, split.test_files): "
+                f"warning: no test events up to {job.name} (split.test_fraction, split.test_files): "
                 f"{part} events judge it"
             )
         compared = _predict_all(replace(job, shards=shards), part, trained, device, progress)
