@@ -39,6 +39,19 @@ def test_status_shows_the_last_and_the_best_value(files):
     assert json.loads(status_json(files.view))["validation"]["best_step"] == 200
 
 
+def test_without_a_best_checkpoint_status_shows_what_was_measured_last(files):
+    for index in range(2):
+        files.paths.best_receipt(files.name(index)).unlink()
+    line = f"score 2.25, critic/loss 0.5, critic/gap 0.2 at step 800 ({files.name(1)})"
+    assert line in " ".join(render_status(files.view, 200).split())
+
+
+def test_status_says_nothing_of_validation_where_there_is_none(tmp_path):
+    made = CampaignFiles(tmp_path, ranges=1)
+    made.trained(made.split(0))
+    assert json.loads(status_json(made.view))["validation"] is None
+
+
 def test_status_shows_why_a_link_ended_early(files):
     path = files.paths.receipt(files.name(1))
     write_json(path, {**read_json(path), "stopped": "no better validation/score for 3 validations; best 2"})
