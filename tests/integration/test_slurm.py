@@ -74,7 +74,7 @@ def test_everything_through_slurm_is_what_it_is_without(whole, finished):
 
 
 def interrupt(head):
-    """Press Ctrl-C, and again after a minute: once, on a busy machine, Snakemake did not react to the first one."""
+    """Press Ctrl-C, and again after a minute: on a busy machine Snakemake once did not react to the first."""
     for _ in range(2):
         head.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
