@@ -2,14 +2,13 @@
 
 import os
 import re
-import subprocess
 
 import pytest
 import yaml
 
 from crpipe.config.loading import read_tree
 from integration.slurm.cluster import wait_for
-from runs import BIN, REPOSITORY, TINY, Campaign, environment
+from runs import BIN, REPOSITORY, TINY, Campaign, bash, environment
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(600)]
 BLOCKS = re.findall(r"```bash\n(.*?)```", (REPOSITORY / "docs" / "operations.md").read_text(), re.DOTALL)
@@ -26,15 +25,7 @@ def test_every_command_of_the_page_runs_as_it_stands(cluster, tmp_path):
     variables = environment({"PATH": places, "TMUX_TMPDIR": str(tmp_path)})
 
     def run(block):
-        return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block],
-            cwd=campaign.folder,
-            env=variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        return bash(block, campaign.folder, variables)
 
     for block in BLOCKS:
         on_slurm = block.startswith("sbatch")

@@ -3,13 +3,12 @@
 import json
 import os
 import re
-import subprocess
 
 import pytest
 import yaml
 
 from crpipe.config.loading import read_tree
-from runs import BIN, REPOSITORY, TINY, Campaign, environment
+from runs import BIN, REPOSITORY, TINY, Campaign, bash, environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 BLOCKS = re.findall(
@@ -29,15 +28,7 @@ def test_every_file_and_command_of_the_page_works_as_it_is_written(tmp_path):
             name = re.match(r"# (\S+)\n", block)[1]
             (campaign.folder / name).write_text(block)
             continue
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block],
-            cwd=campaign.folder,
-            env=variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        done = bash(block, campaign.folder, variables)
         assert done.returncode == 0, f"{block}\n{done.stdout}"
     runs = campaign.folder / "runs"
     assert (runs / "mine" / "ranges" / "0000000-0001999.2.json").exists()

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from crpipe.core.destinations import PARTS
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import remove_tree
 from crpipe.events.shard_manifest import ROLES, groups_of, verify
 from crpipe.events.shard_reader import Shards
-from crpipe.split.parts import PARTS
 from crpipe.workloads.muons.layout import BUNDLES
 from raw_files import (
     NAME,

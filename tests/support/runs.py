@@ -143,6 +143,19 @@ class Campaign:
         }
 
 
+def bash(block, folder, variables):
+    """Run the commands of a page as they are written; return the process, its output in ``stdout``."""
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block],
+        cwd=folder,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
 def environment(more):
     return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(["/usr/bin", "/bin"]), **more}
 

@@ -81,12 +81,10 @@ def _same_keys(tree: Tree, whole: Tree) -> Tree:
 
 def _checkpoint(campaign: Campaign, link: str) -> Path:
     """Find the checkpoint of a finished link."""
-    place = campaign.chain.find(link)
-    if place is None:
-        raise ConfigError(
-            f"--from {link}: not a link of this campaign; its links are "
-            f"{', '.join(campaign.chain.names[:3])}, …"
-        )
+    try:
+        place = campaign.chain.named(link)
+    except ConfigError as error:
+        raise ConfigError(f"--from {error}") from error
     if link == OUTLIERS:
         raise ConfigError(
             f"--from {link}: the outliers are trained on last, nothing follows them; name a link before "

@@ -124,7 +124,7 @@ class Config(Section):
         return self._expand(self.last_file())
 
     def chain(self, *, has_outliers: bool) -> Chain:
-        """The links of training; raise ConfigError when train.start_after leaves none, or names none."""
+        """The links of training; raise ConfigError when train.start_after names none, or the last."""
         train = self.train
         chain = make_chain(
             self._expand(self.last_file(), skip=False),
@@ -132,19 +132,13 @@ class Config(Section):
             train.ranges_per_link,
             train.rounds,
             has_outliers=has_outliers,
-            start_after=train.start_after,
         )
-        if not chain.links:
-            raise ConfigError(
-                f"train.start_after: {train.start_after} is the last link; nothing is left to train; add "
-                "ranges with ranges.last, or rounds with train.rounds"
-            )
-        if train.start_after and chain.links[0].parent == "" and chain.links[0].begins == 0:
-            raise ConfigError(
-                f"train.start_after: {train.start_after} is not a link of this campaign; its links are "
-                f"{', '.join(chain.names[:3])}, …"
-            )
-        return chain
+        if not train.start_after:
+            return chain
+        try:
+            return chain.after(train.start_after)
+        except ConfigError as error:
+            raise ConfigError(f"train.start_after: {error}") from error
 
     def paths(self) -> Paths:
         """Where this campaign's files are."""

@@ -66,6 +66,16 @@ class Chain:
             raise ConfigError(f"{name}: not a link of this campaign ({some})")
         return link
 
+    def after(self, name: str) -> Chain:
+        """Leave out the links up to a link; raise ConfigError when it is none of the chain, or its last."""
+        left = self.links[self.links.index(self.named(name)) + 1 :]
+        if not left:
+            raise ConfigError(
+                f"{name} is the last link; nothing is left to train; add ranges with ranges.last, "
+                "or rounds with train.rounds"
+            )
+        return Chain((replace(left[0], parent=""), *left[1:]), self.ranges)
+
     def of_range(self, name: str) -> tuple[ChainLink, ...]:
         """List the links that train on a range, one for each round."""
         return tuple(link for link in self.links if name in link.ranges)
@@ -82,13 +92,11 @@ def make_chain(
     rounds: int,
     *,
     has_outliers: bool,
-    start_after: str = "",
 ) -> Chain:
     """Form the links of a campaign.
 
     tiles: all its ranges, skipped ones included: they alone decide which ranges form a link. ranges_per_link:
-    0 for all in one link. start_after: the link of another run that this one continues from; the links up to
-    it are left out. Example: tiles A B C D, of which B is skipped, two in a link, two rounds: the links
+    0 for all in one link. Example: tiles A B C D, of which B is skipped, two in a link, two rounds: the links
     A-B (on A), C-D, A-B.2 (on A), C-D.2.
     """
     size = ranges_per_link or len(tiles)
@@ -107,12 +115,4 @@ def make_chain(
                 trained += len(chosen)
     if has_outliers:
         links.append(ChainLink(OUTLIERS, (), rounds, links[-1].name, trained, trained))
-    return Chain(_after(links, start_after), tuple(str(tile) for tile in tiles if tile in kept))
-
-
-def _after(links: list[ChainLink], start_after: str) -> tuple[ChainLink, ...]:
-    names = [link.name for link in links]
-    if start_after not in names:
-        return tuple(links)
-    left = links[names.index(start_after) + 1 :]
-    return tuple(replace(link, parent="") if link is left[0] else link for link in left)
+    return Chain(tuple(links), tuple(str(tile) for tile in tiles if tile in kept))

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONSOLIDATED = "consolidated"
+BEST = ".best.json"  # ends the name of what points to the best checkpoint of a link
 MANIFEST = "manifest.json"  # of a folder of shards
 OUTLIERS = "outliers"  # also the name of the last link of the training chain
 
@@ -102,7 +103,7 @@ class Paths:
 
     def best_receipt(self, name: str) -> Path:
         """Points to the best checkpoint of a link; only with ``train.keep_best``."""
-        return self.run_dir() / "ranges" / f"{name}.best.json"
+        return self.run_dir() / "ranges" / f"{name}{BEST}"
 
     def store(self, name: str) -> Path:
         """Checkpoints, snapshots and metrics of one range; undeclared, so that nothing deletes them."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 Role = Literal["train", "validation", "test", "outliers"]
 ROLES: tuple[Role, ...] = ("train", "validation", "test", "outliers")
-HELD_OUT: tuple[Role, ...] = ("validation", "test")  # never trained on
 
 
 def read_manifest(folder: Path, data: str | None) -> dict[str, Any]:

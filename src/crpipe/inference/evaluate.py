@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from crpipe.core.destinations import HELD_OUT
 from crpipe.core.errors import DataError, ForeignError
 from crpipe.core.files import replacing, write_json, writing
 from crpipe.core.foreign import Foreign
@@ -22,7 +23,6 @@ from crpipe.core.journal import Journal
 from crpipe.core.raw_files import read_manifest
 from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
-from crpipe.events.shard_manifest import HELD_OUT
 from crpipe.events.shard_manifest import read_manifest as read_shards
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.gathered import GatheredColumns, GatheredEvents
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.core.destinations import Part
     from crpipe.core.progress import Progress
     from crpipe.events.layout import Layout
-    from crpipe.events.shard_manifest import Role
     from crpipe.events.tables import Tables
     from crpipe.inference.checkpoints import LoadedModel
     from crpipe.train.workload import Columns
@@ -126,7 +126,7 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
         _write(job, trained, {**head, "events": len(compared.truth)}, scores)
 
 
-def judged_on(shards: Sequence[ValidationShards]) -> tuple[Role, tuple[ValidationShards, ...]]:
+def judged_on(shards: Sequence[ValidationShards]) -> tuple[Part, tuple[ValidationShards, ...]]:
     """Choose the part that judges a checkpoint, and the ranges that hold some of it.
 
     The test part where any range has test events, else the validation part. Raise DataError without either.
@@ -144,7 +144,7 @@ def judged_on(shards: Sequence[ValidationShards]) -> tuple[Role, tuple[Validatio
 
 
 def _predict_all(
-    job: EvaluateJob, part: Role, trained: LoadedModel, device: torch.device, progress: Progress
+    job: EvaluateJob, part: Part, trained: LoadedModel, device: torch.device, progress: Progress
 ) -> _Compared:
     truth: GatheredEvents | None = None
     events: GatheredEvents | None = None

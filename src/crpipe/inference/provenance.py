@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from crpipe.core.destinations import HELD_OUT
 from crpipe.core.errors import ShardError
 from crpipe.core.files import digest, read_json, read_json_if_any
-from crpipe.core.paths import OUTLIERS
+from crpipe.core.paths import BEST, OUTLIERS
 from crpipe.events.layout import MULTIPLICITY
-from crpipe.events.shard_manifest import HELD_OUT, read_manifest
+from crpipe.events.shard_manifest import read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from crpipe.events.layout import Layout
     from crpipe.inference.checkpoints import LoadedModel
 
-_BEST = ".best.json"  # ends the name of what points to the best checkpoint of a link
 Limits = dict[str, tuple[float, float]]
 
 
@@ -112,12 +112,12 @@ def provenance(
     name, keys = str(checkpoint["range"]), checkpoint["keys"]
     own = () if name == OUTLIERS else (name,)
     chain = _chain(run / "ranges", trained.sha256) or (TrainedLink(name, own),)
-    best = read_json_if_any(run / "ranges" / f"{name}{_BEST}") or {}
+    best = read_json_if_any(run / "ranges" / f"{name}{BEST}") or {}
     return Provenance(
         run.name,
         name,
         chain,
-        f"{name}{_BEST}" if best.get("sha256") == trained.sha256 else f"{name}.json",
+        f"{name}{BEST}" if best.get("sha256") == trained.sha256 else f"{name}.json",
         keys,
         checkpoint["counters"],
         trained.sha256,
@@ -131,10 +131,10 @@ def provenance(
 def _chain(folder: Path, sha256: str) -> tuple[TrainedLink, ...]:
     """Follow the receipts from a checkpoint back to the first link; a best checkpoint is one of its link."""
     paths = sorted(folder.glob("*.json"))
-    receipts = [read_json(path) for path in paths if not path.name.endswith(_BEST)]
+    receipts = [read_json(path) for path in paths if not path.name.endswith(BEST)]
     made = {receipt["sha256"]: receipt for receipt in receipts}
     finished = {receipt["key"]: receipt for receipt in receipts if "key" in receipt}
-    for best in (read_json(path) for path in paths if path.name.endswith(_BEST)):
+    for best in (read_json(path) for path in paths if path.name.endswith(BEST)):
         if best["sha256"] not in made and best["key"] in finished:
             made[best["sha256"]] = finished[best["key"]]
     links: list[TrainedLink] = []

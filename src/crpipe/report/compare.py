@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, read_json_if_any
-from crpipe.core.paths import Paths
+from crpipe.core.paths import BEST, Paths
 from crpipe.report.evaluations import COLUMNS, measures_of, read_evaluation
-from crpipe.report.figure_style import new_figure, save, style
-from crpipe.report.series import WINDOW_STEPS, is_loss, pick, smoothed
+from crpipe.report.figure_style import COLOURS, new_figure, save, style
+from crpipe.report.series import VALIDATION, WINDOW_STEPS, is_loss, pick, smoothed
 from crpipe.report.text import Column, measured, number, table
 
 if TYPE_CHECKING:
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from crpipe.report.evaluations import Evaluation, Measure
     from crpipe.report.status.journal_tail import Row
 
-VALIDATION = "validation/"
 _WIDTH = 160
 _MOST_ROWS = 5000
 _MOST_PANELS = 12
 _WINDOWS = 20  # in a short run curves are averaged over its 20th part
 _PANEL = 2.2  # inches
-_COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#b83280", "#4a5568")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +55,7 @@ class RunFiles:
                 f"{', '.join(known) or 'none'}"
             )
         receipts = [
-            read_json(path)
-            for path in paths.run_dir().glob("ranges/*.json")
-            if not path.name.endswith(".best.json")
+            read_json(path) for path in paths.run_dir().glob("ranges/*.json") if not path.name.endswith(BEST)
         ]
         evaluation, evaluated = _newest_evaluation(paths)
         return cls(
@@ -112,7 +108,7 @@ def plot_comparison(runs: Sequence[RunFiles], path: Path) -> Path:
         figure = new_figure(0.8 + _PANEL * len(names))
         axes = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0]
         for axis, name in zip(axes, names, strict=True):
-            for (run, series), colour in zip(chosen.items(), _COLOURS * len(chosen), strict=False):
+            for (run, series), colour in zip(chosen.items(), COLOURS * len(chosen), strict=False):
                 if name not in series:
                     continue
                 one = series[name]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 WIDTH = 8.0  # inches
 REAL, GENERATED, NEUTRAL = "#4a5568", "#c05621", "#2b6cb0"
+COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#b83280", "#4a5568")  # of curves beside each other
 # No date, no random ids, text kept as text: equal data give equal files.
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "crpipe",

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from crpipe.report.evaluations import COLUMNS, evaluations, measures_of
-from crpipe.report.figure_style import GENERATED, NEUTRAL, REAL, new_figure, save, style
+from crpipe.report.figure_style import COLOURS, GENERATED, NEUTRAL, REAL, new_figure, save, style
 from crpipe.report.series import (
     VALIDATION,
     WINDOW_STEPS,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 MOST_ROWS = 20_000
 MOST_PANELS = 24  # of the progress figure
 _PANEL = 2.6  # inches
-_COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#b83280", "#4a5568")
 _BULK, _OUTLIERS, _ALL = "#2b6cb0", "#c05621", "#4a5568"
 _ZERO = (0.35, 0.7)  # where a logarithmic axis shows the events without items
 _COLUMN_COLOURS = {"values": GENERATED, "again": REAL, "baseline": NEUTRAL}
@@ -145,7 +144,7 @@ def _curves(panels: Sequence[tuple[str, list[Series], bool]], rows: Sequence[Row
     figure = new_figure(0.6 + _PANEL * len(panels))
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axis, (label, lines, logarithmic) in zip(axes, panels, strict=True):
-        for series, colour in zip(lines, _COLOURS * len(lines), strict=False):
+        for series, colour in zip(lines, COLOURS * len(lines), strict=False):
             held_out = series.name.startswith(VALIDATION)  # a mean over many events already
             mean = series if held_out else smoothed(series)
             axis.plot(series.steps, series.values, color=colour, alpha=0.25, linewidth=0.7)

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.errors import LedgerError
 from crpipe.core.raw_files import QUARANTINED
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.shard_manifest import ROLES
-from crpipe.split.parts import DESTINATIONS
 from crpipe.split.scatter import FileReport, table_path, table_schema
 
 if TYPE_CHECKING:

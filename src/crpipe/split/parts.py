@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crpipe.core.destinations import PARTS
 from crpipe.core.errors import ConfigError, DataError
 from crpipe.core.ranges import Range, in_interval
 from crpipe.core.raw_files import natural_key, read_manifest
@@ -26,11 +27,8 @@ if TYPE_CHECKING:
 
     from crpipe.core.raw_files import RawFile
     from crpipe.events.layout import Layout
-    from crpipe.events.shard_manifest import Role
 
-DESTINATIONS = ("train", "validation", "test", "outliers", "rejected")
-TRAIN, VALIDATION, TEST, OUTLIERS, REJECTED = range(5)
-PARTS: tuple[Role, ...] = ("train", "validation", "test")
+TRAIN, VALIDATION, TEST, OUTLIERS, REJECTED = range(5)  # places in DESTINATIONS
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from crpipe.core.destinations import DESTINATIONS, PARTS
 from crpipe.core.errors import FormatError
 from crpipe.core.raw_files import RawFile, check_unchanged
 from crpipe.events.batch import Events, offsets
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.split.hashing import bucket_of, shuffle_keys
-from crpipe.split.parts import DESTINATIONS, OUTLIERS, PARTS, REJECTED
+from crpipe.split.parts import OUTLIERS, REJECTED
 from crpipe.split.spill import Block, SpillWriter
 from crpipe.split.validity import find_invalid_events
 

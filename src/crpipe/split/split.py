@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from crpipe.core.destinations import PARTS
 from crpipe.core.errors import FormatError
 from crpipe.core.files import digest, publish, read_json, remove_tree, replacing, write_json, writing
 from crpipe.core.lease import lease
@@ -23,7 +24,7 @@ from crpipe.core.raw_files import STAGED, RawFile, check_present, read_staged
 from crpipe.events.shard_manifest import verify
 from crpipe.split import gather, scatter
 from crpipe.split.ledger import check_unique, check_written, make_ledger, write_table
-from crpipe.split.parts import PARTS, TEST, VALIDATION, SplitRange, refuse_torn_groups
+from crpipe.split.parts import TEST, VALIDATION, SplitRange, refuse_torn_groups
 from crpipe.split.workers import in_order, reuse_freed_memory
 
 if TYPE_CHECKING:

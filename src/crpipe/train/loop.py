@@ -96,18 +96,18 @@ class Trainer:
         found = self.world.gather(self._newest_snapshot())[0]
         if found is not None:
             self._resume(found)
-            say(f"range {name}: resumes at step {self.state.counters.range_step}")
+            say(f"link {name}: resumes at step {self.state.counters.range_step}")
         elif self.parent is not None and self.job.files.parent_store is not None:
             path = self.job.files.parent_store / self.parent["checkpoint"]
             checkpoint = load(verified(path).path)
             refuse_other_keys(checkpoint, self.job.keys, path)
             self.state.restore(checkpoint)
             self.state.counters = self.state.counters.of_next_link()
-            say(f"range {name}: starts from the checkpoint of {self.link.parent}")
+            say(f"link {name}: starts from the checkpoint of {self.link.parent}")
         elif self.source is not None:
             begin_from(self.source, self.state, self.job, say, records=self.world.leads)
         else:
-            say(f"range {name}: starts from fresh weights")
+            say(f"link {name}: starts from fresh weights")
         self._open_outputs()
         self.saved = _Moment(self.state.counters.range_step, time.monotonic())
 
@@ -238,7 +238,7 @@ class Trainer:
             )
         if counters.skipped_in_row >= self.train.max_skipped:
             raise DivergenceError(
-                f"range {self.link.name}: {counters.skipped_in_row} steps in a row were not finite "
+                f"link {self.link.name}: {counters.skipped_in_row} steps in a row were not finite "
                 "(train.max_skipped); the last good snapshot is kept; lower the learning rates in a new run"
             )
 
@@ -282,7 +282,7 @@ class Trainer:
         self._write(self.judge.measure())
         counters, stopped = self.state.counters, self.judge.stopped
         if stopped:
-            self.progress.say(f"range {self.link.name}: ends at step {counters.range_step}: {stopped}")
+            self.progress.say(f"link {self.link.name}: ends at step {counters.range_step}: {stopped}")
             self._note("stopped", step=counters.step, reason=stopped)
         self.clock.leave_out(time.perf_counter() - begun)
 
@@ -302,7 +302,7 @@ class Trainer:
             return
         self._save()
         raise Interrupted(
-            f"range {self.link.name}: stopped by {reason or 'another rank'} at step "
+            f"link {self.link.name}: stopped by {reason or 'another rank'} at step "
             f"{self.state.counters.range_step} of {self.range_steps}; a snapshot is saved, "
             "the same command resumes"
         )

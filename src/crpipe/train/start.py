@@ -25,7 +25,7 @@ def begin_from(
     train, saved = job.train, load(source.path)
     if train.start_after:
         say(state.continue_from(saved, train.on_optimizer_change))
-        say(f"range {job.link.name}: goes on after {train.start_after}, from {source.path}")
+        say(f"link {job.link.name}: goes on after {train.start_after}, from {source.path}")
         return
     match = state.init_from(saved, train.init_map)
     say(match.describe())

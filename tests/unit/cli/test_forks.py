@@ -77,7 +77,7 @@ def test_what_was_set_before_the_verb_is_part_of_the_file(fork, tmp_path):
         (["--from", FIRST, "--set", "split.threshold=9"], "--set split.threshold: changes the shards"),
         (["--from", FIRST, "--set", "run=other"], "--set run: the fork itself sets"),
         (["--from", FIRST, "--set", "train.clip=2"], "--set train.clip=2: train.clip: unknown key"),
-        (["--from", FIRST, "--set", "train.ranges_per_link=2"], f"{FIRST} is not a link of this campaign"),
+        (["--from", FIRST, "--set", "train.ranges_per_link=2"], f"{FIRST}: not a link of this campaign"),
         (["--from", FIRST, "--out", "toy.yaml"], "toy.yaml exists; name another file"),
         (["--from", FIRST, "--run", "toy"], "--run toy: .* exists; choose another name"),
     ],

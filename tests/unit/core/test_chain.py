@@ -8,9 +8,9 @@ TILES = [Range(8 * index, 8 * index + 7) for index in range(5)]
 A, B, C, D, E = map(str, TILES)
 
 
-def chain(*skipped, size=1, rounds=1, has_outliers=True, **options):
+def chain(*skipped, size=1, rounds=1, has_outliers=True):
     kept = [tile for tile in TILES if str(tile) not in skipped]
-    return make_chain(TILES, kept, size, rounds, has_outliers=has_outliers, **options)
+    return make_chain(TILES, kept, size, rounds, has_outliers=has_outliers)
 
 
 def test_by_default_each_range_is_a_link_of_its_own_name():
@@ -49,10 +49,13 @@ def test_seen_are_the_ranges_up_to_a_link():
 
 
 def test_a_run_that_continues_another_begins_after_its_link():
-    made = chain(size=2, start_after="0000000-0000015")
+    made = chain(size=2).after("0000000-0000015")
     assert made.names == ("0000016-0000031", E, "outliers")
     assert (made.links[0].parent, made.links[0].begins) == ("", 2)
-    assert chain(size=2, start_after="outliers").links == ()
+    with pytest.raises(ConfigError, match="outliers is the last link; nothing is left to train"):
+        chain(size=2).after("outliers")
+    with pytest.raises(ConfigError, match="x: not a link of this campaign"):
+        chain(size=2).after("x")
 
 
 def test_a_chain_is_one_to_one_when_each_range_has_one_link_of_its_own():
@@ -60,7 +63,7 @@ def test_a_chain_is_one_to_one_when_each_range_has_one_link_of_its_own():
     assert chain(B).one_to_one
     assert not chain(size=2).one_to_one
     assert not chain(rounds=2).one_to_one
-    assert not chain(start_after=A).one_to_one
+    assert not chain().after(A).one_to_one
 
 
 def test_a_link_is_found_by_name_and_another_name_is_refused():

@@ -15,17 +15,10 @@ from crpipe.core.files import read_json, write_json
 from crpipe.core.progress import Silent
 from crpipe.core.raw_files import Entry, write_manifest
 from crpipe.inference.evaluate import evaluate_link
+from told import Told
 from toy import RANGES, make_events, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
-
-
-class Said(Silent):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, text):
-        self.lines.append(text)
 
 
 @pytest.fixture
@@ -56,7 +49,7 @@ def result(job):
 
 
 def test_numbers_are_written_with_their_declarations(job):
-    job, said = job(), Said()
+    job, said = job(), Told()
     evaluate_link(job, said)
     found = result(job)
     assert found["values"] == {"error": 0.0, "own": 3.0, "items": 0.0}
@@ -181,7 +174,7 @@ def test_the_test_part_judges_where_there_is_one(job):
 
 
 def test_a_test_part_that_is_asked_for_and_missing_is_said(job):
-    job, said = job(split={"test_files": [1]}), Said()
+    job, said = job(split={"test_files": [1]}), Told()
     evaluate_link(job, said)
     assert result(job)["part"] == "validation"
     assert any("validation events judge it" in line and "split.test_files" in line for line in said.lines)

@@ -8,14 +8,7 @@ from crpipe.core.progress import Silent
 from crpipe.core.raw_files import read_manifest
 from crpipe.source.counting import count_files
 from crpipe.source.listing import list_range
-
-
-class Told(Silent):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, text):
-        self.lines.append(text)
+from told import Told
 
 
 @pytest.fixture

@@ -7,19 +7,11 @@ from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, ForeignError, LeaseError, ListingError, TransferError
 from crpipe.core.files import read_json, sha256
 from crpipe.core.lease import lease
-from crpipe.core.progress import Silent
 from crpipe.events.tables import table_keys, table_paths
 from crpipe.source import local, side_tables
 from crpipe.source.side_tables import check_table_uris, check_tables, stage_tables
 from named import SIMULATOR
-
-
-class Told(Silent):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, text):
-        self.lines.append(text)
+from told import Told
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def test_a_simulator_that_is_none_is_an_error(tmp_path, name, simulator, message
         (
             "simulators:FailsToWrite",
             ForeignError,
-            r"0000000-0000999/\d\.bin: simulators:FailsToWrite\.write failed: ValueError: no such particle",
+            r"0000000-0000999/\d+\.bin: simulators:FailsToWrite\.write failed: ValueError: no such particle",
         ),
         ("simulators:WritesNothing", ForeignError, "wrote no file at the path it was given"),
         ("simulators:FillsTheDisk", DiskError, "the disk is full"),

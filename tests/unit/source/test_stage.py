@@ -12,14 +12,7 @@ from crpipe.core.lease import lease
 from crpipe.core.progress import Silent
 from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
-
-
-class Told(Silent):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, text):
-        self.lines.append(text)
+from told import Told
 
 
 def staged(config, name, progress=None):

@@ -5,14 +5,7 @@ from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError
 from crpipe.core.progress import Silent
 from crpipe.source.sync import sync_run
-
-
-class Told(Silent):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, text):
-        self.lines.append(text)
+from told import Told
 
 
 @pytest.fixture

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 
 from crpipe.core import checksums
+from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.errors import ForeignError
 from crpipe.core.raw_files import STAGED, RawFile
 from crpipe.events.layout import SOURCE_FILE
-from crpipe.split.parts import DESTINATIONS, OUTLIERS, REJECTED, TEST, TRAIN, VALIDATION, Parts
+from crpipe.split.parts import OUTLIERS, REJECTED, TEST, TRAIN, VALIDATION, Parts
 from crpipe.split.readers import ReaderChoice
 from crpipe.split.scatter import Rules, Task, scatter, table_path
 from crpipe.split.spill import SpillReader, segments_of

@@ -18,27 +18,14 @@ from crpipe.core.errors import (
 )
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
-from crpipe.core.progress import Silent
 from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Store, load
 from crpipe.train.records.metrics_log import read_metrics
 from models import train_range
+from told import Told
 from toy import RANGES, make_events, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
-
-
-class Told(Silent):
-    """Keeps what was said."""
-
-    def __init__(self):
-        self.lines = []
-
-    def say(self, text):
-        self.lines.append(text)
-
-    def __str__(self):
-        return "\n".join(self.lines)
 
 
 def train(config, name=FIRST):

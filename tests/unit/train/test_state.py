@@ -19,12 +19,12 @@ ONE = World(0, 1, CPU)
 FROZEN = ("critic.0.weight", "critic.0.bias", "generator.0.0.weight", "generator.0.0.bias")
 
 
-def unused(*_):
-    raise NotImplementedError
+def never_called(*_):
+    raise AssertionError("an optimizer is built without any loss")
 
 
 def optimizer_of(model, **options):
-    phase = Phase("fit", lambda m: m.parameters(), unused, OptimizerSpec("adam", 1e-3, **options))
+    phase = Phase("fit", lambda m: m.parameters(), never_called, OptimizerSpec("adam", 1e-3, **options))
     return TrainState(model, [phase], 1, CPU).optimizers["fit"]
 
 
@@ -117,7 +117,7 @@ def test_what_a_phase_does_not_train_it_cannot_freeze():
     phase = Phase(
         "fit",
         lambda m: m["one"].parameters(),
-        unused,
+        never_called,
         OptimizerSpec("adam", 1e-3),
         frozen=lambda m: m["other"].parameters(),
         frozen_steps=5,

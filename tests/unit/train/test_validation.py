@@ -9,7 +9,6 @@ from crpipe.cli.model_jobs import check_campaign
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, Interrupted, ShardError, TrainError
 from crpipe.core.files import sha256
 from crpipe.core.journal import Journal
-from crpipe.core.progress import Silent
 from crpipe.events.metric import Metric
 from crpipe.train.checkpoints import load
 from crpipe.train.records import loggers
@@ -17,23 +16,11 @@ from crpipe.train.records.metrics_log import read_metrics
 from crpipe.train.validation.best import BestKeeper
 from crpipe.train.validation.measure import Validation
 from models import train_range
+from told import Told
 from toy import RANGES, KeptRows, Toy, make_events, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES
 VALIDATED = {"validate_steps": 2, "validate_events": 40}
-
-
-class Told(Silent):
-    """Keeps what was said."""
-
-    def __init__(self):
-        self.lines = []
-
-    def say(self, text):
-        self.lines.append(text)
-
-    def __str__(self):
-        return "\n".join(self.lines)
 
 
 def train(config, name=FIRST, **options):

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from crpipe.report.status.status_types import AT_WORK, QUIET_S, LinkStatus, State
+from crpipe.report.status.status_types import AT_WORK, QUIET_S, LinkStatus, RangeStatus, State
 from crpipe.report.text import Column, duration, number, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-FOLD = 4
+FOLD = 4  # lines of one state; a longer run of them is folded into one
+Status = TypeVar("Status", RangeStatus, LinkStatus)
 _FOLDED = frozenset({State.WAITING, State.SPLIT, State.TRAINED})
 
 
 def link_table(links: Sequence[LinkStatus], width: int, *, unfold: bool) -> tuple[list[str], list[State]]:
     """Give the lines of the table, titles first, and the state that each line after them shows."""
-    rows = list(_lines(links, unfold=unfold))
+    rows = list(folded_rows(links, _fold_key, _cells, _folded, unfold=unfold))
     cells = list(zip(*(cells for _, cells in rows), strict=True))
     columns = [
         Column("link", cells[0]),
@@ -41,13 +42,21 @@ def step_of(step: int | None, steps: int | None, state: State, quiet_s: float | 
     return f"{number(step)}/{number(steps)}" if steps else number(step)
 
 
-def _lines(links: Sequence[LinkStatus], *, unfold: bool) -> Iterator[tuple[State, list[str]]]:
-    for _, group in groupby(links, key=_fold_key):
-        items = list(group)
-        if unfold or len(items) <= FOLD:
-            yield from ((item.state, _cells(item)) for item in items)
+def folded_rows(
+    items: Sequence[Status],
+    key: Callable[[Status], str],
+    cells: Callable[[Status], list[str]],
+    folded: Callable[[list[Status]], list[str]],
+    *,
+    unfold: bool,
+) -> Iterator[tuple[State, list[str]]]:
+    """Yield state and cells of each line: neighbours with the same ``key`` share one, where they are many."""
+    for _, group in groupby(items, key=key):
+        alike = list(group)
+        if unfold or len(alike) <= FOLD:
+            yield from ((item.state, cells(item)) for item in alike)
         else:
-            yield items[0].state, _folded(items)
+            yield alike[0].state, folded(alike)
 
 
 def _fold_key(link: LinkStatus) -> str:

@@ -9,10 +9,11 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.destinations import HELD_OUT
 from crpipe.core.files import read_json_if_any
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
-from crpipe.report.status.status_types import HELD_OUT, State
+from crpipe.report.status.status_types import State
 
 if TYPE_CHECKING:
     from pathlib import Path

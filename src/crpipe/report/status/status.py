@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import textwrap
 from dataclasses import asdict
-from itertools import groupby
 from typing import TYPE_CHECKING
 
+from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.paths import OUTLIERS
 from crpipe.report.status.campaign_state import collect
-from crpipe.report.status.link_table import link_table, step_of
-from crpipe.report.status.status_types import AT_WORK, DESTINATIONS, CampaignStatus, RangeStatus, State, Sums
+from crpipe.report.status.link_table import folded_rows, link_table, step_of
+from crpipe.report.status.status_types import AT_WORK, CampaignStatus, RangeStatus, State, Sums
 from crpipe.report.text import Column, bar, compact, counted, duration, moment, number, size, table
 
 if TYPE_CHECKING:
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["collect", "render_status", "status_json"]
 
-# Runs of ranges in one of these states are folded into one line once they are longer than FOLD.
+# Neighbours in one of these states share a line where they are many.
 FOLDED = frozenset({State.WAITING, State.LISTED, State.SPLIT, State.TRAINED, State.SKIPPED})
-FOLD = 4
 TOKEN_S = 86_400.0  # a token that ends within this long is warned about, whatever the ETA
 LABEL = 12
 _BAR = 30
@@ -217,7 +216,7 @@ def resume_command(status: CampaignStatus) -> str:
 
 
 def _table(status: CampaignStatus, width: int, *, unfold: bool, colour: bool) -> list[str]:
-    rows = list(_lines(status, unfold=unfold))
+    rows = list(folded_rows(status.ranges, _fold_key, _cells, _folded, unfold=unfold))
     cells = list(zip(*(cells for _, cells in rows), strict=True))
     columns = [
         Column("range", cells[0]),
@@ -244,15 +243,6 @@ def _coloured(lines: list[str], states: list[State]) -> list[str]:
 def _paint(line: str, state: State) -> str:
     code = _COLOURS.get(state)
     return line.replace(f" {state}", f" \x1b[{code}m{state}\x1b[0m", 1) if code else line
-
-
-def _lines(status: CampaignStatus, *, unfold: bool) -> Iterator[tuple[State, list[str]]]:
-    for _, group in groupby(status.ranges, key=_fold_key):
-        items = list(group)
-        if unfold or len(items) <= FOLD:
-            yield from ((item.state, _cells(item)) for item in items)
-        else:
-            yield items[0].state, _folded(items)
 
 
 def _fold_key(item: RangeStatus) -> str:

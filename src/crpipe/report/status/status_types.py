@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.paths import OUTLIERS
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ class State(StrEnum):
     STALE = "stale"  # made under another configuration
 
 
-HELD_OUT = ("validation", "test")
-DESTINATIONS = ("train", "validation", "test", "outliers", "rejected")
 AT_WORK = frozenset({State.STAGING, State.SPLITTING, State.TRAINING})
 QUIET_S = 300.0  # a job that wrote nothing for this long is shown as quiet
 _COPIED = frozenset({State.STAGED, State.SPLITTING})

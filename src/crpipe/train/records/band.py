@@ -28,7 +28,7 @@ def check_band(
         found = f"step {step}: {name} = {value:.4g} is beyond"
         if abs(value) > train.stop_loss:
             raise DivergenceError(
-                f"range {link}, {found} ± {train.stop_loss:g} (train.stop_loss); the last good snapshot is "
+                f"link {link}, {found} ± {train.stop_loss:g} (train.stop_loss); the last good snapshot is "
                 "kept; lower the learning rates in a new run from a checkpoint"
             )
         if abs(value) > train.warn_loss:

@@ -5,14 +5,7 @@ from crpipe.core.progress import Silent
 from crpipe.source.pelican import login
 from crpipe.source.pelican.director import Namespace
 from crpipe.source.pelican.token_check import TokenJob
-
-
-class Told(Silent):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, text):
-        self.lines.append(text)
+from told import Told
 
 
 @pytest.fixture

@@ -1,0 +1,16 @@
+"""What a person was told."""
+
+from crpipe.core.progress import Silent
+
+
+class Told(Silent):
+    """Keeps the lines that were said."""
+
+    def __init__(self):
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+    def __str__(self):
+        return "\n".join(self.lines)
