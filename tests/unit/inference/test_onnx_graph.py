@@ -11,6 +11,6 @@ from crpipe.core.errors import MissingExtra
 @pytest.mark.parametrize("library", ["onnx", "onnxruntime", "onnxscript"])
 def test_a_missing_library_is_named_with_its_extra(library, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
-    monkeypatch.delitem(sys.modules, "crpipe.workloads.muons.export.graph", raising=False)
+    monkeypatch.delitem(sys.modules, "crpipe.inference.onnx_graph", raising=False)
     with pytest.raises(MissingExtra, match=rf"{library} is needed .* pip install 'crpipe\[export\]'"):
-        importlib.import_module("crpipe.workloads.muons.export.graph")
+        importlib.import_module("crpipe.inference.onnx_graph")

@@ -1,0 +1,105 @@
+"""Writes a module as an ONNX graph that runs without torch, and compares the two.
+
+For the workloads that are Exportable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from crpipe.core.extras import require
+from crpipe.core.files import replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from torch import Tensor, nn
+
+_WHY = "to export a model as ONNX graphs"
+onnx = require("onnx", extra="export", why=_WHY)
+onnxruntime = require("onnxruntime", extra="export", why=_WHY)
+require("onnxscript", extra="export", why=_WHY)  # torch.onnx imports it
+
+OPSET = 20
+
+_EXPORTERS = ("torch.onnx", "onnxscript", "onnx_ir")
+
+
+def write_graph(
+    path: Path,
+    module: nn.Module,
+    inputs: Mapping[str, Tensor],
+    rows: Mapping[str, str],
+    outputs: Sequence[str],
+) -> None:
+    """Trace ``module`` with ``inputs`` and write the graph, with equal bytes for equal weights.
+
+    inputs: keyword arguments of the module's forward; the names of the graph's inputs too. rows: the name of
+    the first dimension of each input, which may have any length; inputs that share a name share the length.
+    """
+    dimensions = {name: torch.export.Dim(name) for name in rows.values()}
+    with _quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            module.eval(),
+            kwargs=dict(inputs),
+            dynamo=True,
+            dynamic_shapes={name: {0: dimensions[rows[name]]} for name in inputs},
+            input_names=list(inputs),
+            output_names=list(outputs),
+            opset_version=OPSET,
+            verbose=False,
+        )
+    assert program is not None
+    model = program.model_proto
+    _strip(model)
+    with replacing(path) as part:
+        part.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def graph_difference(path: Path, module: nn.Module, inputs: Mapping[str, Tensor]) -> float:
+    """Run a written graph beside its module; give the largest difference, relative to 1 + the value."""
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
+    with torch.no_grad():
+        wanted: Any = module(**inputs)
+    tensors = [wanted] if isinstance(wanted, torch.Tensor) else list(wanted)
+    gaps = [
+        np.max(np.abs(there - here.numpy()) / (1.0 + np.abs(here.numpy())))
+        for there, here in zip(found, tensors, strict=True)
+    ]
+    return float(np.max(gaps))
+
+
+def _strip(model: Any) -> None:
+    """Drop what the exporter notes about where it ran: paths of this machine in every node."""
+    checker = require("onnx.checker", extra="export", why=_WHY)
+
+    graph = model.graph
+    nodes = [*graph.node, *(node for function in model.functions for node in function.node)]
+    for item in [model, graph, *nodes, *graph.value_info, *graph.input, *graph.output, *graph.initializer]:
+        del item.metadata_props[:]
+        item.doc_string = ""
+    checker.check_model(model)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppress what the exporter prints for its developers: deprecations in torch, missing torchvision."""
+    loggers = [logging.getLogger(name) for name in _EXPORTERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

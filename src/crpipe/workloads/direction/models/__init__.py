@@ -1,0 +1,1 @@
+"""Pulses to directions: features, networks, losses."""

@@ -1,0 +1,67 @@
+"""Options of the direction workloads (section ``model`` of the configuration)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+def option(default: Any, meaning: str, **bounds: Any) -> Any:
+    """Declare an option; every option of a workload is part of the fingerprint."""
+    return Field(default, description=meaning, json_schema_extra={"scope": "train"}, **bounds)
+
+
+class DirectionOptions(BaseModel):
+    """What all models of this workload share."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    loss: Literal["von_mises_fisher", "angle"] = option(
+        "von_mises_fisher",
+        "minus the log of a von Mises-Fisher density, whose concentration kappa is the uncertainty, or the "
+        "mean angle to the truth, without an uncertainty",
+    )
+    time: Literal["relative", "absolute"] = option(
+        "relative",
+        "times from the first pulse of the event, or from the file's zero, which may tell what only a "
+        "simulation knows",
+    )
+    pulses_per_dom: int = option(
+        16, "pulses of one sensor that a model sees, the first ones; all are counted", ge=1, le=1024
+    )
+    max_doms: int = option(256, "sensors of one event that a model sees, the first ones hit", ge=1)
+    rotate: bool = option(
+        default=False, meaning="turn each event by a random angle about the vertical axis in training"
+    )
+    rotations: int = option(
+        1, "a prediction is the mean over so many turns about the vertical axis", ge=1, le=64
+    )
+    learning_rate: float = option(1e-3, "learning rate", gt=0)
+    weight_decay: float = option(0.01, "decay of the weights (AdamW)", ge=0)
+
+
+class FlatTransformerOptions(DirectionOptions):
+    """A transformer whose tokens are the sensors of an event.
+
+    The defaults have 0.5 million weights; width 256, layers 6, feedforward 1024, head 1024 have 5 million;
+    width 384, layers 6, feedforward 1280, head 1024 have 10 million.
+    """
+
+    width: int = option(128, "width of a token", ge=8)
+    layers: int = option(4, "blocks of attention and feed-forward network", ge=1)
+    heads: int = option(8, "heads of the attention; they divide the width", ge=1)
+    feedforward: int = option(256, "width of the feed-forward networks", ge=8)
+    head: int = option(128, "width of the last layer before the direction", ge=8)
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"heads: {self.heads} heads do not divide the width of {self.width}")
+        return self
+
+
+class DeepSetOptions(DirectionOptions):
+    """A network over single sensors, summed up by mean and maximum, and one over the sums."""
+
+    hidden: int = option(96, "width of both networks", ge=8)

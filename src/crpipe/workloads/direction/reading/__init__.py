@@ -1,0 +1,1 @@
+"""Readers of pulses: no torch here."""

@@ -1,0 +1,1 @@
+"""How good directions are, beside a line fit."""
