@@ -29,8 +29,6 @@ require("onnxscript", extra="export", why=_WHY)  # torch.onnx imports it
 
 OPSET = 20
 
-_EXPORTERS = ("torch.onnx", "onnxscript", "onnx_ir")
-
 
 def write_graph(
     path: Path,
@@ -92,14 +90,11 @@ def _strip(model: Any) -> None:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Suppress what the exporter prints for its developers: deprecations in torch, missing torchvision."""
-    loggers = [logging.getLogger(name) for name in _EXPORTERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)

@@ -35,4 +35,5 @@ def opening_angle(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:
     """
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     cross = np.linalg.norm(np.cross(first, second), axis=-1)
-    return np.arctan2(cross, np.sum(first * second, axis=-1))
+    angle: NDArray[np.float64] = np.arctan2(cross, np.sum(first * second, axis=-1))
+    return angle

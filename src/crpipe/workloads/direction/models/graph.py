@@ -1,0 +1,113 @@
+"""The trained model as one function of raw pulses: grouping and scaling are inside, for an export."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from crpipe.workloads.direction.models import losses
+from crpipe.workloads.direction.models.grouping import AUXILIARY, SENSOR, TIME
+
+if TYPE_CHECKING:
+    from crpipe.workloads.direction.models.model import DirectionModel
+
+_SENSORS = 1 << 16  # sensor ids are below
+_PULSES = 1 << 26  # in one call, at most
+
+
+class PulseGraph(nn.Module):
+    """Directions of events from their pulses, in tensor operations alone.
+
+    The same as ``collate`` and DirectionModel, but that all events are padded to the largest. most_pulses,
+    most_doms: what the model sees of a sensor and of an event.
+    """
+
+    def __init__(self, model: DirectionModel, most_pulses: int, most_doms: int) -> None:
+        super().__init__()
+        self.model = model
+        self.most_pulses = most_pulses
+        self.most_doms = most_doms
+
+    def forward(self, pulses: Tensor, multiplicity: Tensor) -> tuple[Tensor, Tensor]:
+        """Give unit vectors [B, 3] to where the neutrinos came from, and the lengths before: [B].
+
+        pulses: [P, 4] float32 (sensor_id, time_ns, charge_pe, auxiliary), event after event, in the order of
+        time. multiplicity: [B] int64 pulses of each event, at least one.
+        """
+        total = pulses.shape[0]
+        number = torch.arange(total, device=pulses.device)
+        ends = multiplicity.cumsum(0)
+        marks = multiplicity.new_zeros(total + 1).scatter_add(0, ends, torch.ones_like(ends))
+        owner = marks.cumsum(0)[:-1]
+        # Sorted numbers of cell and pulse, as in group_by_sensor.
+        packed, _ = ((owner * _SENSORS + pulses[:, SENSOR].long()) * _PULSES + number).sort()
+        pulse, cell = packed % _PULSES, packed // _PULSES
+        event = owner[pulse]
+        new = torch.cat([cell.new_ones(1).bool(), cell[1:] != cell[:-1]])
+        dom = new.cumsum(0) - 1
+        aside = torch.where(new, dom, total)  # the first pulse of each sensor; the others go to the end
+        # The place of a sensor among those of its event, in the order in which they are hit.
+        is_first = torch.zeros_like(number).scatter(0, pulse, new.long())
+        before = torch.cat([is_first.new_zeros(1), is_first.cumsum(0)])
+        ordered = before[1:] - before[ends - multiplicity][owner] - 1
+        place = _spread(aside, ordered[pulse])[dom]
+        nth = number - _spread(aside, number)[dom]
+        many = torch.zeros_like(number).scatter_add(0, dom, torch.ones_like(number))[dom]
+        hit = (before[ends] - before[ends - multiplicity]).clamp_max(self.most_doms)
+        vectors = self._vectors(pulses, pulse, event, place, nth, many, hit)
+        size = losses.length(vectors)
+        return vectors / size, size[:, 0]
+
+    def _vectors(
+        self,
+        pulses: Tensor,
+        pulse: Tensor,
+        event: Tensor,
+        place: Tensor,
+        nth: Tensor,
+        many: Tensor,
+        hit: Tensor,
+    ) -> Tensor:
+        """Run the model on all events, padded: [B, 3].
+
+        Of each pulse, [P]: its number, event, the place of its sensor, its own place there, and how many
+        pulses that sensor has. hit: [B] sensors that the model sees.
+        """
+        most: Any = hit.amax(0).item()  # int() of it would make it a constant of the graph
+        torch._check(most >= 1)  # type: ignore[no-untyped-call]  # noqa: SLF001 - for torch.export
+        row = event * most + place
+        rows = hit.shape[0] * most  # and one more, for all that is cut
+        shown = place < self.most_doms
+        first = torch.where(shown & (nth == 0), row, rows)
+        slot = torch.where(
+            shown & (nth < self.most_pulses), row * self.most_pulses + nth, rows * self.most_pulses
+        )
+        empty = pulses.new_zeros(rows + 1)
+        doms = {
+            "sensor": empty.long().scatter(0, first, pulses[pulse, SENSOR].long()),
+            "many": empty.scatter(0, first, many.float()),
+            "pulse": pulses[pulse],
+            "slot": slot,
+        }
+        start = _start(pulses, hit, event, pulse)[:, None] + pulses.new_zeros(most)
+        start = torch.cat([start.flatten(), pulses.new_zeros(1)])
+        turn = torch.stack([torch.ones_like(empty), empty], dim=1)
+        x = self.model.features(doms, start, turn)[:-1].view(hit.shape[0], most, -1)
+        found: Tensor = self.model.network(x, torch.arange(most, device=x.device) < hit[:, None])
+        return found
+
+
+def _start(pulses: Tensor, hit: Tensor, event: Tensor, pulse: Tensor) -> Tensor:
+    """Give the time of the first pulse in local coincidence, else of the first pulse: [B]."""
+    time = pulses[pulse, TIME]
+    late = torch.where(pulses[pulse, AUXILIARY] == 0, time, torch.inf)
+    never = torch.full_like(hit, torch.inf, dtype=time.dtype)
+    coincident = never.scatter_reduce(0, event, late, "amin")
+    return torch.where(coincident.isfinite(), coincident, never.scatter_reduce(0, event, time, "amin"))
+
+
+def _spread(target: Tensor, values: Tensor) -> Tensor:
+    """Write values [P] to their targets in 0..P: [P + 1]."""
+    return values.new_zeros(values.shape[0] + 1).scatter(0, target, values)

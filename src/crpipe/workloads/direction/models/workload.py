@@ -1,0 +1,210 @@
+"""The two workloads: FlatTransformer and DeepSet, from pulses to directions."""
+
+from __future__ import annotations
+
+import abc
+import math
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+import torch
+
+from crpipe.events.metric import Metric
+from crpipe.train.workload import OptimizerSpec, Phase
+from crpipe.workloads.direction.angles import azimuth_zenith, opening_angle, unit_vectors
+from crpipe.workloads.direction.geometry import read_geometry
+from crpipe.workloads.direction.layout import PULSE, TRUTH
+from crpipe.workloads.direction.models import losses
+from crpipe.workloads.direction.models.features import Features
+from crpipe.workloads.direction.models.grouping import group_by_sensor, padded_groups
+from crpipe.workloads.direction.models.model import DirectionModel
+from crpipe.workloads.direction.models.networks import SensorDeepSet, SensorTransformer
+from crpipe.workloads.direction.options import DeepSetOptions, FlatTransformerOptions
+from crpipe.workloads.direction.scoring.line_fit import line_fit
+from crpipe.workloads.direction.scoring.metrics import METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from crpipe.events.batch import Events
+    from crpipe.events.tables import Tables
+    from crpipe.inference.export import Graphs
+    from crpipe.inference.provenance import Provenance
+    from crpipe.train.workload import Batch, Columns, Metrics
+
+Options = TypeVar("Options", bound=FlatTransformerOptions | DeepSetOptions)
+
+
+class DirectionWorkload(abc.ABC, Generic[Options]):
+    """Everything but the network."""
+
+    metrics = METRICS
+    event_columns = tuple(field.name for field in TRUTH)
+    item_columns = tuple(field.name for field in PULSE)
+    needs = ("geometry",)
+    validation_metrics = (
+        Metric("angle_deg", "opening angle", unit="°", ideal=0.0),
+        Metric("z_bias", "predicted minus true z", better="near", ideal=0.0),
+    )
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.places: NDArray[np.float32] = np.zeros((0, 3), np.float32)
+
+    def use(self, tables: Tables) -> None:
+        """Read where the sensors are."""
+        self.places = read_geometry(tables["geometry"])
+
+    def size(self, events: Events) -> NDArray[np.integer[Any]]:
+        """Count at most how many sensors of each event enter the network: [N]."""
+        return np.clip(events.multiplicity, 1, self.options.max_doms)
+
+    def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
+        """Group the pulses by sensor; the events with most sensors come first.
+
+        With P pulses on D sensors of B events: count [B], start [B], hit [B], sensor [D], many [D],
+        pulse [P, 4], slot [P] as in DomVectors; groups [G, 2]; truth [B, 3] unit vectors, turned by ``turn``
+        [B] about the vertical axis; order [B] where each event is in ``index``; cut [3]: share of padding,
+        of pulses and of sensors that are left out.
+        """
+        part = events.take(index)
+        doms = group_by_sensor(part, self.options.pulses_per_dom, self.options.max_doms)
+        groups = padded_groups(doms.count)
+        turn = np.zeros(len(part))
+        if self.options.rotate and seed:
+            turn = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(part))
+        azimuth = part.columns["azimuth"][doms.order] + turn
+        truth = unit_vectors(azimuth, part.columns["zenith"][doms.order])
+        padding = 1 - doms.count.sum() / max(sum(doms.count[a] * (b - a) for a, b in groups), 1)
+        arrays = {
+            "count": doms.count,
+            "start": doms.start,
+            "sensor": doms.sensor,
+            "many": doms.many,
+            "pulse": doms.pulse,
+            "slot": doms.slot,
+            "groups": groups,
+            "turn": turn.astype(np.float32),
+            "truth": truth.astype(np.float32),
+            "order": doms.order,
+            "hit": doms.hit,
+            "cut": np.array([padding, doms.pulses_cut, doms.doms_cut], np.float32),
+        }
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    @abc.abstractmethod
+    def network(self, features: int) -> nn.Module:
+        """Build the network over padded groups: ([E, L, features], [E, L]) to [E, 3]."""
+
+    def model(self) -> DirectionModel:
+        """Build features and network."""
+        absolute = self.options.time == "absolute"
+        features = Features(torch.from_numpy(self.places), self.options.pulses_per_dom, absolute=absolute)
+        return DirectionModel(features, self.network(features.width))
+
+    def phases(self) -> list[Phase]:
+        """Fit all weights."""
+        adam = OptimizerSpec("adam", self.options.learning_rate, weight_decay=self.options.weight_decay)
+        return [Phase("fit", lambda model: model.parameters(), self.loss, adam, average=True)]
+
+    def loss(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Metrics]:  # noqa: ARG002
+        """Compare predicted and true directions of a batch."""
+        found, truth = model(batch, batch["turn"]), batch["truth"]
+        angle = losses.opening_angle(found, truth).mean()
+        padding, pulses_cut, doms_cut = batch["cut"].unbind()
+        shown = {
+            "angle_deg": angle.detach().rad2deg(),
+            "padding": padding,
+            "pulses_cut": pulses_cut,
+            "doms_cut": doms_cut,
+        }
+        if self.options.loss == "angle":
+            return angle, shown
+        shown["kappa"] = losses.length(found.detach()).mean()
+        return losses.von_mises_fisher(found, truth).mean(), shown
+
+    def vectors(self, model: nn.Module, events: Events) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Predict the mean vector over all turns, [N, 3], and count the sensors hit, [N]."""
+        batch = self.collate(events, np.arange(len(events)), ())
+        device = next(model.parameters()).device
+        moved = {name: value.to(device) for name, value in batch.items()}
+        found = torch.zeros_like(moved["truth"])
+        for number in range(self.options.rotations):
+            angle = 2 * math.pi * number / self.options.rotations
+            turned = model(moved, torch.full_like(moved["turn"], angle))
+            found += turned_back(turned, angle) / self.options.rotations
+        vectors, hit = np.empty((len(events), 3)), np.empty(len(events), np.int64)
+        order = batch["order"].numpy()
+        vectors[order], hit[order] = found.cpu().numpy(), batch["hit"].numpy()
+        return vectors, hit
+
+    def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
+        """Predict directions, with the line fit's beside them."""
+        vectors, hit = self.vectors(model, events)
+        azimuth, zenith = azimuth_zenith(vectors)
+        found: Columns = {"azimuth": azimuth, "zenith": zenith}
+        if self.options.loss == "von_mises_fisher":
+            found["kappa"] = np.linalg.norm(vectors, axis=1)
+        fit = self.baseline(events)
+        return {**found, "doms": hit, "line_fit_azimuth": fit["azimuth"], "line_fit_zenith": fit["zenith"]}
+
+    def baseline(self, events: Events) -> Columns:
+        """Fit a line to the pulses."""
+        azimuth, zenith = line_fit(events, self.places)
+        return {"azimuth": azimuth, "zenith": zenith}
+
+    def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
+        """Measure the angle to the truth, in degrees, and the bias in z: [N] each."""
+        vectors, _ = self.vectors(model, events)
+        truth = unit_vectors(events.columns["azimuth"], events.columns["zenith"])
+        lengths = np.maximum(np.linalg.norm(vectors, axis=1), np.finfo(np.float64).tiny)
+        angle = np.degrees(opening_angle(vectors, truth))
+        return {"angle_deg": angle, "z_bias": vectors[:, 2] / lengths - truth[:, 2]}
+
+    def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
+        """Write the ONNX graph from raw pulses to directions; see export."""
+        from crpipe.workloads.direction.models import export  # noqa: PLC0415 - onnx is slow, and an extra
+        from crpipe.workloads.direction.models.graph import PulseGraph  # noqa: PLC0415
+
+        assert isinstance(model, DirectionModel)
+        graph = PulseGraph(model, self.options.pulses_per_dom, self.options.max_doms)
+        return export.write(graph, made.layout, folder)
+
+    def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:  # noqa: ARG002
+        """Give what a user of the graph should know; see export."""
+        from crpipe.workloads.direction.models import export  # noqa: PLC0415
+
+        return export.sections(graphs, kappa=self.options.loss == "von_mises_fisher")
+
+    def score(self, truth: Events, prediction: Columns, folder: Path) -> dict[str, float]:
+        """Compare with the truth; see scoring.score."""
+        from crpipe.workloads.direction.scoring import score as scoring  # noqa: PLC0415 - matplotlib is slow
+
+        return scoring.score(truth, prediction, folder)
+
+
+class FlatTransformer(DirectionWorkload[FlatTransformerOptions]):
+    """A transformer over the sensors of an event."""
+
+    def network(self, features: int) -> SensorTransformer:
+        """Build the transformer."""
+        return SensorTransformer(features, self.options)
+
+
+class DeepSet(DirectionWorkload[DeepSetOptions]):
+    """A small network over single sensors and their sums."""
+
+    def network(self, features: int) -> SensorDeepSet:
+        """Build the DeepSet."""
+        return SensorDeepSet(features, self.options)
+
+
+def turned_back(vectors: Tensor, angle: float) -> Tensor:
+    """Turn vectors [B, 3] by minus ``angle``, in rad, about the vertical axis."""
+    x, y, z = vectors.unbind(dim=1)
+    cosine, sine = math.cos(angle), math.sin(angle)
+    return torch.stack([x * cosine + y * sine, y * cosine - x * sine, z], dim=1)
