@@ -18,7 +18,7 @@ class NeutrinoTelescopeOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     files_per_range: int = option(1, "files in each range", ge=1)
-    events_per_file: int = option(2000, "events in each file that trigger", ge=1)
+    events_per_file: int = option(2000, "events in each file that trigger", ge=1, le=1_000_000)
     cascade_fraction: float = option(0.3, "share of cascades among the simulated events", ge=0, le=1)
     energy_min_gev: float = option(100.0, "smallest energy, in GeV", gt=0)
     energy_max_gev: float = option(1e8, "largest energy, in GeV", gt=0)
