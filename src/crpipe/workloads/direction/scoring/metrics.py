@@ -1,0 +1,105 @@
+"""How far predicted directions are from the true ones, as named numbers with errors.
+
+A random direction is 90° away on average. Means are dominated by events that cannot be reconstructed: the
+quantiles show the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crpipe.events.metric import Metric
+from crpipe.workloads.direction.angles import opening_angle, unit_vectors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+
+METRICS = (
+    Metric("angle_mean_deg", "mean opening angle to the true direction", "°", ideal=0.0),
+    Metric("angle_median_deg", "median opening angle", "°", ideal=0.0),
+    Metric("angle_p10_deg", "10 % quantile of the opening angle", "°", ideal=0.0),
+    Metric("angle_p25_deg", "25 % quantile of the opening angle", "°", ideal=0.0),
+    Metric("angle_p75_deg", "75 % quantile of the opening angle", "°", ideal=0.0),
+    Metric("angle_p90_deg", "90 % quantile of the opening angle", "°", ideal=0.0),
+    Metric("z_bias", "mean of the predicted minus the true z component", better="near", ideal=0.0),
+    Metric(
+        "collapse", "length of the mean predicted vector minus that of the true", better="near", ideal=0.0
+    ),
+)
+KAPPA_METRICS = (
+    Metric("kappa_coverage_68", "events inside their own 68 % circle, from kappa", better="near", ideal=0.68),
+)
+COVERAGE = 0.68
+_QUANTILES = {"p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9}
+_SEED = 0  # equal predictions give equal numbers
+_RESAMPLES = 200
+_DRAWN = 20_000  # events in one resample: of more, the error of so few is scaled down
+_KAPPA = (1e-6, 1e12)  # beyond, formulas with kappa lose their digits; an event is as uncertain as at all
+
+
+def measure(truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> dict[str, float]:
+    """Measure everything: ``name``, and ``name_error`` from a bootstrap where there are two events or more.
+
+    truth: azimuth, zenith; prediction: azimuth, zenith and, if the model has it, kappa; [N] each.
+    """
+    true, predicted = (unit_vectors(side["azimuth"], side["zenith"]) for side in (truth, prediction))
+    angle = opening_angle(true, predicted)
+    inside = None
+    if "kappa" in prediction:
+        inside = shares_inside(angle, prediction["kappa"]) < COVERAGE
+    numbers = _numbers(true, predicted, angle, inside)
+    if len(angle) < 2:  # noqa: PLR2004 - one event has no spread
+        return numbers
+    rng = np.random.default_rng(_SEED)
+    drawn = min(len(angle), _DRAWN)
+    resamples = []
+    for _ in range(_RESAMPLES):
+        index = rng.integers(len(angle), size=drawn)
+        again = None if inside is None else inside[index]
+        resamples.append(list(_numbers(true[index], predicted[index], angle[index], again).values()))
+    errors = np.std(resamples, axis=0) * np.sqrt(drawn / len(angle))
+    return numbers | {f"{name}_error": float(error) for name, error in zip(numbers, errors, strict=True)}
+
+
+def shares_inside(angle: ArrayLike, kappa: ArrayLike) -> Floats:
+    """Give the probability of a smaller angle (in rad) by a von Mises-Fisher density with this kappa: [N].
+
+    It is (1 - exp(-kappa (1 - cos angle))) / (1 - exp(-2 kappa)).
+    Where kappa is right, it is uniform between 0 and 1.
+    """
+    kappa = np.clip(np.asarray(kappa, np.float64), *_KAPPA)
+    height = 2 * np.sin(np.asarray(angle, np.float64) / 2) ** 2  # 1 - cos, exact for small angles
+    share: Floats = np.expm1(-kappa * height) / np.expm1(-2 * kappa)
+    return share
+
+
+def expected_angle(share: float, kappa: ArrayLike) -> Floats:
+    """Give the angle in rad that a share of events is closer than, by von Mises-Fisher: [N].
+
+    The inverse of ``shares_inside``.
+    """
+    kappa = np.clip(np.asarray(kappa, np.float64), *_KAPPA)
+    height = -np.log1p(share * np.expm1(-2 * kappa)) / kappa
+    angle: Floats = 2 * np.arcsin(np.sqrt(np.clip(height / 2, 0.0, 1.0)))
+    return angle
+
+
+def _numbers(
+    true: Floats, predicted: Floats, angle: Floats, inside: NDArray[np.bool_] | None
+) -> dict[str, float]:
+    degrees = np.rad2deg(angle)
+    quantiles = np.quantile(degrees, list(_QUANTILES.values()))
+    numbers = {"angle_mean_deg": float(degrees.mean())}
+    numbers |= {f"angle_{name}_deg": float(value) for name, value in zip(_QUANTILES, quantiles, strict=True)}
+    length, true_length = (float(np.linalg.norm(side.mean(axis=0))) for side in (predicted, true))
+    numbers["z_bias"] = float((predicted - true)[:, 2].mean())
+    numbers |= {"mean_length": length, "true_mean_length": true_length, "collapse": length - true_length}
+    if inside is not None:
+        numbers["kappa_coverage_68"] = float(inside.mean())
+    return numbers
