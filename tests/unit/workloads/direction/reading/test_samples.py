@@ -1,4 +1,4 @@
-"""The readers on public files, which are not ours to ship. Set CRPIPE_SAMPLES to a folder with copies of them:
+"""The readers on public files, which are not ours to ship. CRPIPE_SAMPLES names a folder with copies of them:
 
 kaggle/: batch_661.parquet, test_meta.parquet, sensor_geometry.csv
     from ueanperfect/IceCube at 742196d, data/icecube-neutrinos-in-deep-ice (batch_661 from its folder test)
