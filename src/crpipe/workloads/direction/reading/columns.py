@@ -106,7 +106,7 @@ def values(path: Path, batch: pa.RecordBatch, name: str, row: int) -> NDArray[An
     return found
 
 
-class RowStream:
+class ItemStream:
     """The items of a file with one row each, decoded batch after batch and given out in any portions.
 
     decode: turns a batch, which begins at a row of the file, into items [M, K] and the event_id of each.

@@ -105,7 +105,7 @@ def _truth_field(name: str) -> Field:
 
 def _blocks(path: Path, file: pq.ParquetFile, spans: Spans, sensors: int) -> Iterator[Events]:
     columns.check_columns(path, file.schema_arrow, KINDS)
-    stream = columns.RowStream(path, columns.batches(file, KINDS), _decoder(path, sensors))
+    stream = columns.ItemStream(path, columns.batches(file, KINDS), _decoder(path, sensors))
     starts = offsets(spans.multiplicity)
     for first, last in cuts(spans.multiplicity, columns.EVENTS, columns.ITEMS):
         known = {name: column[first:last] for name, column in spans.columns.items()}
@@ -128,7 +128,13 @@ def _decoder(path: Path, sensors: int) -> columns.Decoder:
 
     def decode(batch: pa.RecordBatch, row: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         sensor, time, charge, auxiliary, owners = (columns.values(path, batch, name, row) for name in KINDS)
-        _refuse(path, row, sensor, (sensor < 0) | (sensor >= sensors), f"a sensor_id below {sensors}")
+        _refuse(
+            path,
+            row,
+            sensor,
+            (sensor < 0) | (sensor >= sensors),
+            f"a sensor_id from 0, below {sensors} (see source.tables: geometry)",
+        )
         wrong = (time > EXACT_NS) | (time < -EXACT_NS)
         _refuse(path, row, time, wrong, f"a time within ±{EXACT_NS} ns, which float32 holds exactly")
         items = np.empty((len(sensor), 4), np.float32)
@@ -144,6 +150,5 @@ def _refuse(path: Path, row: int, found: NDArray[Any], wrong: NDArray[np.bool_],
     if wrong.any():
         at = int(np.argmax(wrong))
         raise FormatError(
-            f"{path}: row {row + at}: expected {expected}, found {found[at]}; give the geometry of these "
-            "files in source.tables, or have the file made again"
+            f"{path}: row {row + at}: expected {expected}, found {found[at]}; have the file made again"
         )

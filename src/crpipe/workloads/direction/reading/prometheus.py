@@ -72,7 +72,7 @@ class PrometheusHits:
             columns.check_columns(path, file.schema_arrow, _FLAT)
             ids, counts = _runs(path, file)
             truth = _flat_truth(tables["truth"], ids, path)
-            stream = columns.RowStream(path, columns.batches(file, _FLAT), _flat_decoder(path, sensors))
+            stream = columns.ItemStream(path, columns.batches(file, _FLAT), _flat_decoder(path, sensors))
             starts = offsets(counts)
             for first, last in cuts(counts, columns.EVENTS, columns.ITEMS):
                 items, _ = stream.take(int(starts[last] - starts[first]))
