@@ -54,9 +54,11 @@ class PrometheusHits:
 
     injection_zenith is the angle of the travel against the vertical, injection_azimuth that of the origin:
     the neutrino came from azimuth = injection_azimuth, zenith = π - injection_zenith. Seen in GraphNeT's 50
-    events (ORCA): of the four combinations of both signs this one gives the smallest residuals of a track
-    with Cherenkov light for 17 of 32 events of at least 20 hits (the others 4, 5 and 6), and for 9 of the 13
-    that look like a track. Sums of the momenta of lepton and hadrons agree with the injection within 1.2°.
+    events (ORCA): tracks with Cherenkov light were fitted along the muon, whose angles follow the injection,
+    with either sign of both angles. This choice has the smallest residuals in 17 of 32 events of at least 20
+    hits (the others 4, 5 and 6), and in 9 of the 13 that look like a track. The code of Prometheus of 2022
+    does not turn the azimuth; positions that are turned by π would look the same. Vertices are of no help: 4
+    of 5 hits are earlier than light from them.
 
     Times stay as they are, in ns from a zero of the simulation; the 50 events have 16 to 1028 ns. A negative
     one is not legal, and a split reports it. Each hit counts as 1 photoelectron and is not auxiliary.
