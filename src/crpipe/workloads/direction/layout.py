@@ -6,9 +6,10 @@ import math
 
 from crpipe.events.layout import Field, Layout
 
+EXACT_NS = 2**24  # times up to here are exact as float32
 PULSE = (
     Field("sensor_id", "float32", "", 0, 65535, "row of the geometry table"),
-    Field("time_ns", "float32", "ns", 0, 2**24, "time in the trigger's window"),
+    Field("time_ns", "float32", "ns", 0, EXACT_NS, "time in the trigger's window"),
     Field("charge_pe", "float32", "photoelectrons", 0, 1e7, "charge"),
     Field("auxiliary", "float32", "", 0, 1, "1 for a pulse that is not in hard local coincidence"),
 )

@@ -6,23 +6,52 @@ import binascii
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.core.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    Decoder = Callable[[pa.RecordBatch, int], tuple[NDArray[np.float32], NDArray[np.int64]]]
+
 INTEGER = "an integer type"
 REAL = "float or double"
 BOOL = "bool"
+NUMBER = "numbers, or strings that spell numbers"
+INTEGERS, REALS, NUMBERS = (f"a list of {inner}" for inner in ("integers", "float or double", NUMBER))
 
-_KINDS = {INTEGER: pa.types.is_integer, REAL: pa.types.is_floating, BOOL: pa.types.is_boolean}
+EVENTS = 20_000  # most events and items of a block that a reader yields
+ITEMS = 1 << 20
 _ROWS = 1 << 17
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_floating, pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
+    return any(test(kind) for test in tests)
+
+
+def _lists(test: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    def is_list(kind: pa.DataType) -> bool:
+        return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and test(kind.value_type)
+
+    return is_list
+
+
+_KINDS: dict[str, Callable[[pa.DataType], bool]] = {
+    INTEGER: pa.types.is_integer,
+    REAL: pa.types.is_floating,
+    BOOL: pa.types.is_boolean,
+    NUMBER: _is_number,
+    INTEGERS: _lists(pa.types.is_integer),
+    REALS: _lists(pa.types.is_floating),
+    NUMBERS: _lists(_is_number),
+}
 
 
 @contextlib.contextmanager
@@ -57,12 +86,12 @@ def check_columns(path: Path, schema: pa.Schema, kinds: Mapping[str, str]) -> No
 
 
 def batches(
-    file: pq.ParquetFile, names: Iterable[str], groups: Iterable[int] | None = None
+    file: pq.ParquetFile, names: Iterable[str], groups: Iterable[int] | None = None, rows: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Decode columns in batches of at most 131,072 rows; ``groups``: only these row groups."""
+    """Decode columns in batches of at most ``rows`` (131,072); ``groups``: only these row groups."""
     chosen = range(file.num_row_groups) if groups is None else groups
     found: Iterator[pa.RecordBatch] = file.iter_batches(
-        batch_size=_ROWS, row_groups=list(chosen), columns=list(names), use_threads=False
+        batch_size=rows or _ROWS, row_groups=list(chosen), columns=list(names), use_threads=False
     )
     return found
 
@@ -75,3 +104,37 @@ def values(path: Path, batch: pa.RecordBatch, name: str, row: int) -> NDArray[An
         raise FormatError(f"{path}: row {row + first}: {name}: expected a value, found a null")
     found: NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return found
+
+
+class ItemStream:
+    """The items of a file with one row each, decoded batch after batch and given out in any portions.
+
+    decode: turns a batch, which begins at a row of the file, into items [M, K] and the event_id of each.
+    """
+
+    def __init__(self, path: Path, source: Iterator[pa.RecordBatch], decode: Decoder) -> None:
+        self._path, self._source, self._decode = path, source, decode
+        self._row = 0
+        self._items, self._owners = np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
+
+    def take(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Give the next ``count`` items [count, 4], and the event_id of each; raise FormatError."""
+        items, owners = np.empty((count, 4), np.float32), np.empty(count, np.int64)
+        done = 0
+        while done < count:
+            if not len(self._owners):
+                self._read()
+            step = min(count - done, len(self._owners))
+            items[done : done + step], owners[done : done + step] = self._items[:step], self._owners[:step]
+            self._items, self._owners = self._items[step:], self._owners[step:]
+            done += step
+        return items, owners
+
+    def _read(self) -> None:
+        batch = next(self._source, None)
+        if batch is None:
+            raise FormatError(
+                f"{self._path}: row {self._row}: the file ends before its footer says; have it copied again"
+            )
+        self._items, self._owners = self._decode(batch, self._row)
+        self._row += batch.num_rows

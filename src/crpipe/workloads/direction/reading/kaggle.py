@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.events.layout import Field
 from crpipe.workloads.direction.geometry import read_geometry
-from crpipe.workloads.direction.layout import ENERGY, PULSES_WITH_ENERGY, pulses
+from crpipe.workloads.direction.layout import ENERGY, EXACT_NS, PULSES_WITH_ENERGY, pulses
 from crpipe.workloads.direction.reading import columns
 from crpipe.workloads.direction.reading.spans import Spans, embedded_spans, read_spans
 
@@ -34,9 +34,6 @@ KINDS = {
     "auxiliary": columns.BOOL,
     "event_id": columns.INTEGER,
 }
-_EVENTS = 20_000
-_PULSES = 1 << 20
-_EXACT_NS = 1 << 24
 
 
 class KaggleFiles:
@@ -108,9 +105,9 @@ def _truth_field(name: str) -> Field:
 
 def _blocks(path: Path, file: pq.ParquetFile, spans: Spans, sensors: int) -> Iterator[Events]:
     columns.check_columns(path, file.schema_arrow, KINDS)
-    stream = _PulseStream(path, columns.batches(file, KINDS), sensors)
+    stream = columns.ItemStream(path, columns.batches(file, KINDS), _decoder(path, sensors))
     starts = offsets(spans.multiplicity)
-    for first, last in cuts(spans.multiplicity, _EVENTS, _PULSES):
+    for first, last in cuts(spans.multiplicity, columns.EVENTS, columns.ITEMS):
         known = {name: column[first:last] for name, column in spans.columns.items()}
         counts = spans.multiplicity[first:last]
         items, owners = stream.take(int(starts[last] - starts[first]))
@@ -126,48 +123,32 @@ def _blocks(path: Path, file: pq.ParquetFile, spans: Spans, sensors: int) -> Ite
         yield Events(known, counts, items)
 
 
-class _PulseStream:
-    """The pulses of a file, decoded batch after batch and given out in any portions."""
+def _decoder(path: Path, sensors: int) -> columns.Decoder:
+    """Turn a batch of pulses into items [M, 4] and the event_id of each; raise FormatError."""
 
-    def __init__(self, path: Path, source: Iterator[pa.RecordBatch], sensors: int) -> None:
-        self._path, self._source, self._sensors = path, source, sensors
-        self._row = 0
-        self._held = (np.zeros((0, 4), np.float32), np.zeros(0, np.int64))
-
-    def take(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Give the next ``count`` pulses [count, 4], and the event_id of each; raise FormatError."""
-        items, owners = np.empty((count, 4), np.float32), np.empty(count, np.int64)
-        done = 0
-        while done < count:
-            if not len(self._held[1]):
-                self._decode()
-            step = min(count - done, len(self._held[1]))
-            held_items, held_owners = self._held
-            items[done : done + step], owners[done : done + step] = held_items[:step], held_owners[:step]
-            self._held = held_items[step:], held_owners[step:]
-            done += step
-        return items, owners
-
-    def _decode(self) -> None:
-        batch = next(self._source, None)
-        if batch is None:
-            raise FormatError(f"{self._path}: row {self._row}: the file ends before its footer says")
-        sensor, time, charge, auxiliary, owners = (
-            columns.values(self._path, batch, name, self._row) for name in KINDS
+    def decode(batch: pa.RecordBatch, row: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        sensor, time, charge, auxiliary, owners = (columns.values(path, batch, name, row) for name in KINDS)
+        _refuse(
+            path,
+            row,
+            sensor,
+            (sensor < 0) | (sensor >= sensors),
+            f"a sensor_id from 0, below {sensors} (see source.tables: geometry)",
         )
-        self._refuse(sensor, (sensor < 0) | (sensor >= self._sensors), f"a sensor_id below {self._sensors}")
-        self._refuse(time, (time > _EXACT_NS) | (time < -_EXACT_NS), f"a time within ±{_EXACT_NS} ns")
+        wrong = (time > EXACT_NS) | (time < -EXACT_NS)
+        _refuse(path, row, time, wrong, f"a time within ±{EXACT_NS} ns, which float32 holds exactly")
         items = np.empty((len(sensor), 4), np.float32)
         with np.errstate(over="ignore"):  # an infinite charge is not legal, and is reported with its event
             for position, each in enumerate((sensor, time, charge, auxiliary)):
                 items[:, position] = each
-        self._held = (items, owners)
-        self._row += len(items)
+        return items, owners
 
-    def _refuse(self, found: NDArray[np.integer], wrong: NDArray[np.bool_], expected: str) -> None:
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            raise FormatError(
-                f"{self._path}: row {self._row + at}: expected {expected}, found {found[at]}; give the "
-                "geometry of these files in source.tables, or have the file made again"
-            )
+    return decode
+
+
+def _refuse(path: Path, row: int, found: NDArray[Any], wrong: NDArray[np.bool_], expected: str) -> None:
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise FormatError(
+            f"{path}: row {row + at}: expected {expected}, found {found[at]}; have the file made again"
+        )

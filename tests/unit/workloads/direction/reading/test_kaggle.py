@@ -10,7 +10,6 @@ from crpipe.events.batch import concatenate, offsets
 from crpipe.split.readers import ReaderChoice
 from crpipe.split.validity import find_invalid_events
 from crpipe.workloads.direction.reading import columns as columns_module
-from crpipe.workloads.direction.reading import kaggle
 from pulse_files import (
     make_pulses,
     metadata_table,
@@ -110,7 +109,7 @@ def test_the_three_events_of_the_challenge_without_labels(tmp_path):
 @pytest.mark.parametrize("events", [1, 2, 20_000])
 @pytest.mark.parametrize("decoded", [1, 3, 1 << 17])
 def test_blocks_of_any_size_give_every_event_its_own_pulses(tmp_path, monkeypatch, events, decoded):
-    monkeypatch.setattr(kaggle, "_EVENTS", events)
+    monkeypatch.setattr(columns_module, "EVENTS", events)
     monkeypatch.setattr(columns_module, "_ROWS", decoded)
     first, second = events_with(MULTIPLICITY), events_with([3, 3], seed=1)
     reader, path = folder_reader(tmp_path, {7: first, 8: second})
@@ -120,7 +119,7 @@ def test_blocks_of_any_size_give_every_event_its_own_pulses(tmp_path, monkeypatc
 
 
 def test_blocks_are_bounded_by_pulses(tmp_path, monkeypatch):
-    monkeypatch.setattr(kaggle, "_PULSES", 10)
+    monkeypatch.setattr(columns_module, "ITEMS", 10)
     reader, path = folder_reader(tmp_path, {7: events_with(MULTIPLICITY)})
     assert [len(block.items) for block in reader.rows(path)] == [6, 40, 7]
 
@@ -309,9 +308,9 @@ def decoded(monkeypatch):
     seen = []
     plain = columns_module.batches
 
-    def spy(file, names, groups=None):
+    def spy(file, names, groups=None, rows=0):
         seen.append((list(names), groups))
-        return plain(file, names, groups)
+        return plain(file, names, groups, rows)
 
     monkeypatch.setattr(columns_module, "batches", spy)
     return seen

@@ -1,0 +1,316 @@
+"""Files of Prometheus give every event its photons and where its neutrino came from, or are refused."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from crpipe.core.errors import FormatError
+from crpipe.events.batch import concatenate
+from crpipe.split.readers import ReaderChoice
+from crpipe.split.validity import find_invalid_events
+from crpipe.workloads.direction.angles import opening_angle, unit_vectors
+from crpipe.workloads.direction.geometry import read_geometry
+from crpipe.workloads.direction.reading import columns as columns_module
+from crpipe.workloads.direction.reading.prometheus import geometry_of
+from prometheus_files import make_hits, make_truth, place_of, write_flat, write_nested
+
+MODULE = "crpipe.workloads.direction.reading.prometheus"
+FLAT_FILES = 10
+NESTED = [54_550, 1, 193, 1157, 151_579, 472, 6783, 21, 2163, 295]  # as in Prometheus' example
+SMALL = [3, 0, 7, 0, 2]
+
+
+def flat_sample():
+    """50 events in 10 files with 1872 hits, 3 to 99 in each, numbered in no order: as GraphNeT's example."""
+    counts = np.full(50, 36)
+    counts[:3] = 3, 99, 36 * 48 - 1698
+    counts[2] += 1872 - counts.sum()
+    ids = np.random.default_rng(3).permutation(2000)[:50]
+    return [(ids[first : first + 5], counts[first : first + 5]) for first in range(0, 50, 5)]
+
+
+def flat_reader(folder, files, geometry=None):
+    paths, truth = write_flat(folder, files)
+    if geometry is None:
+        geometry = folder / "geometry.csv"
+        geometry_of(paths, geometry)
+    return ReaderChoice(f"{MODULE}:PrometheusHits", {}, {"truth": truth, "geometry": geometry}).open(), paths
+
+
+def nested_reader(path, geometry=None):
+    if geometry is None:
+        geometry = path.with_suffix(".csv")
+        geometry_of([path], geometry)
+    return ReaderChoice(f"{MODULE}:PrometheusPhotons", {}, {"geometry": geometry}).open()
+
+
+def read(reader, path):
+    blocks = list(reader.rows(path))
+    assert reader.totals(path) == (sum(map(len, blocks)), sum(len(block.items) for block in blocks))
+    return concatenate(blocks)
+
+
+def assert_hits(events, counts, geometry, seed=0):
+    string, sensor, time = make_hits(counts, seed)
+    assert np.array_equal(events.multiplicity, counts)
+    places = read_geometry(geometry)[events.items[:, 0].astype(int)]
+    assert np.array_equal(places, place_of(string, sensor).astype(np.float32))
+    assert np.array_equal(events.items[:, 1], time.astype(np.float32))
+    assert (events.items[:, 2:] == [1, 0]).all()
+
+
+def refused(reader, path, *words):
+    with pytest.raises(FormatError) as error:
+        list(reader.rows(path))
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_flat_files_as_in_graphnet(tmp_path):
+    files = flat_sample()
+    reader, paths = flat_reader(tmp_path, files)
+    sums = np.zeros(2, int)
+    for number, ((ids, counts), path) in enumerate(zip(files, paths, strict=True)):
+        events = read(reader, path)
+        assert events.columns["event_id"].tolist() == ids.tolist()
+        assert_hits(events, counts, tmp_path / "geometry.csv", seed=number)
+        assert not find_invalid_events(events, reader.layout)
+        sums += len(events), len(events.items)
+    assert sums.tolist() == [50, 1872]
+    multiplicities = np.concatenate([counts for _, counts in files])
+    assert (multiplicities.min(), multiplicities.max()) == (3, 99)
+
+
+@pytest.mark.parametrize("events", [1, 2])
+def test_flat_blocks_of_any_size(tmp_path, monkeypatch, events):
+    monkeypatch.setattr(columns_module, "EVENTS", events)
+    monkeypatch.setattr(columns_module, "_ROWS", 7)
+    (ids, counts) = flat_sample()[0]
+    reader, paths = flat_reader(tmp_path, [(ids, counts)])
+    found = read(reader, paths[0])
+    assert_hits(found, counts, tmp_path / "geometry.csv")
+    assert found.columns["event_id"].tolist() == ids.tolist()
+
+
+def test_flat_truth_is_where_the_neutrino_came_from(tmp_path):
+    reader, paths = flat_reader(tmp_path, [([4, 2], [5, 6])])
+    events = read(reader, paths[0])
+    azimuth, zenith, energy = make_truth(2)  # the azimuth is the origin's, the zenith that of the travel
+    came_from = unit_vectors(events.columns["azimuth"], events.columns["zenith"])
+    mirrored = unit_vectors(azimuth, zenith) * [1, 1, -1]
+    assert np.allclose(opening_angle(came_from, mirrored), 0, atol=1e-12)
+    assert np.array_equal(events.columns["energy_gev"], energy)
+
+
+def test_a_torn_event(tmp_path):
+    reader, paths = flat_reader(tmp_path, [([1, 2], [2, 2])])
+    table = pq.read_table(paths[0])
+    pq.write_table(table.take([0, 2, 3, 1]), paths[0])
+    refused(reader, paths[0], "total_0.parquet: row 3", "event_no 1 again")
+
+
+@pytest.mark.parametrize(("rows", "found"), [([0], "found none"), ([0, 1, 1], "found 2")])
+def test_truth_with_another_number_of_rows_for_an_event(tmp_path, rows, found):
+    reader, paths = flat_reader(tmp_path, [([1, 2], [2, 2])])
+    truth = tmp_path / "truth.parquet"
+    pq.write_table(pq.read_table(truth).take(rows), truth)
+    refused(reader, paths[0], "truth.parquet", "event_no 2", "total_0.parquet", found)
+
+
+@pytest.mark.parametrize("name", ["t", "sensor_string_id", "sensor_id", "sensor_pos_y", "event_no"])
+def test_a_missing_column_of_hits(tmp_path, name):
+    reader, paths = flat_reader(tmp_path, [([1, 2], [2, 2])])
+    pq.write_table(pq.read_table(paths[0]).drop([name]), paths[0])
+    refused(reader, paths[0], "total_0.parquet", f"no column {name}")
+
+
+def change_flat(path, name, values):
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(table.schema.get_field_index(name), name, values), path)
+
+
+@pytest.mark.parametrize("values", [["90.5", "x"], ["90.5", None], ["90.5", ""]])
+def test_a_position_that_is_no_number(tmp_path, values):
+    reader, paths = flat_reader(tmp_path, [([1, 2], [1, 1])])
+    spelled = pq.read_table(paths[0])["sensor_pos_x"].to_pylist()
+    change_flat(paths[0], "sensor_pos_x", pa.array([str(spelled[0]), values[1]]))
+    refused(reader, paths[0], "total_0.parquet: row 1", "sensor_pos_x")
+
+
+def test_flat_positions_spelled_as_strings(tmp_path):
+    reader, paths = flat_reader(tmp_path, [([1, 2], [4, 5])])
+    spelled = pc.cast(pq.read_table(paths[0])["sensor_pos_x"], pa.string())
+    change_flat(paths[0], "sensor_pos_x", spelled)
+    assert_hits(read(reader, paths[0]), [4, 5], tmp_path / "geometry.csv")
+
+
+@pytest.mark.parametrize("time", [2.0**24 + 2, -1e9, float("nan"), float("inf")])
+def test_a_time_out_of_float32(tmp_path, time):
+    reader, paths = flat_reader(tmp_path, [([1, 2], [1, 1])])
+    change_flat(paths[0], "t", pa.array([5.0, time]))
+    refused(reader, paths[0], "total_0.parquet: row 1", "expected t within")
+
+
+def test_a_negative_time_is_left_to_the_split(tmp_path):
+    reader, paths = flat_reader(tmp_path, [([1, 2], [1, 1])])
+    change_flat(paths[0], "t", pa.array([5.0, -5.0]))
+    assert list(find_invalid_events(read(reader, paths[0]), reader.layout)) == [1]
+
+
+def test_a_geometry_of_another_detector(tmp_path):
+    reader, paths = flat_reader(tmp_path, [([1, 2], [2, 2])])
+    table = pq.read_table(paths[0])["sensor_pos_z"]
+    for shift in (0.4, 0.6):
+        change_flat(paths[0], "sensor_pos_z", pc.add(table, shift))
+        if shift < 0.5:
+            assert len(read(reader, paths[0])) == 2
+    refused(reader, paths[0], "total_0.parquet: row 0: sensor", "geometry.csv has it at", "geometry_of")
+
+
+def test_a_sensor_that_the_geometry_lacks(tmp_path):
+    geometry = tmp_path / "other.csv"
+    string, sensor, _ = make_hits([1, 1])
+    x, y, z = place_of(string, sensor)[0]
+    geometry.write_text(
+        f"sensor_id,x,y,z,string_id,sensor_on_string\n0,{x},{y},{z},{string[0]},{sensor[0]}\n"
+    )
+    reader, paths = flat_reader(tmp_path, [([1, 2], [1, 1])], geometry)
+    refused(reader, paths[0], "row 1: sensor", "no such sensor", "other.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("sensor_id,x,y,z\n0,100,0,0\n", "string_id and sensor_on_string"),
+        ("sensor_id,x,y,z,string_id,sensor_on_string\n0,100,0,0,1,a\n", "string_id and sensor_on_string"),
+        ("sensor_id,x,y,z,string_id,sensor_on_string\n0,100,0,0,1,1\n1,200,0,0,1,1\n", "row 1"),
+    ],
+)
+def test_a_geometry_without_strings(tmp_path, text, words):
+    (tmp_path / "bad.csv").write_text(text)
+    reader, paths = flat_reader(tmp_path, [([1], [1])], tmp_path / "bad.csv")
+    refused(reader, paths[0], "bad.csv", words)
+
+
+def test_a_sensor_at_two_places(tmp_path):
+    paths, _ = write_flat(tmp_path, [([1], [50]), ([2], [50])])
+    change_flat(paths[1], "sensor_pos_x", pc.add(pq.read_table(paths[1])["sensor_pos_x"], 0.02))
+    with pytest.raises(FormatError, match=r"total_1\.parquet: row \d+: sensor .* other hits of it"):
+        geometry_of(paths, tmp_path / "geometry.csv")
+
+
+def test_geometry_is_numbered_by_string_and_sensor(tmp_path):
+    geometry_of([write_nested(tmp_path / "1.parquet", [5000])], tmp_path / "geometry.csv")
+    lines = (tmp_path / "geometry.csv").read_text().splitlines()
+    assert lines[0] == "sensor_id,x,y,z,string_id,sensor_on_string"
+    assert lines[22] == "21,90.5,-70.25,-1517.0,1,1"
+    assert len(lines) == 1 + 6 * 20
+
+
+def test_nested_files_as_in_prometheus(tmp_path):
+    path = write_nested(tmp_path / "example_photons.parquet", NESTED)
+    reader = nested_reader(path)
+    events = read(reader, path)
+    assert_hits(events, NESTED, path.with_suffix(".csv"))
+    assert not find_invalid_events(events, reader.layout)
+    assert (len(events), len(events.items)) == (10, 217_214)
+    assert events.columns["event_id"].tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("row_group", [1, 7, 1000])
+def test_events_without_photons_and_blocks(tmp_path, row_group):
+    counts = SMALL * 10
+    path = write_nested(tmp_path / "run_42_photons.parquet", counts, row_group)
+    reader = nested_reader(path)
+    events = read(reader, path)
+    assert_hits(events, counts, path.with_suffix(".csv"))
+    assert events.columns["event_id"].tolist() == list(range(42_000_000, 42_000_050))
+    assert max(map(len, reader.rows(path))) <= 16
+    assert np.array_equal(events.columns["energy_gev"], make_truth(50)[2])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_nested_truth_is_where_the_neutrino_came_from(tmp_path, turned):
+    path = write_nested(tmp_path / "1.parquet", SMALL, turned=turned)
+    events = read(nested_reader(path), path)
+    came_from = unit_vectors(events.columns["azimuth"], events.columns["zenith"])
+    azimuth, zenith, _ = make_truth(len(SMALL))
+    assert np.allclose(opening_angle(came_from, -unit_vectors(azimuth, zenith)), 0, atol=1e-12)
+
+
+def test_nested_positions_spelled_as_strings(tmp_path):
+    path = write_nested(tmp_path / "1.parquet", SMALL, spell=lambda axis: [repr(float(x)) for x in axis])
+    assert_hits(read(nested_reader(path), path), SMALL, path.with_suffix(".csv"))
+
+
+def test_a_nested_position_that_is_no_number(tmp_path):
+    good = write_nested(tmp_path / "1.parquet", SMALL)
+    reader = nested_reader(good)
+    bad = write_nested(tmp_path / "2.parquet", SMALL, spell=lambda axis: [*map(str, axis[:-1]), "far"])
+    refused(reader, bad, "2.parquet: row 4: photons.sensor_pos_x", "'far'")
+
+
+def rewritten(path, change):
+    """Change the leaves of a nested file: change(name of the parent, {leaf: array})."""
+    table = pq.read_table(path)
+    columns = {}
+    for parent in table.schema.names:
+        whole = table[parent].combine_chunks()
+        leaves = {field.name: whole.field(field.name) for field in whole.type}
+        change(parent, leaves)
+        columns[parent] = pa.StructArray.from_arrays(list(leaves.values()), list(leaves))
+    pq.write_table(pa.table(columns), path)
+
+
+@pytest.mark.parametrize(
+    "leaf", ["photons.t", "photons.string_id", "mc_truth.initial_state_zenith", "mc_truth.final_state_energy"]
+)
+def test_a_missing_leaf(tmp_path, leaf):
+    path = write_nested(tmp_path / "1.parquet", SMALL)
+    reader = nested_reader(path)
+    parent, name = leaf.split(".")
+    rewritten(path, lambda here, leaves: leaves.pop(name) if here == parent else None)
+    refused(reader, path, "1.parquet", f"no column {leaf}")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("t", [[1.0], [2.0, 3.0]], ("row 0: photons.t", "as long as photons.string_id", "found 1")),
+        ("t", [[1.0, 2.0], None], ("row 1: photons.t", "found a null")),
+        ("t", [[1.0, 2.0], [3.0, None]], ("row 1: photons.t", "found a null")),
+        ("t", [[1.0, 2.0], [3.0, 1e9]], ("row 1: expected t within",)),
+        ("t", [["1", "2"], ["3", "4"]], ("column photons.t: expected a list of float",)),
+        ("sensor_id", [[1, 1], [1, 77]], ("row 1: sensor 77", "no such sensor")),
+    ],
+)
+def test_broken_photons(tmp_path, name, values, words):
+    path = write_nested(tmp_path / "1.parquet", [2, 2])
+    geometry_of([write_nested(tmp_path / "all.parquet", [9000])], tmp_path / "all.csv")
+    reader = nested_reader(path, tmp_path / "all.csv")
+
+    def change(parent, leaves):
+        if parent == "photons":
+            for other in ("string_id", "sensor_id"):
+                leaves[other] = pa.array([[1, 1], [1, 1]])
+            for other, place in zip(("x", "y", "z"), place_of(np.array([1]), np.array([1]))[0], strict=True):
+                leaves[f"sensor_pos_{other}"] = pa.array([[place, place]] * 2)
+            leaves[name] = pa.array(values)
+
+    rewritten(path, change)
+    refused(reader, path, "1.parquet", *words)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-100], lambda _: b"no Parquet", lambda _: b""])
+def test_damaged_files(tmp_path, damage):
+    nested = write_nested(tmp_path / "1.parquet", SMALL)
+    nested_one = nested_reader(nested)
+    flat_one, paths = flat_reader(tmp_path, [([1], [5])])
+    for reader, path in ((nested_one, nested), (flat_one, paths[0])):
+        whole = path.read_bytes()
+        path.write_bytes(damage(whole))
+        refused(reader, path, f"{path}: cannot be read whole")
+        path.write_bytes(whole)
+    (tmp_path / "truth.parquet").write_bytes(b"")
+    refused(flat_one, paths[0], "truth.parquet: cannot be read whole")
