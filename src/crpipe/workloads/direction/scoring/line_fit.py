@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     Times = NDArray[np.float32]
 
 _FEWEST_SENSORS = 4  # with fewer in hard local coincidence, all pulses of the event count
-# Published are 156 m, 778 ns and 153 m. On 2,800 simulated tracks and 1,200 cascades these give a median that is
-# 8 % smaller and a mean that is 3 % smaller, on others of them 2 % both. Weighing by charge gains nothing.
+# Published are 156 m, 778 ns and 153 m. On 2,800 simulated tracks and 1,200 cascades these give a median that
+# is 8 % smaller and a mean that is 3 % smaller; on others of them, 2 % both. Weights by charge gain nothing.
 _NEAR_M, _LATE_NS = 220.0, 1100.0  # a pulse so late after one so near is light that was scattered
 _NEIGHBOURS = 192  # at most so many, the nearest: in IceCube without DeepCore's strings these are all
 _HUBER_M = 80.0  # beyond, a distance counts linearly

@@ -112,12 +112,13 @@ def dependence(methods: list[Directions], conditions: Mapping[str, Floats]) -> F
     lowest = 90.0
     for axis, (label, values) in zip(axes.flat, conditions.items(), strict=True):
         logarithmic = label != _COSINE
+        edges = _edges(values, logarithmic=logarithmic)
         for method in methods:
-            found = quantiles(method.angle, values, _edges(values, logarithmic=logarithmic))
+            found = quantiles(method.angle, values, edges)
             lowest = min(lowest, found.low.min(initial=lowest))
             _bands(axis, found, method)
         axis.axhline(90.0, **_RANDOM)
-        axis.set_xlabel(label)
+        axis.set(xlabel=label, title="" if len(values) >= _FEWEST else f"fewer than {_FEWEST} events")
         if logarithmic:
             _log_axis(axis, values)
         else:
@@ -231,11 +232,15 @@ def _conditions(truth: Events, prediction: Mapping[str, Any]) -> dict[str, Float
 
 
 def _edges(values: Floats, *, logarithmic: bool) -> Floats:
-    """Cut the range of values into equal bins; the last one holds its upper end."""
-    low, high = values.min(), values.max()
-    edges: Floats = (np.geomspace if logarithmic else np.linspace)(low, high, _BINS + 1)
-    edges[-1] = np.nextafter(high, np.inf)
-    return edges
+    """Cut the range of values into equal bins, and join those of fewer than 20 events: [B + 1]."""
+    low, high = values.min(), np.nextafter(values.max(), np.inf)
+    equal = (np.geomspace if logarithmic else np.linspace)(low, high, _BINS + 1)
+    kept = [low]
+    for edge in equal[1:-1]:
+        rest = np.count_nonzero(values >= edge)
+        if rest >= _FEWEST and np.count_nonzero(values >= kept[-1]) - rest >= _FEWEST:
+            kept.append(edge)
+    return np.array([*kept, high])
 
 
 def _bands(axis: Axes, found: Quantiles, method: Directions) -> None:

@@ -83,13 +83,20 @@ def test_quantiles_in_bins_are_those_of_the_events_inside():
     assert found.above - found.below == pytest.approx([0.1, 0.05])
 
 
-def test_the_largest_value_is_in_the_last_bin(judged):
-    values = np.geomspace(30, 1000, 500)
-    found = plots.quantiles(np.arange(500.0), values, plots._edges(values, logarithmic=True))
-    assert found.where[-1] > 700
-    edges = plots._edges(values, logarithmic=True)
-    assert edges[0] <= 30
-    assert edges[-1] > values.max()
+@pytest.mark.parametrize("logarithmic", [True, False])
+def test_every_event_is_in_a_bin_of_twenty_or_more(logarithmic):
+    """A long tail must not be left out, nor events at either end of the range."""
+    values = np.random.default_rng(1).pareto(1.0, 2000) + 1
+    edges = plots._edges(values, logarithmic=logarithmic)
+    counts, _ = np.histogram(values, edges)
+    assert counts.sum() == 2000
+    assert counts.min() >= 20
+    assert not logarithmic or len(edges) > 6
+
+
+def test_fewer_than_twenty_events_are_said_to_be_too_few(judged, tmp_path):
+    plots.draw_all(*judged(10), tmp_path)
+    assert "fewer than 20 events" in words(tmp_path / "dependence.svg")
 
 
 def test_mean_vectors_in_the_figure_are_those_of_the_directions(judged):
