@@ -109,17 +109,18 @@ def dependence(methods: list[Directions], conditions: Mapping[str, Floats]) -> F
     rows, columns = (1, len(conditions)) if len(conditions) < 4 else (2, 2)  # noqa: PLR2004 - a row holds three
     figure = style.new_figure(2.7 * rows + 0.3)
     axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
-    lowest = 180.0
+    lowest = 90.0
     for axis, (label, values) in zip(axes.flat, conditions.items(), strict=True):
         logarithmic = label != _COSINE
+        edges = _edges(values, logarithmic=logarithmic)
         for method in methods:
-            found = quantiles(method.angle, values, _edges(values, logarithmic=logarithmic))
+            found = quantiles(method.angle, values, edges)
             lowest = min(lowest, found.low.min(initial=lowest))
             _bands(axis, found, method)
         axis.axhline(90.0, **_RANDOM)
-        axis.set_xlabel(label)
+        axis.set(xlabel=label, title="" if len(values) >= _FEWEST else f"fewer than {_FEWEST} events")
         if logarithmic:
-            _log_axis(axis)
+            _log_axis(axis, values)
         else:
             axis.set(xlim=(-1, 1), xticks=(-1, -0.5, 0, 0.5, 1))
     for axis in axes.flat:
@@ -231,11 +232,15 @@ def _conditions(truth: Events, prediction: Mapping[str, Any]) -> dict[str, Float
 
 
 def _edges(values: Floats, *, logarithmic: bool) -> Floats:
-    """Cut the range of values into equal bins; the last one holds its upper end."""
-    low, high = values.min(), values.max()
-    edges: Floats = (np.geomspace if logarithmic else np.linspace)(low, high, _BINS + 1)
-    edges[-1] = np.nextafter(high, np.inf)
-    return edges
+    """Cut the range of values into equal bins, and join those of fewer than 20 events: [B + 1]."""
+    low, high = values.min(), np.nextafter(values.max(), np.inf)
+    equal = (np.geomspace if logarithmic else np.linspace)(low, high, _BINS + 1)
+    kept = [low]
+    for edge in equal[1:-1]:
+        rest = np.count_nonzero(values >= edge)
+        if rest >= _FEWEST and np.count_nonzero(values >= kept[-1]) - rest >= _FEWEST:
+            kept.append(edge)
+    return np.array([*kept, high])
 
 
 def _bands(axis: Axes, found: Quantiles, method: Directions) -> None:
@@ -253,8 +258,10 @@ def _bands(axis: Axes, found: Quantiles, method: Directions) -> None:
         axis.plot(found.where, found.high, ":", linewidth=1.0, color=colour)
 
 
-def _log_axis(axis: Axes) -> None:
+def _log_axis(axis: Axes, values: Floats) -> None:
     """Make the horizontal axis logarithmic; name 2 and 5 too where there are few powers of ten."""
+    if not np.isfinite(axis.dataLim.minposx):  # no bin has enough events
+        axis.set_xlim(0.9 * values.min(), 1.1 * values.max())
     axis.set_xscale("log")
     low, high = axis.get_xlim()
     if high < 50 * low:
@@ -266,8 +273,9 @@ def _log_axis(axis: Axes) -> None:
 
 def _angle_axis(axis: Axes, which: str, lowest: float = _FINEST) -> None:
     """Make one axis logarithmic in degrees, with round ticks; it starts at the one below ``lowest``."""
-    shown = [each for number, each in enumerate(_DEGREES) if [*_DEGREES[1:], 180][number] > lowest]
+    first = max((each for each in _DEGREES[:-1] if each <= lowest), default=_FINEST)
+    shown = [each for each in _DEGREES if each >= first]
     getattr(axis, f"set_{which}scale")("log")
     getattr(axis, f"set_{which}ticks")(shown, [f"{value:g}°" for value in shown])
     getattr(axis, f"set_{which}ticks")([], minor=True)
-    getattr(axis, f"set_{which}lim")(shown[0], 180)
+    getattr(axis, f"set_{which}lim")(first, 180)

@@ -10,14 +10,14 @@ SPEED = 0.299792458  # m/ns
 
 
 def make_detector(seed: int = 0) -> np.ndarray:
-    """7 x 7 strings of 30 sensors, each a few metres away from its place, so that no two distances are equal."""
+    """7 x 7 strings of 30 sensors, each a few metres from its place: no two distances are equal."""
     axes = np.meshgrid(np.arange(-3, 4) * 125.0, np.arange(-3, 4) * 125.0, np.linspace(-500, 500, 30))
     grid = np.stack([axis.ravel() for axis in axes], axis=1)
     return grid + np.random.default_rng(seed).uniform(-3, 3, grid.shape)
 
 
 def make_tracks(azimuth, zenith, places, seed: int = 1, noise: int = 20) -> Events:
-    """Muons near the centre: Cherenkov light on the sensors within 95 m, some of it late; then noise pulses."""
+    """Muons near the centre: Cherenkov light on the sensors within 95 m, some of it late; and noise."""
     rng = np.random.default_rng(seed)
     events, counts = [], []
     for direction in -unit_vectors(azimuth, zenith):

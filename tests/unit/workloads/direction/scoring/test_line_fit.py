@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
@@ -133,7 +135,7 @@ def test_the_order_of_pulses_and_the_blocks_do_not_matter(tracks, detector, monk
     events = tracks(*directions(20), detector)
     whole = unit_vectors(*line_fit(events, detector))
     ends = events.offsets()
-    backwards = np.concatenate([events.items[a:b][::-1] for a, b in zip(ends[:-1], ends[1:], strict=True)])
+    backwards = np.concatenate([events.items[a:b][::-1] for a, b in pairwise(ends)])
     monkeypatch.setattr(module, "_BLOCK", (3, 100))
     turned = unit_vectors(*line_fit(Events(events.columns, events.multiplicity, backwards), detector))
     assert opening_angle(whole, turned).max() < 1e-9

@@ -1,0 +1,128 @@
+import numpy as np
+import pytest
+
+from crpipe.workloads.direction.angles import azimuth_zenith
+from crpipe.workloads.direction.scoring import metrics
+from crpipe.workloads.direction.scoring.metrics import KAPPA_METRICS, METRICS, expected_angle, shares_inside
+
+
+def sides(zenith, predicted, **more):
+    """Truth and prediction with these zenith angles in degrees, in one plane."""
+    truth, prediction = (
+        {"azimuth": np.zeros(len(values)), "zenith": np.deg2rad(values)} for values in (zenith, predicted)
+    )
+    return truth, prediction | more
+
+
+def vmf_angles(kappa, rng):
+    """Draw angles to the mean direction from von Mises-Fisher densities by inverting the distribution."""
+    w = 1 + np.log(1 - rng.random(len(kappa)) * (1 - np.exp(-2 * kappa))) / kappa
+    return np.arccos(w)
+
+
+def test_every_declared_metric_is_measured_with_an_error(judged):
+    truth, prediction = judged(300)
+    found = metrics.measure(truth.columns, prediction)
+    for metric in (*METRICS, *KAPPA_METRICS):
+        assert np.isfinite(found[metric.name])
+        assert found[f"{metric.name}_error"] > 0
+    assert METRICS[0].name == "angle_mean_deg"
+    assert METRICS[1].name == "angle_median_deg"
+
+
+def test_numbers_without_kappa_are_those_that_need_none(judged):
+    truth, prediction = judged(30)
+    del prediction["kappa"]
+    found = metrics.measure(truth.columns, prediction)
+    assert {metric.name for metric in METRICS} <= found.keys()
+    assert "kappa_coverage_68" not in found
+
+
+def test_mean_and_quantiles_are_those_of_the_angles():
+    found = metrics.measure(*sides(np.full(11, 40.0), 40.0 + np.arange(11.0)))
+    expected = {"mean": 5, "median": 5, "p10": 1, "p25": 2.5, "p75": 7.5, "p90": 9}
+    for name, value in expected.items():
+        assert found[f"angle_{name}_deg"] == pytest.approx(value)
+
+
+def test_a_perfect_prediction_has_the_ideal_numbers(judged):
+    truth, _ = judged(200)
+    found = metrics.measure(truth.columns, truth.columns)
+    assert [found[metric.name] for metric in METRICS] == pytest.approx([0.0] * len(METRICS), abs=1e-12)
+
+
+def test_random_directions_are_ninety_degrees_away(judged):
+    truth, _ = judged(20_000)
+    other, _ = judged(20_000, seed=1)
+    assert metrics.measure(truth.columns, other.columns)["angle_mean_deg"] == pytest.approx(90, abs=1)
+
+
+def test_a_collapse_to_one_direction_shows(judged):
+    truth, _ = judged(4000)
+    up = {"azimuth": np.zeros(4000), "zenith": np.zeros(4000)}
+    found = metrics.measure(truth.columns, up)
+    assert found["mean_length"] == pytest.approx(1)
+    assert found["true_mean_length"] < 0.05
+    assert found["collapse"] > 0.95
+    assert found["z_bias"] == pytest.approx(1 - np.cos(truth.columns["zenith"]).mean())
+
+
+@pytest.mark.parametrize("events", [1, 2, 10])
+def test_a_few_events_are_measured_too(judged, events):
+    truth, prediction = judged(events)
+    found = metrics.measure(truth.columns, prediction)
+    assert all(np.isfinite(value) for value in found.values())
+    assert ("angle_mean_deg_error" in found) == (events > 1)
+
+
+def test_the_error_is_that_of_the_mean_for_few_and_many_events(judged, monkeypatch):
+    """Of many events, fewer are drawn, and the error is scaled: it must come out the same."""
+    truth, prediction = judged(4000)
+    whole = metrics.measure(truth.columns, prediction)
+    monkeypatch.setattr(metrics, "_DRAWN", 400)
+    part = metrics.measure(truth.columns, prediction)
+    for name in ("angle_mean_deg_error", "z_bias_error"):
+        assert part[name] == pytest.approx(whole[name], rel=0.25)
+    z = np.cos(prediction["zenith"]) - np.cos(truth.columns["zenith"])
+    assert whole["z_bias_error"] == pytest.approx(z.std() / np.sqrt(4000), rel=0.2)
+    assert whole["angle_mean_deg"] == part["angle_mean_deg"]
+
+
+def test_equal_predictions_give_equal_numbers(judged):
+    truth, prediction = judged(100)
+    assert metrics.measure(truth.columns, prediction) == metrics.measure(truth.columns, prediction)
+
+
+@pytest.mark.parametrize(("right", "low", "high"), [(1.0, 0.665, 0.695), (4.0, 0.0, 0.4), (0.25, 0.9, 1.0)])
+def test_coverage_is_68_percent_where_kappa_is_right(right, low, high):
+    rng = np.random.default_rng(2)
+    kappa = 10 ** rng.uniform(-1, 6, 20_000)
+    angle = vmf_angles(kappa, rng)
+    truth = {"azimuth": np.zeros(len(kappa)), "zenith": np.zeros(len(kappa))}
+    found = metrics.measure(truth, {**truth, "zenith": angle, "kappa": right * kappa})
+    if right != 1:  # events without any information are covered whatever kappa says
+        assert low < found["kappa_coverage_68"] < high
+    else:
+        assert found["kappa_coverage_68"] == pytest.approx(0.68, abs=0.015)
+
+
+@pytest.mark.parametrize("kappa", [0.0, 1e-9, 1e-3, 1.0, 1e3, 1e9, 1e15])
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.68, 0.99])
+def test_expected_angle_inverts_the_share_inside(kappa, share):
+    assert shares_inside(expected_angle(share, kappa), kappa) == pytest.approx(share, rel=1e-6)
+
+
+def test_without_information_half_of_the_events_are_in_a_half_sphere():
+    assert np.rad2deg(expected_angle(0.5, 0.0)) == pytest.approx(90, abs=1e-3)
+    assert shares_inside(np.pi / 3, 0.0) == pytest.approx(0.25, abs=1e-5)
+
+
+def test_for_small_angles_the_density_is_a_gaussian():
+    """In two dimensions, 1 - exp(-1/2) of a Gaussian is within one sigma = 1 / sqrt(kappa)."""
+    assert shares_inside(1e-3, 1e6) == pytest.approx(1 - np.exp(-0.5), rel=1e-6)
+
+
+def test_azimuths_that_differ_by_a_turn_are_the_same():
+    azimuth, zenith = azimuth_zenith([[1.0, -1e-9, 0.5]])
+    found = metrics.measure({"azimuth": azimuth, "zenith": zenith}, {"azimuth": [0.0], "zenith": zenith})
+    assert found["angle_mean_deg"] < 1e-6
