@@ -13,8 +13,8 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LENGTH_M = 500.0
-_TIME_NS = 3000.0
+_LENGTH_M, _TIME_NS = 500.0, 3000.0
+_NEAR_M, _NEAR_NS = 150.0, 500.0  # of an event's own size
 _LEAST_PE = 1e-3
 
 
@@ -26,32 +26,49 @@ class Features(nn.Module):
 
     places: Tensor
 
-    @property
-    def width(self) -> int:
-        """Count the features of one sensor: place, number of pulses, and three for each pulse."""
-        return 4 + 3 * self.pulses_per_dom
-
     def __init__(self, places: Tensor, pulses_per_dom: int, *, absolute: bool) -> None:
         super().__init__()
         self.pulses_per_dom = pulses_per_dom
         self.register_buffer("places", places)
         self.absolute = absolute
 
-    def forward(self, doms: Mapping[str, Tensor], start: Tensor, turn: Tensor) -> Tensor:
-        """Give the features of D sensors: [D, 4 + 3K].
+    @property
+    def width(self) -> int:
+        """Count the features of one sensor: eight of its own, and three for each pulse."""
+        return 8 + 3 * self.pulses_per_dom
 
-        doms: sensor [D], many [D], pulse [P, 4] and slot [P], as in DomVectors. start: [D] reference time of
-        the event, in ns. turn: [D, 2] cosine and sine of the angle by which the event is turned about the
-        vertical axis.
+    def forward(self, doms: Mapping[str, Tensor], event: Tensor, start: Tensor, turn: Tensor) -> Tensor:
+        """Give the features of D sensors of B events: [D, 8 + 3K].
+
+        doms: sensor [D], many [D], pulse [P, 4] and slot [P], as in DomVectors. event: [D]. start: [B] reference
+        time of the event, in ns. turn: [B] angle by which it is turned about the vertical axis, in rad.
+
+        The features: place in the detector, and from the centre of the event's light; time of the first pulse
+        from the mean of all; number of pulses; time, charge and kind of each pulse.
         """
         sensor, slot = doms["sensor"], doms["slot"]
-        x, y, z = self.places[sensor].unbind(dim=1)
-        cosine, sine = turn.unbind(dim=1)
-        place = torch.stack([x * cosine - y * sine, x * sine + y * cosine, z], dim=1) / _LENGTH_M
-        many = doms["many"].log1p() / 3 - 1
+        place = _turned(self.places[sensor], turn[event])
         _, time, charge, auxiliary = doms["pulse"].unbind(dim=1)
-        late = time / 10 if self.absolute else time - start[slot // self.pulses_per_dom]
-        scaled = [late / _TIME_NS, charge.clamp_min(_LEAST_PE).log10() / 3, auxiliary - 0.5]
-        seen = place.new_zeros(sensor.shape[0] * self.pulses_per_dom, 3)
-        seen = seen.index_copy(0, slot, torch.stack(scaled, dim=1))
-        return torch.cat([place, many[:, None], seen.view(sensor.shape[0], -1)], dim=1)
+        late = time - start[event[slot // self.pulses_per_dom]]
+        shown = time / 10 if self.absolute else late
+        scaled = [shown / _TIME_NS, charge.clamp_min(_LEAST_PE).log10() / 3, auxiliary - 0.5, late / _NEAR_NS]
+        seen = place.new_zeros(sensor.shape[0] * self.pulses_per_dom, 4)
+        seen = seen.index_copy(0, slot, torch.stack(scaled, dim=1)).view(sensor.shape[0], -1, 4)
+        near = torch.cat([place / _NEAR_M, seen[:, 0, 3:]], dim=1)
+        # Pulses in local coincidence are light, most others noise.
+        weight = torch.where((doms["many"] > 0) & (seen[:, 0, 2] < 0), 1.0, 1e-3)
+        near = near - _means(near, weight, event, start.shape[0])[event]
+        many = doms["many"].log1p() / 3 - 1
+        return torch.cat([place / _LENGTH_M, near, many[:, None], seen[:, :, :3].flatten(1)], dim=1)
+
+
+def _turned(places: Tensor, turn: Tensor) -> Tensor:
+    x, y, z = places.unbind(dim=1)
+    cosine, sine = turn.cos(), turn.sin()
+    return torch.stack([x * cosine - y * sine, x * sine + y * cosine, z], dim=1)
+
+
+def _means(values: Tensor, weight: Tensor, event: Tensor, events: int) -> Tensor:
+    """Give the weighted means of values [D, F] over the rows of each event: [B, F]."""
+    sums = values.new_zeros(events, values.shape[1]).index_add(0, event, values * weight[:, None])
+    return sums / values.new_zeros(events).index_add(0, event, weight)[:, None]

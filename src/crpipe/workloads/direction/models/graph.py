@@ -91,10 +91,11 @@ class PulseGraph(nn.Module):
             "pulse": pulses[pulse],
             "slot": slot,
         }
-        start = _start(pulses, hit, event, pulse)[:, None] + pulses.new_zeros(most)
-        start = torch.cat([start.flatten(), pulses.new_zeros(1)])
-        turn = torch.stack([torch.ones_like(empty), empty], dim=1)
-        x = self.model.features(doms, start, turn)[:-1].view(hit.shape[0], most, -1)
+        number = torch.arange(hit.shape[0], device=hit.device)
+        event_of = torch.cat([(number[:, None] + number.new_zeros(most)).flatten(), number[:1]])
+        start = _start(pulses, hit, event, pulse)
+        x = self.model.features(doms, event_of, start, torch.zeros_like(start))[:-1]
+        x = x.view(hit.shape[0], most, -1)
         found: Tensor = self.model.network(x, torch.arange(most, device=x.device) < hit[:, None])
         return found
 

@@ -27,8 +27,7 @@ class DirectionModel(nn.Module):
         """
         count = batch["count"]
         event = torch.repeat_interleave(torch.arange(len(count), device=count.device), count)
-        rotation = torch.stack([turn.cos(), turn.sin()], dim=1)[event]
-        x = self.features(batch, batch["start"][event], rotation)
+        x = self.features(batch, event, batch["start"], turn)
         begins = count.cumsum(0) - count
         found = [
             self.network(*padded(x, begins[first:last], count[first:last]))
