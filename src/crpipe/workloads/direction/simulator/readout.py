@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from crpipe.workloads.direction.simulator.light import Light
 
-PULSES_PER_SENSOR, LARGEST_PE = 38, 1e5  # of one event: they bound an event to 200,000 pulses
+PULSES_PER_SENSOR, LARGEST_PE = 38, 3000  # of one event: they bound an event to 200,000 pulses
 JITTER_NS, MERGE_NS = 3.0, 5
 EXPONENTIAL_SHARE = 0.25
 NEIGHBOURS, COINCIDENCE_NS = (-2, -1, 1, 2), 1000
@@ -153,7 +153,7 @@ def thinned(
     """Give how many photons to follow, and for how many each of them counts.
 
     group: the sensor of an event of each entry. More than 38 photons on a sensor are replaced by about 38
-    heavier ones, of at most 100,000 photoelectrons together.
+    heavier ones, of at most 3000 photoelectrons together.
     """
     _, place = np.unique(group, return_inverse=True)
     total = np.bincount(place, weights=photons)[place]

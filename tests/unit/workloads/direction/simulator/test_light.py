@@ -43,7 +43,7 @@ def nearest(place=(30.0, 20.0)):
 
 
 def test_light_of_a_vertical_muon_from_above_runs_down():
-    """Its zenith is 0, it travels along minus the unit vector, and sensors follow 17 m / c after each other."""
+    """Its zenith is 0, it travels along minus the unit vector, and sensors follow 17 m / c apart."""
     _, time = muon(DOWN)
     steps = np.diff(time[nearest()])
     assert np.all(steps > 0)
