@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.floating[Any]]
 
-# dE/dx = a + bE of muons in ice (PDG); half of b is losses of more than a hundredth of the energy.
-A_GEV_PER_M, B_PER_M = 0.24, 3.6e-4
+# dE/dx = a + bE of muons in ice (hep-ph/0407075); half of b is losses of more than a hundredth of the energy.
+A_GEV_PER_M, B_PER_M = 0.24, 3.3e-4
 STOCHASTIC_B_PER_M, SMALLEST_LOSS = B_PER_M / 2, 0.01
 # Every track and cascade has a point in this cylinder; a track starts at most so far before it.
 RADIUS_M, HALF_HEIGHT_M, LONGEST_M = 650.0, 600.0, 1500.0
