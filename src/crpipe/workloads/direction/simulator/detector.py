@@ -23,8 +23,8 @@ _JITTER_SEED = 86
 def strings() -> NDArray[np.float64]:
     """Give the places of the strings and of their topmost sensors: [STRINGS, 3], in m.
 
-    The 86 places of a triangular grid that are nearest to the centre, numbered row by row from the smallest y,
-    as in IceCube; each is moved by about a metre. Rounded to a centimetre, as the table is.
+    The 86 places of a triangular grid that are nearest to the centre, numbered row by row from the smallest
+    y, as in IceCube; each is moved by about a metre. Rounded to a centimetre, as the table is.
     """
     row, place = (axis.ravel() for axis in np.mgrid[-_RINGS : _RINGS + 1, -_RINGS : _RINGS + 1])
     x, y = SPACING_M * (place + row / 2), SPACING_M * np.sqrt(3) / 2 * row

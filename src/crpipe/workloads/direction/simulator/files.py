@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,6 @@ from crpipe.workloads.direction.simulator.readout import Recorded, blocks, recor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
-    from typing import Any
 
     from numpy.typing import NDArray
 
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 IDS_PER_FILE = 1_000_000
 PARTICLES_AT_ONCE, PAIRS_AT_ONCE, ROWS_AT_ONCE = 512, 1 << 13, 1 << 20
+GIVE_UP = 50  # rounds of particles without an event
+# Staging writes from many threads: side by side, files gain no time and take many times the memory.
+_ONE_FILE = threading.Lock()
 _PULSES = {
     "sensor_id": "int16",
     "time": "int64",
@@ -82,13 +85,18 @@ class NeutrinoTelescope:
         return [f"batch_{number}.parquet" for number in range(name.first, last + 1)]
 
     def write(self, name: Range, file: str, seed: int, path: Path) -> None:
-        """Simulate one file; equal arguments give equal bytes. Raise SourceError for a file of another range."""
+        """Simulate one file; equal arguments give equal bytes.
+
+        Raise SourceError for a file of another range.
+        """
         files = self.files(name)
         if file not in files:
             raise SourceError(
-                f"{file}: not a file of the synthetic range {name}; delete its manifest to list the range again"
+                f"{file}: not a file of the synthetic range {name}; delete its manifest to list the range "
+                "again"
             )
-        write_batch(self._options, seed, name.first + files.index(file), path)
+        with _ONE_FILE:
+            write_batch(self._options, seed, name.first + files.index(file), path)
 
     def tables(self, folder: Path) -> Mapping[str, Path]:
         """Write the side tables: where the sensors are."""
@@ -97,7 +105,7 @@ class NeutrinoTelescope:
 
 
 def kaggle_folder(options: NeutrinoTelescopeOptions, seed: int, batches: Iterable[int], folder: Path) -> None:
-    """Write train/batch_N.parquet for each N, train_meta.parquet and sensor_geometry.csv, as Kaggle has them."""
+    """Write train/batch_N.parquet for each N, train_meta.parquet and sensor_geometry.csv, as in Kaggle's."""
     (folder / "train").mkdir(parents=True, exist_ok=True)
     write_geometry(folder / "sensor_geometry.csv")
     schema = pa.schema(list(META)[:-1])
@@ -130,15 +138,23 @@ def write_batch(options: NeutrinoTelescopeOptions, seed: int, number: int, path:
 
 def _simulate(rng: np.random.Generator, options: NeutrinoTelescopeOptions) -> Iterator[Block]:
     """Yield as many events as a file has, in blocks, each with azimuths, zenith angles and energies."""
-    missing = options.events_per_file
+    missing, in_vain = options.events_per_file, 0
     while missing:
         particles = sample_particles(rng, options, PARTICLES_AT_ONCE)
-        for events in _detect(rng, particles, options.noise_hz):
-            if missing and len(events.particle):
-                events = events.first(missing)
+        in_vain += 1
+        for found in _detect(rng, particles, options.noise_hz):
+            if not missing:
+                return
+            events = found.first(missing)
+            if len(events.count):
                 seen = particles.take(events.particle)
-                missing -= len(seen)
+                missing, in_vain = missing - len(seen), 0
                 yield [*seen.angles(), seen.energy_gev], events
+        if in_vain == GIVE_UP:
+            raise ConfigError(
+                f"simulator.energy_max_gev: of {GIVE_UP * PARTICLES_AT_ONCE} particles of up to "
+                f"{options.energy_max_gev:g} GeV none triggers; raise it, for example to 1e4"
+            )
 
 
 def _detect(rng: np.random.Generator, particles: Particles, noise_hz: float) -> Iterator[Recorded]:

@@ -6,15 +6,15 @@ Sensors that are far from all light are left out: first whole strings, then sens
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crpipe.workloads.direction.simulator.detector import PER_STRING, STEP_M, strings
 from crpipe.workloads.direction.simulator.particles import (
-    A_GEV_PER_M,
     B_PER_M,
     C_M_PER_NS,
+    STOCHASTIC_B_PER_M,
     VISIBLE_M,
     Particles,
     Points,
@@ -22,16 +22,22 @@ from crpipe.workloads.direction.simulator.particles import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
 
 COS_CHERENKOV = 1 / 1.33
 SIN_CHERENKOV = float(np.sqrt(1 - COS_CHERENKOV**2))
 GROUP_NS_PER_M = 1.36 / C_M_PER_NS
 ABSORPTION_M, SCATTERING_M, TAU_NS = 98.0, 33.3, 557.0
 DELAY_NS = 1 / (1 / TAU_NS + 1 / (GROUP_NS_PER_M * ABSORPTION_M))
-# Photons counted at 1 m: of a muon without radiation, and of 1 GeV of a cascade. docs/direction-simulator.md
-MUON_PHOTONS, GEV_PHOTONS = 20.0, 34.0
-RADIATION_PER_GEV = 9.3e-4  # light of the small losses, for each GeV, over that of the bare muon
+# Photons of a flash of 1 GeV at 1 m, tuned to the public numbers of pulses; docs/direction-simulator.md. A
+# bare muon shines as flashes of 0.194 GeV per metre: 33,000 photons, of 170,000 per GeV (Frank and Tamm).
+GEV_PHOTONS = 100.0
+MUON_GEV_PER_M = 0.194
+SMALL_LOSSES_PER_M = B_PER_M - STOCHASTIC_B_PER_M
 DOWNWARD = 0.9  # a tube looks down: 1 + 0.9 cos of the angle between the light and straight up
 FORWARD = 0.7  # a cascade: 1 + 0.7 cos of the angle between its direction and the light
 NEAREST_M = 2.0
@@ -40,24 +46,21 @@ FAINTEST = 1e-3  # photons; sensors and strings with fewer are left out
 
 @dataclass(frozen=True, slots=True)
 class Light:
-    """K pairs of a source and a sensor: row of the particle, sensor_id, mean photons, earliest time, distance."""
+    """K pairs of a source and a sensor: row of the particle, sensor_id, photons, first time, distance.
+
+    The distance is that to the flash, or to the nearest point of the track.
+    """
 
     particle: NDArray[np.intp]
     sensor: NDArray[np.intp]
-    mean: NDArray[np.float32]
-    direct_ns: NDArray[np.float32]
-    distance_m: NDArray[np.float32]
+    mean: Floats
+    direct_ns: Floats
+    distance_m: Floats
 
 
-def together(parts: list[Light]) -> Light:
+def together(parts: Sequence[Light]) -> Light:
     """Join the light of several sources."""
-    return Light(
-        np.concatenate([part.particle for part in parts]),
-        np.concatenate([part.sensor for part in parts]),
-        np.concatenate([part.mean for part in parts]),
-        np.concatenate([part.direct_ns for part in parts]),
-        np.concatenate([part.distance_m for part in parts]),
-    )
+    return Light(*(np.concatenate([getattr(part, name) for part in parts]) for name in Light.__slots__))
 
 
 def muon_pairs(particles: Particles) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -67,8 +70,8 @@ def muon_pairs(particles: Particles) -> tuple[NDArray[np.intp], NDArray[np.intp]
     away = strings()[None, :, :2] - muons.place[:, None, :2]
     flat = np.maximum(np.hypot(muons.source[:, 0], muons.source[:, 1]), 1e-9)[:, None]
     across = np.abs(away[..., 0] * muons.source[:, 1, None] - away[..., 1] * muons.source[:, 0, None]) / flat
-    bound = _photons(muons, np.maximum(muons.start_m, -VISIBLE_M))[:, None] * _dim(across)
-    muon, string = np.nonzero(bound / np.maximum(across, NEAREST_M) * (1 + DOWNWARD) > FAINTEST)
+    brightest = energy_at(muons.energy_gev, muons.start_m, np.maximum(muons.start_m, -VISIBLE_M))[:, None]
+    muon, string = (_line(brightest, np.maximum(across, NEAREST_M)) * (1 + DOWNWARD) > FAINTEST).nonzero()
     return rows[muon], string
 
 
@@ -76,7 +79,8 @@ def point_pairs(points: Points) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Give the flashes and strings near enough to each other to matter: rows of both."""
     away = np.linalg.norm(strings()[None, :, :2] - points.place[:, None, :2], axis=2)
     bright = GEV_PHOTONS * (1 + DOWNWARD) * (1 + FORWARD) * points.energy_gev
-    return np.nonzero(bright[:, None] * _dim(away) / np.maximum(away, NEAREST_M) ** 2 > FAINTEST)
+    point, string = (bright[:, None] * _dim(away) / np.maximum(away, NEAREST_M) ** 2 > FAINTEST).nonzero()
+    return point, string
 
 
 def muon_light(particles: Particles, muon: NDArray[np.intp], string: NDArray[np.intp]) -> Light:
@@ -90,13 +94,13 @@ def muon_light(particles: Particles, muon: NDArray[np.intp], string: NDArray[np.
     along = _dot(away, path)
     across = np.sqrt(np.maximum(sum(axis**2 for axis in away) - along**2, NEAREST_M**2))
     start, stop = (ends[muon, None].astype(np.float32) for ends in (particles.start_m, particles.stop_m))
-    emitted = along - across * np.float32(COS_CHERENKOV / SIN_CHERENKOV)
+    emitted = along - across * (COS_CHERENKOV / SIN_CHERENKOV)
     rising = _column(path, 2)
     upward = COS_CHERENKOV * rising + SIN_CHERENKOV * (away[2] - along * rising) / across
     energy = energy_at(particles.energy_gev[muon, None].astype(np.float32), start, emitted)
-    mean = (MUON_PHOTONS + MUON_PHOTONS * RADIATION_PER_GEV * energy) * _dim(across) / across
+    mean = _line(energy, across)
     mean *= (1 + DOWNWARD * upward) * ((emitted > start) & (emitted < stop))
-    direct = emitted / np.float32(C_M_PER_NS) + across * np.float32(GROUP_NS_PER_M / SIN_CHERENKOV)
+    direct = emitted / C_M_PER_NS + across * (GROUP_NS_PER_M / SIN_CHERENKOV)
     return _bright(muon, string, mean, direct, across)
 
 
@@ -108,47 +112,52 @@ def point_light(
     away = _away(points.place[row], string)
     distance = np.sqrt(np.maximum(sum(axis**2 for axis in away), NEAREST_M**2))
     forward = _dot(away, -particles.source[particle]) / distance
-    mean = np.float32(GEV_PHOTONS) * points.energy_gev[row, None].astype(np.float32) * _dim(distance)
+    mean = GEV_PHOTONS * points.energy_gev[row, None].astype(np.float32) * _dim(distance)
     mean *= (1 + DOWNWARD * away[2] / distance) * (1 + FORWARD * forward) / distance**2
-    direct = points.time_ns[row, None].astype(np.float32) + distance * np.float32(GROUP_NS_PER_M)
+    direct = points.time_ns[row, None].astype(np.float32) + distance * GROUP_NS_PER_M
     return _bright(particle, string, mean, direct, distance)
 
 
-def delays(rng: np.random.Generator, distance_m: NDArray[np.float32]) -> NDArray[np.float64]:
+def delays(rng: np.random.Generator, distance_m: Floats) -> NDArray[np.float64]:
     """Draw how much later than without scattering photons arrive, in ns: Pandel's gamma law."""
     drawn: NDArray[np.float64] = rng.standard_gamma(distance_m / SCATTERING_M) * DELAY_NS
     return drawn
 
 
-def _photons(muons: Particles, way_m: NDArray[np.float64]) -> NDArray[np.float64]:
-    return MUON_PHOTONS * (1 + RADIATION_PER_GEV * energy_at(muons.energy_gev, muons.start_m, way_m))
+def _line(energy_gev: Floats, across_m: Floats) -> Floats:
+    """Give the photons of muons of an energy at a distance; flashes in a row, as a line shines."""
+    bright = np.pi * GEV_PHOTONS * (MUON_GEV_PER_M + SMALL_LOSSES_PER_M * energy_gev)
+    return bright * _dim(across_m * (1 / SIN_CHERENKOV)) / across_m
 
 
-def _dim(distance_m: NDArray) -> NDArray:
-    return np.exp(distance_m * np.float32(-1 / ABSORPTION_M))
+def _dim(way_m: Floats) -> Floats:
+    dim: Floats = np.exp(way_m * (-1 / ABSORPTION_M))
+    return dim
 
 
-def _column(vectors: NDArray[np.float64], axis: int) -> NDArray[np.float32]:
+def _column(vectors: NDArray[np.float64], axis: int) -> Floats:
     return vectors[:, axis, None].astype(np.float32)
 
 
-def _away(place: NDArray[np.float64], string: NDArray[np.intp]) -> list[NDArray[np.float32]]:
+def _away(place: NDArray[np.float64], string: NDArray[np.intp]) -> list[Floats]:
     """Give the way from places [R, 3] to the sensors of strings [R]: x and y [R, 1], z [R, 60]."""
     top = strings()[string] - place
-    step = np.float32(STEP_M) * np.arange(PER_STRING, dtype=np.float32)
+    step = STEP_M * np.arange(PER_STRING, dtype=np.float32)
     return [_column(top, 0), _column(top, 1), _column(top, 2) - step]
 
 
-def _dot(away: list[NDArray[np.float32]], path: NDArray[np.float64]) -> NDArray[np.float32]:
-    return sum(axis * _column(path, number) for number, axis in enumerate(away))
+def _dot(away: list[Floats], path: NDArray[np.float64]) -> Floats:
+    x, y, z = away
+    dot: Floats = x * _column(path, 0) + y * _column(path, 1) + z * _column(path, 2)
+    return dot
 
 
 def _bright(
     particle: NDArray[np.intp],
     string: NDArray[np.intp],
-    mean: NDArray[np.float32],
-    direct_ns: NDArray[np.float32],
-    distance_m: NDArray[np.float32],
+    mean: Floats,
+    direct_ns: Floats,
+    distance_m: Floats,
 ) -> Light:
     row, sensor = np.nonzero(mean > FAINTEST)
     return Light(

@@ -21,9 +21,9 @@ class NeutrinoTelescopeOptions(BaseModel):
     events_per_file: int = option(2000, "events in each file that trigger", ge=1, le=1_000_000)
     cascade_fraction: float = option(0.3, "share of cascades among the simulated events", ge=0, le=1)
     energy_min_gev: float = option(100.0, "smallest energy, in GeV", gt=0)
-    energy_max_gev: float = option(1e8, "largest energy, in GeV", gt=0)
+    energy_max_gev: float = option(1e8, "largest energy, in GeV", gt=0, le=1e12)
     spectral_index: float = option(2.0, "energies follow E^-index", ge=0, le=10)
-    noise_hz: float = option(500.0, "dark noise of one sensor, in Hz", ge=0)
+    noise_hz: float = option(500.0, "dark noise of one sensor, in Hz", ge=0, le=1e5)
 
     @model_validator(mode="after")
     def _energies(self) -> Self:

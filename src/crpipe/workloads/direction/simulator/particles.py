@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
     from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
 
-# dE/dx = a + bE of muons in ice (PDG); half of b is losses of more than a hundredth of the energy.
-A_GEV_PER_M, B_PER_M = 0.24, 3.6e-4
+    Floats = NDArray[np.floating[Any]]
+
+# dE/dx = a + bE of muons in ice (hep-ph/0407075); half of b is losses of more than a hundredth of the energy.
+A_GEV_PER_M, B_PER_M = 0.24, 3.3e-4
 STOCHASTIC_B_PER_M, SMALLEST_LOSS = B_PER_M / 2, 0.01
 # Every track and cascade has a point in this cylinder; a track starts at most so far before it.
 RADIUS_M, HALF_HEIGHT_M, LONGEST_M = 650.0, 600.0, 1500.0
@@ -44,14 +46,7 @@ class Particles:
 
     def take(self, rows: NDArray[np.intp] | slice) -> Particles:
         """Keep some of them."""
-        return Particles(
-            self.source[rows],
-            self.energy_gev[rows],
-            self.cascade[rows],
-            self.place[rows],
-            self.start_m[rows],
-            self.stop_m[rows],
-        )
+        return Particles(*(getattr(self, name)[rows] for name in Particles.__slots__))
 
     def angles(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Give azimuth and zenith in rad, [N] each."""
@@ -87,17 +82,16 @@ def power_law(uniform: NDArray[np.float64], options: NeutrinoTelescopeOptions) -
     """Turn uniform numbers into energies that follow E^-index between the two limits."""
     low, high, index = options.energy_min_gev, options.energy_max_gev, options.spectral_index
     if index == 1:
-        return low * np.exp(uniform * np.log(high / low))
-    first, last = low ** (1 - index), high ** (1 - index)
-    return (first + uniform * (last - first)) ** (1 / (1 - index))
+        return np.asarray(low * np.exp(uniform * np.log(high / low)))
+    share = (high / low) ** (1 - index)
+    return np.asarray(low * (1 + uniform * (share - 1)) ** (1 / (1 - index)))
 
 
-def energy_at(
-    energy_gev: NDArray[np.float64], start_m: NDArray[np.float64], way_m: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def energy_at(energy_gev: Floats, start_m: Floats, way_m: Floats) -> Floats:
     """Give the mean energy of muons that started with ``energy_gev`` at ``start_m``, at ``way_m``; in GeV."""
     rest = A_GEV_PER_M / B_PER_M
-    return np.maximum((energy_gev + rest) * np.exp(-B_PER_M * (way_m - start_m)) - rest, 0)
+    energy: Floats = np.maximum((energy_gev + rest) * np.exp(-B_PER_M * (way_m - start_m)) - rest, 0)
+    return energy
 
 
 def flashes(rng: np.random.Generator, particles: Particles) -> Points:

@@ -1,8 +1,8 @@
 """What the detector records: photons become pulses, eight of them a trigger, and noise is added.
 
-Pulses are kept as sorted integers, ``slot << 21 | time_ns``, where a slot is a sensor of an event, 64 slots to a
-string: neighbours on a string are neighbouring slots, and the two outermost slots of a string are never hit. So
-the question whether a neighbour has a pulse at about the same time is a search in a sorted list.
+Pulses are kept as sorted integers, ``slot << 21 | time_ns``, where a slot is a sensor of an event, 64 slots
+to a string: neighbours on a string are neighbouring slots, and the outermost two slots of a string are never
+hit. So the question whether a neighbour has a pulse at about the same time is a search in a sorted list.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
     from crpipe.workloads.direction.simulator.light import Light
 
-PULSES_PER_SENSOR, LARGEST_PE = 38, 1e5  # of one event: they bound an event to 200,000 pulses
+PULSES_PER_SENSOR, LARGEST_PE = 38, 3000  # of one event: they bound an event to 200,000 pulses
 JITTER_NS, MERGE_NS = 3.0, 5
+EXPONENTIAL_SHARE = 0.25
 NEIGHBOURS, COINCIDENCE_NS = (-2, -1, 1, 2), 1000
 TRIGGER_SENSORS, TRIGGER_NS = 8, 5000
 TRIGGER_AT_NS, BEFORE_NS, AFTER_NS = 9_880, 4_000, 6_000  # the window around the first and last coincidence
-PHOTONS_AT_ONCE = 1 << 20
+PHOTONS_AT_ONCE = 1 << 18
 
 _TIME_BITS, _TIME_ZERO = 21, 1 << 18
 _STRING_SLOTS, _OUTERMOST = 64, 2
@@ -76,7 +77,7 @@ def record(rng: np.random.Generator, light: Light, noise_hz: float) -> Iterator[
     hit = np.flatnonzero(photons)
     hit = hit[np.argsort(light.particle[hit], kind="stable")]
     particle, sensor, photons = light.particle[hit], light.sensor[hit], photons[hit]
-    sample, weight = _thinned(rng, particle * SENSORS + sensor, photons)
+    sample, weight = thinned(rng, particle * SENSORS + sensor, photons)
     starts = np.flatnonzero(np.diff(particle, prepend=-1))
     total = np.add.reduceat(sample, starts) if len(starts) else sample
     for block in blocks(total, PHOTONS_AT_ONCE):
@@ -85,7 +86,9 @@ def record(rng: np.random.Generator, light: Light, noise_hz: float) -> Iterator[
         many = np.repeat(np.arange(part.start, part.stop), sample[part])
         time = light.direct_ns[hit[many]] + delays(rng, light.distance_m[hit[many]])
         time += rng.normal(0, JITTER_NS, len(many))
-        pulses = merged(_keys(particle[many], sensor[many], np.floor(time).astype(np.int64)), weight[many])
+        pulses = merged(
+            pulse_keys(particle[many], sensor[many], np.floor(time).astype(np.int64)), weight[many]
+        )
         yield _readout(rng, pulses, noise_hz)
 
 
@@ -136,26 +139,27 @@ def charges(rng: np.random.Generator, photons: NDArray[np.float64]) -> NDArray[n
     One photon gives a Gaussian around 1, or an exponential in a quarter of the cases.
     """
     count = len(photons)
-    one = np.where(rng.random(count) < 0.25, 0.1 + rng.exponential(0.5, count), rng.normal(1.0, 0.3, count))
+    one = np.where(
+        rng.random(count) < EXPONENTIAL_SHARE, 0.1 + rng.exponential(0.5, count), rng.normal(1.0, 0.3, count)
+    )
     more = np.maximum(photons - 1, 0)
     charge = np.maximum(one, 0.1) + np.maximum(0.9 * more + 0.4 * np.sqrt(more) * rng.normal(size=count), 0)
     return np.round(0.05 * np.floor(charge / 0.05) + 0.025, 3)
 
 
-def _thinned(
+def thinned(
     rng: np.random.Generator, group: NDArray[np.int64], photons: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Give how many photons to follow, and for how many each of them counts.
 
-    More than 38 on a sensor are replaced by about 38 heavier ones; a tube gives at most 100,000 photoelectrons.
+    group: the sensor of an event of each entry. More than 38 photons on a sensor are replaced by about 38
+    heavier ones, of at most 3000 photoelectrons together.
     """
     _, place = np.unique(group, return_inverse=True)
-    total = np.bincount(place, weights=photons)[place] if len(group) else photons.astype(np.float64)
+    total = np.bincount(place, weights=photons)[place]
     weight = np.maximum(np.minimum(total, LARGEST_PE) / PULSES_PER_SENSOR, 1)
-    share = photons * (np.minimum(total, LARGEST_PE) / np.maximum(total, 1)) / weight
-    whole = weight == 1
-    sample = np.where(whole, photons, np.floor(share + rng.random(len(share)))).astype(np.int64)
-    return sample, weight
+    share = photons * (np.minimum(total, LARGEST_PE) / total) / weight
+    return np.floor(share + rng.random(len(share))).astype(np.int64), weight
 
 
 def _readout(rng: np.random.Generator, pulses: Pulses, noise_hz: float) -> Recorded:
@@ -173,8 +177,8 @@ def _readout(rng: np.random.Generator, pulses: Pulses, noise_hz: float) -> Recor
     known, number = known[inside], rng.poisson(noise_hz * 1e-9 * SENSORS * length)
     dark = np.repeat(np.arange(len(particle)), number)
     at = np.floor(rng.random(len(dark)) * length[dark]).astype(np.int64)
-    signal = _keys(row[inside], _sensor(pulses.key[known]), since[inside])
-    key = np.concatenate([signal, _keys(dark, rng.integers(0, SENSORS, len(dark)), at)])
+    signal = pulse_keys(row[inside], _sensor(pulses.key[known]), since[inside])
+    key = np.concatenate([signal, pulse_keys(dark, rng.integers(0, SENSORS, len(dark)), at)])
     photons = np.concatenate([pulses.photons[known], np.ones(len(dark))])
     order = np.argsort(key, kind="stable")
     key, charge = key[order], charges(rng, photons[order])
@@ -197,9 +201,10 @@ def _rows(particle: NDArray[np.int64], key: NDArray[np.int64]) -> tuple[NDArray[
     return row[known], known
 
 
-def _keys(
+def pulse_keys(
     event: NDArray[np.integer], sensor: NDArray[np.integer], time_ns: NDArray[np.int64]
 ) -> NDArray[np.int64]:
+    """Give the keys of pulses, [M], before they are sorted."""
     string, below = np.divmod(sensor, PER_STRING)
     slot = event * _EVENT_SLOTS + string * _STRING_SLOTS + below + _OUTERMOST
     keys: NDArray[np.int64] = slot << _TIME_BITS | np.clip(time_ns + _TIME_ZERO, 0, (1 << _TIME_BITS - 1) - 1)
