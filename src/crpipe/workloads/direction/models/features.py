@@ -40,8 +40,8 @@ class Features(nn.Module):
     def forward(self, doms: Mapping[str, Tensor], event: Tensor, start: Tensor, turn: Tensor) -> Tensor:
         """Give the features of D sensors of B events: [D, 8 + 3K].
 
-        doms: sensor [D], many [D], pulse [P, 4] and slot [P], as in DomVectors. event: [D]. start: [B] reference
-        time of the event, in ns. turn: [B] angle by which it is turned about the vertical axis, in rad.
+        doms: sensor [D], many [D], pulse [P, 4] and slot [P], as in DomVectors. event: [D]. start: [B]
+        reference time of the event, in ns. turn: [B] angle by which it is turned about the vertical axis, in rad.
 
         The features: place in the detector, and from the centre of the event's light; time of the first pulse
         from the mean of all; number of pulses; time, charge and kind of each pulse.

@@ -21,7 +21,7 @@ from crpipe.workloads.direction.models.model import DirectionModel
 from crpipe.workloads.direction.models.networks import SensorDeepSet, SensorTransformer
 from crpipe.workloads.direction.options import DeepSetOptions, FlatTransformerOptions
 from crpipe.workloads.direction.scoring.line_fit import line_fit
-from crpipe.workloads.direction.scoring.metrics import METRICS
+from crpipe.workloads.direction.scoring.metrics import KAPPA_METRICS, METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +42,6 @@ Options = TypeVar("Options", bound=FlatTransformerOptions | DeepSetOptions)
 class DirectionWorkload(abc.ABC, Generic[Options]):
     """Everything but the network."""
 
-    metrics = METRICS
     event_columns = tuple(field.name for field in TRUTH)
     item_columns = tuple(field.name for field in PULSE)
     needs = ("geometry",)
@@ -53,6 +52,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.metrics = METRICS + KAPPA_METRICS * (options.loss == "von_mises_fisher")
         self.places: NDArray[np.float32] = np.zeros((0, 3), np.float32)
 
     def use(self, tables: Tables) -> None:
