@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
@@ -67,8 +68,7 @@ def test_the_order_of_events_changes_no_prediction(key, multiplicity, seed, rand
 def test_other_blocks_change_no_prediction(key, multiplicity, seed, data):
     events = make_events(multiplicity, seed)
     ends = sorted({0, len(events), *data.draw(st.lists(st.integers(0, len(events)), max_size=4))})
-    pairs = zip(ends[:-1], ends[1:], strict=True)
-    parts = [found_by(key, events.part(start, end)) for start, end in pairs]
+    parts = [found_by(key, events.part(start, end)) for start, end in pairwise(ends)]
     assert_same([np.concatenate(side) for side in zip(*parts, strict=True)], found_by(key, events))
 
 
@@ -87,7 +87,7 @@ def test_pulses_may_come_in_any_order(key, multiplicity, random):
     events = make_events(multiplicity)
     events.items[:, 1] = 5000 + np.arange(len(events.items))  # no two at one time
     mixed = events.items.copy()
-    for start, end in zip(events.offsets()[:-1], events.offsets()[1:], strict=True):
+    for start, end in pairwise(events.offsets()):
         order = list(range(start, end))
         random.shuffle(order)
         mixed[start:end] = events.items[order]

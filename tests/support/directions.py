@@ -6,7 +6,7 @@ import torch
 from crpipe.events.batch import Events
 from crpipe.workloads.direction import DeepSet, DeepSetOptions, FlatTransformer, FlatTransformerOptions
 
-SENSORS = 200  # as many as the check of an exported graph needs
+SENSORS = 200
 WORKLOADS = {
     "FlatTransformer": (
         FlatTransformer,

@@ -26,7 +26,7 @@ def events_of(listed):
 
 
 def naive(items, most_pulses, most_doms):
-    """One event: its reference time, sensors hit, and {sensor: (pulses in all, first pulses)} of the first."""
+    """One event: reference time, sensors hit, and {sensor: (pulses, first pulses)} of the first sensors."""
     items = sorted(items.tolist(), key=lambda pulse: pulse[1])
     light = [pulse for pulse in items if not pulse[3]]
     start = (light or items or [[0, 0.0]])[0][1]
