@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _LENGTH_M, _TIME_NS = 500.0, 3000.0
 _NEAR_M, _NEAR_NS = 150.0, 500.0  # of an event's own size
 _LEAST_PE = 1e-3
+_NOISE = 1e-3  # weight of a sensor without a coincidence, where the centre of the light is sought
 
 
 class Features(nn.Module):
@@ -41,7 +42,8 @@ class Features(nn.Module):
         """Give the features of D sensors of B events: [D, 8 + 3K].
 
         doms: sensor [D], many [D], pulse [P, 4] and slot [P], as in DomVectors. event: [D]. start: [B]
-        reference time of the event, in ns. turn: [B] angle by which it is turned about the vertical axis, in rad.
+        reference time of the event, in ns. turn: [B] angle in rad by which it is turned about the vertical
+        axis.
 
         The features: place in the detector, and from the centre of the event's light; time of the first pulse
         from the mean of all; number of pulses; time, charge and kind of each pulse.
@@ -56,7 +58,7 @@ class Features(nn.Module):
         seen = seen.index_copy(0, slot, torch.stack(scaled, dim=1)).view(sensor.shape[0], -1, 4)
         near = torch.cat([place / _NEAR_M, seen[:, 0, 3:]], dim=1)
         # Pulses in local coincidence are light, most others noise.
-        weight = torch.where((doms["many"] > 0) & (seen[:, 0, 2] < 0), 1.0, 1e-3)
+        weight = torch.where(seen[:, 0, 2] < 0, 1.0, _NOISE) * (doms["many"] > 0)
         near = near - _means(near, weight, event, start.shape[0])[event]
         many = doms["many"].log1p() / 3 - 1
         return torch.cat([place / _LENGTH_M, near, many[:, None], seen[:, :, :3].flatten(1)], dim=1)
@@ -71,4 +73,4 @@ def _turned(places: Tensor, turn: Tensor) -> Tensor:
 def _means(values: Tensor, weight: Tensor, event: Tensor, events: int) -> Tensor:
     """Give the weighted means of values [D, F] over the rows of each event: [B, F]."""
     sums = values.new_zeros(events, values.shape[1]).index_add(0, event, values * weight[:, None])
-    return sums / values.new_zeros(events).index_add(0, event, weight)[:, None]
+    return sums / values.new_zeros(events).index_add(0, event, weight).clamp_min(_NOISE)[:, None]

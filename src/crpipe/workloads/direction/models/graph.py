@@ -85,9 +85,10 @@ class PulseGraph(nn.Module):
             shown & (nth < self.most_pulses), row * self.most_pulses + nth, rows * self.most_pulses
         )
         empty = pulses.new_zeros(rows + 1)
+        counts = empty.scatter(0, first, many.float())
         doms = {
             "sensor": empty.long().scatter(0, first, pulses[pulse, SENSOR].long()),
-            "many": empty.scatter(0, first, many.float()),
+            "many": torch.cat([counts[:-1], empty[:1]]),
             "pulse": pulses[pulse],
             "slot": slot,
         }

@@ -127,16 +127,19 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         shown["kappa"] = losses.length(found.detach()).mean()
         return losses.von_mises_fisher(found, truth).mean(), shown
 
-    def vectors(self, model: nn.Module, events: Events) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Predict the mean vector over all turns, [N, 3], and count the sensors hit, [N]."""
+    @torch.no_grad()
+    def vectors(
+        self, model: nn.Module, events: Events, turns: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Predict the mean vector over some turns, [N, 3], and count the sensors hit, [N]."""
         batch = self.collate(events, np.arange(len(events)), ())
         device = next(model.parameters()).device
         moved = {name: value.to(device) for name, value in batch.items()}
         found = torch.zeros_like(moved["truth"])
-        for number in range(self.options.rotations):
-            angle = 2 * math.pi * number / self.options.rotations
+        for number in range(turns):
+            angle = 2 * math.pi * number / turns
             turned = model(moved, torch.full_like(moved["turn"], angle))
-            found += turned_back(turned, angle) / self.options.rotations
+            found += turned_back(turned, angle) / turns
         vectors, hit = np.empty((len(events), 3)), np.empty(len(events), np.int64)
         order = batch["order"].numpy()
         vectors[order], hit[order] = found.cpu().numpy(), batch["hit"].numpy()
@@ -144,7 +147,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
 
     def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
         """Predict directions, with the line fit's beside them."""
-        vectors, hit = self.vectors(model, events)
+        vectors, hit = self.vectors(model, events, self.options.rotations)
         azimuth, zenith = azimuth_zenith(vectors)
         found: Columns = {"azimuth": azimuth, "zenith": zenith}
         if self.options.loss == "von_mises_fisher":
@@ -159,7 +162,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
 
     def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
         """Measure the angle to the truth, in degrees, and the bias in z: [N] each."""
-        vectors, _ = self.vectors(model, events)
+        vectors, _ = self.vectors(model, events, 1)
         truth = unit_vectors(events.columns["azimuth"], events.columns["zenith"])
         lengths = np.maximum(np.linalg.norm(vectors, axis=1), np.finfo(np.float64).tiny)
         angle = np.degrees(opening_angle(vectors, truth))
@@ -172,7 +175,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
 
         assert isinstance(model, DirectionModel)
         graph = PulseGraph(model, self.options.pulses_per_dom, self.options.max_doms)
-        return export.write(graph, made.layout, folder)
+        return export.write(graph, lambda events: self.vectors(model, events, 1)[0], made.layout, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:  # noqa: ARG002
         """Give what a user of the graph should know; see export."""
