@@ -1,5 +1,6 @@
 # make demo    the whole pipeline on simulated data, a few minutes; with SOURCE=pelican the same files come from a
-#              Pelican federation that runs meanwhile on this machine (needs XRootD: it says which packages)
+#              Pelican federation that runs meanwhile on this machine (needs XRootD: it says which packages);
+#              with WORKLOAD=direction the directions of neutrinos instead of muon bundles
 # make test    the tests
 # make check   format, lint, types, the workflow's lint, and the tests. CI (.ci/run) runs this, test-clean-install
 #              and demo
@@ -14,23 +15,27 @@
 PYTHON ?= python3
 TORCH ?=
 SOURCE := synthetic
+WORKLOAD := muons
 FEDERATION ?= results/demo-pelican/federation
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
-DEMO := --configfile config/demo.yaml
+DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
+SETTINGS := config/$(DEMO).yaml
 
 .PHONY: demo demo-synthetic demo-pelican test test-slurm test-jetnet test-clean-install check install clean
 
 demo: demo-$(SOURCE)
 
 demo-synthetic: $(READY)
-	$(BIN)/snakemake $(DEMO)
-	$(BIN)/snakemake $(DEMO) --report runs/demo/report.html --quiet all
-	@$(BIN)/crpipe --config config/config.yaml --config config/demo.yaml summary
+	$(if $(wildcard $(SETTINGS)),,$(error WORKLOAD=$(WORKLOAD): there is no demo of it, $(SETTINGS)))
+	$(BIN)/snakemake --configfile $(SETTINGS)
+	$(BIN)/snakemake --configfile $(SETTINGS) --report runs/$(DEMO)/report.html --quiet all
+	@$(BIN)/crpipe --config config/config.yaml --config $(SETTINGS) summary
 
 demo-pelican: $(READY)
+	$(if $(filter demo,$(DEMO)),,$(error SOURCE=pelican: only with WORKLOAD=muons))
 	workflow/scripts/demo-pelican $(BIN) $(FEDERATION)
 
 test: $(READY)
