@@ -170,7 +170,8 @@ def test_an_unlabelled_file_becomes_a_submission(finished, tmp_path):
     # The campaign's own metadata have no row of this file.
     done = finished.crpipe("predict", "--checkpoint", "best", "--in", batch, "--out", str(tmp_path / "x.csv"))
     assert done.returncode != 0
-    assert "batch_id 5" in done.stderr
+    assert "no row has batch_id 5" in done.stderr
+    assert "--table meta=FILE" in done.stderr
     assert "Traceback" not in done.stderr
 
 
