@@ -1,10 +1,12 @@
 # make demo    the whole pipeline on simulated data, a few minutes; with SOURCE=pelican the same files come from a
-#              Pelican federation that runs meanwhile on this machine (needs XRootD: it says which packages)
+#              Pelican federation that runs meanwhile on this machine (needs XRootD: it says which packages);
+#              with WORKLOAD=direction the directions of neutrinos instead of muon bundles
 # make test    the tests
 # make check   format, lint, types, the workflow's lint, and the tests. CI (.ci/run) runs this, test-clean-install
 #              and demo
 # make test-clean-install   install without extras into an environment of its own, and train there on tiny data
 # make test-slurm   everything that a cluster does to a campaign, on a Slurm of its own; a quarter of an hour
+# make test-physics what a model has to reach on simulated events; some ten minutes
 # make test-jetnet  the distances beside those of JetNet
 #
 # PYTHON   the interpreter the environment is made from (3.11 or later)
@@ -14,23 +16,27 @@
 PYTHON ?= python3
 TORCH ?=
 SOURCE := synthetic
+WORKLOAD := muons
 FEDERATION ?= results/demo-pelican/federation
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
-DEMO := --configfile config/demo.yaml
+DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
+SETTINGS := config/$(DEMO).yaml
 
-.PHONY: demo demo-synthetic demo-pelican test test-slurm test-jetnet test-clean-install check install clean
+.PHONY: demo demo-synthetic demo-pelican test test-slurm test-physics test-jetnet test-clean-install check install clean
 
 demo: demo-$(SOURCE)
 
 demo-synthetic: $(READY)
-	$(BIN)/snakemake $(DEMO)
-	$(BIN)/snakemake $(DEMO) --report runs/demo/report.html --quiet all
-	@$(BIN)/crpipe --config config/config.yaml --config config/demo.yaml summary
+	$(if $(wildcard $(SETTINGS)),,$(error WORKLOAD=$(WORKLOAD): there is no demo of it, $(SETTINGS)))
+	$(BIN)/snakemake --configfile $(SETTINGS)
+	$(BIN)/snakemake --configfile $(SETTINGS) --report runs/$(DEMO)/report.html --quiet all
+	@$(BIN)/crpipe --config config/config.yaml --config $(SETTINGS) summary
 
 demo-pelican: $(READY)
+	$(if $(filter demo,$(DEMO)),,$(error SOURCE=pelican: only with WORKLOAD=muons))
 	workflow/scripts/demo-pelican $(BIN) $(FEDERATION)
 
 test: $(READY)
@@ -40,6 +46,9 @@ test: $(READY)
 
 test-slurm: $(READY)
 	$(BIN)/python -m pytest -q -n 2 tests/integration/test_slurm_failures.py
+
+test-physics: $(READY)
+	$(BIN)/python -m pytest -q tests/physics
 
 test-clean-install:
 	PYTHON="$(PYTHON)" TORCH="$(TORCH)" workflow/scripts/test-clean-install

@@ -1,13 +1,14 @@
 """A workload that predicts two columns for each event, without training: what inference is tested with."""
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
 from crpipe.events.batch import Events
 from crpipe.events.metric import Metric
 from crpipe.train.checkpoints import Store
 from crpipe.workloads.muons.layout import BUNDLES
+from crpipe.workloads.muons.reading.parquet import Bundles
 from named import READERS
 
 
@@ -15,6 +16,7 @@ class CountingOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     width: int = 1
+    repeats: int = Field(1, json_schema_extra={"scope": "site"})
 
 
 class Counting:
@@ -75,6 +77,34 @@ class Echo(Counting):
         type(self).seen(events)
         items = np.ones((int(multiplicity.sum()), 3), np.float32)
         return Events(events.columns, multiplicity.astype(np.uint32), items)
+
+
+class NeedsPlacesOptions(CountingOptions):
+    pass
+
+
+class NeedsPlaces(Counting):
+    """A workload that is trained with a side table."""
+
+    needs = ("places",)
+
+    def use(self, tables):
+        self.tables = tables
+
+
+class TwoTables:
+    """The reader of bundles, for files that need two side tables."""
+
+    layout = BUNDLES
+    needs = ("places", "truth")
+    seen = staticmethod(lambda _: None)
+
+    def rows(self, path, tables):
+        type(self).seen(tables)
+        return Bundles().rows(path, tables)
+
+    def totals(self, path, tables):
+        return Bundles().totals(path, tables)
 
 
 class Again:

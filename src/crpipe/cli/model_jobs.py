@@ -26,7 +26,7 @@ from crpipe.train.validation.measure import find_metric
 from crpipe.train.workload import UsesTables, build_workload, check_weighted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from crpipe.cli.jobs import Campaign
@@ -127,6 +127,7 @@ def evaluate_job(campaign: Campaign, name: str, asked: str = "") -> EvaluateJob:
         seed=config.seed,
         device=config.train.device,
         threads=config.train.threads,
+        use_options=config.use_options(),
         simulator=config.source.simulator if simulates else "",
         simulator_options=config.options("simulator") if simulates else None,
         tests=bool(config.split.test_fraction or config.split.test_files),
@@ -152,7 +153,14 @@ def checkpoint_of(config: Config, asked: str) -> Path:
 
 
 def predict_job(
-    config: Config, checkpoint: Path, inputs: Sequence[Path], out: Path, device: str, seed: int = 1
+    config: Config,
+    checkpoint: Path,
+    inputs: Sequence[Path],
+    out: Path,
+    device: str,
+    seed: int = 1,
+    own_tables: Mapping[str, Path] | None = None,
+    columns: Sequence[str] = (),
 ) -> PredictJob:
     """Describe the use of a checkpoint on files; needs of the campaign its side tables and sizes alone."""
     record = config.paths().tables()
@@ -167,6 +175,9 @@ def predict_job(
         seed=seed,
         device=device,
         threads=config.train.threads,
+        own_tables=own_tables or {},
+        columns=tuple(columns),
+        use_options=config.use_options(),
     )
 
 

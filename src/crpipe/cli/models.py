@@ -13,6 +13,8 @@ from crpipe.cli.terminal import LinkArgument, Settings, Terminal
 from crpipe.config import record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from crpipe.cli.jobs import Campaign
 
 # Handlers import what they call: a verb pays for its own libraries only.
@@ -111,6 +113,16 @@ def predict(
     more: MoreInputs = None,
     device: DeviceOption = "auto",
     seed: Annotated[int, typer.Option(help="seed of everything random")] = 1,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="a side table of these files in place of the campaign's; may be repeated",
+        ),
+    ] = None,
+    columns: Annotated[
+        str, typer.Option(help="columns to write, as NAME,NAME,…, in this order; all without it")
+    ] = "",
 ) -> None:
     """Predict for all events of raw files; the same command continues after a crash."""
     from crpipe.cli.model_jobs import checkpoint_of, predict_job
@@ -118,8 +130,22 @@ def predict(
 
     config = Settings.config()
     found = checkpoint_of(config, checkpoint)
-    job = predict_job(config, found, [*inputs, *(more or ())], out, device, seed)
+    chosen = [name.strip() for name in columns.split(",") if name.strip()]
+    files = [*inputs, *(more or ())]
+    job = predict_job(config, found, files, out, device, seed, _own_tables(table or ()), chosen)
     print(f"{out}: {predict_files(job, Terminal())} events")
+
+
+def _own_tables(given: Iterable[str]) -> dict[str, Path]:
+    tables = {}
+    for each in given:
+        name, equals, path = each.partition("=")
+        if not (name and equals and path):
+            raise typer.BadParameter(
+                f"--table {each}: expected NAME=FILE, for example meta=test_meta.parquet"
+            )
+        tables[name] = Path(path)
+    return tables
 
 
 @models.command()

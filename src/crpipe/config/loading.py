@@ -15,7 +15,7 @@ from pydantic import BaseModel, model_validator
 
 from crpipe.config.combinations import check_file_numbers, check_held_out, check_start
 from crpipe.config.messages import explain
-from crpipe.config.names import options_class
+from crpipe.config.names import free_options, options_class
 from crpipe.config.sections import (
     NotifySection,
     OutliersSection,
@@ -156,6 +156,12 @@ class Config(Section):
             return {}
         return model.model_validate(getattr(self, section)).model_dump(mode="json")
 
+    def use_options(self) -> Tree:
+        """The options of the workload that no checkpoint depends on: they may change after training."""
+        name = self._named("model")
+        free = free_options(options_class(NAMED["model"], name)) if name else set()
+        return {key: value for key, value in self.options().items() if key in free}
+
     def _named(self, section: str) -> str:
         group, _, leaf = NAMED[section].partition(".")
         name: str = getattr(getattr(self, group), leaf)
@@ -184,11 +190,12 @@ class Config(Section):
 
     def _keys(self, scopes: set[str], sections: list[str]) -> Tree:
         keys = _scoped(self, scopes)
+        free = {f"model.{name}" for name in self.use_options()} if "model" in sections else set()
         for section in NAMED:
             keys.pop(section, None)  # as written; what counts is what it says with its defaults
         for section in sections:
             keys |= {f"{section}.{name}": value for name, value in flatten(self.options(section))}
-        return keys
+        return {name: value for name, value in keys.items() if name not in free}
 
     def horizon(self) -> int:
         """Ranges over which the learning rate runs its course, summed over the rounds.

@@ -52,6 +52,15 @@ def options_class(key: str, name: str) -> type[BaseModel] | None:
     return found
 
 
+def free_options(model: type[BaseModel] | None) -> set[str]:
+    """Name the options that no checkpoint depends on: those of scope ``site``."""
+    fields = model.model_fields if model else {}
+    extras = {name: field.json_schema_extra for name, field in fields.items()}
+    return {
+        name for name, extra in extras.items() if isinstance(extra, dict) and extra.get("scope") == "site"
+    }
+
+
 def build(key: str, name: str, options: Mapping[str, Any], needed: Iterable[str]) -> Any:
     """Import ``name``, the value of ``key``, and build it from its options.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from crpipe.config.names import options_class
+from crpipe.config.names import free_options, options_class
 from crpipe.core.errors import CheckpointError
 from crpipe.split.readers import open_reader
 from crpipe.train.checkpoints import checkpoint_file, load, verified
@@ -49,11 +49,13 @@ def open_checkpoint(
     device: str | torch.device = "cpu",
     tables: Tables | None = None,
     table_keys: Mapping[str, Any] | None = None,
+    use_options: Mapping[str, Any] | None = None,
 ) -> LoadedModel:
     """Load a checkpoint, or the one that a receipt points to.
 
-    tables, table_keys: the campaign's copies of the side tables, and their hashes. Raise CheckpointError when
-    the checkpoint is damaged, when its weights or options are those of another version, or when it was
+    tables, table_keys: the campaign's copies of the side tables, and their hashes. use_options: values of
+    options that no checkpoint depends on, such as how often a prediction is repeated. Raise CheckpointError
+    when the checkpoint is damaged, when its weights or options are those of another version, or when it was
     trained with other side tables; ConfigError when a table that the workload needs is missing.
     """
     saved = verified(checkpoint_file(path))
@@ -61,7 +63,7 @@ def open_checkpoint(
     keys = checkpoint["keys"]
     _refuse_other_tables(saved.path, keys, table_keys or {})
     name = keys["train.workload"]
-    workload = open_workload(name, _options(saved.path, name, keys), tables or {})
+    workload = open_workload(name, _options(saved.path, name, keys, use_options or {}), tables or {})
     model = workload.model()
     weights = {**checkpoint["model"], **checkpoint["average"]}
     _refuse_other_weights(saved.path, model.state_dict(), weights)
@@ -122,9 +124,10 @@ def _refuse_other_tables(path: Path, keys: Mapping[str, Any], table_keys: Mappin
         )
 
 
-def _options(path: Path, name: str, keys: dict[str, Any]) -> dict[str, Any]:
-    options = nested(keys, "model.")
+def _options(path: Path, name: str, keys: dict[str, Any], use: Mapping[str, Any]) -> dict[str, Any]:
     model = options_class("train.workload", name)
+    free = free_options(model)
+    options = nested(keys, "model.") | {key: value for key, value in use.items() if key in free}
     try:
         return model.model_validate(options).model_dump() if model else options
     except ValidationError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -67,7 +67,8 @@ class EvaluateJob:
     shards: those of all ranges that the checkpoint was trained on. folder: where the results go.
     events: most events to compare; batch_events, budget_items: most events and items of one block.
     simulator, simulator_options: empty where the raw files come from elsewhere.
-    tests: whether the campaign keeps a test part.
+    tests: whether the campaign keeps a test part. use_options: of the workload, those that no checkpoint
+    depends on.
     """
 
     name: str
@@ -85,6 +86,7 @@ class EvaluateJob:
     seed: int
     device: str
     threads: int
+    use_options: Mapping[str, Any] = field(default_factory=dict)
     simulator: str = ""
     simulator_options: Mapping[str, Any] | None = None
     tests: bool = False
@@ -104,7 +106,7 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
     with Journal(job.journal).attempt("evaluate", job.name):
         use_threads(job.threads)
         device = find_device(job.device)
-        trained = open_checkpoint(job.receipt, device, job.tables, job.table_keys)
+        trained = open_checkpoint(job.receipt, device, job.tables, job.table_keys, job.use_options)
         with writing(job.folder):
             job.folder.mkdir(parents=True, exist_ok=True)
         part, shards = judged_on(job.shards)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 
+from crpipe.core.errors import ConfigError
 from crpipe.core.files import sha256
 from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
@@ -16,8 +17,9 @@ from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.inputs import RawInput
 from crpipe.inference.parts import check_suffix, write_in_parts
 from crpipe.inference.rows import nested_table, predict_block, table_of
+from crpipe.split.readers import check_needs
 from crpipe.train.ranks import find_device, use_threads
-from crpipe.train.workload import WorkloadCall, WritesTable
+from crpipe.train.workload import UsesTables, WorkloadCall, WritesTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from crpipe.events.layout import Layout
     from crpipe.events.tables import Tables
     from crpipe.inference.checkpoints import LoadedModel
+    from crpipe.split.readers import Reader
     from crpipe.train.workload import Columns
 
 
@@ -36,7 +39,9 @@ class PredictJob:
 
     checkpoint: a checkpoint, or a receipt that points to one. inputs: the files to read. out: the table to
     write, Parquet or CSV. tables, table_keys: the campaign's copies of the side tables, and their hashes.
-    batch_events, budget_items: most events and items of one block.
+    batch_events, budget_items: most events and items of one block. own_tables: side tables of these files in
+    place of the campaign's, for the reader. columns: those of the table to write; empty: all. use_options: of
+    the workload, those that no checkpoint depends on.
     """
 
     checkpoint: Path
@@ -49,6 +54,9 @@ class PredictJob:
     seed: int
     device: str
     threads: int
+    own_tables: Mapping[str, Path] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    use_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def predict_files(job: PredictJob, progress: Progress) -> int:
@@ -59,16 +67,16 @@ def predict_files(job: PredictJob, progress: Progress) -> int:
     check_suffix(job.out)
     use_threads(job.threads)
     device = find_device(job.device)
-    trained = open_checkpoint(job.checkpoint, device, job.tables, job.table_keys)
+    trained = open_checkpoint(job.checkpoint, device, job.tables, job.table_keys, job.use_options)
     reader = open_its_reader(trained)
-    source = RawInput(job.inputs, reader, job.tables)
+    source = RawInput(job.inputs, reader, _reader_tables(job, trained, reader))
     total = source.count()
 
     def rows(number: int, block: Events) -> Iterator[pa.Table]:
         generator = torch.Generator(device).manual_seed(block_seed(job.seed, number))
         with torch.no_grad():
             found = predict_block(trained, block, reader.layout, generator)
-        yield output_table(trained, reader.layout, block, found, job.inputs)
+        yield _selected(output_table(trained, reader.layout, block, found, job.inputs), job.columns)
 
     return write_in_parts(
         job.out,
@@ -83,7 +91,43 @@ def identity(job: PredictJob, trained: LoadedModel, device: torch.device) -> lis
     """Give everything that the output depends on, as JSON values."""
     files = [[str(path), sha256(path)] for path in job.inputs]
     sizes = [job.batch_events, job.budget_items]
-    return [trained.sha256, files, job.out.suffix, sizes, job.seed, device.type, dict(job.table_keys)]
+    tables = {**job.table_keys, **{name: sha256(path) for name, path in job.own_tables.items()}}
+    shape = [job.out.suffix, *job.columns]
+    use = [job.seed, device.type, dict(job.use_options)]
+    return [trained.sha256, files, shape, sizes, use, tables]
+
+
+def _reader_tables(job: PredictJob, trained: LoadedModel, reader: Reader) -> Tables:
+    """Give the side tables of the reader: the campaign's, but for those of these very files.
+
+    Raise ConfigError for one that the reader does not read, or that the model was trained with.
+    """
+    used = trained.workload.needs if isinstance(trained.workload, UsesTables) else ()
+    for name, path in job.own_tables.items():
+        if name not in reader.needs:
+            raise ConfigError(
+                f"--table {name}: not a side table of this reader, which reads "
+                f"{', '.join(reader.needs) or 'none'}; leave it out"
+            )
+        if name in used:
+            raise ConfigError(
+                f"--table {name}: {trained.name} was trained with the campaign's {name}; leave it out, or "
+                "train with the other one"
+            )
+        if not path.is_file():
+            raise ConfigError(f"--table {name}={path}: no such file")
+    tables = {**job.tables, **job.own_tables}
+    check_needs(str(trained.checkpoint["keys"]["source.reader"]), reader.needs, tables)
+    return tables
+
+
+def _selected(table: pa.Table, columns: tuple[str, ...]) -> pa.Table:
+    missing = [name for name in columns if name not in table.column_names]
+    if missing:
+        raise ConfigError(
+            f"--columns: no column {missing[0]}; the prediction has {', '.join(table.column_names)}"
+        )
+    return table.select(list(columns)) if columns else table
 
 
 def output_table(

@@ -147,6 +147,15 @@ def test_a_simulator_shapes_the_shards_only_where_it_is_used():
     assert validate(tree).data_keys() != validate(more).data_keys()
 
 
+def test_an_option_that_no_checkpoint_depends_on_is_no_key_of_the_training():
+    base = ["train.workload=crpipe.workloads.direction:FlatTransformer"]
+    once, often = load_config([], base), load_config([], [*base, "model.rotations=8"])
+    assert (once.use_options(), often.use_options()) == ({"rotations": 1}, {"rotations": 8})
+    assert once.train_keys() == often.train_keys()
+    assert "model.width" in once.train_keys()
+    assert once.train_keys() != load_config([], [*base, "model.width=64"]).train_keys()
+
+
 BASE = load_config([], [MODEL])
 
 

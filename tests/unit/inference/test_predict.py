@@ -7,14 +7,16 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+import torch
 
-from counting import Counting, Echo, checkpoint_of
+from counting import Counting, Echo, NeedsPlaces, TwoTables, checkpoint_of
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, FormatError
 from crpipe.core.files import sha256
 from crpipe.core.progress import Silent
 from crpipe.inference import parts
-from crpipe.inference.predict import PredictJob, predict_files
+from crpipe.inference.checkpoints import open_checkpoint
+from crpipe.inference.predict import PredictJob, identity, predict_files
 from crpipe.workloads.muons.nested_rows import nested_table
 from crpipe.workloads.muons.reading.parquet import Bundles
 from toy import make_events
@@ -143,3 +145,66 @@ def test_no_configuration_is_needed_beyond_the_checkpoint(tmp_path):
 
     config = validate({"results": str(tmp_path)})
     assert predict_job(config, tmp_path, [tmp_path], tmp_path, "cpu").tables == {}
+
+
+TWO_TABLES = {"source.reader": "counting:TwoTables"}
+
+
+def test_the_files_may_bring_side_tables_of_their_own(job, monkeypatch, tmp_path):
+    job = job(NeedsPlaces, **TWO_TABLES)
+    ours, theirs = tmp_path / "ours.csv", tmp_path / "theirs.csv"
+    ours.write_text("1")
+    theirs.write_text("2")
+    seen = []
+    monkeypatch.setattr(TwoTables, "seen", staticmethod(lambda tables: seen.append(dict(tables))))
+    job = replace(job, tables={"places": ours, "truth": ours}, own_tables={"truth": theirs})
+    predict_files(job, Silent())
+    assert seen
+    assert all(tables == {"places": ours, "truth": theirs} for tables in seen)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("charges", "--table charges: not a side table of this reader, which reads places, truth; leave it"),
+        ("places", "--table places: .*NeedsPlaces was trained with the campaign's places"),
+        ("truth", "--table truth=.*nowhere.csv: no such file"),
+    ],
+)
+def test_a_table_that_cannot_be_meant_is_refused(job, tmp_path, name, message):
+    job = job(NeedsPlaces, **TWO_TABLES)
+    (tmp_path / "ours.csv").write_text("1")
+    tables = dict.fromkeys(("places", "truth"), tmp_path / "ours.csv")
+    with pytest.raises(ConfigError, match=message):
+        predict_files(replace(job, tables=tables, own_tables={name: tmp_path / "nowhere.csv"}), Silent())
+    assert not job.out.exists()
+
+
+def test_a_table_that_is_nowhere_is_named(job, tmp_path):
+    job = job(NeedsPlaces, **TWO_TABLES)
+    (tmp_path / "ours.csv").write_text("1")
+    with pytest.raises(ConfigError, match=r"source.tables: the table truth is missing"):
+        predict_files(replace(job, tables={"places": tmp_path / "ours.csv"}), Silent())
+
+
+def test_columns_are_chosen_in_the_order_given(job):
+    job = replace(job(), columns=("sum_gev", "source_row"))
+    predict_files(job, Silent())
+    assert pq.read_table(job.out).column_names == ["sum_gev", "source_row"]
+    with pytest.raises(ConfigError, match=r"--columns: no column charge; .* has path, source_row, count, su"):
+        predict_files(replace(job, columns=("charge",)), Silent())
+
+
+def test_another_use_of_the_same_files_is_not_continued(job):
+    job = job()
+    trained = open_checkpoint(job.checkpoint, "cpu", {}, {})
+    device = torch.device("cpu")
+    uses = (job, replace(job, columns=("count",)), replace(job, use_options={"repeats": 2}))
+    assert len({str(identity(use, trained, device)) for use in uses}) == 3
+
+
+def test_an_option_of_the_use_reaches_the_workload_and_no_other_does(job):
+    job = job()
+    workload = open_checkpoint(job.checkpoint, use_options={"repeats": 5, "width": 3}).workload
+    assert (workload.options.repeats, workload.options.width) == (5, 1)
+    assert open_checkpoint(job.checkpoint).workload.options.repeats == 1

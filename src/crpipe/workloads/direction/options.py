@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 def option(default: Any, meaning: str, **bounds: Any) -> Any:
-    """Declare an option; every option of a workload is part of the fingerprint."""
+    """Declare an option; all but ``rotations`` are part of the fingerprint."""
     return Field(default, description=meaning, json_schema_extra={"scope": "train"}, **bounds)
 
 
@@ -34,8 +34,12 @@ class DirectionOptions(BaseModel):
     rotate: bool = option(
         default=False, meaning="turn each event by a random angle about the vertical axis in training"
     )
-    rotations: int = option(
-        1, "a prediction is the mean over so many turns about the vertical axis", ge=1, le=64
+    rotations: int = Field(
+        1,
+        description="a prediction is the mean over so many turns about the vertical axis; may change later",
+        json_schema_extra={"scope": "site"},  # no checkpoint depends on it
+        ge=1,
+        le=64,
     )
     learning_rate: float = option(1e-3, "learning rate", gt=0)
     weight_decay: float = option(0.01, "decay of the weights (AdamW)", ge=0)

@@ -127,6 +127,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         shown["kappa"] = losses.length(found.detach()).mean()
         return losses.von_mises_fisher(found, truth).mean(), shown
 
+    @torch.no_grad()
     def vectors(
         self, model: nn.Module, events: Events, turns: int
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

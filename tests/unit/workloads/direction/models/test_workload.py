@@ -347,3 +347,17 @@ def test_only_an_uncertainty_is_judged_as_one():
     names = [{metric.name for metric in build(loss=choice)[0].metrics} for choice in LOSSES]
     assert names[0] - names[1] == {"kappa_coverage_68"}
     assert names[1] < names[0]
+
+
+@pytest.mark.parametrize("choice", ["angle", "von_mises_fisher"])
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_forward_passes_in_bfloat16_are_near_and_their_losses_are_float32(name, choice):
+    workload, model = build(name, loss=choice)
+    events = make_events([3, 40, 7, 120, 1])
+    exact, _ = loss(workload, model, events)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough, _ = loss(workload, model, events)
+    assert rough.dtype == torch.float32
+    assert rough.item() == pytest.approx(exact.item(), rel=0.1, abs=0.1)
+    rough.backward()
+    assert all(torch.isfinite(weight.grad).all() for weight in model.parameters())
