@@ -6,6 +6,7 @@
 #              and demo
 # make test-clean-install   install without extras into an environment of its own, and train there on tiny data
 # make test-slurm   everything that a cluster does to a campaign, on a Slurm of its own; a quarter of an hour
+# make test-physics what a model has to reach on simulated events; some ten minutes
 # make test-jetnet  the distances beside those of JetNet
 #
 # PYTHON   the interpreter the environment is made from (3.11 or later)
@@ -24,7 +25,7 @@ READY := $(VENV)/.installed
 DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
-.PHONY: demo demo-synthetic demo-pelican test test-slurm test-jetnet test-clean-install check install clean
+.PHONY: demo demo-synthetic demo-pelican test test-slurm test-physics test-jetnet test-clean-install check install clean
 
 demo: demo-$(SOURCE)
 
@@ -45,6 +46,9 @@ test: $(READY)
 
 test-slurm: $(READY)
 	$(BIN)/python -m pytest -q -n 2 tests/integration/test_slurm_failures.py
+
+test-physics: $(READY)
+	$(BIN)/python -m pytest -q tests/physics
 
 test-clean-install:
 	PYTHON="$(PYTHON)" TORCH="$(TORCH)" workflow/scripts/test-clean-install

@@ -4,48 +4,18 @@ import json
 import os
 import random
 import subprocess
-import time
-from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-import psutil
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from runs import LINKS, RANGES, children, flipped, kill, verb_of
+from runs import LINKS, RANGES, flipped, job_of, kill_at_random, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 # How many jobs of each verb are disturbed: none of them more often than it runs at least.
 KILLS = {"list": 1, "stage": 2, "split": 2, "train": 3, "consolidate": 1, "evaluate": 1}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-
-
-def wait_for(condition, head, seconds=500.0):
-    """Wait until ``condition()`` gives something, or the workflow is over."""
-    deadline = time.monotonic() + seconds
-    while head.poll() is None and time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    return None
-
-
-def job_of(head, verbs):
-    """Find a running job of one of several verbs."""
-    return next((process for process in children(head) if verb_of(process) in verbs), None)
-
-
-def caught_after(process, seconds):
-    """Let a process run so long, then stop it where it stands; tell whether it was still alive."""
-    with suppress(psutil.TimeoutExpired):
-        process.wait(seconds)
-    try:
-        process.suspend()
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def steps_of(campaign, link):
@@ -83,24 +53,7 @@ def same_result(campaign, reference):
 @pytest.mark.parametrize("seed", [1])
 def test_kill_anything_ten_times_and_the_same_command_ends_in_the_same_bytes(begun, finished, seed):
     """SIGKILL of the workflow, of a job, of the training, at random moments of random steps."""
-    choice = random.Random(seed)
-    left, killed = Counter(KILLS), Counter()
-    while left.total():
-        # One job at a time: none is born and done while another one is watched.
-        with begun.running("--cores 1") as head:
-            while job := wait_for(lambda head=head: job_of(head, +left), head):
-                verb = verb_of(job)
-                left[verb] -= 1
-                caught = caught_after(job, choice.uniform(0, 2.5 if verb == "train" else 0.8))
-                # A job that got away is done: then the workflow dies, before it starts the next one.
-                victim = choice.choice([head, job]) if caught else head
-                kill(victim)
-                kill(job)
-                killed["head" if victim is head else "job"] += 1
-                if victim is head:
-                    break
-            head.wait()
-        assert head.returncode or not left.total(), f"the campaign ended, and these never ran: {+left}"
+    killed = kill_at_random(begun, "--cores 1", KILLS, random.Random(seed))
     assert killed.total() == 10
     assert set(killed) == {"head", "job"}
     told = begun.snakemake().stdout

@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -187,3 +189,54 @@ def kill(process):
 def flipped(data, place):
     """Turn over one bit of bytes."""
     return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
+
+
+def wait_for(condition, head, seconds=500.0):
+    """Wait until ``condition()`` gives something, or the workflow is over."""
+    deadline = time.monotonic() + seconds
+    while head.poll() is None and time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    return None
+
+
+def job_of(head, verbs):
+    """Find a running job of one of several verbs."""
+    return next((process for process in children(head) if verb_of(process) in verbs), None)
+
+
+def caught_after(process, seconds):
+    """Let a process run so long, then stop it where it stands; tell whether it was still alive."""
+    with suppress(psutil.TimeoutExpired):
+        process.wait(seconds)
+    try:
+        process.suspend()
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def kill_at_random(campaign, words, kills, choice):
+    """Kill jobs of each verb as often as ``kills`` says, or the workflow; count what was killed.
+
+    One job at a time must run (``--cores 1``): none is born and done while another one is watched.
+    """
+    left, killed = Counter(kills), Counter()
+    while left.total():
+        with campaign.running(words) as head:
+            while job := wait_for(lambda head=head: job_of(head, +left), head):
+                verb = verb_of(job)
+                left[verb] -= 1
+                caught = caught_after(job, choice.uniform(0, 2.5 if verb == "train" else 0.8))
+                # A job that got away is done: then the workflow dies, before it starts the next one.
+                victim = choice.choice([head, job]) if caught else head
+                kill(victim)
+                kill(job)
+                killed["head" if victim is head else "job"] += 1
+                if victim is head:
+                    break
+            head.wait()
+        assert head.returncode or not left.total(), f"the campaign ended, and these never ran: {+left}"
+    return killed

@@ -88,8 +88,8 @@ def group_by_sensor(events: Events, most_pulses: int, most_doms: int) -> DomVect
         many,
         items.take(pulse, axis=0),
         slot,
-        1.0 - len(pulse) / max(len(items), 1),
-        1.0 - np.count_nonzero(kept) / max(len(begins), 1),
+        (len(items) - len(pulse)) / max(len(items), 1),
+        np.count_nonzero(~kept) / max(len(begins), 1),
     )
 
 

@@ -33,7 +33,7 @@ class DirectionModel(nn.Module):
             self.network(*padded(x, begins[first:last], count[first:last]))
             for first, last in batch["groups"].tolist()
         ]
-        return torch.cat(found)
+        return torch.cat(found).float()  # small angles need the digits that bfloat16 has not
 
 
 def padded(x: Tensor, begins: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:

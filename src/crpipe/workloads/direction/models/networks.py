@@ -31,9 +31,9 @@ class Attention(nn.Module):
         events, tokens, width = x.shape
         split = self.inward(x).view(events, tokens, 3, self.heads, width // self.heads)
         query, key, value = split.permute(2, 0, 3, 1, 4)
-        mixed = functional.scaled_dot_product_attention(
-            _normed(query), _normed(key), value, attn_mask=there[:, None, None, :]
-        )
+        # In bfloat16 a norm is float32 again; the attention wants one type.
+        query, key = _normed(query).to(value.dtype), _normed(key).to(value.dtype)
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=there[:, None, None, :])
         found: Tensor = self.outward(mixed.transpose(1, 2).reshape(events, tokens, width))
         return found
 

@@ -74,7 +74,7 @@ def read_spans(meta: Path, number: int, truth: Sequence[str], pulses: Path, tota
     if not found:
         raise FormatError(
             f"{meta}: no row has batch_id {number}, the number of {pulses}; name the metadata of these files "
-            "in source.tables, as meta"
+            "in source.tables, as meta (of a prediction: with --table meta=FILE)"
         )
     rows = np.concatenate([each for each, _ in found])
     joined = {name: np.concatenate([each[name] for _, each in found]) for name in names}

@@ -1,0 +1,93 @@
+"""Simulated events for benchmarks/direction.py: in Kaggle's files, in shards by the real split, in GraphNeT's files."""
+
+from __future__ import annotations
+
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+from crpipe.cli.data_jobs import split_job
+from crpipe.cli.jobs import open_campaign
+from crpipe.cli.source_jobs import list_job, stage_job, tables_job
+from crpipe.config.loading import load_config
+from crpipe.core.progress import Silent
+from crpipe.source.listing import list_range
+from crpipe.source.side_tables import stage_tables
+from crpipe.source.stage import stage_range
+from crpipe.split.split import split_range
+from crpipe.workloads.direction import geometry
+from crpipe.workloads.direction.simulator.files import kaggle_folder
+from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE_EVENTS = 20_000
+READER = "crpipe.workloads.direction.reading.kaggle:KaggleFiles"
+
+
+def kaggle(folder: Path, events: int) -> Path:
+    """Simulate so many events in files of FILE_EVENTS at most, unless they are there: a folder as Kaggle's."""
+    target = folder / f"kaggle-{events}"
+    if not (target / "finished").exists():
+        options = NeutrinoTelescopeOptions(events_per_file=min(events, FILE_EVENTS))
+        kaggle_folder(options, 1, range(1, 1 + max(1, events // FILE_EVENTS)), target)
+        (target / "finished").touch()
+    return target
+
+
+def shards(raw: Path) -> Path:
+    """Stage and split a folder of Kaggle's, all of it for training; return the folder of its shards."""
+    last = len(list((raw / "train").iterdir()))
+    settings = {
+        "source.uri": raw / "train/batch_{number}.parquet",
+        "source.reader": READER,
+        "source.tables.meta": raw / "train_meta.parquet",
+        "source.tables.geometry": raw / "sensor_geometry.csv",
+        "train.workload": "crpipe.workloads.direction:FlatTransformer",
+        "ranges.first": 1,
+        "ranges.last": last,
+        "ranges.step": last,
+        "split.threshold": 1_000_000,
+        "split.validation_fraction": 0,
+        "train.validate_steps": 0,
+        "results": raw / "results",
+        "runs": raw / "runs",
+    }
+    config = load_config((), tuple(f"{key}={value}" for key, value in settings.items()))
+    (name,) = map(str, config.all_ranges())
+    folder = config.paths().shards(name)
+    if not (folder / "manifest.json").exists():
+        stage_tables(tables_job(config), Silent())
+        list_range(list_job(config, name), Silent())
+        stage_range(stage_job(config, name), Silent())
+        split_range(split_job(open_campaign(config), name), Silent())
+    return folder
+
+
+def graphnet(raw: Path) -> Path:
+    """Write the same events as GraphNeT's converter does: tables truth and pulses, a file of each per chunk."""
+    folder = raw / "graphnet"
+    if (folder / "finished").exists():
+        return folder
+    for name in ("truth", "pulses"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    places = geometry.read_geometry(raw / "sensor_geometry.csv")
+    meta = pq.read_table(raw / "train_meta.parquet")
+    for chunk, path in enumerate(sorted((raw / "train").iterdir())):
+        table = pq.read_table(path)
+        number = int(path.stem.split("_")[1])
+        truth = meta.filter(pa.compute.equal(meta["batch_id"], number))
+        truth = truth.select(["event_id", "azimuth", "zenith"]).rename_columns(["event_no", "azimuth", "zenith"])
+        place = places[table["sensor_id"].to_numpy()]
+        columns = {name: place[:, axis] for axis, name in enumerate("xyz")}
+        columns |= {name: table[name].to_numpy().astype(np.float32) for name in ("time", "charge", "auxiliary")}
+        columns["event_no"] = table["event_id"].to_numpy()
+        pq.write_table(truth, folder / f"truth/truth_{chunk}.parquet")
+        pq.write_table(pa.table(columns), folder / f"pulses/pulses_{chunk}.parquet")
+    (folder / "finished").touch()
+    return folder

@@ -1,0 +1,60 @@
+"""A small model learns a batch of simulated tracks by heart, in the steps of the training."""
+
+import numpy as np
+import pytest
+
+from crpipe.config.training import LoadSection, TrainSection
+from crpipe.core.progress import Silent
+from crpipe.events.batch import concatenate
+from crpipe.inference.probe import ProbeJob, probe_batch
+from crpipe.workloads.direction.reading.kaggle import SimulatedFiles
+from crpipe.workloads.direction.simulator.detector import write_geometry
+from crpipe.workloads.direction.simulator.files import write_batch
+from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
+
+STEPS = 150
+TRANSFORMER = {"width": 32, "layers": 2, "heads": 2, "feedforward": 64}
+
+
+@pytest.fixture(scope="module")
+def tracks(tmp_path_factory):
+    """64 tracks, and the table of the sensors that saw them."""
+    folder = tmp_path_factory.mktemp("tracks")
+    write_geometry(folder / "sensor_geometry.csv")
+    tables = {"geometry": folder / "sensor_geometry.csv"}
+    options = NeutrinoTelescopeOptions(events_per_file=64, cascade_fraction=0)
+    write_batch(options, 1, 1, folder / "batch_1.parquet")
+    return concatenate(list(SimulatedFiles().rows(folder / "batch_1.parquet", tables))), tables
+
+
+def fit(tracks, name, **options):
+    events, tables = tracks
+    job = ProbeJob(
+        workload=f"crpipe.workloads.direction:{name}",
+        options={"loss": "angle", "learning_rate": 3e-3, "max_doms": 96, "pulses_per_dom": 4} | options,
+        tables=tables,
+        train=TrainSection(device="cpu", threads=1, clip_norm=1.0),
+        load=LoadSection(batch_events=64),
+        seed=1,
+        events=events,
+        source="batch_1.parquet",
+        item="pulses",
+        steps=STEPS,
+    )
+    (found,) = probe_batch(job, Silent()).losses
+    return found.before, found.after
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "most_deg"), [("FlatTransformer", TRANSFORMER, 5), ("DeepSet", {}, 20)]
+)
+def test_64_tracks_are_learned_by_heart(tracks, name, options, most_deg):
+    before, after = np.degrees(fit(tracks, name, **options))
+    assert 60 < before < 120
+    assert after < most_deg
+
+
+def test_kappa_rises_with_what_is_learned(tracks):
+    before, after = fit(tracks, "FlatTransformer", loss="von_mises_fisher", **TRANSFORMER)
+    assert before == pytest.approx(np.log(4 * np.pi), abs=0.3)  # every direction alike
+    assert after < -1.5  # more than 50 times as dense where the truth is

@@ -1,0 +1,363 @@
+"""The two workloads: an event's direction depends on its own pulses alone, and means what it says."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from crpipe.events.batch import Events, concatenate
+from crpipe.train.workload import Baseline, UsesTables, Validates
+from crpipe.workloads.direction import DeepSet, DeepSetOptions, FlatTransformer, FlatTransformerOptions
+from crpipe.workloads.direction.angles import azimuth_zenith, opening_angle, unit_vectors
+from crpipe.workloads.direction.models.model import DirectionModel
+from directions import WORKLOADS, build, changed, loss, make_events, make_places, predict
+from pulse_files import write_geometry
+
+NAMES = sorted(WORKLOADS)
+LOSSES = ("von_mises_fisher", "angle")
+
+
+class FirstPlace(nn.Module):
+    """A network that points to the sensor of the first row: what a feature does, a direction has to do."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x, there):
+        return self.scale * x[:, 0, :3]
+
+
+def pointing(directions, **options):
+    """A workload and model that predict the direction in which the one sensor of each event is."""
+    places = (500 * unit_vectors(*directions)).astype(np.float32)
+    workload, model = build(places=places, **options)
+    count = len(places)
+    items = np.stack([np.arange(count), *np.ones((2, count)), np.zeros(count)], axis=1).astype(np.float32)
+    columns = {"azimuth": directions[0], "zenith": directions[1]}
+    events = Events(columns, np.ones(count, np.uint32), items)
+    return workload, DirectionModel(model.features, FirstPlace()), events
+
+
+def some_directions(count=200, seed=5):
+    rng = np.random.default_rng(seed)
+    return rng.uniform(0, 2 * np.pi, count), np.arccos(rng.uniform(-1, 1, count))
+
+
+def vectors_of(found):
+    return unit_vectors(found["azimuth"], found["zenith"])
+
+
+def test_both_are_what_the_engine_asks_for_and_read_the_geometry(tmp_path):
+    for kind, options, small in WORKLOADS.values():
+        workload = kind(options(**small))
+        for protocol in (UsesTables, Baseline, Validates):
+            assert isinstance(workload, protocol)
+        workload.use({"geometry": write_geometry(tmp_path / "geometry.csv", 60)})
+        assert workload.places.shape == (60, 3)
+        assert workload.model().features.places.tolist() == workload.places.tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("choice", LOSSES)
+def test_a_prediction_has_its_columns_and_is_a_direction(name, choice):
+    workload, model = build(name, loss=choice)
+    events = make_events([1, 50, 3, 800])
+    found = predict(workload, model, events)
+    kappa = ["kappa"] * (choice == "von_mises_fisher")
+    assert list(found) == ["azimuth", "zenith", *kappa, "doms", "line_fit_azimuth", "line_fit_zenith"]
+    for column, values in found.items():
+        assert values.shape == (4,)
+        assert values.dtype == (np.int64 if column == "doms" else np.float64)
+        assert np.isfinite(values).all()
+    assert (found["azimuth"] >= 0).all()
+    assert (found["azimuth"] < 2 * np.pi).all()
+    assert (found["zenith"] >= 0).all()
+    assert (found["zenith"] <= np.pi).all()
+    owners = np.repeat(np.arange(4), events.multiplicity)
+    assert found["doms"].tolist() == [len(set(events.items[owners == i, 0])) for i in range(4)]
+    fit = workload.baseline(events)
+    assert all(np.array_equal(fit[column], found[f"line_fit_{column}"]) for column in fit)
+
+
+def test_truth_is_where_the_neutrino_came_from():
+    """By hand: zenith 0 is from above, azimuth 0 from +x, azimuth 90° from +y."""
+    half = np.pi / 2
+    azimuth, zenith = np.array([0, 0, half, np.pi, 0.3]), np.array([0, half, half, half, np.pi])
+    events = make_events([1, 2, 3, 4, 5])
+    events.columns.update(azimuth=azimuth, zenith=zenith)
+    workload, _ = build()
+    batch = workload.collate(events, np.arange(5), ())
+    wanted = np.array([[0, 0, 1], [1, 0, 0], [0, 1, 0], [-1, 0, 0], [0, 0, -1]])
+    np.testing.assert_allclose(batch["truth"], wanted[batch["order"]], atol=1e-7)
+
+
+@pytest.mark.parametrize("rotations", [1, 4])
+def test_a_sensor_in_some_direction_is_predicted_there(rotations):
+    """Places, truth and predicted columns agree about x, y, z: nothing is swapped on the way."""
+    workload, model, events = pointing(some_directions(), rotations=rotations)
+    found = predict(workload, model, events)
+    apart = opening_angle(vectors_of(found), unit_vectors(*some_directions()))
+    assert apart.max() <= 1e-6
+    np.testing.assert_allclose(found["kappa"], 1, rtol=1e-6)
+    with torch.no_grad():
+        measured = workload.validate(model, events, torch.Generator())
+    assert measured["angle_deg"].max() <= 1e-4
+    assert np.abs(measured["z_bias"]).max() <= 1e-6
+
+
+def test_places_and_truth_are_turned_together_in_training():
+    workload, model, events = pointing(some_directions(), rotate=True, loss="angle")
+    batch = workload.collate(events, np.arange(200), (1, 2))
+    assert batch["turn"].std() > 1
+    assert loss(workload, model, events, seed=(1, 2))[0].item() <= 1e-6
+    unturned = unit_vectors(*some_directions())[batch["order"]]
+    assert opening_angle(batch["truth"].numpy(), unturned).mean() > 0.5
+    np.testing.assert_allclose(batch["truth"][:, 2], unturned[:, 2], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_detector_that_is_turned_with_the_event_turns_the_prediction(name):
+    angle, events = 0.7, make_events([1, 8, 90, 400, 30])
+    cosine, sine = np.cos(angle), np.sin(angle)
+    places = make_places()
+    turned = places @ np.array([[cosine, sine, 0], [-sine, cosine, 0], [0, 0, 1]], np.float32)
+    (workload, model), (other, other_model) = (build(name, places=each) for each in (places, turned))
+    batch = workload.collate(events, np.arange(5), ())
+    with torch.no_grad():
+        straight = model(batch, torch.zeros(5))
+        undone = other_model(other.collate(events, np.arange(5), ()), torch.full((5,), -angle))
+        seen = other_model(batch, torch.zeros(5))
+    np.testing.assert_allclose(undone, straight, rtol=1e-5, atol=1e-5)
+    assert (seen - straight).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mean_over_four_turns_turns_with_the_detector_by_90_degrees(name):
+    events, places = make_events([1, 8, 90, 400, 30]), make_places()
+    turned = np.stack([-places[:, 1], places[:, 0], places[:, 2]], axis=1)
+    first, second = (predict(*build(name, places=each, rotations=4), events) for each in (places, turned))
+    moved = unit_vectors(first["azimuth"] + np.pi / 2, first["zenith"])
+    assert opening_angle(vectors_of(second), moved).max() <= 1e-5
+    once, other = (predict(*build(name, places=each), events) for each in (places, turned))
+    moved = unit_vectors(once["azimuth"] + np.pi / 2, once["zenith"])
+    assert opening_angle(vectors_of(other), moved).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_in_the_padding_does_not_matter(name):
+    _, model = build(name)
+    draw = torch.Generator().manual_seed(4)
+    x = torch.randn(5, 30, model.features.width, generator=draw)
+    there = torch.arange(30) < torch.tensor([30, 1, 12, 29, 5])[:, None]
+    with torch.no_grad():
+        found = [model.network(torch.where(there[:, :, None], x, fill), there) for fill in (0.0, 1e3, -7.0)]
+        alone = model.network(x[2:3, :12], there[2:3, :12])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[2], found[0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(alone, found[0][2:3], rtol=1e-5, atol=1e-5)
+
+
+def test_turns_come_from_the_seed_alone():
+    workload, _ = build(rotate=True)
+    events = make_events([5] * 40)
+    index = np.arange(40)
+    before = torch.get_rng_state()
+    first, same, other = (workload.collate(events, index, seed) for seed in ((1, 2), (1, 2), (1, 3)))
+    assert all(torch.equal(first[key], same[key]) for key in first)
+    assert not torch.equal(first["turn"], other["turn"])
+    assert len(first["turn"].unique()) == 40
+    assert workload.collate(events, index, ())["turn"].abs().max() == 0
+    assert build()[0].collate(events, index, (1, 2))["turn"].abs().max() == 0
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_two_threads_may_collate_at_once():
+    workload, _ = build(rotate=True)
+    events = make_events(np.random.default_rng(0).integers(0, 300, 200))
+    index = np.arange(200)
+    alone = [workload.collate(events, index, (seed,)) for seed in range(8)]
+    found, gate = {}, threading.Barrier(2)
+
+    def work(seeds):
+        gate.wait()
+        found.update({seed: workload.collate(events, index, (seed,)) for seed in seeds})
+
+    threads = [threading.Thread(target=work, args=(range(start, 8, 2),)) for start in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed, batch in enumerate(alone):
+        assert all(torch.equal(batch[key], found[seed][key]) for key in batch)
+
+
+@pytest.mark.parametrize("choice", LOSSES)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("multiplicity", [[0], [0, 0], [3, 0, 40]])
+def test_events_without_pulses_give_finite_predictions_and_slopes(name, choice, multiplicity):
+    workload, model = build(name, loss=choice, rotate=True)
+    events = make_events(multiplicity)
+    found = predict(workload, model, events)
+    assert all(np.isfinite(values).all() for values in found.values())
+    assert found["doms"][multiplicity.index(0)] == 0
+    assert (workload.size(events) >= 1).all()
+    value, shown = loss(workload, model, events, seed=(1,))
+    value.backward()
+    assert all(torch.isfinite(number) for number in (value, *shown.values()))
+    for weight in model.parameters():
+        assert weight.grad is None or torch.isfinite(weight.grad).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shift_of_all_times_changes_nothing_but_with_absolute_times(name):
+    events = make_events([1, 8, 90, 400, 30])
+    late = changed(events, slice(None), time=events.items[:, 1] + 30_000)
+    workload, model = build(name)
+    first, second = (predict(workload, model, each) for each in (events, late))
+    assert opening_angle(vectors_of(first), vectors_of(second)).max() <= 1e-5
+    np.testing.assert_allclose(second["kappa"], first["kappa"], rtol=1e-5)
+    workload, model = build(name, time="absolute")
+    first, second = (predict(workload, model, each) for each in (events, late))
+    assert opening_angle(vectors_of(first), vectors_of(second)).min() > 1e-4
+
+
+def one_event(sensors):
+    """An event whose pulses are one after another on these sensors, all in coincidence."""
+    count = len(sensors)
+    items = np.stack([sensors, 6000 + 10 * np.arange(count), np.ones(count), np.zeros(count)], axis=1)
+    columns = {"azimuth": np.ones(1), "zenith": np.ones(1)}
+    return Events(columns, np.array([count], np.uint32), items.astype(np.float32))
+
+
+def differs(workload, model, event, pulse, **values):
+    first, second = (predict(workload, model, each) for each in (event, changed(event, pulse, **values)))
+    return not np.array_equal(first["azimuth"], second["azimuth"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_model_sees_the_first_pulses_of_a_sensor_and_counts_all(name):
+    event = one_event([7, 7, 7, 9])
+    workload, model = build(name, pulses_per_dom=2)
+    assert differs(workload, model, event, 1, charge=5)
+    assert not differs(workload, model, event, 2, charge=5)
+    assert differs(workload, model, event, 2, sensor=9)  # another number of pulses
+    assert differs(*build(name, pulses_per_dom=3), event, 2, charge=5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_model_sees_the_sensors_that_are_hit_first(name):
+    event = one_event([30, 7, 30, 90, 2])
+    workload, model = build(name, max_doms=2)
+    assert differs(workload, model, event, 2, charge=5)  # late, but on the first sensor
+    assert not differs(workload, model, event, [3, 4], sensor=[91, 150], charge=5)
+    assert differs(*build(name, max_doms=3), event, 3, sensor=91)
+    assert predict(workload, model, event)["doms"].tolist() == [4]
+    assert workload.size(event).tolist() == [2]
+
+
+def test_metrics_count_what_is_cut_and_padded():
+    events = concatenate([one_event([30, 7, 30, 90, 2]), one_event([5])])
+    workload, model = build(pulses_per_dom=1, max_doms=3)
+    _, shown = loss(workload, model, events)
+    assert shown["doms_cut"].item() == pytest.approx(1 / 5)
+    assert shown["pulses_cut"].item() == pytest.approx(2 / 6)
+    _, shown = loss(*build(), events)
+    assert (shown["doms_cut"].item(), shown["pulses_cut"].item()) == (0, 0)
+    batch = workload.collate(make_events([20] * 30), np.arange(30), ())
+    padded = sum(batch["count"][a].item() * (b - a) for a, b in batch["groups"].tolist())
+    assert batch["cut"][0].item() == pytest.approx(1 - batch["count"].sum().item() / padded)
+
+
+@pytest.mark.parametrize("choice", LOSSES)
+@pytest.mark.parametrize("name", NAMES)
+def test_losses_and_metrics_of_micro_batches_add_up(name, choice):
+    workload, model = build(name, loss=choice)
+    events = make_events([40, 3, 0, 200, 17, 1, 60])
+    parts = [loss(workload, model, events, index) for index in ([4, 1], [0, 6, 3, 5, 2])]
+    whole = loss(workload, model, events)
+    names = ["angle_deg", *["kappa"] * (choice == "von_mises_fisher")]
+    for key in names:
+        mean = (2 * parts[0][1][key] + 5 * parts[1][1][key]) / 7
+        torch.testing.assert_close(mean, whole[1][key], rtol=1e-5, atol=1e-5)
+        assert not whole[1][key].requires_grad
+    torch.testing.assert_close((2 * parts[0][0] + 5 * parts[1][0]) / 7, whole[0], rtol=1e-5, atol=1e-5)
+
+
+def test_the_number_shown_in_training_is_the_angle_of_the_predictions():
+    workload, model = build()
+    events = make_events([40, 3, 200, 17, 1])
+    with torch.no_grad():
+        measured = workload.validate(model, events, torch.Generator())
+        _, shown = loss(workload, model, events)
+    truth = unit_vectors(events.columns["azimuth"], events.columns["zenith"])
+    found = vectors_of(predict(workload, model, events))
+    assert list(measured) == [metric.name for metric in workload.validation_metrics]
+    np.testing.assert_allclose(measured["angle_deg"], np.degrees(opening_angle(found, truth)), rtol=1e-6)
+    np.testing.assert_allclose(measured["z_bias"], found[:, 2] - truth[:, 2], atol=1e-9)
+    assert shown["angle_deg"].item() == pytest.approx(measured["angle_deg"].mean(), rel=1e-4)
+
+
+def test_every_weight_has_a_slope_and_is_trained():
+    for name in NAMES:
+        workload, model = build(name)
+        loss(workload, model, make_events([40, 3, 200]))[0].backward()
+        (phase,) = workload.phases()
+        trained = {id(weight) for weight in phase.params(model)}
+        for key, weight in model.named_parameters():
+            assert id(weight) in trained
+            assert weight.grad.abs().sum() > 0, key
+
+
+@pytest.mark.parametrize(
+    ("options", "millions"),
+    [
+        ({}, 0.5),
+        ({"width": 256, "layers": 6, "feedforward": 1024, "head": 1024}, 5.0),
+        ({"width": 384, "layers": 6, "feedforward": 1280, "head": 1024}, 10.0),
+    ],
+)
+def test_sizes_are_those_of_the_docs(options, millions):
+    workload = FlatTransformer(FlatTransformerOptions(**options))
+    workload.places = make_places()
+    assert sum(map(torch.numel, workload.model().parameters())) == pytest.approx(1e6 * millions, rel=0.1)
+
+
+def test_the_deep_set_is_small():
+    workload = DeepSet(DeepSetOptions())
+    workload.places = make_places()
+    assert sum(map(torch.numel, workload.model().parameters())) < 100_000
+
+
+def test_heads_have_to_divide_the_width():
+    with pytest.raises(ValidationError, match="3 heads do not divide the width of 128"):
+        FlatTransformerOptions(heads=3)
+
+
+def test_an_early_and_a_late_azimuth_stay_below_two_pi():
+    for azimuth in (-1e-20, 0.0, 2 * np.pi - 1e-12):
+        found, _ = azimuth_zenith(unit_vectors(np.array([azimuth]), np.array([1.0])))
+        assert 0 <= found[0] < 2 * np.pi
+
+
+def test_only_an_uncertainty_is_judged_as_one():
+    names = [{metric.name for metric in build(loss=choice)[0].metrics} for choice in LOSSES]
+    assert names[0] - names[1] == {"kappa_coverage_68"}
+    assert names[1] < names[0]
+
+
+@pytest.mark.parametrize("choice", ["angle", "von_mises_fisher"])
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_forward_passes_in_bfloat16_are_near_and_their_losses_are_float32(name, choice):
+    workload, model = build(name, loss=choice)
+    events = make_events([3, 40, 7, 120, 1])
+    exact, _ = loss(workload, model, events)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough, _ = loss(workload, model, events)
+    assert rough.dtype == torch.float32
+    assert rough.item() == pytest.approx(exact.item(), rel=0.1, abs=0.1)
+    rough.backward()
+    assert all(torch.isfinite(weight.grad).all() for weight in model.parameters())
