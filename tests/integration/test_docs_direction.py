@@ -51,14 +51,13 @@ def test_the_files_train_and_are_evaluated(campaign):
 
 def test_each_stage_goes_on_where_the_one_before_ended(campaign):
     ends = [json.loads(path.read_text())["step"] for path in last_receipts(campaign)]
-    assert len(ends) == 4
-    assert ends == [ends[0] * stage for stage in (1, 2, 3, 4)]
+    assert ends == [ends[0], 2 * ends[0], 3 * ends[0]]
 
 
 def last_receipts(campaign):
-    for stage in range(1, 5):
+    for stage in range(1, 4):
         ranges = campaign / "runs" / f"stage{stage}" / "ranges"
-        yield next(ranges.glob("0000005-0000006*.json"))
+        yield next(ranges.glob("0000003-0000004*.json"))
 
 
 def test_the_submission_has_one_row_for_each_event_in_their_order(campaign):

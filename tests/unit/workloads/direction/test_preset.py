@@ -1,0 +1,67 @@
+"""The configurations of directions that ship with crpipe."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from crpipe.config.loading import load_config
+from crpipe.workloads.direction.simulator.files import kaggle_folder
+from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
+
+CONFIG = Path(__file__).parents[4] / "config"
+PRESET = CONFIG / "presets" / "direction.yaml"
+
+
+def mle_bench():
+    """Read the test files that the preset names in a comment."""
+    line = next(line for line in PRESET.read_text().splitlines() if "# test_files:" in line)
+    return yaml.safe_load(line.replace("#", "", 1))["test_files"]
+
+
+def test_no_event_of_the_preset_or_the_demo_is_an_outlier():
+    for path in (PRESET, CONFIG / "direction-demo.yaml"):
+        assert load_config([CONFIG / "config.yaml", path]).split.threshold > 178_000
+
+
+def test_the_first_link_of_the_preset_has_its_validation_files():
+    """The events that all links are validated on come from the ranges of the first link."""
+    config = load_config([CONFIG / "config.yaml", PRESET])
+    first = config.chain(has_outliers=True).links[0]
+    assert first.ranges[-1] == "0000651-0000660"
+    assert len(first.ranges) == 66
+    assert config.split.validation_files == ("0000651-0000655",)
+
+
+def test_the_test_files_are_those_of_mle_bench(tmp_path):
+    selection = pytest.importorskip("sklearn.model_selection")
+    _, test = selection.train_test_split(np.arange(1, 661), test_size=0.1, random_state=0)
+    assert mle_bench() == sorted(test.tolist())
+    more = tmp_path / "test.yaml"
+    more.write_text(yaml.safe_dump({"split": {"test_files": mle_bench()}}))
+    assert len(load_config([CONFIG / "config.yaml", PRESET, more]).split.test_files) == 66
+    assert not {*mle_bench()} & {*range(651, 656)}
+
+
+def test_the_preset_is_planned_with_a_folder_of_files(tmp_path):
+    kaggle_folder(NeutrinoTelescopeOptions(events_per_file=20), 1, range(1, 3), tmp_path)
+    keys = {
+        "source.uri": tmp_path / "train/batch_{number}.parquet",
+        "source.tables.meta": tmp_path / "train_meta.parquet",
+        "source.tables.geometry": tmp_path / "sensor_geometry.csv",
+    }
+    changes = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+    files = ["--config", CONFIG / "config.yaml", "--config", PRESET]
+    done = subprocess.run(
+        [Path(sys.executable).with_name("crpipe"), *files, *changes, "plan"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "66: 0000001-0000010 to 0000651-0000660" in done.stdout
+    assert "they fit together; items are pulses" in done.stdout
