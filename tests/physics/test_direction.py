@@ -1,6 +1,6 @@
 """Simulated tracks through the whole pipeline: a small transformer is better than the line fit.
 
-Takes five CPU minutes; `make test-physics`. The numbers are printed: pytest -s.
+Takes four minutes of CPU; `make test-physics`. The numbers are printed: pytest -s.
 """
 
 import csv
