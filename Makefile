@@ -48,7 +48,7 @@ test-slurm: $(READY)
 	$(BIN)/python -m pytest -q -n 2 tests/integration/test_slurm_failures.py
 
 test-physics: $(READY)
-	$(BIN)/python -m pytest -q tests/physics
+	$(BIN)/python -m pytest -s -q tests/physics
 
 test-clean-install:
 	PYTHON="$(PYTHON)" TORCH="$(TORCH)" workflow/scripts/test-clean-install

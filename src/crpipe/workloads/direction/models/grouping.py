@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crpipe.core.errors import DataError
 from crpipe.events.batch import offsets
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ def group_by_sensor(events: Events, most_pulses: int, most_doms: int) -> DomVect
     Example: pulses (sensor, time) (7, 10) (3, 20) (7, 30), most_pulses 1, most_doms 2: the rows (3; 20) of 1
     pulse and (7; 10) of 2 pulses; with most_doms 1 only (7; 10), because sensor 7 was hit first.
     """
+    if len(events.items) >> _BITS:
+        raise DataError(
+            f"{len(events.items)} pulses in one micro-batch, more than {1 << _BITS}; lower load.batch_events"
+        )
     owner = np.repeat(np.arange(len(events)), events.multiplicity)
     items = _in_time(events.items, owner)
     # Sorted numbers cell << _BITS | pulse: an order, with the pulses of a cell one after another.
