@@ -49,6 +49,7 @@ def train_job(campaign: Campaign, name: str) -> TrainJob:
             best=paths.best_receipt(name),
             parent_store=paths.store(link.parent) if link.parent else None,
             parent_receipt=paths.receipt(link.parent) if link.parent else None,
+            parent_best=paths.best_receipt(link.parent) if link.parent else None,
             journal=paths.train_journal(),
             events=paths.tensorboard(),
             # TensorBoard reads the files of a folder in the order of their names: that of the chain.

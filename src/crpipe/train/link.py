@@ -47,7 +47,7 @@ class LinkFiles:
 
     store, receipt: checkpoints and snapshots of the link, and the declared output that points to one.
     best: what points to the best checkpoint, where one is kept.
-    parent_store, parent_receipt: the same of the link before it; None for the first one.
+    parent_store, parent_receipt, parent_best: the same of the link before it; None for the first one.
     events: TensorBoard's folder; event_file: the link's name in it, which sorts in the order of the chain.
     profile: the trace of a profiled job. loaded: which weights train.init_from gave.
     """
@@ -57,6 +57,7 @@ class LinkFiles:
     best: Path
     parent_store: Path | None
     parent_receipt: Path | None
+    parent_best: Path | None
     journal: Path
     events: Path
     event_file: str

@@ -141,7 +141,10 @@ class Trainer:
                         self._save()
         self._throttle()
         self._log()
-        self._validate(at_end=True)
+        if self.range_steps:
+            self._validate(at_end=True)
+        else:
+            self.judge.inherit()
 
     def finish(self) -> Saved | None:
         """Write the finished checkpoint on the leading rank; the others give None."""

@@ -70,6 +70,36 @@ def test_the_best_checkpoint_is_a_checkpoint_and_the_next_link_starts_from_the_l
     assert train(config, SECOND)[0]["parent"] == receipt["sha256"]
 
 
+def test_a_link_without_events_takes_over_the_best_checkpoint_of_the_link_before(tmp_path):
+    """After it, ``best`` means what it meant before: its own last weights are the last of the link before."""
+    config = toy_config(tmp_path, train={**VALIDATED, "keep_best": "generator/loss"})
+    train(config)
+    before = best_of(config)
+    assert before["step"] < json.loads(config.paths().receipt(FIRST).read_text())["step"]
+    data = json.loads((config.paths().shards(SECOND) / "manifest.json").read_text())["data"]
+    write_shards(config.paths().shards(SECOND), [("train-00000", "train", make_events(0, 1))], data)
+    receipt, checkpoint, _ = train(config, SECOND)
+    assert receipt["step"] == json.loads(config.paths().receipt(FIRST).read_text())["step"]
+    best = best_of(config, SECOND)
+    assert {name: best[name] for name in ("step", "value", "metric")} == {
+        name: before[name] for name in ("step", "value", "metric")
+    }
+    ours, theirs = (
+        load(config.paths().store(row["range"]) / row["checkpoint"])["average"] for row in (best, before)
+    )
+    assert ours
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert any(not torch.equal(ours[name], checkpoint["average"][name]) for name in ours)
+    texts = [
+        path.read_text() for path in (config.paths().receipt(SECOND), config.paths().best_receipt(SECOND))
+    ]
+    config.paths().receipt(SECOND).unlink()
+    config.paths().best_receipt(SECOND).unlink()
+    assert "adopted" in train(config, SECOND)[2]
+    paths = (config.paths().receipt(SECOND), config.paths().best_receipt(SECOND))
+    assert [path.read_text() for path in paths] == texts
+
+
 def test_an_adopted_checkpoint_gets_both_receipts_back(tmp_path):
     site = {**VALIDATED, "keep_best": "score", "stop_after": 1, "epochs": 3}
     config = toy_config(tmp_path, model={"rate": 0.0}, train=site)

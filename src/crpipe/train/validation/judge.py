@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from crpipe.train.validation.best import BestKeeper, write_best
+from crpipe.core.files import read_json_if_any
+from crpipe.train.checkpoints import load, verified
+from crpipe.train.validation.best import BestKeeper, BestValue, write_best
 from crpipe.train.validation.measure import PREFIX, Validation, finite
 
 if TYPE_CHECKING:
@@ -68,6 +70,18 @@ class Judge:
         saved = self._store.save_best(state, self._state.counters.range_step)
         write_best(self._job.files.best, self._job.link.name, self._store, best.saved(saved))
         self._store.drop_replaced(saved.path.name)
+
+    def inherit(self) -> None:
+        """Take over the best checkpoint of the link before: a link without events changes nothing."""
+        best, files = self._best, self._job.files
+        row = read_json_if_any(files.parent_best) if files.parent_best else None
+        if best is None or row is None or row["metric"] != best.metric.name or files.parent_store is None:
+            return
+        best.found = BestValue(row["metric"], row["value"], row["step"], 0)
+        if self._world.leads:
+            state = load(verified(files.parent_store / row["checkpoint"]).path)
+            saved = self._store.save_best({**state, "range": self._job.link.name}, 0)
+            write_best(files.best, self._job.link.name, self._store, best.saved(saved))
 
     def finish(self) -> None:
         """Leave the receipt and the files of the best checkpoint as this job found them, on the leading rank.
