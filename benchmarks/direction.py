@@ -29,6 +29,8 @@ import torch
 HERE = Path(__file__).parent
 SECTIONS = ("loader", "step", "memory", "scale")
 WORKERS = (0, 1, 2, 4)
+COLLATES = ("flat", "variable")  # sensors with their first pulses, padded; or all pulses, end to end
+FEW = 8_000  # events for GraphNeT, the slowest
 GIANT = 178_000  # pulses of the largest public event
 
 
@@ -38,6 +40,7 @@ class Contestant:
 
     name: str
     command: list[str]
+    raw: Path
     path: str = ""
     times: list[tuple[float, float]] = field(default_factory=list)
     process: subprocess.Popen[str] | None = None
@@ -64,9 +67,14 @@ class Contestant:
         found: dict[str, Any] = json.loads(answer)
         return found
 
+    def ids(self) -> tuple[int, int]:
+        """Give the number of events that it has to read, and the sum of their ids."""
+        ids = pq.read_table(self.raw / "train_meta.parquet", columns=["event_id"])["event_id"].to_numpy()
+        return len(ids), int(ids.sum())
+
     @property
     def wall(self) -> float:
-        """Median seconds of an epoch."""
+        """Median wall time of an event, in s."""
         return statistics.median(wall for wall, _ in self.times)
 
 
@@ -79,24 +87,27 @@ def _end(process: subprocess.Popen[str]) -> None:
 def contestant(system: str, folder: Path, raw: Path, python: str, collate: str, workers: int) -> Contestant:
     """Describe the process that reads ``folder``."""
     script = [python, str(HERE / "direction_peers.py"), system, str(folder), str(raw / "sensor_geometry.csv")]
-    label = f"{system}, {collate}" if collate != "-" else system
-    return Contestant(f"{label}, {workers} workers", [*script, collate, str(workers)])
+    return Contestant(f"{system}, {collate}, {workers} workers", [*script, collate, str(workers)], raw)
 
 
 def loaders(given: argparse.Namespace, raw: Path) -> dict[str, list[Contestant]]:
-    """Give all contestants by system, crpipe first."""
-    shards = data.shards(raw)
-    found = {"crpipe": [contestant("crpipe", shards, raw, sys.executable, "-", count) for count in (0, 1, 2)]}
+    """Give all contestants by system and what they hand out, crpipe before its peers."""
+    shards, found = data.shards(raw), {}
+    for collate in COLLATES:
+        found[f"crpipe, {collate}"] = [
+            contestant("crpipe", shards, raw, sys.executable, collate, count) for count in (0, 1, 2)
+        ]
     if given.peer:
-        for collate in ("variable", "flat"):
+        for collate in COLLATES:
             rows = [contestant("iceaggr", raw, raw, given.peer_python, collate, count) for count in WORKERS]
             for row in rows:
                 row.path = str(given.peer / "src")
             found[f"iceaggr, {collate}"] = rows
     if given.graphnet:
-        folder = data.graphnet(raw)
-        found["graphnet"] = [
-            contestant("graphnet", folder, raw, given.graphnet, "-", count) for count in WORKERS
+        few = data.kaggle(raw.parent, FEW)
+        folder = data.graphnet(few)
+        found["graphnet, variable"] = [
+            contestant("graphnet", folder, few, given.graphnet, "variable", count) for count in WORKERS
         ]
     return found
 
@@ -104,28 +115,29 @@ def loaders(given: argparse.Namespace, raw: Path) -> dict[str, list[Contestant]]
 def measure_loaders(given: argparse.Namespace, raw: Path) -> None:
     """Compare the loaders."""
     systems = loaders(given, raw)
-    ids = pq.read_table(raw / "train_meta.parquet", columns=["event_id"])["event_id"].to_numpy()
+    reads = set()
     with ExitStack() as stack:
         for number in range(given.rounds + 1):
             for row in (row for rows in systems.values() for row in rows):
                 found = row.epoch(stack)
-                if (found["events"], found["ids"]) != (len(ids), int(ids.sum())):
-                    print(f"{row.name}: {found['events']} events instead of {len(ids)}, or not each once")
-                if row.name.startswith("crpipe") and found["reads"] != [1]:
-                    print(f"{row.name}: row groups were read {found['reads']} times instead of once")
+                if (found["events"], found["ids"]) != row.ids():
+                    print(f"{row.name}: {found['events']} events instead of {row.ids()[0]}, or not each once")
+                reads.update(found["reads"])
                 if number:
-                    row.times.append((found["wall"], found["cpu"]))
-    print(f"\nloader: {len(ids)} events, batches of 1,024; row groups read once in an epoch: yes, if no line above")
-    print(f"{'':34}{'events/s':>10}{'CPU µs/event':>14}{'crpipe is faster by':>30}")
+                    row.times.append((found["wall"] / found["events"], found["cpu"] / found["events"]))
+    print(f"\nloader: {given.events:,} events, batches of 1,024 (graphnet: {FEW:,} events)")
+    print(f"crpipe reads each row group so many times in an epoch: {sorted(reads)}")
+    print(f"{'':34}{'events/s':>10}{'CPU µs/event':>14}{'best crpipe is faster by':>30}")
     best = {system: min(rows, key=lambda row: row.wall) for system, rows in systems.items()}
     for system, rows in systems.items():
         for row in rows:
-            cpu = statistics.median(cpu for _, cpu in row.times) / len(ids) * 1e6
+            cpu = statistics.median(cpu for _, cpu in row.times) * 1e6
             shown = ""
-            if row is best[system] and system != "crpipe":
-                walls = zip(row.times, best["crpipe"].times, strict=True)
+            if row is best[system] and not system.startswith("crpipe"):
+                own = best[f"crpipe, {system.split(', ')[1]}"]
+                walls = zip(row.times, own.times, strict=True)
                 shown = spread([theirs[0] / ours[0] for theirs, ours in walls])
-            print(f"{row.name:34}{len(ids) / row.wall:10,.0f}{cpu:14.1f}{shown:>30}", flush=True)
+            print(f"{row.name:34}{1 / row.wall:10,.0f}{cpu:14.1f}{shown:>30}", flush=True)
     for peer in ("peer", "graphnet"):
         if not getattr(given, peer):
             print(f"{peer}: not run; see --{peer}")
@@ -182,7 +194,7 @@ def measure_scale(given: argparse.Namespace, folder: Path) -> None:
     counts = (10_000, 100_000, 1_000_000)[: 3 if given.long else 2]
     print(f"\nscale:\n{'events':>10}{'CPU µs/event':>14}{'ratio to the first':>30}")
     folders = [data.kaggle(folder, count) for count in counts]
-    rows = [contestant("crpipe", data.shards(raw), raw, sys.executable, "-", 1) for raw in folders]
+    rows = [contestant("crpipe", data.shards(raw), raw, sys.executable, "flat", 1) for raw in folders]
     with ExitStack() as stack:
         for number in range(given.rounds + 1):
             for row, count in zip(rows, counts, strict=True):

@@ -82,10 +82,14 @@ def graphnet(raw: Path) -> Path:
         table = pq.read_table(path)
         number = int(path.stem.split("_")[1])
         truth = meta.filter(pa.compute.equal(meta["batch_id"], number))
-        truth = truth.select(["event_id", "azimuth", "zenith"]).rename_columns(["event_no", "azimuth", "zenith"])
+        truth = truth.select(["event_id", "azimuth", "zenith"]).rename_columns(
+            ["event_no", "azimuth", "zenith"]
+        )
         place = places[table["sensor_id"].to_numpy()]
         columns = {name: place[:, axis] for axis, name in enumerate("xyz")}
-        columns |= {name: table[name].to_numpy().astype(np.float32) for name in ("time", "charge", "auxiliary")}
+        columns |= {
+            name: table[name].to_numpy().astype(np.float32) for name in ("time", "charge", "auxiliary")
+        }
         columns["event_no"] = table["event_id"].to_numpy()
         pq.write_table(truth, folder / f"truth/truth_{chunk}.parquet")
         pq.write_table(pa.table(columns), folder / f"pulses/pulses_{chunk}.parquet")

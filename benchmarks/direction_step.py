@@ -57,9 +57,7 @@ def weights(model: torch.nn.Module) -> int:
 
 def prepare(geometry: Path, size: str, batch_events: int) -> tuple[FlatTransformer, Stepper]:
     """Build the workload and what trains it."""
-    options = FlatTransformerOptions(
-        pulses_per_dom=PULSES, max_doms=DOMS, learning_rate=RATE, **SIZES[size]
-    )
+    options = FlatTransformerOptions(pulses_per_dom=PULSES, max_doms=DOMS, learning_rate=RATE, **SIZES[size])
     workload = FlatTransformer(options)
     workload.use({"geometry": geometry})
     torch.manual_seed(1)
@@ -139,8 +137,12 @@ def measure_steps(shards: Path, geometry: Path, size: str, rounds: int) -> dict[
         groups = [group for group, _ in zip(stream, range(4), strict=False)]
     _, stepper = prepare(geometry, size, BATCH)
     all_steps = {"crpipe": ours(stepper, groups)}
-    padding = [batch["cut"][0].item() for group in groups for batch, _ in stepper.collate_ahead(group, (1,))[2]]
-    found: dict[str, Any] = {"crpipe": {"weights": weights(stepper.state.model), "padding": statistics.mean(padding)}}
+    padding = [
+        batch["cut"][0].item() for group in groups for batch, _ in stepper.collate_ahead(group, (1,))[2]
+    ]
+    found: dict[str, Any] = {
+        "crpipe": {"weights": weights(stepper.state.model), "padding": statistics.mean(padding)}
+    }
     for dropout in (0.0, 0.1):
         name = f"iceaggr, dropout {dropout:g}"
         model, all_steps[name], share = theirs(geometry, size, dropout, groups)
