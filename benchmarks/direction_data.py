@@ -82,12 +82,38 @@ def graphnet(raw: Path) -> Path:
         table = pq.read_table(path)
         number = int(path.stem.split("_")[1])
         truth = meta.filter(pa.compute.equal(meta["batch_id"], number))
-        truth = truth.select(["event_id", "azimuth", "zenith"]).rename_columns(["event_no", "azimuth", "zenith"])
+        truth = truth.select(["event_id", "azimuth", "zenith"]).rename_columns(
+            ["event_no", "azimuth", "zenith"]
+        )
         place = places[table["sensor_id"].to_numpy()]
         columns = {name: place[:, axis] for axis, name in enumerate("xyz")}
-        columns |= {name: table[name].to_numpy().astype(np.float32) for name in ("time", "charge", "auxiliary")}
+        columns |= {
+            name: table[name].to_numpy().astype(np.float32) for name in ("time", "charge", "auxiliary")
+        }
         columns["event_no"] = table["event_id"].to_numpy()
         pq.write_table(truth, folder / f"truth/truth_{chunk}.parquet")
         pq.write_table(pa.table(columns), folder / f"pulses/pulses_{chunk}.parquet")
     (folder / "finished").touch()
     return folder
+
+
+def with_giant(folder: Path, pulses: int) -> Path:
+    """Simulate a small folder, and make one event of the first ``pulses`` pulses of its file."""
+    target = folder / "giant"
+    if not (target / "finished").exists():
+        kaggle_folder(NeutrinoTelescopeOptions(events_per_file=4000), 2, [1], target)
+        path, meta = target / "train/batch_1.parquet", pq.read_table(target / "train_meta.parquet")
+        first = int(np.searchsorted(meta["last_pulse_index"].to_numpy(), pulses))
+        rest = meta.slice(first)  # its first event is cut where the giant ends
+        table = pq.read_table(path)
+        giant = table[:pulses].sort_by("time")
+        giant = giant.set_column(4, "event_id", pa.array(np.zeros(pulses, np.int64)))
+        starts = np.maximum(rest["first_pulse_index"].to_numpy(), pulses)
+        rest = rest.set_column(2, "first_pulse_index", pa.array(starts))
+        row = meta.slice(0, 1).to_pydict()
+        row |= {"event_id": [0], "first_pulse_index": [0], "last_pulse_index": [pulses - 1]}
+        rows = pa.concat_tables([pa.table(row, schema=meta.schema), rest])
+        pq.write_table(rows, target / "train_meta.parquet")
+        pq.write_table(pa.concat_tables([giant, table[pulses:]]), path)
+        (target / "finished").touch()
+    return target

@@ -30,9 +30,10 @@ PULSES, DOMS = 16, 128  # of a sensor and of an event that a model sees
 READS: Counter[Any] = Counter()  # (file, row group): how often it was decoded
 
 
-def crpipe(folder: Path, geometry: Path, _: str, workers: int) -> Epoch:
-    """Read shards into the batches of FlatTransformer, as training does."""
+def crpipe(folder: Path, geometry: Path, collate: str, workers: int) -> Epoch:
+    """Read shards into the batches of FlatTransformer, as training does, or into bare pulses."""
     import numpy as np
+    import torch
 
     from crpipe.config.training import LoadSection
     from crpipe.events.shard_reader import Table
@@ -45,7 +46,14 @@ def crpipe(folder: Path, geometry: Path, _: str, workers: int) -> Epoch:
     load = LoadSection(batch_events=BATCH)
     numbers = iter(range(1 << 30))
 
-    def collated(pair: Any) -> Any:
+    def variable(pair: Any) -> Any:
+        events, _ = pair
+        lengths = torch.from_numpy(events.multiplicity.astype(np.int64))
+        owner = torch.repeat_interleave(torch.arange(len(events)), lengths)
+        truth = np.stack([events.columns["azimuth"], events.columns["zenith"]], axis=1)
+        return events, (torch.from_numpy(events.items), owner, lengths, torch.from_numpy(truth).float())
+
+    def flat(pair: Any) -> Any:
         events, _ = pair
         groups = micro_batches(workload.size(events), load.budget_items)
         return events, [workload.collate(events, index, (1,)) for index in groups]
@@ -53,7 +61,9 @@ def crpipe(folder: Path, geometry: Path, _: str, workers: int) -> Epoch:
     def epoch() -> Iterator[Any]:
         seed = (1, next(numbers))
         loader = Loader(folder, "train", batch_events=BATCH, seed=seed, epochs=1, prefetch=load.prefetch)
-        with contextlib.closing(loader.made(collated, workers=workers)) as stream:
+        with contextlib.closing(
+            loader.made(variable if collate == "variable" else flat, workers=workers)
+        ) as stream:
             for events, _ in stream:
                 yield events.columns["event_id"]
 
@@ -110,7 +120,7 @@ def graphnet(folder: Path, _: Path, __: str, workers: int) -> Epoch:
         path=str(folder),
         pulsemaps="pulses",
         features=features,
-        truth=["event_no", "azimuth", "zenith"],
+        truth=["azimuth", "zenith"],
         truth_table="truth",
         data_representation=EdgelessGraph(detector=IceCubeKaggle(), input_feature_names=features),
     )

@@ -1,0 +1,195 @@
+"""A training step on a CPU beside iceaggr's, and the memory that a very large event takes.
+
+Run by benchmarks/direction.py in a process of its own; prints JSON. Both networks get the same events, as
+many weights, AdamW and clipping. The batches are collated before: loading is measured apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from direction_peers import DOMS, PULSES
+from peak import peak_mib
+
+from crpipe.config.training import LoadSection, TrainSection
+from crpipe.loading.loader import Loader
+from crpipe.train.ranks import World
+from crpipe.train.records.meter import Meter
+from crpipe.train.state import TrainState
+from crpipe.train.step import Stepper
+from crpipe.workloads.direction import FlatTransformer, FlatTransformerOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from crpipe.events.batch import Cursor, Events
+
+    Group = tuple[Events, Cursor]
+
+SIZES = {
+    "0.5 M": {"width": 128, "layers": 4, "heads": 8, "feedforward": 256, "head": 128},
+    "5 M": {"width": 256, "layers": 6, "heads": 8, "feedforward": 1024, "head": 1024},
+}
+THEIR_NAMES = {
+    "width": "d_model",
+    "layers": "num_layers",
+    "heads": "num_heads",
+    "feedforward": "hidden_dim",
+    "head": "head_hidden_dim",
+}
+RATE = 1e-4
+BATCH = 256
+
+
+def weights(model: torch.nn.Module) -> int:
+    """Count the trained numbers of a network."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def prepare(geometry: Path, size: str, batch_events: int) -> tuple[FlatTransformer, Stepper]:
+    """Build the workload and what trains it."""
+    options = FlatTransformerOptions(pulses_per_dom=PULSES, max_doms=DOMS, learning_rate=RATE, **SIZES[size])
+    workload = FlatTransformer(options)
+    workload.use({"geometry": geometry})
+    torch.manual_seed(1)
+    device = torch.device("cpu")
+    state = TrainState(workload.model(), workload.phases(), 1, device)
+    load = LoadSection(batch_events=batch_events)
+    return workload, Stepper(TrainSection(), load, workload, state, World(0, 1, device), Meter(device))
+
+
+def ours(stepper: Stepper, groups: list[Group]) -> list[Callable[[], object]]:
+    """Prepare a step of crpipe for each batch: all that training does but collating."""
+    steps: list[Callable[[], object]] = []
+    for group in groups:
+        ready = {group[1]: stepper.collate_ahead(group, (1,))[2]}
+
+        def step(group: Group = group, ready: Any = ready) -> None:
+            stepper.step([group], (1,), 1.0, ready=ready)
+            stepper.meter.read(stepper.world)
+
+        steps.append(step)
+    return steps
+
+
+def theirs(geometry: Path, size: str, dropout: float, groups: list[Group]) -> tuple[Any, list[Any], float]:
+    """Prepare a step of iceaggr for each batch, as its script train_flat.py does; also its padding."""
+    from iceaggr.data import (  # type: ignore[import-not-found]  # noqa: PLC0415
+        GeometryLoader,
+        make_collate_flat,
+    )
+    from iceaggr.models import (  # type: ignore[import-not-found]  # noqa: PLC0415
+        FlatTransformerV2,
+        angular_distance_loss,
+    )
+
+    config = {THEIR_NAMES[name]: value for name, value in SIZES[size].items()}
+    config |= {"max_pulses_per_dom": PULSES, "max_doms": DOMS, "dropout": dropout, "input_mode": "linear"}
+    torch.manual_seed(1)
+    model = FlatTransformerV2(config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
+    collate = make_collate_flat(GeometryLoader(geometry), PULSES, DOMS)
+    made = [collate(single_events(events)) for events, _ in groups]
+    steps = []
+    for batch in made:
+
+        def step(batch: Any = batch) -> None:
+            optimizer.zero_grad()
+            loss = angular_distance_loss(model(batch["dom_vectors"], batch["padding_mask"]), batch["targets"])
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
+            optimizer.step()
+            loss.item()
+
+        steps.append(step)
+    real = sum(int(batch["padding_mask"].sum()) for batch in made)
+    return model, steps, 1 - real / sum(batch["padding_mask"].numel() for batch in made)
+
+
+def single_events(events: Events) -> list[dict[str, torch.Tensor]]:
+    """Give events as iceaggr's data set does, one by one."""
+    ends = events.offsets()
+    truth = np.stack([events.columns["azimuth"], events.columns["zenith"]], axis=1).astype(np.float32)
+    return [
+        {
+            "pulse_features": torch.from_numpy(events.items[low:high][:, [1, 2, 0, 3]]),
+            "event_id": torch.tensor(row),
+            "n_pulses": torch.tensor(high - low),
+            "target": torch.from_numpy(truth[row]),
+        }
+        for row, (low, high) in enumerate(zip(ends[:-1], ends[1:], strict=True))
+    ]
+
+
+def measure_steps(shards: Path, geometry: Path, size: str, rounds: int) -> dict[str, Any]:
+    """Give the times (wall, CPU) of a step in each round, in turn, with numbers of weights and padding."""
+    loader = Loader(shards, "train", batch_events=BATCH, seed=(2,), epochs=1, prefetch=0)
+    with closing(loader.batches()) as stream:
+        groups = [group for group, _ in zip(stream, range(4), strict=False)]
+    _, stepper = prepare(geometry, size, BATCH)
+    all_steps = {"crpipe": ours(stepper, groups)}
+    padding = [
+        batch["cut"][0].item() for group in groups for batch, _ in stepper.collate_ahead(group, (1,))[2]
+    ]
+    found: dict[str, Any] = {
+        "crpipe": {"weights": weights(stepper.state.model), "padding": statistics.mean(padding)}
+    }
+    for dropout in (0.0, 0.1):
+        name = f"iceaggr, dropout {dropout:g}"
+        model, all_steps[name], share = theirs(geometry, size, dropout, groups)
+        found[name] = {"weights": weights(model), "padding": share}
+    for each in found.values():
+        each["times"] = []
+    for number in range(rounds + 1):
+        for name, steps in all_steps.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            for step in steps:
+                step()
+            if number:  # the first one fills caches
+                seconds = time.perf_counter() - wall, time.process_time() - cpu
+                found[name]["times"].append([each / len(steps) for each in seconds])
+    return found
+
+
+def measure_memory(shards: Path, geometry: Path, *_: Any) -> dict[str, Any]:
+    """Load an epoch that holds the largest event, and train a step on each batch; give the peak in MiB."""
+    _, stepper = prepare(geometry, "0.5 M", BATCH)
+    resident = next(
+        int(line.split()[1]) / 1024
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmRSS")
+    )
+    largest, peak_at = 0, 0.0
+    loader = Loader(shards, "train", batch_events=BATCH, seed=(1,), epochs=1)
+    with closing(loader.made(lambda group: stepper.collate_ahead(group, (1,)), workers=1)) as stream:
+        for events, cursor, micro in stream:
+            stepper.step([(events, cursor)], (1,), 1.0, ready={cursor: micro})
+            largest = max(largest, int(events.multiplicity.max()))
+            peak_at = max(peak_at, peak_mib())
+    return {"before": resident, "peak": peak_at, "largest": largest}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["step", "memory"])
+    parser.add_argument("shards", type=Path)
+    parser.add_argument("geometry", type=Path)
+    parser.add_argument("size", choices=SIZES)
+    parser.add_argument("rounds", type=int)
+    given = parser.parse_args()
+    measure = measure_steps if given.what == "step" else measure_memory
+    print(json.dumps(measure(given.shards, given.geometry, given.size, given.rounds)), file=sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
