@@ -1,4 +1,4 @@
-"""Simulated events for benchmarks/direction.py: files as Kaggle's, shards by the real split, GraphNeT's files."""
+"""Simulated events for benchmarks/direction.py: Kaggle's files, shards by the real split, GraphNeT's."""
 
 from __future__ import annotations
 
