@@ -1,7 +1,6 @@
-"""Simulated events for benchmarks/direction.py: in Kaggle's files, in shards by the real split, in GraphNeT's files."""
+"""Simulated events for benchmarks/direction.py: Kaggle's files, shards by the real split, GraphNeT's."""
 
 from __future__ import annotations
-
 
 from typing import TYPE_CHECKING
 
@@ -31,7 +30,7 @@ READER = "crpipe.workloads.direction.reading.kaggle:KaggleFiles"
 
 
 def kaggle(folder: Path, events: int) -> Path:
-    """Simulate so many events in files of FILE_EVENTS at most, unless they are there: a folder as Kaggle's."""
+    """Simulate so many events, in files of FILE_EVENTS at most, unless they are there; return the folder."""
     target = folder / f"kaggle-{events}"
     if not (target / "finished").exists():
         options = NeutrinoTelescopeOptions(events_per_file=min(events, FILE_EVENTS))
@@ -70,7 +69,7 @@ def shards(raw: Path) -> Path:
 
 
 def graphnet(raw: Path) -> Path:
-    """Write the same events as GraphNeT's converter does: tables truth and pulses, a file of each per chunk."""
+    """Write the same events as GraphNeT does: tables truth and pulses, for each chunk a file of both."""
     folder = raw / "graphnet"
     if (folder / "finished").exists():
         return folder

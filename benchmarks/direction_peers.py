@@ -1,4 +1,4 @@
-"""One epoch of a loader for each line of standard input: crpipe, iceaggr or GraphNeT, in a process of its own.
+"""One epoch of a loader for each line of standard input: crpipe, iceaggr or GraphNeT, each in a process.
 
 Run by benchmarks/direction.py, with the Python that has what the loader needs. After a line it reads an
 epoch and prints JSON: seconds of wall and CPU time, workers included, and how many events there were, with
@@ -48,10 +48,11 @@ def crpipe(folder: Path, geometry: Path, collate: str, workers: int) -> Epoch:
 
     def variable(pair: Any) -> Any:
         events, _ = pair
-        lengths = torch.from_numpy(events.multiplicity.astype(np.int64))
-        owner = torch.repeat_interleave(torch.arange(len(events)), lengths)
+        lengths = events.multiplicity.astype(np.int64)
+        owner = np.repeat(np.arange(len(events)), lengths)
         truth = np.stack([events.columns["azimuth"], events.columns["zenith"]], axis=1)
-        return events, (torch.from_numpy(events.items), owner, lengths, torch.from_numpy(truth).float())
+        arrays = events.items, owner, lengths, truth.astype(np.float32)
+        return events, [torch.from_numpy(array) for array in arrays]
 
     def flat(pair: Any) -> Any:
         events, _ = pair

@@ -7,6 +7,7 @@ many weights, AdamW and clipping. The batches are collated before: loading is me
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -126,7 +127,7 @@ def single_events(events: Events) -> list[dict[str, torch.Tensor]]:
             "n_pulses": torch.tensor(high - low),
             "target": torch.from_numpy(truth[row]),
         }
-        for row, (low, high) in enumerate(zip(ends[:-1], ends[1:], strict=True))
+        for row, (low, high) in enumerate(itertools.pairwise(ends))
     ]
 
 
