@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 import torch
 
 HERE = Path(__file__).parent
+BUDGETS = (2_000_000, 10_000)  # sensors in a micro-batch: more than any batch has, and few
 SECTIONS = ("loader", "step", "memory", "scale")
 WORKERS = (0, 1, 2, 4)
 COLLATES = ("flat", "variable")  # sensors with their first pulses, padded; or all pulses, end to end
@@ -152,9 +153,9 @@ def spread(ratios: list[float]) -> str:
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"
 
 
-def alone(given: argparse.Namespace, what: str, raw: Path, size: str) -> dict[str, Any]:
+def alone(given: argparse.Namespace, what: str, raw: Path, size: str, number: int) -> dict[str, Any]:
     """Run a measurement of direction_step.py in a process of its own."""
-    arguments = [what, str(data.shards(raw)), str(raw / "sensor_geometry.csv"), size, str(given.rounds)]
+    arguments = [what, str(data.shards(raw)), str(raw / "sensor_geometry.csv"), size, str(number)]
     peer = f"{given.peer / 'src'}:" if given.peer else ""
     environment = os.environ | {"PYTHONPATH": f"{peer}{os.environ.get('PYTHONPATH', '')}"}
     environment["OMP_NUM_THREADS"] = str(given.threads)
@@ -172,7 +173,7 @@ def measure_steps(given: argparse.Namespace, raw: Path) -> None:
     print(f"\nstep: batches of 256, float32, {given.threads} threads")
     print(f"{'':30}{'weights':>10}{'padding':>9}{'s/step':>8}{'CPU s':>7}{'crpipe is faster by':>30}")
     for size in given.sizes:
-        found = alone(given, "step", raw, size)
+        found = alone(given, "step", raw, size, given.rounds)
         for name, each in found.items():
             wall, cpu = (statistics.median(column) for column in zip(*each["times"], strict=True))
             pairs = zip(each["times"], found["crpipe"]["times"], strict=True)
@@ -185,14 +186,17 @@ def measure_steps(given: argparse.Namespace, raw: Path) -> None:
 
 def measure_memory(given: argparse.Namespace, folder: Path) -> None:
     """Measure the memory of an event as large as the largest public one."""
-    giant = alone(given, "memory", data.with_giant(folder, GIANT), "0.5 M")
-    usual = alone(given, "memory", data.kaggle(folder, 4_000), "0.5 M")
     print(
         "\nmemory: an epoch of batches of 256, above that of Python, torch and model (goal: below 1,000 MB)"
     )
-    for found in (giant, usual):
-        more, before = ((found["peak"] - found["before"]) * 1.048576, found["before"] * 1.048576)
-        print(f"largest event {found['largest']:>9,} pulses: {more:5,.0f} MB above {before:.0f} MB")
+    for budget in BUDGETS:
+        for raw in (data.with_giant(folder, GIANT), data.kaggle(folder, 4_000)):
+            found = alone(given, "memory", raw, "0.5 M", budget)
+            more, before = ((found["peak"] - found["before"]) * 1.048576, found["before"] * 1.048576)
+            print(
+                f"budget_items {budget:9,}, largest event {found['largest']:>9,} pulses: {more:5,.0f} MB "
+                f"above {before:.0f} MB"
+            )
 
 
 def measure_scale(given: argparse.Namespace, folder: Path) -> None:

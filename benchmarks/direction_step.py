@@ -56,15 +56,17 @@ def weights(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def prepare(geometry: Path, size: str, batch_events: int) -> tuple[FlatTransformer, Stepper]:
-    """Build the workload and what trains it."""
+def prepare(
+    geometry: Path, size: str, batch_events: int, budget: int = 2_000_000
+) -> tuple[FlatTransformer, Stepper]:
+    """Build the workload and what trains it; budget: most sensors in a micro-batch."""
     options = FlatTransformerOptions(pulses_per_dom=PULSES, max_doms=DOMS, learning_rate=RATE, **SIZES[size])
     workload = FlatTransformer(options)
     workload.use({"geometry": geometry})
     torch.manual_seed(1)
     device = torch.device("cpu")
     state = TrainState(workload.model(), workload.phases(), 1, device)
-    load = LoadSection(batch_events=batch_events)
+    load = LoadSection(batch_events=batch_events, budget_items=budget)
     return workload, Stepper(TrainSection(), load, workload, state, World(0, 1, device), Meter(device))
 
 
@@ -161,9 +163,9 @@ def measure_steps(shards: Path, geometry: Path, size: str, rounds: int) -> dict[
     return found
 
 
-def measure_memory(shards: Path, geometry: Path, *_: Any) -> dict[str, Any]:
+def measure_memory(shards: Path, geometry: Path, _: str, budget: int) -> dict[str, Any]:
     """Load an epoch that holds the largest event, and train a step on each batch; give the peak in MiB."""
-    _, stepper = prepare(geometry, "0.5 M", BATCH)
+    _, stepper = prepare(geometry, "0.5 M", BATCH, budget)
     resident = next(
         int(line.split()[1]) / 1024
         for line in Path("/proc/self/status").read_text().splitlines()
@@ -186,10 +188,10 @@ def main() -> None:
     parser.add_argument("shards", type=Path)
     parser.add_argument("geometry", type=Path)
     parser.add_argument("size", choices=SIZES)
-    parser.add_argument("rounds", type=int)
+    parser.add_argument("number", type=int, help="rounds of steps, or the budget of a micro-batch")
     given = parser.parse_args()
     measure = measure_steps if given.what == "step" else measure_memory
-    print(json.dumps(measure(given.shards, given.geometry, given.size, given.rounds)), file=sys.stdout)
+    print(json.dumps(measure(given.shards, given.geometry, given.size, given.number)), file=sys.stdout)
 
 
 if __name__ == "__main__":
