@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-from contextlib import suppress
 
 import pytest
 
@@ -74,12 +72,8 @@ def test_everything_through_slurm_is_what_it_is_without(whole, finished):
 
 
 def interrupt(head):
-    """Press Ctrl-C, and again after a minute: on a busy machine Snakemake once did not react to the first."""
-    for _ in range(2):
-        head.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            head.wait(timeout=60)
-            return
+    """Press Ctrl-C."""
+    head.send_signal(signal.SIGINT)
     head.wait(timeout=60)
 
 

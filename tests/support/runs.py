@@ -76,9 +76,11 @@ class Campaign:
     @contextmanager
     def running(self, words=""):
         """Start, and leave no process behind."""
+        # In the background of a script Ctrl-C is ignored, and so would be every head that a test starts.
+        command = ["env", "--default-signal=INT", *self.command(words)]
         with (self.folder / "head.log").open("w") as output:
             head = subprocess.Popen(
-                self.command(words),
+                command,
                 cwd=self.folder,
                 env=environment(self.variables),
                 stdout=output,
