@@ -2,14 +2,13 @@
 
 import csv
 import json
-import os
 import re
 
 import pyarrow.parquet as pq
 import pytest
 
 from prometheus_files import nested_table
-from runs import BIN, REPOSITORY, Campaign, bash, environment
+from runs import REPOSITORY, Campaign, follow
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PAGE = (REPOSITORY / "docs" / "direction.md").read_text()
@@ -24,14 +23,7 @@ def campaign(tmp_path_factory):
     for number in range(2):
         table = nested_table([40, 3, 0, 25] * 10, seed=number)
         pq.write_table(table, campaign.folder / "prometheus" / f"{number}_photons.parquet")
-    variables = environment({"PATH": os.pathsep.join(map(str, (BIN, "/usr/bin", "/bin")))})
-    for kind, block in BLOCKS:
-        if kind != "bash":
-            name = re.match(r"# (\S+)\n", block)[1]
-            (campaign.folder / name).write_text(block)
-            continue
-        done = bash(block, campaign.folder, variables)
-        assert done.returncode == 0, f"{block}\n{done.stdout}"
+    follow(BLOCKS, campaign.folder)
     return campaign.folder
 
 

@@ -1,14 +1,13 @@
 """The files and commands of docs/training.md, in their order, on a campaign of three tiny ranges."""
 
 import json
-import os
 import re
 
 import pytest
 import yaml
 
 from crpipe.config.loading import read_tree
-from runs import BIN, REPOSITORY, TINY, Campaign, bash, environment
+from runs import REPOSITORY, TINY, Campaign, follow
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 BLOCKS = re.findall(
@@ -22,14 +21,7 @@ def test_every_file_and_command_of_the_page_works_as_it_is_written(tmp_path):
     tree = read_tree([path, TINY])[0]
     tree |= {"run": "default", "ranges": {"first": 0, "last": 2999, "step": 1000, "skip": []}}
     path.write_text(yaml.safe_dump(tree))
-    variables = environment({"PATH": os.pathsep.join(map(str, (BIN, "/usr/bin", "/bin")))})
-    for kind, block in BLOCKS:
-        if kind != "bash":
-            name = re.match(r"# (\S+)\n", block)[1]
-            (campaign.folder / name).write_text(block)
-            continue
-        done = bash(block, campaign.folder, variables)
-        assert done.returncode == 0, f"{block}\n{done.stdout}"
+    follow(BLOCKS, campaign.folder)
     runs = campaign.folder / "runs"
     assert (runs / "mine" / "ranges" / "0000000-0001999.2.json").exists()
     assert list((runs / "watched" / "evaluation").glob("*.best/metrics.json"))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -145,6 +146,20 @@ class Campaign:
             and path.name not in ("journal.jsonl", "lease")
             and not {*path.parts} & {*passing}
         }
+
+
+def follow(blocks, folder):
+    """Write the files of a page and run its commands, in their order.
+
+    blocks: (kind, text); the first line of a file is a comment with its name.
+    """
+    variables = environment({"PATH": os.pathsep.join(map(str, (BIN, "/usr/bin", "/bin")))})
+    for kind, block in blocks:
+        if kind == "bash":
+            done = bash(block, folder, variables)
+            assert done.returncode == 0, f"{block}\n{done.stdout}"
+        else:
+            (folder / re.match(r"# (\S+)\n", block)[1]).write_text(block)
 
 
 def bash(block, folder, variables):

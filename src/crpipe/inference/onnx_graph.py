@@ -17,9 +17,10 @@ from crpipe.core.extras import require
 from crpipe.core.files import replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
 _WHY = "to export a model as ONNX graphs"
@@ -63,16 +64,23 @@ def write_graph(
 
 def graph_difference(path: Path, module: nn.Module, inputs: Mapping[str, Tensor]) -> float:
     """Run a written graph beside its module; give the largest difference, relative to 1 + the value."""
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
     with torch.no_grad():
         wanted: Any = module(**inputs)
     tensors = [wanted] if isinstance(wanted, torch.Tensor) else list(wanted)
-    gaps = [
-        np.max(np.abs(there - here.numpy()) / (1.0 + np.abs(here.numpy())))
-        for there, here in zip(found, tensors, strict=True)
-    ]
-    return float(np.max(gaps))
+    return largest_difference(run_graph(path, inputs), [tensor.numpy() for tensor in tensors])
+
+
+def run_graph(path: Path, inputs: Mapping[str, Tensor]) -> list[NDArray[Any]]:
+    """Run a written graph without torch; give its outputs in their order."""
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    found: list[NDArray[Any]] = session.run(None, {name: value.numpy() for name, value in inputs.items()})
+    return found
+
+
+def largest_difference(found: Iterable[NDArray[Any]], wanted: Iterable[NDArray[Any]]) -> float:
+    """Compare arrays pair by pair; give the largest difference, relative to 1 + the value, or NaN."""
+    pairs = zip(found, wanted, strict=True)
+    return float(np.max([np.max(np.abs(one - other) / (1.0 + np.abs(other))) for one, other in pairs]))
 
 
 def _strip(model: Any) -> None:

@@ -17,7 +17,7 @@ from crpipe.core.raw_files import Entry, Proof
 from crpipe.events.layout import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from crpipe.core.progress import Progress
     from crpipe.events.batch import Events
@@ -86,6 +86,34 @@ def file_names(simulator: Simulator, name: Range) -> list[str]:
     return list(files)
 
 
+def numbered_files(name: Range, count: int, spell: Callable[[int], str]) -> list[str]:
+    """Name one file for each of the first ``count`` numbers of a range, for a simulator's ``files``.
+
+    Raise ConfigError when the range has fewer numbers.
+    """
+    last = name.first + count - 1
+    if last > name.last:
+        raise ConfigError(
+            f"simulator.files_per_range: {count} files do not fit into range {name}; lower it, or raise "
+            "ranges.step"
+        )
+    return [spell(number) for number in range(name.first, last + 1)]
+
+
+def number_of(file: str, name: Range, files: Sequence[str]) -> int:
+    """Find the number of one of a range's files; raise SourceError for a file of another range."""
+    check_listed(file, name, files)
+    return name.first + files.index(file)
+
+
+def check_listed(file: str, name: Range, files: Container[str]) -> None:
+    """Raise SourceError unless a file is one of those of its range."""
+    if file not in files:
+        raise SourceError(
+            f"{file}: not a file of the simulated range {name}; delete its manifest to list the range again"
+        )
+
+
 def written_tables(simulator: Simulator, folder: Path) -> dict[str, Path]:
     """Let the simulator write its side tables into ``folder``; raise ForeignError when it gives others."""
     who = named(simulator)
@@ -127,11 +155,7 @@ class GeneratedSource:
         name, _, file = entry.uri.removeprefix(PREFIX).partition("/")
         if name not in self._known:
             self._known[name] = set(file_names(self._simulator, Range.parse(name)))
-        if file not in self._known[name]:
-            raise SourceError(
-                f"{file}: not a file of the simulated range {name}; delete its manifest to list the range "
-                "again"
-            )
+        check_listed(file, Range.parse(name), self._known[name])
         return await asyncio.to_thread(self._make, Range.parse(name), file, part)
 
     def _make(self, name: Range, file: str, part: Path) -> Proof:

@@ -11,7 +11,7 @@ from crpipe.core.errors import CheckpointError
 from crpipe.events.batch import Events
 from crpipe.inference import card
 from crpipe.inference.export import Graphs
-from crpipe.inference.onnx_graph import onnxruntime, write_graph
+from crpipe.inference.onnx_graph import largest_difference, run_graph, write_graph
 from crpipe.workloads.direction.layout import TRUTH
 
 if TYPE_CHECKING:
@@ -42,16 +42,14 @@ def write(graph: PulseGraph, predict: Predict, layout: Layout, folder: Path) -> 
     rows = {"pulses": "pulses", "multiplicity": "events"}
     sensors = len(graph.model.features.places)
     write_graph(path, graph, _tensors(example(3, 0, sensors)), rows, OUTPUTS)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    gaps = []
+    found, wanted = [], []
     for events in _CHECKED_EVENTS:
         block = example(events, events, sensors)
-        inputs = {name: tensor.numpy() for name, tensor in _tensors(block).items()}
-        direction, length = session.run(None, inputs)
+        direction, length = run_graph(path, _tensors(block))
+        found.append(direction * length[:, None])
         with torch.no_grad():
-            wanted = predict(block)
-        gaps.append(np.max(np.abs(direction * length[:, None] - wanted) / (1.0 + np.abs(wanted))))
-    worst = float(np.max(gaps))
+            wanted.append(predict(block))
+    worst = largest_difference(found, wanted)
     if not worst <= TOLERANCE:  # so that NaN is refused
         raise CheckpointError(
             f"{path}: the exported graph differs from the model by {worst:.1e} (at most {TOLERANCE:g} is "

@@ -8,13 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from crpipe.workloads.direction.models import losses
-from crpipe.workloads.direction.models.grouping import AUXILIARY, SENSOR, TIME
+from crpipe.workloads.direction.models.grouping import AUXILIARY, PULSES_AT_ONCE, SENSOR, SENSOR_IDS, TIME
 
 if TYPE_CHECKING:
     from crpipe.workloads.direction.models.model import DirectionModel
-
-_SENSORS = 1 << 16  # sensor ids are below
-_PULSES = 1 << 26  # in one call, at most
 
 
 class PulseGraph(nn.Module):
@@ -42,8 +39,8 @@ class PulseGraph(nn.Module):
         marks = multiplicity.new_zeros(total + 1).scatter_add(0, ends, torch.ones_like(ends))
         owner = marks.cumsum(0)[:-1]
         # Sorted numbers of cell and pulse, as in group_by_sensor.
-        packed, _ = ((owner * _SENSORS + pulses[:, SENSOR].long()) * _PULSES + number).sort()
-        pulse, cell = packed % _PULSES, packed // _PULSES
+        packed, _ = ((owner * SENSOR_IDS + pulses[:, SENSOR].long()) * PULSES_AT_ONCE + number).sort()
+        pulse, cell = packed % PULSES_AT_ONCE, packed // PULSES_AT_ONCE
         event = owner[pulse]
         new = torch.cat([cell.new_ones(1).bool(), cell[1:] != cell[:-1]])
         dom = new.cumsum(0) - 1

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
 
 SENSOR, TIME, CHARGE, AUXILIARY = range(4)
-_SENSORS = 1 << 16  # sensor ids are below
+SENSOR_IDS = 1 << 16  # sensor ids are below
 _BITS = 26  # for the number of a pulse in a block
+PULSES_AT_ONCE = 1 << _BITS  # in one block, at most
 _WASTE = 0.1  # most padding of a group of events, as a share of its rows
 _GROUP_ROWS = 1 << 15  # most rows of a group, unless it is one event
 
@@ -56,24 +57,24 @@ def group_by_sensor(events: Events, most_pulses: int, most_doms: int) -> DomVect
     Example: pulses (sensor, time) (7, 10) (3, 20) (7, 30), most_pulses 1, most_doms 2: the rows (3; 20) of 1
     pulse and (7; 10) of 2 pulses; with most_doms 1 only (7; 10), because sensor 7 was hit first.
     """
-    if len(events.items) >> _BITS:
+    if len(events.items) > PULSES_AT_ONCE:
         raise DataError(
-            f"{len(events.items)} pulses in one micro-batch, more than {1 << _BITS}; lower load.batch_events"
+            f"{len(events.items)} pulses in one micro-batch, more than {PULSES_AT_ONCE}; lower "
+            "load.batch_events"
         )
     owner = np.repeat(np.arange(len(events)), events.multiplicity)
     items = _in_time(events.items, owner)
     # Sorted numbers cell << _BITS | pulse: an order, with the pulses of a cell one after another.
-    packed = owner
-    packed *= _SENSORS
+    packed = owner * SENSOR_IDS
     packed |= items[:, SENSOR].astype(np.int64)
     packed <<= _BITS
     packed |= np.arange(len(items))
     packed.sort()
-    cell, pulse = packed >> _BITS, packed & ((1 << _BITS) - 1)
+    cell, pulse = packed >> _BITS, packed & (PULSES_AT_ONCE - 1)
     begins = np.flatnonzero(np.diff(cell, prepend=-1))
     lengths = np.diff(begins, append=len(cell))
     cell = cell[begins]
-    event = cell // _SENSORS
+    event = cell // SENSOR_IDS
     hit = np.bincount(event, minlength=len(events))
     kept = _hit_first(event, pulse[begins], hit, most_doms)
     rows = np.minimum(hit, most_doms)
@@ -83,7 +84,7 @@ def group_by_sensor(events: Events, most_pulses: int, most_doms: int) -> DomVect
     slot, chosen = _slots(row, begins, lengths, most_pulses)
     pulse, slot = pulse[chosen], slot[chosen]
     sensor, many = np.zeros(int(count.sum()), np.int64), np.zeros(int(count.sum()), np.float32)
-    sensor[row[kept]], many[row[kept]] = (cell % _SENSORS)[kept], lengths[kept]
+    sensor[row[kept]], many[row[kept]] = (cell % SENSOR_IDS)[kept], lengths[kept]
     return DomVectors(
         order,
         count,

@@ -20,6 +20,7 @@ from crpipe.workloads.direction.models.grouping import group_by_sensor, padded_g
 from crpipe.workloads.direction.models.model import DirectionModel
 from crpipe.workloads.direction.models.networks import SensorDeepSet, SensorTransformer
 from crpipe.workloads.direction.options import DeepSetOptions, FlatTransformerOptions
+from crpipe.workloads.direction.scoring import score as scoring
 from crpipe.workloads.direction.scoring.line_fit import line_fit
 from crpipe.workloads.direction.scoring.metrics import KAPPA_METRICS, METRICS
 
@@ -127,7 +128,6 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         shown["kappa"] = losses.length(found.detach()).mean()
         return losses.von_mises_fisher(found, truth).mean(), shown
 
-    @torch.no_grad()
     def vectors(
         self, model: nn.Module, events: Events, turns: int
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -185,8 +185,6 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
 
     def score(self, truth: Events, prediction: Columns, folder: Path) -> dict[str, float]:
         """Compare with the truth; see scoring.score."""
-        from crpipe.workloads.direction.scoring import score as scoring  # noqa: PLC0415 - matplotlib is slow
-
         return scoring.score(truth, prediction, folder)
 
 

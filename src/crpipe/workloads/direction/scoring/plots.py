@@ -33,7 +33,7 @@ _DEGREES = (0.1, 0.3, 1, 3, 10, 30, 90)
 _FINEST = _DEGREES[0]
 _COSINE = "cosine of the true zenith angle"
 _BINS = 12
-_FEWEST = 20  # events in a bin: a 16 % quantile of fewer is a coin's toss
+_FEWEST = 20  # events in a bin; fewer are too few for a 16 % quantile
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.core.errors import ConfigError, SourceError
+from crpipe.core.errors import ConfigError
+from crpipe.source.simulated import number_of, numbered_files
 from crpipe.workloads.direction.layout import PULSES_WITH_ENERGY
 from crpipe.workloads.direction.reading.spans import KEY, embed
 from crpipe.workloads.direction.simulator.detector import write_geometry
@@ -76,27 +77,16 @@ class NeutrinoTelescope:
 
     def files(self, name: Range) -> list[str]:
         """Name the files of a range; raise ConfigError when the range has too few numbers for them."""
-        last = name.first + self._options.files_per_range - 1
-        if last > name.last:
-            raise ConfigError(
-                f"simulator.files_per_range: {self._options.files_per_range} files do not fit into range "
-                f"{name}; lower it, or raise ranges.step"
-            )
-        return [f"batch_{number}.parquet" for number in range(name.first, last + 1)]
+        return numbered_files(name, self._options.files_per_range, "batch_{}.parquet".format)
 
     def write(self, name: Range, file: str, seed: int, path: Path) -> None:
         """Simulate one file; equal arguments give equal bytes.
 
         Raise SourceError for a file of another range.
         """
-        files = self.files(name)
-        if file not in files:
-            raise SourceError(
-                f"{file}: not a file of the synthetic range {name}; delete its manifest to list the range "
-                "again"
-            )
+        number = number_of(file, name, self.files(name))
         with _ONE_FILE:
-            write_batch(self._options, seed, name.first + files.index(file), path)
+            write_batch(self._options, seed, number, path)
 
     def tables(self, folder: Path) -> Mapping[str, Path]:
         """Write the side tables: where the sensors are."""

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.parquet as pq
 
-from crpipe.core.errors import ConfigError, SourceError
+from crpipe.core.errors import SourceError
 from crpipe.core.ranges import DIGITS
 from crpipe.events.batch import Events
+from crpipe.source.simulated import number_of, numbered_files
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS
 from crpipe.workloads.muons.nested_rows import SCHEMA, WRITER, nested_table
 from crpipe.workloads.muons.simulator.ice import IONISATION_GEV_PER_M, advance, track
@@ -79,13 +80,9 @@ class AirShowers:
 
 def file_names(options: AirShowersOptions, name: Range) -> list[str]:
     """Name the files of a range, each after its file number; raise ConfigError when there are too many."""
-    last = name.first + options.files_per_range - 1
-    if last > name.last:
-        raise ConfigError(
-            f"simulator.files_per_range: {options.files_per_range} files do not fit into range {name}; "
-            "lower it, or raise ranges.step"
-        )
-    return [f"bundles-{number:0{DIGITS}d}.parquet" for number in range(name.first, last + 1)]
+    return numbered_files(
+        name, options.files_per_range, lambda number: f"bundles-{number:0{DIGITS}d}.parquet"
+    )
 
 
 def write_file(options: AirShowersOptions, seed: int, name: Range, file: str, path: Path) -> None:
@@ -93,12 +90,7 @@ def write_file(options: AirShowersOptions, seed: int, name: Range, file: str, pa
 
     Raise SourceError when ``file`` is not one of the range's files.
     """
-    files = file_names(options, name)
-    if file not in files:
-        raise SourceError(
-            f"{file}: not a file of the synthetic range {name}; delete its manifest to list the range again"
-        )
-    number = name.first + files.index(file)
+    number = number_of(file, name, file_names(options, name))
     major = (seed % 2**32) << 32 | number
     rng = np.random.default_rng([seed, number])
     with _ONE_FILE, pq.ParquetWriter(path, SCHEMA, write_statistics=False, **WRITER) as writer:
