@@ -25,12 +25,15 @@ READY := $(VENV)/.installed
 DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
-.PHONY: demo demo-synthetic demo-pelican test test-slurm test-physics test-jetnet test-clean-install check install clean
+.PHONY: demo known-demo demo-synthetic demo-pelican test test-slurm test-physics test-jetnet test-clean-install check install clean
 
 demo: demo-$(SOURCE)
 
-demo-synthetic: $(READY)
-	$(if $(wildcard $(SETTINGS)),,$(error WORKLOAD=$(WORKLOAD): there is no demo of it, $(SETTINGS)))
+# asked before the environment is made
+known-demo:
+	@$(if $(wildcard $(SETTINGS)),,$(error WORKLOAD=$(WORKLOAD): there is no demo of it, $(SETTINGS)))
+
+demo-synthetic: known-demo $(READY)
 	$(BIN)/snakemake --configfile $(SETTINGS)
 	$(BIN)/snakemake --configfile $(SETTINGS) --report runs/$(DEMO)/report.html --quiet all
 	@$(BIN)/crpipe --config config/config.yaml --config $(SETTINGS) summary

@@ -22,7 +22,7 @@ def explain(
     lines = []
     for item in error.errors():
         parts = [str(part) for part in item["loc"]]
-        dotted = prefix + ".".join(parts)
+        dotted = (prefix + ".".join(parts)).rstrip(".")  # a rule over several options has no part of its own
         where = next((origin[name] for name in _ancestors(dotted) if name in origin), "")
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":

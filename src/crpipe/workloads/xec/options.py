@@ -1,0 +1,139 @@
+"""Options of the xenon workloads (section ``model`` of the configuration)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from crpipe.workloads.xec.layout import TRUTHS, Truth
+
+
+def option(default: Any, meaning: str, **bounds: Any) -> Any:
+    """Declare an option that is part of the fingerprint."""
+    return Field(default, description=meaning, json_schema_extra={"scope": "train"}, **bounds)
+
+
+class CodecOptions(BaseModel):
+    """How photons and times become numbers about 1; stored in every checkpoint and graph."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    photons: Literal["log1p", "sqrt", "linear"] = option(
+        "log1p",
+        "curve of the photons: log1p of photons / photons_scale, square root, or none; odd in all cases",
+    )
+    photons_scale: float = option(100.0, "photons at which log1p turns from a line into a logarithm", gt=0)
+    photons_most: float = option(58_000.0, "photons that become 1", gt=0)
+    time_scale_ns: float = option(
+        20.0, "time that becomes 1, in ns, from the mean time of the event's light", gt=0
+    )
+
+
+class EncoderOptions(BaseModel):
+    """What all models of this workload share: a codec, and an encoder of six faces."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    codec: CodecOptions = option(CodecOptions(), "photons and times as the network sees them")
+    patch: int = option(4, "sensors in one row or column of a patch on a rectangular face", ge=1, le=8)
+    channels: int = option(32, "channels of a patch; twice as many after the faces are halved", ge=4)
+    blocks: tuple[int, int] = option((1, 2), "ConvNeXt blocks before and after the faces are halved")
+    hex_blocks: int = option(2, "blocks on top and bottom, whose sensors have six neighbours", ge=1)
+    width: int = option(128, "width of the token of a face", ge=8)
+    layers: int = option(2, "transformer layers over the six faces", ge=1)
+    heads: int = option(4, "heads of the attention; they divide the width", ge=1)
+    feedforward: int = option(256, "width of the feed-forward networks", ge=8)
+    dropout: float = option(0.0, "dropout in the transformer", ge=0, lt=1)
+    channel_dropout: float = option(
+        0.0, "share of the valid sensors that training takes for dead, drawn anew for each event", ge=0, lt=1
+    )
+    learning_rate: float = option(1e-3, "learning rate", gt=0)
+    weight_decay: float = option(0.01, "decay of the weights (AdamW)", ge=0)
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"heads: {self.heads} heads do not divide the width of {self.width}")
+        return self
+
+
+class TaskOptions(BaseModel):
+    """How one quantity is learned."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    loss: Literal["smooth_l1", "l1", "mse", "gaussian_nll"] = option(
+        "smooth_l1", "loss; gaussian_nll also predicts an uncertainty"
+    )
+    beta: float = option(
+        0.1,
+        "smooth_l1: where it turns from a square into a line, in units of the task (energy 0.05 GeV, u 24 cm, "
+        "v 68 cm, w 10 cm, time 1 ns, angle 1 rad); gaussian_nll: power of the variance that weighs each event, "
+        "0: none",
+        ge=0,
+    )
+    weight: float = option(1.0, "weight in the sum of all losses", gt=0)
+    log: bool = option(default=False, meaning="learn the logarithm; only energy")
+
+
+class RegressorOptions(EncoderOptions):
+    """Energy, position, time and angle of a gamma; the defaults have 0.6 million weights."""
+
+    tasks: dict[Truth, TaskOptions] = option(
+        {"energy": TaskOptions(), "position": TaskOptions()}, f"what is learned, of {', '.join(TRUTHS)}"
+    )
+    balance: Literal["fixed", "learned"] = option(
+        "fixed", "sum the losses by the tasks' weights, or learn an uncertainty of each task besides"
+    )
+    head: int = option(64, "width of the layers of each task", ge=8)
+    reweight: tuple[str, ...] = option(
+        (),
+        "event columns whose distribution is made flat by weights in the loss, for example energy_gev; "
+        "their histograms come from the split (split.histograms)",
+    )
+    reweight_most: float = option(10.0, "largest weight of an event, over the mean weight", ge=1)
+
+    @model_validator(mode="after")
+    def _tasks_fit(self) -> Self:
+        if not self.tasks:
+            raise ValueError(f"tasks: name at least one of {', '.join(TRUTHS)}")
+        wrong = [name for name, task in self.tasks.items() if task.log and name != "energy"]
+        if wrong:
+            raise ValueError(f"tasks.{wrong[0]}.log: only energy has a logarithm; leave it out")
+        return self
+
+
+class MaskedOptions(EncoderOptions):
+    """What the masked autoencoder and the inpainter share."""
+
+    time_weight: float = option(0.1, "weight of the times in the loss; 0: photons alone", ge=0)
+    beta: float = option(0.02, "smooth L1: where it turns from a square into a line, encoded", gt=0)
+    decoder: int = option(16, "channels of the decoders of the faces", ge=4)
+
+
+class MaskedAutoencoderOptions(MaskedOptions):
+    """Learns an encoder without truth: most sensors are hidden, and found again from the rest."""
+
+    mask: float = option(0.6, "share of the valid sensors that are hidden", gt=0, lt=1)
+
+
+class InpainterOptions(MaskedOptions):
+    """Finds what dead sensors would have seen."""
+
+    mask_least: float = option(0.05, "least share of the valid sensors hidden in training", gt=0, lt=1)
+    mask_most: float = option(0.2, "largest share", gt=0, lt=1)
+    predict_mask: float = Field(
+        0.05,
+        description="share of the valid sensors that evaluate and predict hide and find again, to compare; may "
+        "change later",
+        json_schema_extra={"scope": "site"},
+        ge=0,
+        lt=1,
+    )
+
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        if self.mask_least > self.mask_most:
+            raise ValueError(f"mask_least: {self.mask_least:g} is above mask_most, {self.mask_most:g}")
+        return self

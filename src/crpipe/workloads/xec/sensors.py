@@ -1,0 +1,205 @@
+"""Where the 4,760 photosensors are, by formula, and how they lie beside each other on six faces.
+
+The detector is a sector of a cylinder about the z axis, filled with xenon. Its inner face is covered by small
+sensors (MPPC), all others by photomultipliers (PMT). Along a face v = R·angle runs around the axis, u = z
+along it. Lengths in cm, from the public positions of xec-ml-wl, which the formula reproduces to 0.1 cm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from crpipe.core.errors import FormatError
+from crpipe.workloads.xec.layout import SENSORS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+INNER_RADIUS = (
+    64.84  # of the face, from which depth w is counted; the sensors' centres are a little behind it
+)
+MPPCS = 4092
+COLUMNS = ("sensor_id", "x", "y", "z", "nx", "ny", "nz")
+FACES = ("inner", "outer", "us", "ds", "top", "bottom")
+_HEX_ROWS = (11, 12, 11, 12, 13, 14)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Sensors that lie in rows and columns: ids [rows, columns]."""
+
+    name: str
+    ids: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class HexRows:
+    """Sensors that lie in rows shifted by half a pitch: ids of all, [n], row after row."""
+
+    name: str
+    ids: NDArray[np.int64]
+    rows: tuple[int, ...] = _HEX_ROWS
+
+
+INNER = Grid("inner", np.arange(4092).reshape(93, 44))
+OUTER = Grid("outer", np.arange(4092, 4308).reshape(24, 9))  # with 12 of them moved together, see CENTRE
+US = Grid("us", np.arange(4308, 4452).reshape(24, 6))
+DS = Grid("ds", np.arange(4452, 4596).reshape(24, 6))
+TOP = HexRows("top", np.arange(4596, 4669))
+BOTTOM = HexRows("bottom", np.arange(4669, 4742))
+# The dense middle of the outer face, 6 by 5: 12 sensors of OUTER and 18 more.
+CENTRE = Grid(
+    "outer centre",
+    np.array(
+        [
+            [4185, 4742, 4186, 4743, 4187],
+            [4744, 4745, 4746, 4747, 4748],
+            [4194, 4749, 4195, 4750, 4196],
+            [4203, 4751, 4204, 4752, 4205],
+            [4753, 4754, 4755, 4756, 4757],
+            [4212, 4758, 4213, 4759, 4214],
+        ]
+    ),
+)
+GRIDS = (INNER, OUTER, US, DS, CENTRE)
+HEXES = (TOP, BOTTOM)
+_OUTER_IDS = np.union1d(OUTER.ids, CENTRE.ids)
+FACE_IDS: dict[str, NDArray[np.int64]] = {
+    "inner": INNER.ids.ravel(),
+    "outer": _OUTER_IDS,
+    "us": US.ids.ravel(),
+    "ds": DS.ids.ravel(),
+    "top": TOP.ids,
+    "bottom": BOTTOM.ids,
+}
+
+# Centres of the sensors, in cm and degrees of the angle about the axis.
+_INNER_CENTRES = 64.97
+_OUTER_CENTRES = 106.27
+_HALF_ANGLE = {"inner": 62.09, "outer": 60.15, "side": 60.14, "end": 62.8}
+_MOST_NEIGHBOUR_PITCHES = 2.0
+
+
+def face_of() -> NDArray[np.int64]:
+    """Give the number of the face of each sensor, as in FACES: [4760]."""
+    found = np.full(SENSORS, -1, np.int64)
+    for number, name in enumerate(FACES):
+        found[FACE_IDS[name]] = number
+    return found
+
+
+def sensor_map() -> NDArray[np.float64]:
+    """Place all sensors: [4760, 6], x, y, z of the centre and the normal into the xenon."""
+    found = np.full((SENSORS, 6), np.nan)
+    v = np.linspace(_HALF_ANGLE["inner"], -_HALF_ANGLE["inner"], 93)[:, None]
+    found[INNER.ids] = _curved(_INNER_CENTRES, v, np.linspace(-32.46, 32.46, 44), 1.0)
+    v = np.linspace(_HALF_ANGLE["outer"], -_HALF_ANGLE["outer"], 24)[:, None]
+    found[OUTER.ids] = _curved(_OUTER_CENTRES, v, np.linspace(-41.42, 41.42, 9), -1.0)
+    v = np.linspace(8.72, -8.72, 6)[:, None]
+    found[CENTRE.ids] = _curved(_OUTER_CENTRES, v, np.linspace(-12.4, 12.4, 5), -1.0)
+    v = np.linspace(_HALF_ANGLE["side"], -_HALF_ANGLE["side"], 24)[:, None]
+    radius = np.linspace(69.53, 102.95, 6)
+    tilt = np.arctan2(46.84 - 35.15, 102.95 - 69.53)  # the sides open outwards
+    for face, side in ((US, -1.0), (DS, 1.0)):
+        z = side * np.linspace(35.15, 46.84, 6)
+        found[face.ids, :3] = _cylinder(radius, v, z)
+        found[face.ids, 3:] = _cylinder(np.full(6, np.sin(tilt)), v, np.full(6, -side * np.cos(tilt)))
+    for end, side in ((TOP, 1.0), (BOTTOM, -1.0)):
+        rows = np.repeat(np.arange(len(end.rows)), end.rows)
+        place = np.concatenate([np.arange(n) - (n - 1) / 2 for n in end.rows])
+        angle = np.full(len(rows), side * _HALF_ANGLE["end"])
+        found[end.ids, :3] = _cylinder(68.27 + 6.91 * rows, angle, 6.12 * place)
+        around = np.radians(side * _HALF_ANGLE["end"])
+        found[end.ids, 3:] = [-side * np.sin(around), -side * np.cos(around), 0.0]
+    return found
+
+
+def _cylinder(radius: Any, degrees: Any, z: Any) -> NDArray[np.float64]:
+    """Turn radius, angle about the axis and z into x, y, z; broadcasts, and adds a last axis of 3."""
+    angle = np.radians(degrees)
+    return np.stack(np.broadcast_arrays(-radius * np.cos(angle), radius * np.sin(angle), z), axis=-1)
+
+
+def _curved(radius: float, degrees: Any, z: Any, outward: float) -> NDArray[np.float64]:
+    """Place sensors on a cylinder; outward: 1 where they look away from the axis, -1 towards it."""
+    normal = _cylinder(outward, degrees, np.zeros_like(z))
+    return np.concatenate([_cylinder(radius, degrees, z), normal], axis=-1)
+
+
+def write_sensor_map(path: Path) -> None:
+    """Write the sensors' places as CSV: sensor_id, x, y, z, nx, ny, nz."""
+    places = sensor_map().round(4)
+    columns = [np.arange(SENSORS), *places.T]
+    pyarrow.csv.write_csv(pa.table(dict(zip(COLUMNS, columns, strict=True))), path)
+
+
+def read_sensor_map(path: Path) -> NDArray[np.float64]:
+    """Read a sensor map as ``write_sensor_map`` writes it: [4760, 6].
+
+    Raise FormatError for a table of other columns or rows, for numbers that are not finite, and for places
+    in which sensors that the model takes for neighbours are far apart (``check_grid``).
+    """
+    try:
+        table = pyarrow.csv.read_csv(
+            path, convert_options=pyarrow.csv.ConvertOptions(include_columns=list(COLUMNS))
+        )
+        ids, *values = (table[name].to_numpy().astype(np.float64) for name in COLUMNS)
+    except (OSError, KeyError, ValueError, pa.ArrowInvalid) as error:
+        raise FormatError(f"{path}: expected the columns {', '.join(COLUMNS)} ({error})") from error
+    if len(ids) != SENSORS or (ids != np.arange(SENSORS)).any():
+        raise FormatError(f"{path}: expected the sensors 0 to {SENSORS - 1} in order, found {len(ids)} rows")
+    found = np.stack(values, axis=1)
+    if not np.isfinite(found).all():
+        raise FormatError(f"{path}: sensor {int(np.argmin(np.isfinite(found).all(1)))}: not finite")
+    try:
+        for grid in GRIDS:
+            check_grid(grid, found[:, :3])
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    return found
+
+
+def check_grid(grid: Grid, places: NDArray[np.float64]) -> None:
+    """Raise FormatError when neighbours in the grid are more than twice the median pitch apart.
+
+    places: [4760, 3] in cm. A grid filled in the wrong order, such as 9 by 24 for 24 by 9, has such neighbours.
+    """
+    if grid is OUTER:  # its middle is denser, and the sensors beside it keep their distance
+        grid = Grid(grid.name, np.where(np.isin(grid.ids, CENTRE.ids), -1, grid.ids))
+    pairs = np.concatenate(
+        [
+            np.stack([grid.ids[1:].ravel(), grid.ids[:-1].ravel()], axis=1),
+            np.stack([grid.ids[:, 1:].ravel(), grid.ids[:, :-1].ravel()], axis=1),
+        ]
+    )
+    pairs = pairs[(pairs >= 0).all(1)]
+    apart = np.linalg.norm(places[pairs[:, 0]] - places[pairs[:, 1]], axis=1)
+    worst, median = int(np.argmax(apart)), float(np.median(apart))
+    if not apart[worst] <= _MOST_NEIGHBOUR_PITCHES * median:
+        first, second = sorted(pairs[worst].tolist())
+        rows, columns = grid.ids.shape
+        raise FormatError(
+            f"face {grid.name} as {rows} by {columns}: the sensors {first} and {second} would be neighbours, but "
+            f"are {apart[worst]:.1f} cm apart (median {median:.1f} cm); check the order of the sensors"
+        )
+
+
+def neighbours(places: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """Give the nearest sensors of each sensor, nearest first, without itself: [4760, count].
+
+    places: [4760, 3] in cm.
+    """
+    found = np.empty((len(places), count), np.int64)
+    for first in range(0, len(places), 256):
+        part = places[first : first + 256]
+        apart = np.square(part[:, None] - places).sum(axis=2)
+        apart[np.arange(len(part)), first + np.arange(len(part))] = np.inf
+        found[first : first + 256] = np.argsort(apart, axis=1, kind="stable")[:, :count]
+    return found

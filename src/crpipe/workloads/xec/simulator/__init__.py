@@ -1,0 +1,1 @@
+"""A simulated detector, in the format of the real one."""
