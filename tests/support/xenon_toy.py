@@ -57,3 +57,46 @@ def make_gammas(events: int, seed: int = 0, dead: float = 0.01) -> Events:
         for name, values in columns.items()
     }
     return Events(columns, np.full(events, SENSORS, np.uint32), items.reshape(-1, 4))
+
+
+def make_predictions(truth: Events, seed: int = 0) -> dict[str, np.ndarray]:
+    """Predict like a network whose uncertainties are right, with the baseline beside it."""
+    rng = np.random.default_rng((1, seed))
+    columns = {name: values.astype(float) for name, values in truth.columns.items()}
+    energy, depth = columns["energy_gev"], columns["w_cm"]
+    widths = {
+        "energy_gev": energy * 0.01 * np.sqrt(0.2**2 / energy + 1.0**2 + 0.02**2 / energy**2),
+        "u_cm": 0.2 + 0.02 * depth,
+        "v_cm": 0.25 + 0.02 * depth,
+        "w_cm": 0.4 + 0.05 * depth,
+        "gamma_time_ns": 0.01 / np.sqrt(energy),
+        "theta_rad": np.full(len(truth), 0.006),
+        "phi_rad": np.full(len(truth), 0.006),
+    }
+    found = {}
+    for name, width in widths.items():
+        sigma = width * rng.uniform(0.5, 1.5, len(truth))
+        found[name], found[f"{name}_sigma"] = columns[name] + sigma * rng.normal(size=len(truth)), sigma
+    found["photons_sum"] = 8e5 * energy * np.exp(0.1 * rng.normal(size=len(truth)) - 0.01 * depth)
+    found["baseline_u_cm"] = columns["u_cm"] + (0.3 + 0.1 * depth) * rng.normal(size=len(truth))
+    found["baseline_v_cm"] = columns["v_cm"] + (0.3 + 0.1 * depth) * rng.normal(size=len(truth))
+    found["baseline_w_cm"] = 0.7 * columns["w_cm"] + 0.5 * rng.normal(size=len(truth))
+    found["baseline_gamma_time_ns"] = columns["gamma_time_ns"] + 0.1 + 0.2 * rng.normal(size=len(truth))
+    return {name: values.astype(np.float32) for name, values in found.items()}
+
+
+def make_truth(events: int, seed: int = 0) -> Events:
+    """Make what is known of gammas, without their sensors: for scores."""
+    rng = np.random.default_rng(seed)
+    columns = {
+        "energy_gev": rng.uniform(0.015, 0.06, events),
+        "u_cm": rng.uniform(-20, 20, events),
+        "v_cm": rng.uniform(-55, 55, events),
+        "w_cm": np.minimum(rng.exponential(4, events), 30),
+        "gamma_time_ns": rng.normal(0, 1, events),
+        "theta_rad": rng.normal(np.pi / 2, 0.3, events),
+        "phi_rad": rng.uniform(-np.pi, np.pi, events),
+    }
+    columns = {name: values.astype(np.float32) for name, values in columns.items()}
+    numbers = {"run": np.ones(events, np.int64), "event": np.arange(events)}
+    return Events(numbers | columns, np.full(events, SENSORS, np.uint32), np.zeros((0, 4), np.float32))
