@@ -4,6 +4,7 @@ import numpy as np
 
 from crpipe.events.batch import Events
 from crpipe.workloads.xec.layout import SENSORS
+from crpipe.workloads.xec.scoring.averages import neighbour_average, solid_angle_average
 from crpipe.workloads.xec.sensors import INNER_RADIUS, MPPCS, sensor_map
 
 CM_PER_NS = 29.979 / 1.65  # of light in xenon
@@ -100,3 +101,34 @@ def make_truth(events: int, seed: int = 0) -> Events:
     columns = {name: values.astype(np.float32) for name, values in columns.items()}
     numbers = {"run": np.ones(events, np.int64), "event": np.arange(events)}
     return Events(numbers | columns, np.full(events, SENSORS, np.uint32), np.zeros((0, 4), np.float32))
+
+
+def make_hidden(events: int, seed: int = 0, share: float = 0.05) -> dict[str, np.ndarray]:
+    """Hide valid sensors of gammas, find them as a network might, and by both averages; dead ones besides."""
+    gammas, rng, places = make_gammas(events, seed), np.random.default_rng((2, seed)), sensor_map()
+    photons, valid = (gammas.items.reshape(events, SENSORS, 4)[..., column] for column in (0, 2))
+    hidden = (rng.random(valid.shape) < share) | (valid == 0)
+    by_neighbours = neighbour_average(photons, valid, hidden, places)
+    by_angle = solid_angle_average(photons, valid, hidden, places)
+    event, sensor = np.nonzero(hidden)
+    kind = (valid[hidden] == 0).astype(np.int8)
+    true = np.where(kind == 0, photons[hidden], np.nan).astype(np.float32)
+    found = (photons[hidden] + np.sqrt(np.abs(photons[hidden]) + 4) * rng.normal(size=len(true))).astype(
+        np.float32
+    )
+    flat = {
+        "sensor_id": sensor.astype(np.int16),
+        "kind": kind,
+        "photons": found,
+        "true_photons": true,
+        "neighbours_photons": by_neighbours,
+        "solid_angle_photons": by_angle,
+    }
+    return {name: lists_of(values, event, events) for name, values in flat.items()}
+
+
+def lists_of(values, event, events) -> np.ndarray:
+    """Cut values by event: an object array [N] of arrays, as a list column is predicted."""
+    found = np.empty(events, object)
+    found[:] = np.split(values, np.cumsum(np.bincount(event, minlength=events))[:-1])
+    return found
