@@ -107,7 +107,7 @@ class GridDecoder(nn.Module):
         x = self.unfold(x).view(-1, rows, columns, self.patch, self.patch, self.channels)
         fine = x.permute(0, 5, 1, 3, 2, 4).flatten(4, 5).flatten(2, 3)
         index = torch.from_numpy(image.cells.ravel()).to(seen.device)
-        own = seen.index_select(1, index).transpose(1, 2).unflatten(2, image.cells.shape)
+        own = seen.index_select(1, index).transpose(1, 2).reshape(-1, seen.shape[2], *image.cells.shape)
         out: Tensor = self.out(functional.gelu(self.refine(torch.cat([fine, own], dim=1))))
         return out.flatten(2).transpose(1, 2)
 

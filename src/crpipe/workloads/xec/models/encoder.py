@@ -71,7 +71,9 @@ class SensorEncoder(nn.Module):
             self.register_buffer(f"ids_{face.name}", torch.from_numpy(face.ids), False)
         self.hex_stem = nn.Linear(CHANNELS, options.channels)
         self.hex_place = nn.Parameter(0.02 * torch.randn(len(neighbours), options.channels))
-        self.hexes = nn.Sequential(*(HexBlock(options.channels, neighbours) for _ in range(options.hex_blocks)))
+        self.hexes = nn.Sequential(
+            *(HexBlock(options.channels, neighbours) for _ in range(options.hex_blocks))
+        )
         self.hex_norm = nn.LayerNorm(options.channels)
         self.hex_token = nn.Linear(options.channels, options.width)
         self.event = nn.Linear(SUMS, options.width)

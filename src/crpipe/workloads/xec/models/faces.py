@@ -64,7 +64,8 @@ def _nearest(
     v = _centres(around.max(), around.min(), shape[0])
     u = _centres(along.min(), along.max(), shape[1])
     apart = np.square(v[:, None, None] - around) + np.square(u[None, :, None] - along)
-    return ids[apart.argmin(axis=2)]
+    found: NDArray[np.int64] = ids[apart.argmin(axis=2)]
+    return found
 
 
 def _centres(first: float, last: float, cells: int) -> NDArray[np.float64]:

@@ -118,7 +118,7 @@ def residual(name: Truth, found: Tensor, truth: Tensor, *, log: bool) -> Tensor:
 
 
 def sigma_of(name: Truth, value: Tensor, log_sigma: Tensor, task: TaskOptions) -> Tensor:
-    """Give the uncertainties of values [B, D], in the units of their columns, from logs in those of the task."""
+    """Give uncertainties [B, D] in the units of their columns, from logs in units of the task."""
     sigma = log_sigma.exp()
     return sigma * value if name == "energy" and task.log else sigma * sigma.new_tensor(UNITS[name])
 

@@ -6,31 +6,34 @@ import abc
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-import pyarrow as pa
 import torch
 
 from crpipe.events.metric import Metric
 from crpipe.train.workload import OptimizerSpec, Phase
 from crpipe.workloads.xec.layout import PHOTONS, SENSOR, TIME, TIME_VALID
+from crpipe.workloads.xec.models import found
 from crpipe.workloads.xec.models.batches import hidden_sensors, sensors_of, without_channels
 from crpipe.workloads.xec.models.decoder import Found, MaskedModel
 from crpipe.workloads.xec.models.losses import smooth_l1
 from crpipe.workloads.xec.options import InpainterOptions, MaskedAutoencoderOptions
 from crpipe.workloads.xec.scoring import inpainted
-from crpipe.workloads.xec.sensors import face_of, read_sensor_map
+from crpipe.workloads.xec.sensors import read_sensor_map
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from crpipe.events.batch import Events
     from crpipe.events.tables import Tables
+    from crpipe.inference.export import Graphs
+    from crpipe.inference.provenance import Provenance
     from crpipe.train.workload import Batch, Columns, Metrics
 
 Options = TypeVar("Options", bound=MaskedAutoencoderOptions | InpainterOptions)
-HIDDEN, DEAD = 0, 1  # kinds of a found sensor
 _USUAL_LIGHT = 300_000.0
 
 
@@ -84,11 +87,11 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
         """Compare hidden sensors, encoded, with what they saw."""
         assert isinstance(model, MaskedModel)
         sensors, hidden = batch["sensors"], batch["hidden"]
-        found = model(visible(sensors, hidden))
-        photons, time = _truth(model, sensors, found)
-        of_photons = _mean(smooth_l1(found.photons_encoded - photons, self.options.beta), hidden)
+        result: Found = model(visible(sensors, hidden))
+        photons, time = _truth(model, sensors, result)
+        of_photons = _mean(smooth_l1(result.photons_encoded - photons, self.options.beta), hidden)
         timed = hidden & (sensors[..., TIME_VALID] > 0)
-        of_time = _mean(smooth_l1(found.time_encoded - time, self.options.beta), timed)
+        of_time = _mean(smooth_l1(result.time_encoded - time, self.options.beta), timed)
         shown = {"photons_loss": of_photons.detach().mean(), "time_loss": of_time.detach().mean()}
         return (of_photons + self.options.time_weight * of_time).mean(), shown
 
@@ -99,16 +102,16 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
         device = next(model.parameters()).device
         sensors, hidden = batch["sensors"].to(device), batch["hidden"].to(device)
         shown = visible(sensors, hidden)
-        found = model(shown)
-        photons, _ = _truth(model, sensors, found)
+        result: Found = model(shown)
+        photons, _ = _truth(model, sensors, result)
         simple = model.simple(model.encoder.features(shown)[0])[..., 0]
         return {
-            "photons_error": _mean((found.photons_encoded - photons).abs(), hidden).cpu().numpy(),
+            "photons_error": _mean((result.photons_encoded - photons).abs(), hidden).cpu().numpy(),
             "neighbours_error": _mean((simple - photons).abs(), hidden).cpu().numpy(),
         }
 
     def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:
-        """Hide sensors, find them and the dead ones, and measure how well: see inpainted.columns."""
+        """Hide sensors, find them and the dead ones, and measure how well: see found.columns."""
         sensors = sensors_of(events)
         seed = (int(torch.randint(2**31, (1,), generator=generator, device=generator.device).item()),)
         shares = self.shares(len(events), np.random.default_rng(seed), judged=True)
@@ -117,10 +120,9 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
             hidden = hidden_sensors(sensors, shares, seed)
         device = next(model.parameters()).device
         shown = visible(torch.from_numpy(sensors).to(device), torch.from_numpy(hidden).to(device))
-        found: Found = model(shown)
-        return inpainted.columns(
-            sensors, hidden, found.photons.cpu().numpy(), found.time_ns.cpu().numpy(), self.places
-        )
+        result: Found = model(shown)
+        photons, time = result.photons.cpu().numpy(), result.time_ns.cpu().numpy()
+        return found.columns(sensors, hidden, photons, time, self.places)
 
     def score(self, truth: Events, prediction: Columns, folder: Path) -> dict[str, float]:
         """Judge the hidden sensors; see scoring.inpainted."""
@@ -145,28 +147,21 @@ class Inpainter(MaskedWorkload[InpainterOptions]):
         return random.uniform(self.options.mask_least, self.options.mask_most, events)
 
     def table(self, events: Events, prediction: Columns) -> pa.Table:
-        """Give one row for each found sensor, with the branches of the reference's files."""
-        lengths = np.array([len(each) for each in prediction["sensor_id"]], np.int64)
-        sensor, kind, photons, time, true_photons, true_time = (
-            np.concatenate([*prediction[name], np.zeros(0, dtype)]) for name, dtype in inpainted.LISTS.items()
-        )
-        sensor = sensor.astype(np.int32)
-        rows: dict[str, NDArray[Any]] = {
-            "run_number": np.repeat(events.columns["run"], lengths),
-            "event_number": np.repeat(events.columns["event"], lengths),
-            "sensor_id": sensor,
-            "face": face_of().astype(np.int32)[sensor],
-            "mask_type": kind.astype(np.int32),
-            "truth_npho": true_photons,
-            "truth_time": true_time * 1e-9,
-            "pred_npho": photons,
-            "pred_time": time * 1e-9,
-            "error_npho": photons - true_photons,
-            "error_time": (time - true_time) * 1e-9,
-        }
-        types = {"run_number": np.int64, "event_number": np.int64}
-        types |= dict.fromkeys(("sensor_id", "face", "mask_type"), np.int32)
-        return pa.table({name: values.astype(types.get(name, np.float32)) for name, values in rows.items()})
+        """Give one row for each found sensor; see found.rows."""
+        return found.rows(events, prediction)
+
+    def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
+        """Write the ONNX graph from raw branches to all sensors; see export."""
+        from crpipe.workloads.xec.models import export  # noqa: PLC0415 - onnx is slow, and an extra
+
+        assert isinstance(model, MaskedModel)
+        return export.write_inpainter(model, made, folder)
+
+    def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
+        """Give what a user of the graph should know; see export."""
+        from crpipe.workloads.xec.models import export  # noqa: PLC0415
+
+        return export.inpainter_sections(made, graphs)
 
 
 def visible(sensors: Tensor, hidden: Tensor) -> Tensor:
@@ -174,11 +169,11 @@ def visible(sensors: Tensor, hidden: Tensor) -> Tensor:
     return torch.where(hidden[..., None], 0.0, sensors)
 
 
-def _truth(model: MaskedModel, sensors: Tensor, found: Found) -> tuple[Tensor, Tensor]:
+def _truth(model: MaskedModel, sensors: Tensor, result: Found) -> tuple[Tensor, Tensor]:
     """Encode the true photons and times as the model does: [B, 4760] each."""
     codec = model.encoder.features.codec
     return codec.encode_photons(sensors[..., PHOTONS]), codec.encode_time(
-        sensors[..., TIME], found.start_ns[:, None]
+        sensors[..., TIME], result.start_ns[:, None]
     )
 
 

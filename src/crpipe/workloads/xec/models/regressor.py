@@ -10,7 +10,7 @@ import torch
 from crpipe.events.metric import Metric
 from crpipe.train.workload import OptimizerSpec, Phase
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSOR, TIME_VALID, TRUTH, TRUTHS
-from crpipe.workloads.xec.models import losses
+from crpipe.workloads.xec.models import looking, losses
 from crpipe.workloads.xec.models.balance import Flattening
 from crpipe.workloads.xec.models.batches import sensors_of, without_channels
 from crpipe.workloads.xec.models.heads import GammaModel, residual, sigma_of
@@ -98,7 +98,7 @@ class Regressor:
             mean = (each * batch["balance"]).mean() if "balance" in batch else each.mean()
             shown[f"{name}_loss"] = each.detach().mean()
             if self.options.balance == "learned":
-                spread = model.log_variance[name]  # type: ignore[index,operator]
+                spread = model.log_variance[name]  # type: ignore[index]
                 total = total + mean * torch.exp(-spread) + 0.5 * spread
                 shown[f"{name}_spread"] = torch.exp(0.5 * spread.detach())
             else:
@@ -144,6 +144,16 @@ class Regressor:
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
         found = self.losses(model(batch["sensors"]), batch)
         return {f"{name}_loss": each.cpu().numpy() for name, each in found.items()}
+
+    def shown(self, truth: Events, prediction: Columns) -> NDArray[np.integer[Any]]:
+        """Choose the worst events, and a sample for the saliency."""
+        return looking.choose(truth, prediction, self.tasks)
+
+    def show(self, model: nn.Module, events: Events, prediction: Columns, folder: Path) -> dict[str, float]:
+        """Draw the worst events, and which faces the predictions depend on."""
+        assert isinstance(model, GammaModel)
+        looking.draw_worst(events, prediction, self.tasks, folder)
+        return looking.saliency(model, events, folder)
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
         """Write the ONNX graph from raw branches to predictions; see export."""
