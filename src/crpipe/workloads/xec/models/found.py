@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from crpipe.events.batch import cut_lists
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, TIME, TIME_VALID
 from crpipe.workloads.xec.scoring.averages import neighbour_average, solid_angle_average
 from crpipe.workloads.xec.sensors import face_of
@@ -48,7 +49,7 @@ def columns(
     event, sensor = np.nonzero(wanted)
     known = hidden[event, sensor]
     timed = known & (sensors[event, sensor, TIME_VALID] > 0)
-    values = (
+    values: tuple[NDArray[Any], ...] = (
         sensor,
         np.where(known, HIDDEN, DEAD),
         photons[event, sensor],
@@ -58,15 +59,13 @@ def columns(
         neighbour_average(sensors[..., PHOTONS], valid, wanted, places),
         solid_angle_average(sensors[..., PHOTONS], valid, wanted, places),
     )
-    ends = np.cumsum(wanted.sum(axis=1))
+    counts = wanted.sum(axis=1)
     found: Columns = {
         "hidden": hidden.sum(axis=1).astype(np.int64),
         "dead": (~valid).sum(axis=1).astype(np.int64),
     }
     for (name, dtype), flat in zip(LISTS.items(), values, strict=True):
-        lists = np.empty(len(sensors), object)
-        lists[:] = np.split(flat.astype(dtype), ends)[:-1]
-        found[name] = lists
+        found[name] = cut_lists(flat.astype(dtype), counts)
     return found
 
 
