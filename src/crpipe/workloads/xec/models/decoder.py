@@ -59,8 +59,8 @@ class MaskedModel(nn.Module):
         simple = self.simple(encoded.sensors)
         seen = functional.pad(torch.cat([encoded.sensors, simple], dim=2), (0, 0, 0, 1))
         cells = []
-        for image, grid in zip(self.encoder.images, encoded.grids, strict=True):
-            cells.append(self.grids[image.name](seen, grid, self._token(encoded, image.name)))
+        for name, grid in zip(self.grids, encoded.grids, strict=True):
+            cells.append(self.grids[name](seen, grid, self._token(encoded, name)))
         for face, nodes in zip(HEXES, encoded.nodes, strict=True):
             own = seen.index_select(1, self.encoder.get_buffer(f"ids_{face.name}"))
             cells.append(self.hexes[face.name](own, nodes, self._token(encoded, face.name)))
@@ -87,7 +87,8 @@ class GridDecoder(nn.Module):
 
     def __init__(self, options: MaskedOptions, image: Image) -> None:
         super().__init__()
-        self.image = image
+        self.shape: tuple[int, ...] = image.cells.shape
+        self.grid = image.grid(options.patch)
         self.register_buffer("cells", torch.from_numpy(image.cells.ravel()), persistent=False)
         self.patch = options.patch
         self.channels = options.decoder
@@ -105,11 +106,11 @@ class GridDecoder(nn.Module):
         channels] of the encoder. token: [B, width].
         """
         x = self.block(grid + self.token(token)[:, None, None])
-        rows, columns = self.image.grid(self.patch)
+        rows, columns = self.grid
         x = self.unfold(x).view(-1, rows, columns, self.patch, self.patch, self.channels)
         fine = x.permute(0, 5, 1, 3, 2, 4).flatten(4, 5).flatten(2, 3)
         own = seen.index_select(1, self.get_buffer("cells")).transpose(1, 2)
-        own = own.reshape(-1, seen.shape[2], *self.image.cells.shape)
+        own = own.reshape(-1, seen.shape[2], *self.shape)
         out: Tensor = self.out(functional.gelu(self.refine(torch.cat([fine, own], dim=1))))
         return out.flatten(2).transpose(1, 2)
 

@@ -46,9 +46,10 @@ class SensorEncoder(nn.Module):
     def __init__(self, options: EncoderOptions, places: NDArray[np.float64], light: float) -> None:
         """places: [4760, 6]. light: sum of the photons of a usual event."""
         super().__init__()
-        self.patch = options.patch
         self.features = SensorFeatures(Codec(options.codec), places, light)
         self.images: list[Image] = images(places, 2 * options.patch)
+        # Plain numbers: torch.compile takes shapes of numpy arrays for variables, and fails over them.
+        self.grids = {image.name: image.grid(options.patch) for image in self.images}
         wide = 2 * options.channels
         self.stem = nn.Linear(CHANNELS * options.patch**2, options.channels)
         self.stem_norm = nn.LayerNorm(options.channels)
@@ -59,7 +60,7 @@ class SensorEncoder(nn.Module):
         self.to_token = nn.Linear(wide * SIDE**2, options.width)
         self.place = nn.ParameterDict()
         for image in self.images:
-            rows, columns = image.grid(options.patch)
+            rows, columns = self.grids[image.name]
             self.place[image.name] = nn.Parameter(0.02 * torch.randn(rows, columns, options.channels))
             self.register_buffer(
                 f"patches_{image.name}", torch.from_numpy(image.patches(options.patch)), False
@@ -90,35 +91,34 @@ class SensorEncoder(nn.Module):
         """Encode items [B, 4760, 4] of the layout."""
         sensors, sums = self.features(items)
         padded = functional.pad(sensors, (0, 0, 0, 1))
-        grids = [self._grid(image, padded) for image in self.images]
+        grids = [self._grid(name, padded) for name in self.grids]
         nodes = [
             self.hexes(
                 self.hex_stem(sensors.index_select(1, self.get_buffer(f"ids_{face.name}"))) + self.hex_place
             )
             for face in HEXES
         ]
-        tokens = [self._token(image, grid) for image, grid in zip(self.images, grids, strict=True)]
+        tokens = [self._token(name, grid) for name, grid in zip(self.grids, grids, strict=True)]
         tokens += [self.hex_token(self.hex_norm(node.mean(dim=1))) for node in nodes]
         tokens.append(self.event(sums.vector))
         fused = self.norm(self.fusion(torch.stack(tokens, dim=1) + self.kind))
         return Encoded(fused, sensors, grids, nodes, sums)
 
-    def _grid(self, image: Image, padded: Tensor) -> Tensor:
+    def _grid(self, name: str, padded: Tensor) -> Tensor:
         """Embed the patches of a face and transform them: [B, rows, columns, channels]."""
-        index = self.get_buffer(f"patches_{image.name}")
+        index = self.get_buffer(f"patches_{name}")
         cut = padded.index_select(1, index.flatten()).view(-1, *index.shape, CHANNELS)
         embedded = self.stem_norm(self.stem(cut.flatten(2)))
-        rows, columns = image.grid(self.patch)
-        found: Tensor = self.first(
-            embedded.view(-1, rows, columns, embedded.shape[2]) + self.place[image.name]
-        )
+        rows, columns = self.grids[name]
+        cells = embedded.view(-1, rows, columns, embedded.shape[2])
+        found: Tensor = self.first(cells + self.place[name])
         return found
 
-    def _token(self, image: Image, grid: Tensor) -> Tensor:
+    def _token(self, name: str, grid: Tensor) -> Tensor:
         """Halve a grid, transform it, and average it over its parts: [B, width]."""
         rows, columns, channels = grid.shape[1:]
         quads = grid.view(-1, rows // 2, 2, columns // 2, 2, channels).permute(0, 1, 3, 2, 4, 5)
         small = self.second(self.halve(quads.flatten(3)))
-        averaged = self.get_buffer(f"pooling_{image.name}") @ self.token_norm(small.flatten(1, 2))
+        averaged = self.get_buffer(f"pooling_{name}") @ self.token_norm(small.flatten(1, 2))
         found: Tensor = self.to_token(averaged.flatten(1))
         return found

@@ -203,26 +203,26 @@ def test_a_masked_model_becomes_better_than_the_neighbours(tmp_path, name, facto
     assert after < before / factor
 
 
-def command(config, root, name, ranks=1, block=()):
+TWO_RANKS = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "crpipe"]
+ALONE = ["-m", "crpipe"]
+# The same command where triton cannot be imported. On a CPU torch does without it unless it is asked to.
+WITHOUT_TRITON = """
+import sys, runpy
+sys.modules["triton"] = None
+import torch
+torch._inductor.config.cpu_backend = "triton"
+runpy.run_module("crpipe", run_name="__main__", alter_sys=True)
+"""
+
+
+def train(config, root, name=FIRST, words=ALONE):
+    """Run ``crpipe train`` in a process of its own, or two; return the finished process."""
     tree = root / "config.yaml"
-    root.mkdir(parents=True, exist_ok=True)
     tree.write_text(yaml.safe_dump(config.model_dump(mode="json")))
-    words = ["-m", "crpipe", "--config", str(tree), "train", name]
-    if block:
-        # As if the packages were not installed: importing them is an error.
-        start = f"import sys, runpy; sys.modules.update(dict.fromkeys({list(block)!r})); "
-        start += f"sys.argv = {['crpipe', *words[2:]]!r}; runpy.run_module('crpipe', run_name='__main__')"
-        words = ["-c", start]
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    return [sys.executable, *(torchrun if ranks > 1 else []), *words]
-
-
-def run(*words, **variables):
     paths = os.pathsep.join(filter(None, (str(SUPPORT), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **variables}
     return subprocess.run(
-        command(*words) if not isinstance(words[0], list) else words[0],
-        env=environment,
+        [sys.executable, *words, "--config", str(tree), "train", name],
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=250,
@@ -239,16 +239,19 @@ def test_a_nan_event_on_one_of_two_ranks_is_skipped_by_both_and_named(data, tmp_
     sums.mkdir()
     model = REGRESSOR | {"run": 1, "event": bad, "sums": str(sums)}
     config = configure(data, tmp_path, "xenon_models:NanRegressor", model=model)
-    done = run(config, tmp_path, FIRST, 2)
+    done = train(config, tmp_path, FIRST, TWO_RANKS)
     assert done.returncode == 0, done.stderr
     receipt = receipt_of(config)
     assert (receipt["skipped"], receipt["events"]) == (1, len(known["event"]))
     (skipped,) = (row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "skipped")
     assert f"file 0 row {bad}" in skipped["events"]  # gammas_000001.root, the only one
-    assert all(np.isfinite(value).all() for value in load(checkpoint_of(config))["model"].values())
+    assert all(torch.isfinite(value).all() for value in load(checkpoint_of(config))["model"].values())
     ranks = [(sums / rank).read_text().splitlines() for rank in ("0", "1")]
     assert ranks[0] == ranks[1]
-    assert len(set(ranks[0])) == len(ranks[0]) - 1  # the skipped step alone changed nothing
+    final = sum(value.double().abs().sum() for value in load(checkpoint_of(config))["model"].values())
+    steps = np.diff([*map(float, ranks[0]), float(final)])
+    assert (steps == 0).sum() == 1  # the skipped one alone changed nothing
+    assert len(steps) == 5
 
 
 @pytest.mark.slow
@@ -258,7 +261,7 @@ def test_a_changed_width_is_refused_with_the_keys_that_differ_and_nothing_is_tou
     path = checkpoint_of(config)
     before = path.read_bytes(), path.stat().st_mtime_ns
     other = configure(data, tmp_path, model=REGRESSOR | {"width": 32})
-    done = run(other, tmp_path, SECOND)
+    done = train(other, tmp_path, SECOND)
     assert done.returncode != 0
     lines = [line for line in done.stderr.splitlines() if "model." in line]
     assert len(lines) == 1
@@ -279,3 +282,26 @@ def test_a_checkpoint_names_the_keys_that_differ_from_its_own(data, tmp_path):
     assert [line for line in str(refused.value).splitlines() if line.startswith("  ")] == [
         "  model.width: checkpoint 16, run 32"
     ]
+
+
+def losses_of(config):
+    rows = read_metrics(config.paths().store(FIRST) / "metrics.jsonl")
+    return [row["fit/loss"] for row in rows if "fit/loss" in row]
+
+
+@pytest.mark.slow
+def test_without_triton_a_compiled_training_warns_once_and_runs_as_an_eager_one(data, tmp_path):
+    eager, compiled = (
+        configure(data, tmp_path / name, train={"compile": name == "compiled"})
+        for name in ("eager", "compiled")
+    )
+    (tmp_path / "compiled").mkdir()
+    train_range(eager, FIRST, Silent())
+    done = train(compiled, tmp_path / "compiled", FIRST, ["-c", WITHOUT_TRITON])
+    assert done.returncode == 0, done.stderr
+    said = [line for line in (done.stderr + done.stdout).splitlines() if "train.compile" in line]
+    assert len(said) == 1
+    assert "does not work here, training runs eager" in said[0]
+    assert "triton" in said[0]
+    assert losses_of(compiled)[0] == losses_of(eager)[0]
+    assert losses_of(compiled) == pytest.approx(losses_of(eager), rel=1e-6)

@@ -1,0 +1,40 @@
+"""What torch.compile sees of the models: one graph, in which the number of events alone may vary."""
+
+import pytest
+import torch
+
+from crpipe.workloads.xec.models.batches import sensors_of
+from xenon_models import ALL_TASKS, build
+from xenon_toy import make_gammas
+
+ITEMS = torch.from_numpy(sensors_of(make_gammas(9)))
+
+
+@pytest.mark.parametrize(("name", "options"), [("Regressor", {"tasks": ALL_TASKS}), ("Inpainter", {})])
+def test_one_graph_serves_any_number_of_events(name, options):
+    """A face whose shape is a variable is more than torch's compiler can sort: it falls back to eager."""
+    _, model = build(name, **options)
+    graphs = []
+
+    def keep(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    compiled = torch.compile(model.forward, dynamic=True, backend=keep, fullgraph=True)
+    with torch.no_grad():
+        for events in (5, 9, 2):  # not 4, which is the number of columns too
+            found, wanted = compiled(ITEMS[:events]), model(ITEMS[:events])
+            pairs = zip(_tensors(found), _tensors(wanted), strict=True)
+            assert all(torch.equal(one, other) for one, other in pairs)
+    assert len(graphs) == 1
+    values = [node.meta.get("example_value") for node in graphs[0].graph.nodes]
+    sizes = [size for value in values if isinstance(value, torch.Tensor) for size in value.shape]
+    variables = [size.node.expr.free_symbols for size in sizes if isinstance(size, torch.SymInt)]
+    assert len(set().union(*variables)) <= 2  # events, and columns, of the items
+
+
+def _tensors(found):
+    if isinstance(found, dict):
+        return [tensor for pair in found.values() for tensor in pair if tensor is not None]
+    return list(found)
