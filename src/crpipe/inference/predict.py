@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from crpipe import __version__
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import sha256
 from crpipe.events.batch import Events
@@ -38,7 +39,7 @@ class PredictJob:
     """One use of a checkpoint on files.
 
     checkpoint: a checkpoint, or a receipt that points to one. inputs: the files to read. out: the table to
-    write, Parquet or CSV. tables, table_keys: the campaign's copies of the side tables, and their hashes.
+    write, Parquet, CSV or ROOT. tables, table_keys: the campaign's copies of the side tables, their hashes.
     batch_events, budget_items: most events and items of one block. own_tables: side tables of these files in
     place of the campaign's, for the reader. columns: those of the table to write; empty: all. use_options: of
     the workload, those that no checkpoint depends on.
@@ -84,6 +85,7 @@ def predict_files(job: PredictJob, progress: Progress) -> int:
         source.blocks(job.batch_events, job.budget_items),
         rows,
         lambda done: progress.advance("predict", done, total),
+        origin("predict", job, trained),
     )
 
 
@@ -95,6 +97,20 @@ def identity(job: PredictJob, trained: LoadedModel, device: torch.device) -> lis
     shape = [job.out.suffix, *job.columns]
     use = [job.seed, device.type, dict(job.use_options)]
     return [trained.sha256, files, shape, sizes, use, tables]
+
+
+def origin(verb: str, job: PredictJob, trained: LoadedModel) -> dict[str, Any]:
+    """Say where predictions come from, for output files that hold it."""
+    return {
+        "crpipe": __version__,
+        "command": verb,
+        "workload": trained.name,
+        "reader": trained.checkpoint["keys"]["source.reader"],
+        "checkpoint": trained.path.name,
+        "sha256": trained.sha256,
+        "seed": job.seed,
+        "files": len(job.inputs),
+    }
 
 
 def _reader_tables(job: PredictJob, trained: LoadedModel, reader: Reader) -> Tables:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from counting import Counting, Echo, Listing, NeedsPlaces, TwoTables, checkpoint_of
+from crpipe import __version__
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, FormatError
 from crpipe.core.files import sha256
@@ -64,7 +65,36 @@ def test_csv_holds_the_same(job):
     assert found["count"].to_pylist() == whole["count"].to_pylist()
 
 
-@pytest.mark.parametrize("out", ["out.parquet", "out.csv"])
+def test_root_holds_the_same_with_its_types_and_its_origin(job):
+    uproot = pytest.importorskip("uproot")
+    predict_files(job(), Silent())
+    root = job(out="out.root")
+    predict_files(root, Silent())
+    whole = pq.read_table(root.out.with_suffix(".parquet"))
+    with uproot.open(root.out) as file:
+        tree, (origin,) = file["predictions"], file["metadata"].arrays(library="ak").to_list()
+        assert tree.typenames() == {
+            "path": "char*",
+            "source_row": "uint32_t",
+            "count": "uint32_t",
+            "sum_gev": "float",
+        }
+        assert tree.arrays(library="ak").to_list() == whole.to_pylist()
+    trained = open_checkpoint(root.checkpoint)
+    assert origin == {
+        "crpipe": __version__,
+        "command": "predict",
+        "workload": "counting:Counting",
+        "reader": trained.checkpoint["keys"]["source.reader"],
+        "checkpoint": root.checkpoint.name,
+        "sha256": trained.sha256,
+        "seed": 1,
+        "files": 3,
+    }
+    assert not list(root.out.parent.glob(".*.part"))
+
+
+@pytest.mark.parametrize("out", ["out.parquet", "out.csv", "out.root"])
 def test_a_killed_prediction_continues_and_ends_the_same(job, monkeypatch, out):
     monkeypatch.setattr(parts, "BLOCKS_PER_PART", 2)
     job = job(out=out)
@@ -109,6 +139,12 @@ def test_predicted_lists_become_list_columns_which_csv_cannot_hold(job):
     assert list(map(len, table["values"].to_pylist())) == table["size"].to_pylist()
     with pytest.raises(ConfigError, match="CSV cannot hold the lists in values, places"):
         predict_files(replace(job, out=job.out.with_suffix(".csv")), Silent())
+    pytest.importorskip("uproot")
+    with pytest.raises(ConfigError, match=r"ROOT .* hold values \(list<.*float.*>\), places"):
+        predict_files(replace(job, out=job.out.with_suffix(".root")), Silent())
+    job = replace(job, out=job.out.with_suffix(".root"), columns=("size",))
+    predict_files(job, Silent())
+    assert job.out.exists()
 
 
 def test_what_cannot_be_read_or_written_is_named(job, monkeypatch, tmp_path):
