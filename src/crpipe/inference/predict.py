@@ -16,6 +16,7 @@ from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.inputs import RawInput
+from crpipe.inference.output.unique_keys import unique_keys
 from crpipe.inference.parts import check_suffix, write_in_parts
 from crpipe.inference.rows import nested_table, predict_block, table_of
 from crpipe.split.readers import check_needs
@@ -63,7 +64,8 @@ class PredictJob:
 def predict_files(job: PredictJob, progress: Progress) -> int:
     """Write the predictions for all events of the files, in their order; return the number of events.
 
-    The same command after a crash continues with the next part, and gives the same bytes.
+    The same command after a crash continues with the next part, and gives the same bytes. Raise FormatError
+    when two events have the same key.
     """
     check_suffix(job.out)
     use_threads(job.threads)
@@ -79,10 +81,11 @@ def predict_files(job: PredictJob, progress: Progress) -> int:
             found = predict_block(trained, block, reader.layout, generator)
         yield _selected(output_table(trained, reader.layout, block, found, job.inputs), job.columns)
 
+    blocks = source.blocks(job.batch_events, job.budget_items)
     return write_in_parts(
         job.out,
         ["predict", *identity(job, trained, device)],
-        source.blocks(job.batch_events, job.budget_items),
+        unique_keys(blocks, reader.layout.key, job.inputs),
         rows,
         lambda done: progress.advance("predict", done, total),
         origin("predict", job, trained),

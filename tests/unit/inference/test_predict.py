@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from counting import Counting, Echo, Listing, NeedsPlaces, TwoTables, checkpoint_of
+from counting import Counting, Echo, KeyedBundles, Listing, NeedsPlaces, TwoTables, checkpoint_of
 from crpipe import __version__
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, FormatError
@@ -129,6 +129,38 @@ def test_whole_events_become_lists_which_csv_cannot_hold(job):
     assert lengths[:30] == make_events(30, 0).multiplicity.tolist()
     with pytest.raises(ConfigError, match="CSV cannot hold the lists in muons_energy_gev"):
         predict_files(replace(job, out=job.out.with_suffix(".csv")), Silent())
+
+
+@pytest.fixture
+def keyed(job):
+    """A prediction whose layout has a key; the energies of all raw files differ."""
+    return job(**{"source.reader": "counting:KeyedBundles", **KeyedBundles.layout.identity()})
+
+
+def test_files_with_two_events_of_one_key_are_refused_at_the_end(keyed):
+    assert predict_files(keyed, Silent()) == sum(COUNTS)
+    assert pq.read_table(keyed.out).column_names[2:4] == ["energy_gev", "zenith_rad"]
+    first, _, last = keyed.inputs
+    again = replace(keyed, inputs=(first, last, first), out=keyed.out.with_name("again.parquet"))
+    message = (
+        r"raw-0.parquet: row 0: the key energy_gev .*, zenith_rad 1.0 is also that of row 0 of .*raw-0.parqu"
+    )
+    with pytest.raises(FormatError, match=message):
+        predict_files(again, Silent())
+    assert not again.out.exists()
+
+
+def test_keys_of_parts_of_an_earlier_run_count_too(keyed, monkeypatch):
+    monkeypatch.setattr(parts, "BLOCKS_PER_PART", 1)
+    first, _, last = keyed.inputs
+    again = replace(keyed, inputs=(first, last, first))
+    seen = []
+    Counting.seen = staticmethod(seen.append)
+    for _ in range(2):
+        with pytest.raises(FormatError, match="and a prediction has one row for each key"):
+            predict_files(again, Silent())
+    assert len({str(each.columns["energy_gev"]) for each in seen}) < len(seen) < 2 * 80 / 8
+    assert not again.out.exists()
 
 
 def test_predicted_lists_become_list_columns_which_csv_cannot_hold(job):
