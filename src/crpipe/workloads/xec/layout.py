@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 from crpipe.events.layout import Field, Layout
@@ -33,17 +34,29 @@ TRUTH: dict[Truth, tuple[Field, ...]] = {
         Field("phi_rad", "float32", "rad", -math.tau, math.tau, "azimuth of the emission"),
     ),
 }
+# The volume in which light is well measured; depth is only bounded by the inner face.
+FIDUCIAL = {"u_cm": (-23.9, 23.9), "v_cm": (-67.9, 67.9), "w_cm": (0, 1000)}
 
 
-def sensor_layout(truth: tuple[Truth, ...] = TRUTHS, group: Literal["event", "run"] = "event") -> Layout:
+def sensor_layout(
+    truth: tuple[Truth, ...] = TRUTHS, group: Literal["event", "run"] = "event", *, fiducial: bool = False
+) -> Layout:
     """Give the layout of 4,760 sensors with the event columns of ``truth``.
 
     group: what stays together in training, validation or test: single events, or whole runs.
+    fiducial: only positions in the fiducial volume are legal values.
     """
     number = (
         Field("run", "int64", "", 0, 2**53, "number of the run"),
         Field("event", "int64", "", 0, 2**53, "number of the event in its run"),
     )
     columns = [field for name in TRUTHS if name in truth for field in TRUTH[name]]
+    if fiducial:
+        columns = [_narrowed(field) for field in columns]
     together = ("run",) if group == "run" else ("run", "event")
     return Layout("sensors", (*number, *columns), SENSOR, group=together, key=("run", "event"), fixed=SENSORS)
+
+
+def _narrowed(field: Field) -> Field:
+    low, high = FIDUCIAL.get(field.name, (field.low, field.high))
+    return replace(field, low=low, high=high)

@@ -69,7 +69,7 @@ class TaskOptions(BaseModel):
     beta: float = option(
         0.1,
         "smooth_l1: where it turns from a square into a line, in units of the task (energy 0.05 GeV, u 24 cm, "
-        "v 68 cm, w 10 cm, time 1 ns, angle 1 rad); gaussian_nll: power of the variance that weighs each event, "
+        "v 68 cm, w 10 cm, time 5 ns, angle 1 rad); gaussian_nll: power of the variance that weighs an event, "
         "0: none",
         ge=0,
     )
@@ -87,6 +87,9 @@ class RegressorOptions(EncoderOptions):
         "fixed", "sum the losses by the tasks' weights, or learn an uncertainty of each task besides"
     )
     head: int = option(64, "width of the layers of each task", ge=8)
+    photons_at_50_mev: float = option(
+        300_000.0, "sum of all photons for an energy of 0.05 GeV, about: where training begins", gt=0
+    )
     reweight: tuple[str, ...] = option(
         (),
         "event columns whose distribution is made flat by weights in the loss, for example energy_gev; "
@@ -125,8 +128,8 @@ class InpainterOptions(MaskedOptions):
     mask_most: float = option(0.2, "largest share", gt=0, lt=1)
     predict_mask: float = Field(
         0.05,
-        description="share of the valid sensors that evaluate and predict hide and find again, to compare; may "
-        "change later",
+        description="share of the valid sensors that evaluate and predict hide and find again, to compare; "
+        "may change later",
         json_schema_extra={"scope": "site"},
         ge=0,
         lt=1,

@@ -1,0 +1,51 @@
+"""The one place where photons and times become what a network sees, and come back."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from crpipe.workloads.xec.options import CodecOptions
+
+
+class Codec(nn.Module):
+    """Encodes photons and times; ``decode_*`` undoes ``encode_*`` for any finite value.
+
+    Part of the model: its constants travel in the checkpoint's options and inside an exported graph.
+    """
+
+    def __init__(self, options: CodecOptions) -> None:
+        super().__init__()
+        self.curve = options.photons
+        self.scale = options.photons_scale
+        self.most = options.photons_most
+        self.time_scale = options.time_scale_ns
+
+    def encode_photons(self, photons: Tensor) -> Tensor:
+        """Encode photons, of any sign, as numbers that are 1 at photons_most."""
+        if self.curve == "linear":
+            return photons / self.most
+        size = photons.abs()
+        if self.curve == "sqrt":
+            return photons.sign() * (size / self.most).sqrt()
+        return photons.sign() * (size / self.scale).log1p() / math.log1p(self.most / self.scale)
+
+    def decode_photons(self, encoded: Tensor) -> Tensor:
+        """Give the photons that ``encode_photons`` encodes as these numbers."""
+        if self.curve == "linear":
+            return encoded * self.most
+        size = encoded.abs()
+        if self.curve == "sqrt":
+            return encoded.sign() * size.square() * self.most
+        return encoded.sign() * (size * math.log1p(self.most / self.scale)).expm1() * self.scale
+
+    def encode_time(self, time: Tensor, start: Tensor) -> Tensor:
+        """Encode times as distances from ``start``, in ns both; shapes that broadcast."""
+        return (time - start) / self.time_scale
+
+    def decode_time(self, encoded: Tensor, start: Tensor) -> Tensor:
+        """Give the times, in ns, that ``encode_time`` encodes as these numbers."""
+        return encoded * self.time_scale + start

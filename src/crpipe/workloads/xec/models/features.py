@@ -1,0 +1,91 @@
+"""What the networks see of an event: encoded sensors, and a few sums that physicists would look at first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from crpipe.workloads.xec.sensors import FACE_IDS, FACES, INNER_RADIUS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from crpipe.workloads.xec.models.codec import Codec
+
+CHANNELS = 4
+U_CM, V_CM = 24.0, 68.0  # half lengths of the inner face
+SUMS = 6 + len(FACES)
+_TIMED = 200.0  # sensors with a time in a bright event, about
+
+
+class Sums(NamedTuple):
+    """Simple quantities of an event, [B] each, in the units of their names.
+
+    light: sum of the valid photons above zero, at least 1. start_ns: mean time, weighted by the root of the
+    photons; 0 without times. vector: [B, SUMS] all of these and more, about 1.
+    """
+
+    light: Tensor
+    u_cm: Tensor
+    v_cm: Tensor
+    start_ns: Tensor
+    vector: Tensor
+
+
+class SensorFeatures(nn.Module):
+    """Encodes the items of an event."""
+
+    def __init__(self, codec: Codec, places: NDArray[np.float64], light: float) -> None:
+        """places: [4760, 6]. light: sum of the photons of a usual event."""
+        super().__init__()
+        self.codec = codec
+        self.usual = light
+        inner = torch.from_numpy(places[FACE_IDS["inner"]])
+        around = torch.atan2(inner[:, 1], -inner[:, 0]) * INNER_RADIUS
+        self.register_buffer("u", inner[:, 2].float(), persistent=False)
+        self.register_buffer("v", around.float(), persistent=False)
+        faces = torch.zeros(len(places), len(FACES))
+        for number, name in enumerate(FACES):
+            faces[FACE_IDS[name], number] = 1.0
+        self.register_buffer("faces", faces, persistent=False)
+
+    def forward(self, sensors: Tensor) -> tuple[Tensor, Sums]:
+        """Encode sensors [B, 4760, 4] as in the layout: [B, 4760, 4] (photons, time, two flags), and sums."""
+        photons, time, valid, timed = (sensors[..., column] for column in range(CHANNELS))
+        sums = self.sums(photons, time, valid, timed)
+        encoded = [
+            self.codec.encode_photons(photons) * valid,
+            self.codec.encode_time(time, sums.start_ns[:, None]) * timed,
+            valid,
+            timed,
+        ]
+        return torch.stack(encoded, dim=2), sums
+
+    def sums(self, photons: Tensor, time: Tensor, valid: Tensor, timed: Tensor) -> Sums:
+        """Sum up the columns of the items, [B, 4760] each."""
+        u, v = self.get_buffer("u"), self.get_buffer("v")
+        shining = photons.clamp_min(0) * valid
+        by_face = shining @ self.get_buffer("faces")
+        light = by_face.sum(dim=1).clamp_min(1.0)
+        inner = shining[:, : len(u)]
+        weight = inner.square()
+        total = weight.sum(dim=1).clamp_min(1.0)
+        u_cm, v_cm = (weight @ u) / total, (weight @ v) / total
+        flat = inner.sum(dim=1).clamp_min(1.0)
+        spread_u = (inner @ u.square() / flat - (inner @ u / flat).square()).clamp_min(0).add(1e-6).sqrt()
+        spread_v = (inner @ v.square() / flat - (inner @ v / flat).square()).clamp_min(0).add(1e-6).sqrt()
+        clear = shining.sqrt() * timed
+        start = (clear * time).sum(dim=1) / clear.sum(dim=1).clamp_min(1.0)
+        vector = [
+            (light / self.usual).log(),
+            u_cm / U_CM,
+            v_cm / V_CM,
+            spread_u / U_CM,
+            spread_v / V_CM,
+            (inner.amax(dim=1) / light).sqrt() + timed.sum(dim=1) / _TIMED,
+            *(by_face / light[:, None]).unbind(dim=1),
+        ]
+        return Sums(light, u_cm, v_cm, start, torch.stack(vector, dim=1))

@@ -1,0 +1,122 @@
+"""From the encoder's tokens to energy, place, time and angle: each task corrects a simple estimate."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from crpipe.workloads.xec.layout import TRUTH
+from crpipe.workloads.xec.models.encoder import TOKENS, SensorEncoder
+from crpipe.workloads.xec.models.features import U_CM, V_CM
+from crpipe.workloads.xec.models.losses import LEAST_LOG_SIGMA, MOST_LOG_SIGMA
+from crpipe.workloads.xec.sensors import INNER_RADIUS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from crpipe.workloads.xec.layout import Truth
+    from crpipe.workloads.xec.models.features import Sums
+    from crpipe.workloads.xec.options import RegressorOptions
+
+# A step of 1 in the network's output, in the units of the columns.
+UNITS: dict[Truth, tuple[float, ...]] = {
+    "energy": (0.05,),
+    "position": (U_CM, V_CM, 10.0),
+    "time": (5.0,),
+    "angle": (1.0, 1.0),
+}
+PERIODIC = "phi_rad"
+_LEAST_ENERGY = 1e-6
+_FASTER = 10.0  # the scale of the energy learns so much faster than other weights
+
+
+class Head(nn.Module):
+    """A small network over all tokens; gives corrections, and log sigmas behind them where it has to."""
+
+    def __init__(self, width: int, hidden: int, outputs: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(TOKENS * width, hidden),
+            nn.LayerNorm(hidden),
+            nn.GELU(),
+            nn.Linear(hidden, hidden),
+            nn.GELU(),
+            nn.Linear(hidden, outputs),
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Give [B, outputs] from tokens [B, 7, width]."""
+        found: Tensor = self.layers(tokens.flatten(1))
+        return found
+
+
+class GammaModel(nn.Module):
+    """Encoder and heads of the tasks that are asked for, and no others."""
+
+    def __init__(self, options: RegressorOptions, places: NDArray[np.float64]) -> None:
+        super().__init__()
+        self.tasks = options.tasks
+        self.encoder = SensorEncoder(options, places, options.photons_at_50_mev)
+        self.heads = nn.ModuleDict()
+        for name, task in options.tasks.items():
+            parts = len(TRUTH[name]) * (2 if task.loss == "gaussian_nll" else 1)
+            self.heads[name] = Head(options.width, options.head, parts)
+        if "energy" in options.tasks:
+            self.light = options.photons_at_50_mev
+            self.scale = nn.Parameter(torch.zeros(()))
+        if options.balance == "learned":
+            zeros = {str(name): nn.Parameter(torch.zeros(())) for name in options.tasks}
+            self.log_variance = nn.ParameterDict(zeros)
+
+    def forward(self, items: Tensor) -> dict[str, tuple[Tensor, Tensor | None]]:
+        """Predict for items [B, 4760, 4]: for each task [B, D] in the units of its columns.
+
+        Beside it the log of the uncertainty [B, D] in units of the task, or None.
+        """
+        encoded = self.encoder(items)
+        found = {}
+        for name, head in self.heads.items():
+            out = head(encoded.tokens).float()
+            count = len(UNITS[name])  # type: ignore[index]
+            log_sigma = None
+            if out.shape[1] > count:
+                log_sigma = out[:, count:].clamp(LEAST_LOG_SIGMA, MOST_LOG_SIGMA)
+            found[name] = (self._value(name, out[:, :count], encoded.sums), log_sigma)
+        return found
+
+    def _value(self, name: str, step: Tensor, sums: Sums) -> Tensor:
+        """Correct the simple estimate of a task by the network's step [B, D]."""
+        if name == "energy":
+            energy = UNITS["energy"][0] * (sums.light / self.light)[:, None] * (_FASTER * self.scale).exp()
+            return energy * step.exp() if self.tasks["energy"].log else energy * (1 + step)
+        if name == "position":
+            simple = torch.stack([sums.u_cm, sums.v_cm, torch.full_like(sums.u_cm, UNITS["position"][2])], 1)
+            return simple + step * step.new_tensor(UNITS["position"])
+        if name == "time":
+            return sums.start_ns[:, None] + UNITS["time"][0] * step
+        around = math.pi - sums.v_cm / INNER_RADIUS  # a gamma from the origin to the middle of the light
+        away = math.pi / 2 - torch.atan2(sums.u_cm, torch.full_like(sums.u_cm, INNER_RADIUS))
+        theta, phi = (torch.stack([away, around], dim=1) + step).unbind(dim=1)
+        return torch.stack([theta, wrapped(phi)], dim=1)
+
+
+def residual(name: Truth, found: Tensor, truth: Tensor, *, log: bool) -> Tensor:
+    """Give found minus true values, [B, D] each in the units of the columns, in units of the task."""
+    if name == "energy" and log:
+        return found.clamp_min(_LEAST_ENERGY).log() - truth.clamp_min(_LEAST_ENERGY).log()
+    difference = found - truth
+    columns = [field.name for field in TRUTH[name]]
+    parts = [
+        wrapped(part) if column == PERIODIC else part
+        for column, part in zip(columns, difference.unbind(dim=1), strict=True)
+    ]
+    return torch.stack(parts, dim=1) / difference.new_tensor(UNITS[name])
+
+
+def wrapped(angle: Tensor) -> Tensor:
+    """Turn angles, in rad, into the interval from -π to π."""
+    return torch.remainder(angle + math.pi, 2 * math.pi) - math.pi

@@ -1,0 +1,149 @@
+"""The workload Regressor: from the sensors of an event to energy, place, time and angle of its gamma."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from crpipe.events.metric import Metric
+from crpipe.train.workload import OptimizerSpec, Phase
+from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSOR, TIME_VALID, TRUTH, TRUTHS
+from crpipe.workloads.xec.models import losses
+from crpipe.workloads.xec.models.balance import Flattening
+from crpipe.workloads.xec.models.batches import sensors_of, without_channels
+from crpipe.workloads.xec.models.heads import UNITS, GammaModel, residual
+from crpipe.workloads.xec.scoring import score as scoring
+from crpipe.workloads.xec.scoring.baseline import simple_reconstruction
+from crpipe.workloads.xec.sensors import FACES, face_of, read_sensor_map
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from crpipe.events.batch import Events
+    from crpipe.events.tables import Tables
+    from crpipe.train.workload import Batch, Columns, Metrics
+    from crpipe.workloads.xec.layout import Truth
+    from crpipe.workloads.xec.options import RegressorOptions
+
+
+class Regressor:
+    """Learns the tasks that are asked for, each as a correction of a simple estimate."""
+
+    item_columns = tuple(field.name for field in SENSOR)
+    needs = ("sensors",)
+
+    def __init__(self, options: RegressorOptions) -> None:
+        self.options = options
+        self.tasks: tuple[Truth, ...] = tuple(name for name in TRUTHS if name in options.tasks)
+        self.event_columns = tuple(field.name for name in self.tasks for field in TRUTH[name])
+        self.metrics = scoring.metrics(self.tasks)
+        self.wanted_histograms = options.reweight
+        self.validation_metrics = tuple(
+            Metric(f"{name}_loss", f"loss of the {name}", ideal=0.0) for name in self.tasks
+        )
+        self.places: NDArray[np.float64] = np.zeros((0, 6))
+        self._flattening: Flattening | None = None
+
+    def use(self, tables: Tables) -> None:
+        """Read where the sensors are."""
+        self.places = read_sensor_map(tables["sensors"])
+
+    def use_histograms(self, histograms: Mapping[str, Any]) -> None:
+        """Weigh training events so that the columns of ``model.reweight`` are flat."""
+        self._flattening = Flattening(histograms, self.options.reweight, self.options.reweight_most)
+
+    def size(self, events: Events) -> NDArray[np.integer[Any]]:
+        """Count the sensors of each event: [N]."""
+        return events.multiplicity
+
+    def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
+        """Give sensors [B, 4760, 4], the true values of each task [B, D], and a weight for each event."""
+        part = events.take(index)
+        sensors = sensors_of(part)
+        if self.options.channel_dropout and seed:
+            sensors = without_channels(sensors, self.options.channel_dropout, seed)
+        batch: Batch = {"sensors": torch.from_numpy(sensors)}
+        for name in self.tasks:
+            columns = [part.columns[field.name] for field in TRUTH[name]]
+            batch[name] = torch.from_numpy(np.stack(columns, axis=1).astype(np.float32))
+        if self._flattening is not None:
+            batch["balance"] = torch.from_numpy(self._flattening.of(part))
+        return batch
+
+    def model(self) -> GammaModel:
+        """Build encoder and heads."""
+        return GammaModel(self.options, self.places)
+
+    def phases(self) -> list[Phase]:
+        """Fit all weights."""
+        adam = OptimizerSpec("adam", self.options.learning_rate, weight_decay=self.options.weight_decay)
+        return [Phase("fit", lambda model: model.parameters(), self.loss, adam, average=True)]
+
+    def loss(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Metrics]:  # noqa: ARG002
+        """Compare predicted and true values; the loss is the sum over tasks, by weight or learned balance."""
+        found = model(batch["sensors"])
+        total = batch["sensors"].new_zeros(())
+        shown: Metrics = {}
+        for name, each in self.losses(found, batch).items():
+            mean = (each * batch["balance"]).mean() if "balance" in batch else each.mean()
+            shown[f"{name}_loss"] = each.detach().mean()
+            if self.options.balance == "learned":
+                spread = model.log_variance[name]  # type: ignore[index,operator]
+                total = total + mean * torch.exp(-spread) + 0.5 * spread
+                shown[f"{name}_spread"] = torch.exp(0.5 * spread.detach())
+            else:
+                total = total + self.options.tasks[name].weight * mean
+        return total, shown
+
+    def losses(self, found: Mapping[str, tuple[Tensor, Tensor | None]], batch: Batch) -> dict[Truth, Tensor]:
+        """Give the loss of each task and event, [B]."""
+        each = {}
+        for name in self.tasks:
+            task = self.options.tasks[name]
+            value, log_sigma = found[name]
+            off = residual(name, value, batch[name], log=task.log)
+            each[name] = losses.task_loss(off, log_sigma, task)
+        return each
+
+    def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
+        """Predict the columns of all tasks, their uncertainties, and what the simple estimate gives."""
+        device = next(model.parameters()).device
+        sensors = sensors_of(events)
+        columns: Columns = {}
+        for name, (value, log_sigma) in model(torch.from_numpy(sensors).to(device)).items():
+            for at, field in enumerate(TRUTH[name]):
+                columns[field.name] = value[:, at].cpu().numpy()
+                if log_sigma is not None:
+                    sigma = log_sigma[:, at].exp().cpu().numpy() * UNITS[name][at]
+                    log = name == "energy" and self.options.tasks["energy"].log
+                    columns[f"{field.name}_sigma"] = (
+                        sigma / UNITS[name][at] * value[:, at].cpu().numpy() if log else sigma
+                    )
+        simple = self.baseline(events)
+        columns["photons_sum"] = simple.pop("photons_sum")
+        shining = np.maximum(sensors[..., PHOTONS], 0) * sensors[..., PHOTONS_VALID]
+        columns["photons_inner"] = shining[:, face_of() == FACES.index("inner")].sum(axis=1)
+        columns["timed"] = sensors[..., TIME_VALID].sum(axis=1).astype(np.int64)
+        return columns | {f"baseline_{name}": values for name, values in simple.items()}
+
+    def baseline(self, events: Events) -> Columns:
+        """Reconstruct without a network: sum of the photons, their centre, their mean time."""
+        return simple_reconstruction(events, self.places)
+
+    def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
+        """Give the loss of each task for each event: [N]."""
+        device = next(model.parameters()).device
+        batch = self.collate(events, np.arange(len(events)), ())
+        batch = {name: tensor.to(device) for name, tensor in batch.items()}
+        found = self.losses(model(batch["sensors"]), batch)
+        return {f"{name}_loss": each.cpu().numpy() for name, each in found.items()}
+
+    def score(self, truth: Events, prediction: Columns, folder: Path) -> dict[str, float]:
+        """Compare with the truth; see scoring.score."""
+        return scoring.score(truth, prediction, folder, self.tasks)

@@ -1,0 +1,124 @@
+"""How the energy resolution depends on the energy E: a / sqrt(E) (+) b (+) c / E, added in quadrature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crpipe.workloads.xec.scoring import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+TERMS = ("stochastic_term", "constant_term", "noise_term")
+_SEED = 0
+_RESAMPLES = 200
+_FEWEST_BINS = 4  # three terms need one more
+_FEWEST_EVENTS = 50  # in a bin
+_BINS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyCurve:
+    """Resolutions in bins of energy, and the terms through them.
+
+    energy: medians of the bins, in GeV; resolution, error: in %, [B] each.
+    terms, terms_error: a in % sqrt(GeV), b in %, c in % GeV; NaN where the bins are too few.
+    """
+
+    energy: Floats
+    resolution: Floats
+    error: Floats
+    terms: Floats
+    terms_error: Floats
+
+    def at(self, energy: Floats) -> Floats:
+        """Give the resolution of the fit at energies in GeV: [N] in %."""
+        found: Floats = np.sqrt(_powers(energy) @ self.terms**2)
+        return found
+
+
+def measure(truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> dict[str, float]:
+    """Give the terms and their errors; nothing where the energies are too few or too much alike."""
+    if "energy_gev" not in truth:
+        return {}
+    found = energy_curve(truth, prediction)
+    if found is None or not np.isfinite(found.terms).all():
+        return {}
+    numbers = {name: float(value) for name, value in zip(TERMS, found.terms, strict=True)}
+    errors = zip(TERMS, found.terms_error, strict=True)
+    return numbers | {f"{name}_error": float(value) for name, value in errors}
+
+
+def energy_curve(
+    truth: Mapping[str, Any], prediction: Mapping[str, Any], prefix: str = ""
+) -> EnergyCurve | None:
+    """Measure the resolution in bins of equal events, and fit it; None without predicted energies.
+
+    With fewer than four bins, the spread of energies is too small for three terms.
+    """
+    quantity = metrics.QUANTITIES["energy"][0]
+    predicted = metrics.predicted_values(quantity, truth, prediction, prefix)
+    if predicted is None:
+        return None
+    known = metrics.known_of(quantity, truth)
+    energy = np.asarray(truth["energy_gev"], np.float64)[known]
+    residuals = quantity.residuals(truth, predicted)[known]
+    edges = np.unique(np.quantile(energy, np.linspace(0, 1, 1 + _bins(len(energy)))) if len(energy) else [])
+    number = np.minimum(np.searchsorted(edges, energy, side="right"), len(edges) - 1) - 1
+    rows = [
+        (np.median(energy[mine]), quantity.width(residuals[mine]), _error(residuals[mine], quantity))
+        for mine in (number == each for each in range(len(edges) - 1))
+        if np.count_nonzero(mine) >= _FEWEST_EVENTS
+    ]
+    middle, resolution, error = np.array(rows, np.float64).reshape(-1, 3).T
+    if len(middle) < _FEWEST_BINS:
+        return EnergyCurve(middle, resolution, error, np.full(3, np.nan), np.full(3, np.nan))
+    return EnergyCurve(middle, resolution, error, *fit(middle, resolution, error))
+
+
+def fit(energy: Floats, resolution: Floats, error: Floats) -> tuple[Floats, Floats]:
+    """Fit the three terms and their errors, [3] each, from the resolutions of bins, [B] each.
+
+    sigma^2 = a^2 / E + b^2 + c^2 / E^2 is linear in the squares, which are never negative. The errors come
+    from fits to resolutions that scatter by their own errors.
+    """
+    rng = np.random.default_rng(_SEED)
+    error = np.maximum(error, 1e-6 * resolution.max(initial=1e-9))
+    scattered = resolution + error * rng.normal(size=(_RESAMPLES, len(resolution)))
+    terms, *again = (_terms(energy, np.abs(each), error) for each in (resolution, *scattered))
+    return terms, np.std(again, axis=0)
+
+
+def _terms(energy: Floats, resolution: Floats, error: Floats) -> Floats:
+    """Least squares with coefficients that are not negative: the best of the eight sets of free terms."""
+    weight = 1 / (2 * np.maximum(resolution, error) * error)  # error of the square
+    matrix, values = _powers(energy) * weight[:, None], resolution**2 * weight
+    best, least = np.zeros(3), float(values @ values)
+    for chosen in product((False, True), repeat=3):
+        free = np.flatnonzero(chosen)
+        solution = np.zeros(3)
+        solution[free] = np.linalg.lstsq(matrix[:, free], values, rcond=None)[0] if len(free) else 0.0
+        chi2 = float(np.sum((matrix @ solution - values) ** 2))
+        if (solution >= 0).all() and chi2 < least:
+            best, least = solution, chi2
+    return np.sqrt(best)
+
+
+def _powers(energy: Floats) -> Floats:
+    return np.stack([1 / energy, np.ones_like(energy), energy**-2.0], axis=1)
+
+
+def _bins(events: int) -> int:
+    return int(np.clip(events // (2 * _FEWEST_EVENTS), 1, _BINS))
+
+
+def _error(residuals: Floats, quantity: metrics.Quantity) -> float:
+    return metrics.bootstrap_error(residuals, quantity.width)

@@ -1,0 +1,230 @@
+"""How far predictions are from the truth, as named numbers with errors; all events count alike.
+
+A resolution is half the width of the interval that holds 68.27 % of the events: of a Gaussian, its sigma.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crpipe.events.metric import Metric
+from crpipe.workloads.xec.scoring.baseline import point
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from numpy.typing import NDArray
+
+    from crpipe.workloads.xec.layout import Truth
+
+    Floats = NDArray[np.float64]
+    Statistic = Callable[[Floats], Floats]
+
+WITHIN = 0.6827
+_SEED = 0  # equal predictions give equal numbers
+_RESAMPLES = 200
+_DRAWN = 20_000  # events in one resample: of more, the error of so few is scaled down
+_BLOCK = 400_000  # values of resamples in memory at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One number that is known of a gamma: its column, and the residuals by which it is judged.
+
+    scale: from the column's unit to ``unit``. centred: the resolution is about the median residual, because
+    a constant is calibrated away; else about 0. relative: residuals are shares of the true value.
+    """
+
+    name: str
+    column: str
+    title: str
+    unit: str
+    scale: float = 1.0
+    centred: bool = False
+    relative: bool = False
+    turn: bool = False  # angles that differ by a turn are equal
+
+    def residuals(self, true: Mapping[str, Any], predicted: Floats) -> Floats:
+        """Give predicted minus true in ``unit``: [N]; true: columns of the truth."""
+        truth = np.asarray(true[self.column], np.float64)
+        difference = predicted - truth
+        if self.turn:
+            difference = (difference + np.pi) % (2 * np.pi) - np.pi
+        if self.relative:
+            difference = difference / np.where(truth > 0, truth, np.nan)
+        return self.scale * difference
+
+    def width(self, residuals: Floats) -> Floats:
+        """Give the resolution of residuals, over the last axis."""
+        return half_width(residuals) if self.centred else within(residuals)
+
+
+QUANTITIES: dict[Truth, tuple[Quantity, ...]] = {
+    "energy": (Quantity("energy", "energy_gev", "energy", "%", 100.0, centred=True, relative=True),),
+    "position": (
+        Quantity("u", "u_cm", "u", "cm"),
+        Quantity("v", "v_cm", "v", "cm"),
+        Quantity("w", "w_cm", "depth w", "cm"),
+    ),
+    "time": (Quantity("time", "gamma_time_ns", "time", "ps", 1e3, centred=True),),
+    "angle": (
+        Quantity("theta", "theta_rad", "polar angle", "mrad", 1e3),
+        Quantity("phi", "phi_rad", "azimuth", "mrad", 1e3, turn=True),
+    ),
+}
+_WHOLE = {
+    "position": Metric("distance_resolution", "68 % of the distances to the true place", "cm", ideal=0.0),
+    "angle": Metric("opening_angle", "68 % of the angles to the true direction", "mrad", ideal=0.0),
+}
+
+
+def metrics(tasks: Collection[Truth], uncertain: Collection[Truth] = ()) -> tuple[Metric, ...]:
+    """Declare the numbers of these tasks; uncertain: those of them that predict their own uncertainty."""
+    found = []
+    for task, quantities in QUANTITIES.items():
+        for each in quantities if task in tasks else ():
+            about = "about their median" if each.centred else "about 0"
+            title = f"{each.title}: half width of 68 % of the residuals {about}"
+            found.append(Metric(f"{each.name}_resolution", title, each.unit, ideal=0.0))
+            title = f"{each.title}: median residual"
+            found.append(Metric(f"{each.name}_bias", title, each.unit, better="near", ideal=0.0))
+            if task in uncertain:
+                title = f"{each.title}: half width of 68 % of residual / predicted sigma"
+                found.append(Metric(f"{each.name}_pull", title, better="near", ideal=1.0))
+        if task in tasks and task in _WHOLE:
+            found.append(_WHOLE[task])
+    return tuple(found)
+
+
+def measure(
+    truth: Mapping[str, Any], prediction: Mapping[str, Any], tasks: Collection[Truth]
+) -> dict[str, float]:
+    """Measure everything: ``name``, and ``name_error`` from a bootstrap where there are two events or more.
+
+    What the truth or the prediction has no column for is left out; so are events whose truth is NaN. A
+    prediction that is NaN makes its numbers NaN.
+    """
+    found: dict[str, float] = {}
+    for task, quantities in QUANTITIES.items():
+        shared = [each for each in quantities if task in tasks and each.column in truth]
+        for each in shared:
+            found |= _measure_one(each, truth, prediction)
+        columns = [each.column for each in shared]
+        if task in _WHOLE and len(shared) == len(quantities) and all(name in prediction for name in columns):
+            known = np.logical_and.reduce([known_of(each, truth) for each in shared])
+            true, predicted = (
+                [np.asarray(side[name], np.float64)[known] for name in columns]
+                for side in (truth, prediction)
+            )
+            away = distances(true, predicted) if task == "position" else angles(true, predicted)
+            found |= numbers(_WHOLE[task].name, away, within)
+    return found
+
+
+def _measure_one(
+    quantity: Quantity, truth: Mapping[str, Any], prediction: Mapping[str, Any]
+) -> dict[str, float]:
+    predicted = predicted_values(quantity, truth, prediction)
+    if predicted is None:
+        return {}
+    known = known_of(quantity, truth)
+    residuals = quantity.residuals(truth, predicted)[known]
+    found = numbers(f"{quantity.name}_resolution", residuals, quantity.width)
+    found |= numbers(f"{quantity.name}_bias", residuals, middle)
+    pull = pulls(quantity, truth, prediction)
+    return found if pull is None else found | numbers(f"{quantity.name}_pull", pull[known], within)
+
+
+def predicted_values(
+    quantity: Quantity, truth: Mapping[str, Any], prediction: Mapping[str, Any], prefix: str = ""
+) -> Floats | None:
+    """Give the predicted values [N], in the unit of the column; None where there are none.
+
+    Without energies, they are the sums of photons, times the one factor that makes the median ratio to the
+    true energies 1.
+    """
+    name = f"{prefix}{quantity.column}"
+    if name in prediction:
+        return np.asarray(prediction[name], np.float64)
+    if quantity.name != "energy" or "photons_sum" not in prediction:
+        return None
+    light, true = (np.asarray(each, np.float64) for each in (prediction["photons_sum"], truth["energy_gev"]))
+    known = np.isfinite(true) & (true > 0)
+    ratio = np.median(light[known] / true[known]) if known.any() else 1.0
+    return light / ratio if ratio > 0 else light
+
+
+def known_of(quantity: Quantity, truth: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """Tell which events have a true value: [N]."""
+    values = np.asarray(truth[quantity.column], np.float64)
+    return np.isfinite(values) & ((values > 0) | (not quantity.relative))
+
+
+def pulls(quantity: Quantity, truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> Floats | None:
+    """Give residual / predicted sigma, [N]; None where no sigma is predicted."""
+    sigma, values = (prediction.get(f"{quantity.column}{end}") for end in ("_sigma", ""))
+    if sigma is None or values is None:
+        return None
+    residuals = quantity.residuals(truth, np.asarray(values, np.float64)) / quantity.scale
+    if quantity.relative:
+        residuals = residuals * np.asarray(truth[quantity.column], np.float64)
+    return residuals / np.asarray(sigma, np.float64)
+
+
+def distances(true: list[Floats], predicted: list[Floats]) -> Floats:
+    """Give the distances between places (u, v, w): [N] in cm."""
+    apart: Floats = np.linalg.norm(point(*true) - point(*predicted), axis=1)
+    return apart
+
+
+def angles(true: list[Floats], predicted: list[Floats]) -> Floats:
+    """Give the angles between directions (theta, phi in rad): [N] in mrad."""
+    one, other = (
+        np.stack([np.sin(theta) * np.cos(phi), np.sin(theta) * np.sin(phi), np.cos(theta)], axis=1)
+        for theta, phi in (true, predicted)
+    )
+    half = np.linalg.norm(one - other, axis=1) / 2  # exact for small angles
+    found: Floats = 2e3 * np.arcsin(np.minimum(half, 1.0))
+    return found
+
+
+def half_width(values: Floats) -> Floats:
+    """Give the half width of the interval about the median that holds 68.27 %, over the last axis."""
+    return within(values - np.median(values, axis=-1, keepdims=True))
+
+
+def within(values: Floats) -> Floats:
+    """Give what 68.27 % of the absolute values are below, over the last axis."""
+    found: Floats = np.quantile(np.abs(values), WITHIN, axis=-1)
+    return found
+
+
+def middle(values: Floats) -> Floats:
+    """Give the median over the last axis."""
+    found: Floats = np.median(values, axis=-1)
+    return found
+
+
+def numbers(name: str, values: Floats, statistic: Statistic) -> dict[str, float]:
+    """Give ``name`` and its error; nothing without values, no error of a single one."""
+    if not len(values):
+        return {}
+    found = {name: float(statistic(values))}
+    if len(values) > 1:
+        found[f"{name}_error"] = bootstrap_error(values, statistic)
+    return found
+
+
+def bootstrap_error(values: Floats, statistic: Statistic) -> float:
+    """Give the standard deviation of the statistic over resamples of the events."""
+    rng = np.random.default_rng(_SEED)
+    drawn = min(len(values), _DRAWN)
+    rows = max(1, _BLOCK // drawn)
+    found = [
+        statistic(values[rng.integers(len(values), size=(min(rows, _RESAMPLES - done), drawn))])
+        for done in range(0, _RESAMPLES, rows)
+    ]
+    return float(np.std(np.concatenate(found)) * np.sqrt(drawn / len(values)))
