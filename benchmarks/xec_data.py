@@ -21,6 +21,7 @@ from crpipe.source.listing import list_range
 from crpipe.source.side_tables import stage_tables
 from crpipe.source.stage import stage_range
 from crpipe.split.split import split_range
+from crpipe.workloads.xec.sensors import write_sensor_map
 from crpipe.workloads.xec.simulator.files import XenonDetector
 from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
 
@@ -97,6 +98,13 @@ def enlarged(folder: Path, raw: Path, events: int) -> Path:
 def paths_of(raw: Path) -> list[Path]:
     """List the files of a folder by their numbers."""
     return sorted(raw.glob("gammas_*.root"), key=lambda path: int(path.stem.split("_")[1]))
+
+
+def sensors(raw: Path) -> Path:
+    """Write the table of the sensors beside the files."""
+    path = raw / "sensor_positions.csv"
+    write_sensor_map(path)
+    return path
 
 
 def ids(raw: Path) -> tuple[int, int]:

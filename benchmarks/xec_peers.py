@@ -40,6 +40,7 @@ def crpipe(given: argparse.Namespace) -> Epoch:
     from crpipe.loading.loader import Loader
 
     numbers = iter(range(1 << 30))
+    features = _features() if given.hands_out == "encoded" else None
 
     def truth(events: Any) -> torch.Tensor:
         return torch.from_numpy(np.stack([events.columns[name] for name in TRUTH], axis=1))
@@ -51,15 +52,12 @@ def crpipe(given: argparse.Namespace) -> Epoch:
     def encoded(pair: Any) -> Any:
         events, (items, values) = raw(pair)
         with torch.no_grad():
-            return events, (codec(items), values)
-
-    if given.hands_out == "encoded":
-        codec = _codec()
+            return events, (features(items), values)
 
     def epoch() -> Iterator[Any]:
         seed = (1, next(numbers))
         loader = Loader(given.folders, "train", batch_events=given.batch, seed=seed, epochs=1)
-        make = encoded if given.hands_out == "encoded" else raw
+        make = encoded if features else raw
         with contextlib.closing(loader.made(make, workers=given.workers)) as stream:
             for events, _ in stream:
                 yield events.columns["run"] * RUN + events.columns["event"]
@@ -67,12 +65,14 @@ def crpipe(given: argparse.Namespace) -> Epoch:
     return epoch
 
 
-def _codec() -> Any:
-    """Build the codec with its default options."""
+def _features() -> Any:
+    """Build what the networks begin with: the codec, and a few sums of each event."""
     from crpipe.workloads.xec import RegressorOptions
     from crpipe.workloads.xec.models.codec import Codec
+    from crpipe.workloads.xec.models.features import SensorFeatures
+    from crpipe.workloads.xec.sensors import sensor_map
 
-    return Codec(RegressorOptions().codec)
+    return SensorFeatures(Codec(RegressorOptions().codec), sensor_map(), 300_000.0)
 
 
 def xec_ml_wl(given: argparse.Namespace) -> Epoch:

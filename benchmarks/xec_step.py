@@ -60,10 +60,11 @@ def weights(model: torch.nn.Module, used: tuple[str, ...] = ("",)) -> int:
     )
 
 
-def ours(size: str, groups: list[Group]) -> tuple[torch.nn.Module, list[Callable[[], object]]]:
+def ours(raw: Path, size: str, groups: list[Group]) -> tuple[torch.nn.Module, list[Callable[[], object]]]:
     """Prepare a step of crpipe for each batch: all that training does but collating."""
     options = RegressorOptions(learning_rate=RATE, weight_decay=DECAY, **SIZES[size])
     workload = Regressor(options)
+    workload.use({"sensors": data.sensors(raw)})
     torch.manual_seed(1)
     device = torch.device("cpu")
     state = TrainState(workload.model(), workload.phases(), 1, device)
@@ -149,7 +150,7 @@ def measure_steps(given: argparse.Namespace) -> dict[str, Any]:
     loader = Loader(folders, "train", batch_events=given.batch, seed=(2,), epochs=1, prefetch=0)
     with closing(loader.batches()) as stream:
         groups = [group for group, _ in zip(stream, range(given.steps), strict=False)]
-    model, steps = ours(given.size, groups)
+    model, steps = ours(given.raw, given.size, groups)
     all_steps = {"crpipe": steps}
     found: dict[str, Any] = {"crpipe": {"weights": weights(model)}}
     for name, dropout in (("xec-ml-wl", True), ("xec-ml-wl, no dropout", False)) if given.peer else ():
