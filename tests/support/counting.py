@@ -4,7 +4,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
-from crpipe.events.batch import Events
+from crpipe.events.batch import Events, cut_lists
 from crpipe.events.metric import Metric
 from crpipe.train.checkpoints import Store
 from crpipe.workloads.muons.layout import BUNDLES
@@ -51,6 +51,49 @@ class Counting:
     def score(self, truth, prediction, folder):
         wrong = prediction["count"].astype(float) - truth.multiplicity
         return {"error": np.abs(wrong).mean(), "rare": np.nan, "own": 3.0, "items": len(truth.items)}
+
+
+class ShowingOptions(CountingOptions):
+    pass
+
+
+class Showing(Counting):
+    """Looks at the events with the most items, the largest first."""
+
+    metrics = (Metric("largest", "most items"),)
+    choose = staticmethod(lambda truth: np.argsort(-truth.multiplicity.astype(int), kind="stable")[:30])
+    look = staticmethod(lambda *_: {"largest": 1.0})
+
+    def shown(self, truth, prediction):
+        assert len(prediction["count"]) == len(truth)
+        return type(self).choose(truth)
+
+    def show(self, model, events, prediction, folder):
+        (folder / "display.svg").write_text("<svg/>")
+        return type(self).look(model, events, prediction)
+
+
+class ListingOptions(CountingOptions):
+    pass
+
+
+class Listing(Counting):
+    """Predicts a list for each event: the first column of its items, where there are more than ``least``."""
+
+    least = 0
+
+    def predict(self, model, events, generator):
+        type(self).seen(events)
+        kept = np.where(events.multiplicity > type(self).least, events.multiplicity, 0)
+        values = events.items[np.repeat(kept > 0, events.multiplicity), 0]
+        return {
+            "size": events.multiplicity.astype(np.int16),
+            "values": cut_lists(values, kept),
+            "places": cut_lists(np.arange(len(values), dtype=np.int16), kept),
+        }
+
+    def score(self, truth, prediction, folder):
+        return {"values": sum(map(len, prediction["values"]))}
 
 
 class EchoOptions(CountingOptions):

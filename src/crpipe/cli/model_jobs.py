@@ -23,7 +23,8 @@ from crpipe.train.pretrained import find_source
 from crpipe.train.records.loggers import find_loggers
 from crpipe.train.schedule import Schedules
 from crpipe.train.validation.measure import find_metric
-from crpipe.train.workload import UsesTables, build_workload, check_weighted
+from crpipe.train.weights import check_weighted
+from crpipe.train.workload import UsesTables, build_workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

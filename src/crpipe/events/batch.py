@@ -72,6 +72,17 @@ def offsets(multiplicity: NDArray[Any]) -> NDArray[np.int64]:
     return ends
 
 
+def cut_lists(values: NDArray[Any], counts: NDArray[np.integer[Any]]) -> NDArray[np.object_]:
+    """Cut ``values`` into one array for each event, without a copy: a predicted column of lists, [N].
+
+    counts: [N] values of each event; they sum to the length of ``values``.
+    """
+    lists = np.empty(len(counts), object)
+    for event, (start, end) in enumerate(pairwise(offsets(counts))):
+        lists[event] = values[start:end]
+    return lists
+
+
 def item_view(starts: NDArray[np.int64], items: NDArray[np.float32]) -> pa.Array:
     """View items as one binary value per event, without a copy: Arrow gathers these at memcpy speed."""
     width = items.shape[1] * items.itemsize

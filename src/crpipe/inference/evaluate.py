@@ -28,14 +28,16 @@ from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.gathered import GatheredColumns, GatheredEvents
 from crpipe.inference.rows import checked_columns, predict_block, predicted_columns, table_of
 from crpipe.inference.score_table import score_table
+from crpipe.inference.shown import show_events
 from crpipe.loading.held_out import held_out
 from crpipe.source.simulated import open_simulator
 from crpipe.train.ranks import find_device, use_threads
 from crpipe.train.records.metrics_log import EventFile
-from crpipe.train.workload import Baseline, WorkloadCall, weighed
+from crpipe.train.weights import weighed
+from crpipe.train.workload import Baseline, ShowsEvents, WorkloadCall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -115,9 +117,16 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
                 f"warning: no test events up to {job.name} (split.test_fraction, split.test_files): "
                 f"{part} events judge it"
             )
-        compared = _predict_all(replace(job, shards=shards), part, trained, device, progress)
+        job = replace(job, shards=shards)
+        compared = _predict_all(job, part, trained, device, progress)
         truth = weighed(compared.truth, job.layout.weight)
-        scores = {"values": _score(trained, truth, compared.prediction, job.folder)}
+        values = _score(trained, truth, compared.prediction, job.folder)
+        if isinstance(trained.workload, ShowsEvents):
+            own = truth, compared.prediction
+            with contextlib.closing(_sample(job, part)) as sample:
+                events = (block for _, block in sample)
+                values |= show_events(trained, own, events, job.layout.weight, job.folder, values)
+        scores = {"values": values}
         if compared.baseline is not None:
             scores["baseline"] = _score(trained, truth, compared.baseline, job.folder / "baseline")
         again = _simulate_again(job, compared)
@@ -145,14 +154,9 @@ def judged_on(shards: Sequence[ValidationShards]) -> tuple[Part, tuple[Validatio
     )
 
 
-def _predict_all(
-    job: EvaluateJob, part: Part, trained: LoadedModel, device: torch.device, progress: Progress
-) -> _Compared:
-    truth: GatheredEvents | None = None
-    events: GatheredEvents | None = None
-    columns, baseline = GatheredColumns(), GatheredColumns()
-    done = 0
-    sample = held_out(
+def _sample(job: EvaluateJob, part: Part) -> Generator[tuple[int, Events]]:
+    """Yield the events to compare in blocks, each with the place of its range; always the same ones."""
+    return held_out(
         [shards.folder for shards in job.shards],
         part,
         events=job.events,
@@ -160,8 +164,17 @@ def _predict_all(
         budget_items=job.budget_items,
         seed=job.seed,
     )
+
+
+def _predict_all(
+    job: EvaluateJob, part: Part, trained: LoadedModel, device: torch.device, progress: Progress
+) -> _Compared:
+    truth: GatheredEvents | None = None
+    events: GatheredEvents | None = None
+    columns, baseline = GatheredColumns(), GatheredColumns()
+    done = 0
     with _PredictionFile(job.folder / "predictions.parquet", job.layout) as file:
-        for number, block in sample:
+        for number, block in _sample(job, part):
             shards = job.shards[number]
             generator = torch.Generator(device).manual_seed(job.seed + done)
             with torch.no_grad():

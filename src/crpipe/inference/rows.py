@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from crpipe.core.errors import ForeignError
-from crpipe.events.batch import Events
+from crpipe.events.batch import Events, offsets
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.train.workload import WorkloadCall
 
@@ -44,7 +44,10 @@ def check_generated(found: Events, count: int, layout: Layout, method: str) -> N
 
 
 def checked_columns(found: Any, count: int, method: str) -> Columns:
-    """Give the columns as arrays [count]; raise ForeignError when they are something else."""
+    """Give the columns as arrays [count]; raise ForeignError when they are something else.
+
+    A column of lists is an array of objects, each of them an array [any length] of the same type.
+    """
     if not isinstance(found, dict):
         raise ForeignError(f"{method}: expected Events or a dict of arrays, found {type(found).__name__}")
     columns = {str(name): np.asarray(values) for name, values in found.items()}
@@ -53,7 +56,25 @@ def checked_columns(found: Any, count: int, method: str) -> Columns:
             raise ForeignError(
                 f"{method}: the column {name} has the shape {list(values.shape)}, expected [{count}]"
             )
+        if values.dtype == object and count:
+            _check_lists(values, f"{method}: the column {name}")
     return columns
+
+
+def _check_lists(values: NDArray[Any], what: str) -> None:
+    """Raise ForeignError for a column that holds some arrays, unless all are flat and of one simple type."""
+    kinds = {
+        (str(each.dtype), each.ndim) if isinstance(each, np.ndarray) else (type(each).__name__, -1)
+        for each in values
+    }
+    (name, dimensions), *others = sorted(kinds, key=lambda kind: (-kind[1], kind[0]))
+    if dimensions < 0 or (dimensions == 1 and name != "object" and not others):
+        return
+    found = ", ".join(f"{name} {'[]' * max(dimensions, 0)}".rstrip() for name, dimensions in sorted(kinds))
+    raise ForeignError(
+        f"{what} holds {found}; a column of lists needs one flat array for each event, all of the same type: "
+        "an empty one is np.empty(0, np.float32); crpipe.events.batch.cut_lists makes such a column"
+    )
 
 
 def predicted_columns(events: Events, prediction: Events | Columns) -> Columns:
@@ -94,4 +115,8 @@ def nested_table(events: Events, layout: Layout) -> pa.Table:
 
 
 def _array(values: NDArray[Any]) -> pa.Array:
+    if values.dtype == object and len(values) and isinstance(values[0], np.ndarray):
+        # From the arrays' own type: that of lists which are all empty could not be found out.
+        starts = offsets(np.fromiter(map(len, values), np.int64, len(values)))
+        return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pa.array(np.concatenate(values)))
     return pa.array(np.ascontiguousarray(values))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from crpipe.loading.loader import Loader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
     from pathlib import Path
 
     from crpipe.events.batch import Events
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def held_out(
     folders: Sequence[Path], role: str, *, events: int, batch_events: int, budget_items: int, seed: int
-) -> Iterator[tuple[int, Events]]:
+) -> Generator[tuple[int, Events]]:
     """Yield at most ``events`` events of a role in blocks, each with the number of its folder.
 
     A block holds at most batch_events events and, but for its last event, at most budget_items items. The

@@ -24,7 +24,8 @@ from crpipe.train.start import begin_from
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.train.validation.judge import Judge
-from crpipe.train.workload import Histograms, WorkloadCall, check_weighted
+from crpipe.train.weights import check_weighted
+from crpipe.train.workload import Histograms, WorkloadCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,8 @@ import torch
 
 from crpipe.loading.microbatch import micro_batches
 from crpipe.train.records.anomaly import named_anomaly, refuse_not_finite
-from crpipe.train.workload import WorkloadCall, with_weights
+from crpipe.train.weights import with_weights
+from crpipe.train.workload import WorkloadCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

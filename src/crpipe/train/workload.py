@@ -10,25 +10,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from crpipe.config.names import build
-from crpipe.core.errors import ConfigError, ForeignError
+from crpipe.core.errors import ConfigError
 from crpipe.core.foreign import Foreign
-from crpipe.events.batch import Events
-from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, WEIGHT
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
 
+    import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from crpipe.events.layout import Layout
+    from crpipe.events.batch import Events
     from crpipe.events.metric import Metric
     from crpipe.events.tables import Tables
     from crpipe.train.schedule import Schedule
@@ -139,7 +138,7 @@ class Workload(Protocol):
 
         Called with blocks of at most evaluate.batch_events events and load.budget_items items (a larger event
         is a block of its own), without gradients. Whole events have the item columns of the layout, and one
-        event for each event that came in.
+        event for each event that came in. A column may be objects, each a flat array: lists of any length.
         """
 
     def score(self, truth: Events, prediction: Events | Columns, folder: Path) -> dict[str, float]:
@@ -207,6 +206,24 @@ class WritesTable(Protocol):
 
 
 @runtime_checkable
+class ShowsEvents(Protocol):
+    """A workload that looks at single events after an evaluation, with their items."""
+
+    def shown(self, truth: Events, prediction: Events | Columns) -> NDArray[np.integer[Any]]:
+        """Choose at most 1,000 events by their places in ``truth``, after ``score`` and from what it got."""
+
+    def show(
+        self, model: nn.Module, events: Events, prediction: Events | Columns, folder: Path
+    ) -> dict[str, float]:
+        """Look at the chosen events, in the order in which they were chosen; return further named numbers.
+
+        ``prediction`` holds their predictions alone. The model is in its mode for evaluation and gradients
+        are off; ``torch.enable_grad()`` allows them. May write figures (SVG) into ``folder``, beside those of
+        ``score``.
+        """
+
+
+@runtime_checkable
 class Generates(Protocol):
     """A workload that makes whole events for given event columns (``crpipe generate``)."""
 
@@ -254,38 +271,6 @@ def open_workload(name: str, options: Mapping[str, Any], tables: Tables) -> Work
         with Foreign(f"train.workload: {name}.use failed"):
             workload.use(tables)
     return workload
-
-
-def check_weighted(workload: Workload, name: str, layout: Layout) -> None:
-    """Raise ConfigError when events have weights which the workload does not use."""
-    if layout.weight and not getattr(workload, "weighted", False):
-        raise ConfigError(
-            f"train.workload: {name} lacks `weighted = True`, but events have the weight {layout.weight}; "
-            'weigh its losses by batch["weight"] and its scores by truth.columns["weight"] and set it, or '
-            "name a reader without a weight"
-        )
-
-
-def with_weights(batch: Batch, events: Events, index: NDArray[np.integer[Any]], weight: str) -> Batch:
-    """Add the weights of the events at ``index`` to their batch, from the column ``weight``, if there is one.
-
-    Raise ForeignError when collate made a tensor of that name.
-    """
-    if not weight:
-        return batch
-    if WEIGHT in batch:
-        raise ForeignError(
-            f"collate gave a tensor {WEIGHT!r}, which the engine adds from the column {weight}; rename it"
-        )
-    return {**batch, WEIGHT: torch.from_numpy(events.columns[weight][index].astype(np.float32))}
-
-
-def weighed(events: Events, weight: str) -> Events:
-    """Give events to be scored, with their weights as the column ``weight``, whatever the layout calls it."""
-    if not weight:
-        return events
-    columns = {**events.columns, WEIGHT: events.columns[weight]}
-    return Events(columns, events.multiplicity, events.items)
 
 
 class WorkloadCall(Foreign):

@@ -18,7 +18,7 @@ from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.paths import OUTLIERS
 from crpipe.inference.provenance import TrainedLink
-from crpipe.train.workload import check_weighted
+from crpipe.train.weights import check_weighted
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
 from toy import RANGES, toy_config

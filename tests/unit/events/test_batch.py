@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crpipe.events.batch import Events, concatenate, cuts, even_cuts, offsets, regroup
+from crpipe.events.batch import Events, concatenate, cut_lists, cuts, even_cuts, offsets, regroup
 from plain_reader import make_hits
 
 multiplicities = st.lists(st.integers(0, 9), max_size=30)
@@ -35,6 +35,16 @@ def test_taken_events_keep_their_items(multiplicity, data):
 def test_joined_blocks_hold_all_events_in_order(blocks):
     parts = [make_hits(multiplicity, seed) for seed, multiplicity in enumerate(blocks)]
     assert pieces(concatenate(parts)) == [piece for part in parts for piece in pieces(part)]
+
+
+@given(multiplicities)
+def test_lists_hold_the_values_of_each_event(counts):
+    values = np.arange(sum(counts), dtype=np.int16)
+    lists = cut_lists(values, np.array(counts, np.uint32))
+    assert lists.shape == (len(counts),)
+    assert [len(each) for each in lists] == counts
+    assert np.array_equal(np.concatenate([values[:0], *lists]), values)
+    assert all(each.dtype == np.int16 for each in lists)
 
 
 @given(multiplicities, st.integers(1, 8), st.integers(1, 20))

@@ -3,11 +3,12 @@
 import weakref
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from counting import Counting, Echo, checkpoint_of
+from counting import Counting, Echo, Listing, checkpoint_of
 from crpipe.cli.jobs import open_campaign
 from crpipe.cli.model_jobs import evaluate_job
 from crpipe.core.errors import CheckpointError, ConfigError, DataError, ForeignError
@@ -133,6 +134,18 @@ def test_whole_events_are_scored_with_their_items_beside_a_second_simulation(job
     assert found["metrics"] == []
     table = pq.read_table(job.folder / "predictions.parquet")
     assert table.column_names[4:] == ["guess", "multiplicity"]
+
+
+def test_lists_are_written_with_their_type_also_where_all_are_empty(job, monkeypatch):
+    monkeypatch.setattr(Listing, "least", 6)  # few events have more items: half of the blocks have none
+    job = job(Listing, evaluate={"batch_events": 20})
+    evaluate_link(job, Silent())
+    table = pq.read_table(job.folder / "predictions.parquet")
+    assert table.schema.field("values").type == pa.list_(pa.float32())
+    assert table.schema.field("places").type == pa.list_(pa.int16())
+    sizes = [size if size > 6 else 0 for size in table["size"].to_pylist()]
+    assert list(map(len, table["values"].to_pylist())) == sizes
+    assert result(job)["values"]["values"] == sum(sizes)
 
 
 def test_an_error_of_the_workload_names_events_and_package(job):

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from counting import Counting, Echo, NeedsPlaces, TwoTables, checkpoint_of
+from counting import Counting, Echo, Listing, NeedsPlaces, TwoTables, checkpoint_of
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, FormatError
 from crpipe.core.files import sha256
@@ -98,6 +98,16 @@ def test_whole_events_become_lists_which_csv_cannot_hold(job):
     lengths = [len(row) for row in table["muons_x_m"].to_pylist()]
     assert lengths[:30] == make_events(30, 0).multiplicity.tolist()
     with pytest.raises(ConfigError, match="CSV cannot hold the lists in muons_energy_gev"):
+        predict_files(replace(job, out=job.out.with_suffix(".csv")), Silent())
+
+
+def test_predicted_lists_become_list_columns_which_csv_cannot_hold(job):
+    job = job(Listing)
+    predict_files(job, Silent())
+    table = pq.read_table(job.out)
+    assert table.schema.field("values").type == pa.list_(pa.float32())
+    assert list(map(len, table["values"].to_pylist())) == table["size"].to_pylist()
+    with pytest.raises(ConfigError, match="CSV cannot hold the lists in values, places"):
         predict_files(replace(job, out=job.out.with_suffix(".csv")), Silent())
 
 

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from crpipe.core.errors import ForeignError
@@ -35,6 +36,41 @@ def test_whole_events_give_their_multiplicity_and_what_is_new():
 def test_what_is_no_column_for_each_event_is_refused(found, message):
     with pytest.raises(ForeignError, match=message):
         checked_columns(found, 4, "lab:Net.predict")
+
+
+def lists(*values):
+    found = np.empty(len(values), object)
+    for place, each in enumerate(values):
+        found[place] = each
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "bool", "int64"])
+@pytest.mark.parametrize("lengths", [(2, 0, 3), (0, 0, 0), (2, 2, 2)])
+def test_flat_arrays_of_one_type_become_a_column_of_lists(dtype, lengths):
+    column = lists(*(np.ones(length, dtype) for length in lengths))
+    table = table_of({}, checked_columns({"x": column}, 3, "lab:Net.predict"))
+    assert table.schema.field("x").type == pa.list_(pa.from_numpy_dtype(np.dtype(dtype)))
+    assert table["x"].to_pylist() == [[1] * length for length in lengths]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (lists(np.zeros(2, np.float32), np.zeros(0)), "column x holds float32 .., float64 ..; a column of"),
+        (lists(np.zeros(2), 1.0), r"holds float, float64 \[\]; .* one flat array for each event"),
+        (lists(np.zeros((1, 2)), np.zeros((1, 2))), r"holds float64 \[\]\[\]; "),
+        (lists(lists("a"), lists("b")), r"holds object \[\]; "),
+    ],
+)
+def test_other_lists_are_refused(column, message):
+    with pytest.raises(ForeignError, match=message):
+        checked_columns({"x": column}, 2, "lab:Net.predict")
+
+
+def test_texts_stay_texts():
+    columns = checked_columns({"x": lists("a", "b")}, 2, "lab:Net.predict")
+    assert table_of({}, columns)["x"].to_pylist() == ["a", "b"]
 
 
 def test_events_of_another_number_are_refused():

@@ -68,9 +68,9 @@ class TaskOptions(BaseModel):
     )
     beta: float = option(
         0.1,
-        "smooth_l1: where it turns from a square into a line, in units of the task (energy 0.05 GeV, u 24 cm, "
-        "v 68 cm, w 10 cm, time 5 ns, angle 1 rad); gaussian_nll: power of the variance that weighs an event, "
-        "0: none",
+        "smooth_l1: where it turns from a square into a line, in units of the task (energy 0.05 GeV, u 24 cm,"
+        " v 68 cm, w 10 cm, time 5 ns, angle 1 rad); gaussian_nll: power of the variance that weighs "
+        "an event, 0: none",
         ge=0,
     )
     weight: float = option(1.0, "weight in the sum of all losses", gt=0)

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-INNER_RADIUS = (
-    64.84  # of the face, from which depth w is counted; the sensors' centres are a little behind it
-)
+INNER_RADIUS = 64.84  # of the face, from which depth w is counted; its sensors' centres are at 64.97
 MPPCS = 4092
 COLUMNS = ("sensor_id", "x", "y", "z", "nx", "ny", "nz")
 FACES = ("inner", "outer", "us", "ds", "top", "bottom")
@@ -169,7 +167,7 @@ def read_sensor_map(path: Path) -> NDArray[np.float64]:
 def check_grid(grid: Grid, places: NDArray[np.float64]) -> None:
     """Raise FormatError when neighbours in the grid are more than twice the median pitch apart.
 
-    places: [4760, 3] in cm. A grid filled in the wrong order, such as 9 by 24 for 24 by 9, has such neighbours.
+    places: [4760, 3] in cm. A grid filled in the wrong order, as 9 by 24 for 24 by 9, has such neighbours.
     """
     if grid is OUTER:  # its middle is denser, and the sensors beside it keep their distance
         grid = Grid(grid.name, np.where(np.isin(grid.ids, CENTRE.ids), -1, grid.ids))
@@ -186,8 +184,8 @@ def check_grid(grid: Grid, places: NDArray[np.float64]) -> None:
         first, second = sorted(pairs[worst].tolist())
         rows, columns = grid.ids.shape
         raise FormatError(
-            f"face {grid.name} as {rows} by {columns}: the sensors {first} and {second} would be neighbours, but "
-            f"are {apart[worst]:.1f} cm apart (median {median:.1f} cm); check the order of the sensors"
+            f"face {grid.name} as {rows} by {columns}: the sensors {first} and {second} would be neighbours, "
+            f"but are {apart[worst]:.1f} cm apart (median {median:.1f} cm); check the order of the sensors"
         )
 
 

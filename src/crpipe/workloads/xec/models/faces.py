@@ -1,4 +1,4 @@
-"""The sensors as images: which sensor is in which cell of which face, and which ones are beside each other."""
+"""The sensors as images: which sensor is in which cell of which face, and which are beside each other."""
 
 from __future__ import annotations
 

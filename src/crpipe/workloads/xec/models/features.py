@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -16,21 +17,25 @@ if TYPE_CHECKING:
     from crpipe.workloads.xec.models.codec import Codec
 
 CHANNELS = 4
+DEEPEST_CM = 38.5  # of the xenon
 U_CM, V_CM = 24.0, 68.0  # half lengths of the inner face
-SUMS = 6 + len(FACES)
+SUMS = 7 + len(FACES)
+_DEPTH = 1.51 * 1.53 / (8 * math.pi)  # area of the face for each sensor
 _TIMED = 200.0  # sensors with a time in a bright event, about
 
 
 class Sums(NamedTuple):
     """Simple quantities of an event, [B] each, in the units of their names.
 
-    light: sum of the valid photons above zero, at least 1. start_ns: mean time, weighted by the root of the
-    photons; 0 without times. vector: [B, SUMS] all of these and more, about 1.
+    light: sum of the valid photons above zero, at least 1. u_cm, v_cm: centre on the inner face; w_cm: depth
+    by the width of the light there (scoring.baseline.centre has the same, and why). start_ns: mean time,
+    weighted by the root of the photons; 0 without times. vector: [B, SUMS] all of these and more, about 1.
     """
 
     light: Tensor
     u_cm: Tensor
     v_cm: Tensor
+    w_cm: Tensor
     start_ns: Tensor
     vector: Tensor
 
@@ -75,6 +80,7 @@ class SensorFeatures(nn.Module):
         total = weight.sum(dim=1).clamp_min(1.0)
         u_cm, v_cm = (weight @ u) / total, (weight @ v) / total
         flat = inner.sum(dim=1).clamp_min(1.0)
+        w_cm = (_DEPTH * flat.square() / total).sqrt().clamp_max(DEEPEST_CM)
         spread_u = (inner @ u.square() / flat - (inner @ u / flat).square()).clamp_min(0).add(1e-6).sqrt()
         spread_v = (inner @ v.square() / flat - (inner @ v / flat).square()).clamp_min(0).add(1e-6).sqrt()
         clear = shining.sqrt() * timed
@@ -83,9 +89,10 @@ class SensorFeatures(nn.Module):
             (light / self.usual).log(),
             u_cm / U_CM,
             v_cm / V_CM,
+            w_cm / DEEPEST_CM,
             spread_u / U_CM,
             spread_v / V_CM,
             (inner.amax(dim=1) / light).sqrt() + timed.sum(dim=1) / _TIMED,
             *(by_face / light[:, None]).unbind(dim=1),
         ]
-        return Sums(light, u_cm, v_cm, start, torch.stack(vector, dim=1))
+        return Sums(light, u_cm, v_cm, w_cm, start, torch.stack(vector, dim=1))

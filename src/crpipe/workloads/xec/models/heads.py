@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from crpipe.workloads.xec.layout import Truth
     from crpipe.workloads.xec.models.features import Sums
-    from crpipe.workloads.xec.options import RegressorOptions
+    from crpipe.workloads.xec.options import RegressorOptions, TaskOptions
 
 # A step of 1 in the network's output, in the units of the columns.
 UNITS: dict[Truth, tuple[float, ...]] = {
@@ -94,7 +94,7 @@ class GammaModel(nn.Module):
             energy = UNITS["energy"][0] * (sums.light / self.light)[:, None] * (_FASTER * self.scale).exp()
             return energy * step.exp() if self.tasks["energy"].log else energy * (1 + step)
         if name == "position":
-            simple = torch.stack([sums.u_cm, sums.v_cm, torch.full_like(sums.u_cm, UNITS["position"][2])], 1)
+            simple = torch.stack([sums.u_cm, sums.v_cm, sums.w_cm], dim=1)
             return simple + step * step.new_tensor(UNITS["position"])
         if name == "time":
             return sums.start_ns[:, None] + UNITS["time"][0] * step
@@ -115,6 +115,12 @@ def residual(name: Truth, found: Tensor, truth: Tensor, *, log: bool) -> Tensor:
         for column, part in zip(columns, difference.unbind(dim=1), strict=True)
     ]
     return torch.stack(parts, dim=1) / difference.new_tensor(UNITS[name])
+
+
+def sigma_of(name: Truth, value: Tensor, log_sigma: Tensor, task: TaskOptions) -> Tensor:
+    """Give the uncertainties of values [B, D], in the units of their columns, from logs in those of the task."""
+    sigma = log_sigma.exp()
+    return sigma * value if name == "energy" and task.log else sigma * sigma.new_tensor(UNITS[name])
 
 
 def wrapped(angle: Tensor) -> Tensor:

@@ -13,13 +13,14 @@ from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSOR, TIME_VAL
 from crpipe.workloads.xec.models import losses
 from crpipe.workloads.xec.models.balance import Flattening
 from crpipe.workloads.xec.models.batches import sensors_of, without_channels
-from crpipe.workloads.xec.models.heads import UNITS, GammaModel, residual
+from crpipe.workloads.xec.models.heads import GammaModel, residual, sigma_of
 from crpipe.workloads.xec.scoring import score as scoring
 from crpipe.workloads.xec.scoring.baseline import simple_reconstruction
+from crpipe.workloads.xec.scoring.metrics import metrics
 from crpipe.workloads.xec.sensors import FACES, face_of, read_sensor_map
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from crpipe.events.batch import Events
     from crpipe.events.tables import Tables
+    from crpipe.inference.export import Graphs
+    from crpipe.inference.provenance import Provenance
     from crpipe.train.workload import Batch, Columns, Metrics
     from crpipe.workloads.xec.layout import Truth
     from crpipe.workloads.xec.options import RegressorOptions
@@ -42,7 +45,8 @@ class Regressor:
         self.options = options
         self.tasks: tuple[Truth, ...] = tuple(name for name in TRUTHS if name in options.tasks)
         self.event_columns = tuple(field.name for name in self.tasks for field in TRUTH[name])
-        self.metrics = scoring.metrics(self.tasks)
+        uncertain = tuple(name for name in self.tasks if options.tasks[name].loss == "gaussian_nll")
+        self.metrics = metrics(self.tasks, uncertain)
         self.wanted_histograms = options.reweight
         self.validation_metrics = tuple(
             Metric(f"{name}_loss", f"loss of the {name}", ideal=0.0) for name in self.tasks
@@ -117,14 +121,11 @@ class Regressor:
         sensors = sensors_of(events)
         columns: Columns = {}
         for name, (value, log_sigma) in model(torch.from_numpy(sensors).to(device)).items():
+            sigma = None if log_sigma is None else sigma_of(name, value, log_sigma, self.options.tasks[name])
             for at, field in enumerate(TRUTH[name]):
                 columns[field.name] = value[:, at].cpu().numpy()
-                if log_sigma is not None:
-                    sigma = log_sigma[:, at].exp().cpu().numpy() * UNITS[name][at]
-                    log = name == "energy" and self.options.tasks["energy"].log
-                    columns[f"{field.name}_sigma"] = (
-                        sigma / UNITS[name][at] * value[:, at].cpu().numpy() if log else sigma
-                    )
+                if sigma is not None:
+                    columns[f"{field.name}_sigma"] = sigma[:, at].cpu().numpy()
         simple = self.baseline(events)
         columns["photons_sum"] = simple.pop("photons_sum")
         shining = np.maximum(sensors[..., PHOTONS], 0) * sensors[..., PHOTONS_VALID]
@@ -143,6 +144,19 @@ class Regressor:
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
         found = self.losses(model(batch["sensors"]), batch)
         return {f"{name}_loss": each.cpu().numpy() for name, each in found.items()}
+
+    def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
+        """Write the ONNX graph from raw branches to predictions; see export."""
+        from crpipe.workloads.xec.models import export  # noqa: PLC0415 - onnx is slow, and an extra
+
+        assert isinstance(model, GammaModel)
+        return export.write_regressor(model, self.options, made, folder)
+
+    def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
+        """Give what a user of the graph should know; see export."""
+        from crpipe.workloads.xec.models import export  # noqa: PLC0415
+
+        return export.regressor_sections(made, graphs)
 
     def score(self, truth: Events, prediction: Columns, folder: Path) -> dict[str, float]:
         """Compare with the truth; see scoring.score."""

@@ -1,4 +1,4 @@
-"""The sensors as the simulator sees them: places, areas, gains, and which are dead; the same in every file."""
+"""The sensors of the simulator: places, areas, gains, and which are dead; the same in every file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SIDE_CM, _SIDE_AT_CM, _SIDE_SLOPE = 35.15, 69.53, (46.84 - 35.15) / (102.95 - 6
 
 @dataclass(frozen=True, slots=True)
 class Photosensors:
-    """All sensors: centre and normal into the xenon (cm), area (cm2), gain, angle about the axis (rad): [4760].
+    """All sensors, [4760] each: centre (cm), normal into the xenon, area (cm2), gain, angle about the axis (rad).
 
     horizon: largest angle about the axis, in rad, by which light just over the inner face reaches it.
     """

@@ -83,7 +83,8 @@ def write_gammas(options: XenonDetectorOptions, seed: int, number: int, path: Pa
     baskets = -(-options.events_per_file // BASKET)
     with (
         _fixed_dates(uproot),
-        uproot.recreate(path, compression=uproot.ZLIB(1), uuid_function=lambda: identity) as file,
+        path.open("w+b") as raw,  # not its path, whose name would be written into it
+        uproot.recreate(raw, compression=uproot.ZLIB(1), uuid_function=lambda: identity) as file,
     ):
         tree = file.mktree("tree", BRANCHES, initial_basket_capacity=baskets)
         for first in range(0, options.events_per_file, BASKET):

@@ -38,7 +38,8 @@ class Gammas:
     def uvw(self) -> NDArray[np.float64]:
         """Give the conversions along the axis, around it on the inner face, and behind that: [N, 3], cm."""
         x, y, z = self.conversion.T
-        return np.stack([z, INNER_RADIUS * np.arctan2(y, -x), np.hypot(x, y) - INNER_RADIUS], axis=1)
+        uvw = [z, INNER_RADIUS * np.arctan2(y, -x), np.hypot(x, y) - INNER_RADIUS]
+        return np.stack(uvw, axis=1)
 
     def angles(self) -> NDArray[np.float64]:
         """Give polar angle and azimuth (0 to 360) of the directions: [N, 2], degrees."""
@@ -69,7 +70,7 @@ def sample_gammas(rng: np.random.Generator, options: XenonDetectorOptions, count
 
 
 def _conversions(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
-    """Send gammas towards the detector; give vertex, direction and conversion of those that it sees: [N, 9]."""
+    """Send gammas towards the detector; give vertex, direction, conversion of those it sees: [N, 9]."""
     vertex = rng.normal(0, TARGET_CM, (count, 3))
     cos = rng.uniform(-_COS_THETA, _COS_THETA, count)
     around = rng.uniform(-_AROUND_RAD, _AROUND_RAD, count)

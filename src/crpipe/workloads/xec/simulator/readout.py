@@ -1,4 +1,4 @@
-"""What the sensors report: photons with noise, and the time of the first light where there is enough of it."""
+"""What the sensors report: photons with noise, and the time of the first light where it is enough."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _times(
     sensor: NDArray[np.int64],
     photons: NDArray[np.float32],
 ) -> NDArray[np.float64]:
-    """Give the time of the first photon of M sensors, over all deposits, and the jitter of the readout: [M]."""
+    """Give the times of M sensors in ns, [M]: of the first photon of any deposit, with the readout's jitter."""
     place = deposits.place[event].astype(np.float32)
     share = shares(place, sensor[:, None])
     mean = PHOTONS_PER_GEV * deposits.energy_gev[event] * share
