@@ -52,6 +52,8 @@ class Contestant:
         """Let the process read for a while; give its times, and refuse wrong events."""
         if self.process is None:
             environment = os.environ | {"PYTHONPATH": f"{self.path}:{os.environ.get('PYTHONPATH', '')}"}
+            if not self.path:
+                environment["OMP_NUM_THREADS"] = "1"  # its threads work on batches of their own
             self.process = subprocess.Popen(
                 [sys.executable, str(HERE / "xec_peers.py"), *self.arguments],
                 stdin=subprocess.PIPE,
@@ -87,7 +89,7 @@ class Contestant:
 def ours(shards: list[Path], hands_out: str, batch: int, workers: int, least: float = LEAST) -> Contestant:
     """Describe the process that reads shards."""
     arguments = ["crpipe", *map(str, shards), "--hands-out", hands_out, *_common(batch, workers, least)]
-    return Contestant(f"crpipe, {workers} collating threads", arguments)
+    return Contestant(f"crpipe, {workers} threads that make tensors", arguments)
 
 
 def theirs(
@@ -117,7 +119,7 @@ def rows_of(given: argparse.Namespace, raw: Path, batch: int) -> dict[tuple[str,
     """Give the settings of each row of the table by (system, what it hands out)."""
     shards = data.shards(raw)
     found = {
-        ("crpipe", kind): [ours(shards, kind, batch, workers) for workers in (0, 1)]
+        ("crpipe", kind): [ours(shards, kind, batch, workers) for workers in (0, 1, 2)]
         for kind in ("raw", "encoded")
     }
     if given.peer:
@@ -131,8 +133,11 @@ def measure_loaders(given: argparse.Namespace, folder: Path) -> None:
     """Compare the loaders at each size of a batch."""
     raw = data.root_files(folder, given.events, given.file_events)
     expected = data.ids(raw)
+    found = alone(given, "split", raw)
+    wall, cpu = (1e6 * each / found["events"] for each in found["split"])
     print(f"\nloader: {expected[0]:,} events in {len(data.paths_of(raw))} files; µs are of an event")
-    print(f"{'batch':>5}  {'':44}{'hands out':26}{'events/s':>9}{'CPU µs':>8}{'crpipe is faster by':>26}")
+    print(f"split, once: {wall:.0f} µs, {cpu:.0f} µs of CPU; {found['bytes'] / found['events'] / 1e3:.1f} kB")
+    print(f"{'batch':>5}  {'':45}{'hands out':26}{'events/s':>9}{'CPU µs':>8}{'crpipe is faster by':>26}")
     for batch in given.batches:
         with ExitStack() as stack:
             best = [chosen(rows, expected, stack) for rows in rows_of(given, raw, batch).values()]
@@ -144,7 +149,7 @@ def measure_loaders(given: argparse.Namespace, folder: Path) -> None:
             wall, cpu = row.medians()
             pairs = zip(row.times, encoded, strict=True)
             shown = spread([each[0] / own[0] for each, own in pairs]) if kind == "xec-ml-wl" else ""
-            line = f"{batch:5}  {row.name:44}{HANDS_OUT[kind]:26}"
+            line = f"{batch:5}  {row.name:45}{HANDS_OUT[kind]:26}"
             print(f"{line}{1 / wall:9,.0f}{1e6 * cpu:8.0f}{shown:>26}", flush=True)
     print("compared with crpipe's normalised row; crpipe reads shards, xec-ml-wl the ROOT files themselves")
     if not given.peer:
@@ -219,7 +224,7 @@ def measure_steps(given: argparse.Namespace, folder: Path) -> None:
     for size, batch in zip(given.sizes, given.step_batches, strict=True):
         # A round of the small network takes about as long as one of the large one.
         more = ["--size", size, "--batch", str(batch), "--rounds", str(given.rounds)]
-        more += ["--steps", "1" if size == "27 M" else "4", *(["--peer"] if given.peer else [])]
+        more += ["--steps", "1" if size == "29 M" else "4", *(["--peer"] if given.peer else [])]
         found = alone(given, "step", raw, *more)
         for name, each in found.items():
             wall, cpu = (statistics.median(column) for column in zip(*each["times"], strict=True))
@@ -291,7 +296,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1024, 256], help="of the loaders")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--large", type=int, default=40_000, help="events in the file for the memory")
-    parser.add_argument("--sizes", nargs="+", default=["0.6 M", "27 M"], help="networks of the step")
+    parser.add_argument("--sizes", nargs="+", default=["0.7 M", "29 M"], help="networks of the step")
     parser.add_argument("--step-batches", type=int, nargs="+", default=[64, 8], help="of those networks")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of torch in the step")
     parser.add_argument("--scale", type=int, nargs="+", default=[10_000, 100_000, 300_000])
