@@ -174,7 +174,7 @@ def measure_split(given: argparse.Namespace) -> dict[str, Any]:
     """Split all ranges of a folder, and read an epoch; give the times and the largest resident set."""
     data.forget(given.raw)
     names = data.staged(given.raw)
-    before = peak_mib()
+    before = resident_mib()
     wall, cpu = time.perf_counter(), _cpu()
     folders = data.split(given.raw, names)
     found: dict[str, Any] = {"before": before, "peak": peak_mib()}
@@ -191,6 +191,12 @@ def measure_split(given: argparse.Namespace) -> dict[str, Any]:
         data.forget(given.raw)
         shutil.rmtree(given.raw / "runs", ignore_errors=True)
     return found
+
+
+def resident_mib() -> float:
+    """Give this process's resident set."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def _cpu() -> float:
