@@ -36,14 +36,19 @@ def make_truth(events, seed=0):
 def write_root(path, npho, relative_time, *, tree="tree", block=1000, compression=1, **branches):
     """Write one tree; one basket per branch for each ``block`` events.
 
-    npho, relative_time: [N, 4760]. branches: further ones by name, such as the truth; None leaves one out.
+    npho, relative_time: [N, 4760], or lists of awkward; branches: further ones by name, such as the truth.
+    None leaves one out.
     run is 1 and event the number of the row unless they are given. compression: level of zlib, 0 for none.
     """
-    rows = np.arange(len(npho), dtype=np.int32)
+    events = next(len(each) for each in (npho, relative_time) if each is not None)
+    rows = np.arange(events, dtype=np.int32)
     columns = {"npho": npho, "relative_time": relative_time, "run": np.full_like(rows, 1), "event": rows}
     columns = {name: each for name, each in (columns | branches).items() if each is not None}
     with uproot.recreate(path, compression=uproot.ZLIB(compression) if compression else None) as file:
-        kinds = {name: (each.dtype, each.shape[1:]) for name, each in columns.items()}
+        kinds = {
+            name: (each.dtype, each.shape[1:]) if isinstance(each, np.ndarray) else "var * float32"
+            for name, each in columns.items()
+        }
         target = file.mktree(tree, kinds)
         for first in range(0, len(rows), block):
             target.extend({name: each[first : first + block] for name, each in columns.items()})

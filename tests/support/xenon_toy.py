@@ -4,6 +4,7 @@ import numpy as np
 
 from crpipe.events.batch import Events
 from crpipe.workloads.xec.layout import SENSORS
+from crpipe.workloads.xec.scoring.averages import neighbour_average, solid_angle_average
 from crpipe.workloads.xec.sensors import INNER_RADIUS, MPPCS, sensor_map
 
 CM_PER_NS = 29.979 / 1.65  # of light in xenon
@@ -57,3 +58,77 @@ def make_gammas(events: int, seed: int = 0, dead: float = 0.01) -> Events:
         for name, values in columns.items()
     }
     return Events(columns, np.full(events, SENSORS, np.uint32), items.reshape(-1, 4))
+
+
+def make_predictions(truth: Events, seed: int = 0) -> dict[str, np.ndarray]:
+    """Predict like a network whose uncertainties are right, with the baseline beside it."""
+    rng = np.random.default_rng((1, seed))
+    columns = {name: values.astype(float) for name, values in truth.columns.items()}
+    energy, depth = columns["energy_gev"], columns["w_cm"]
+    widths = {
+        "energy_gev": energy * 0.01 * np.sqrt(0.2**2 / energy + 1.0**2 + 0.02**2 / energy**2),
+        "u_cm": 0.2 + 0.02 * depth,
+        "v_cm": 0.25 + 0.02 * depth,
+        "w_cm": 0.4 + 0.05 * depth,
+        "gamma_time_ns": 0.01 / np.sqrt(energy),
+        "theta_rad": np.full(len(truth), 0.006),
+        "phi_rad": np.full(len(truth), 0.006),
+    }
+    found = {}
+    for name, width in widths.items():
+        sigma = width * rng.uniform(0.5, 1.5, len(truth))
+        found[name], found[f"{name}_sigma"] = columns[name] + sigma * rng.normal(size=len(truth)), sigma
+    found["photons_sum"] = 8e5 * energy * np.exp(0.1 * rng.normal(size=len(truth)) - 0.01 * depth)
+    found["baseline_u_cm"] = columns["u_cm"] + (0.3 + 0.1 * depth) * rng.normal(size=len(truth))
+    found["baseline_v_cm"] = columns["v_cm"] + (0.3 + 0.1 * depth) * rng.normal(size=len(truth))
+    found["baseline_w_cm"] = 0.7 * columns["w_cm"] + 0.5 * rng.normal(size=len(truth))
+    found["baseline_gamma_time_ns"] = columns["gamma_time_ns"] + 0.1 + 0.2 * rng.normal(size=len(truth))
+    return {name: values.astype(np.float32) for name, values in found.items()}
+
+
+def make_truth(events: int, seed: int = 0) -> Events:
+    """Make what is known of gammas, without their sensors: for scores."""
+    rng = np.random.default_rng(seed)
+    columns = {
+        "energy_gev": rng.uniform(0.015, 0.06, events),
+        "u_cm": rng.uniform(-20, 20, events),
+        "v_cm": rng.uniform(-55, 55, events),
+        "w_cm": np.minimum(rng.exponential(4, events), 30),
+        "gamma_time_ns": rng.normal(0, 1, events),
+        "theta_rad": rng.normal(np.pi / 2, 0.3, events),
+        "phi_rad": rng.uniform(-np.pi, np.pi, events),
+    }
+    columns = {name: values.astype(np.float32) for name, values in columns.items()}
+    numbers = {"run": np.ones(events, np.int64), "event": np.arange(events)}
+    return Events(numbers | columns, np.full(events, SENSORS, np.uint32), np.zeros((0, 4), np.float32))
+
+
+def make_hidden(events: int, seed: int = 0, share: float = 0.05) -> dict[str, np.ndarray]:
+    """Hide valid sensors of gammas, find them as a network might, and by both averages; dead ones besides."""
+    gammas, rng, places = make_gammas(events, seed), np.random.default_rng((2, seed)), sensor_map()
+    photons, valid = (gammas.items.reshape(events, SENSORS, 4)[..., column] for column in (0, 2))
+    hidden = (rng.random(valid.shape) < share) | (valid == 0)
+    by_neighbours = neighbour_average(photons, valid, hidden, places)
+    by_angle = solid_angle_average(photons, valid, hidden, places)
+    event, sensor = np.nonzero(hidden)
+    kind = (valid[hidden] == 0).astype(np.int8)
+    true = np.where(kind == 0, photons[hidden], np.nan).astype(np.float32)
+    found = (photons[hidden] + np.sqrt(np.abs(photons[hidden]) + 4) * rng.normal(size=len(true))).astype(
+        np.float32
+    )
+    flat = {
+        "sensor_id": sensor.astype(np.int16),
+        "kind": kind,
+        "photons": found,
+        "true_photons": true,
+        "neighbours_photons": by_neighbours,
+        "solid_angle_photons": by_angle,
+    }
+    return {name: lists_of(values, event, events) for name, values in flat.items()}
+
+
+def lists_of(values, event, events) -> np.ndarray:
+    """Cut values by event: an object array [N] of arrays, as a list column is predicted."""
+    found = np.empty(events, object)
+    found[:] = np.split(values, np.cumsum(np.bincount(event, minlength=events))[:-1])
+    return found

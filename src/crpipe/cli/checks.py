@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.cli.jobs import simulated_tables
 from crpipe.core.errors import ConfigError
+from crpipe.events.histograms import check_binnings
 from crpipe.source.simulated import open_simulator
 from crpipe.split.readers import check_needs, open_reader
 from crpipe.split.threshold import check_threshold
@@ -16,15 +17,17 @@ if TYPE_CHECKING:
 
 
 def check_data(config: Config) -> list[str]:
-    """Compare reader, simulator, side tables and threshold; give a phrase for each thing that was checked.
+    """Compare reader, simulator, side tables, threshold and histograms.
 
-    Raise ConfigError with the module, what is missing, and an example.
+    Give a phrase for each thing that was checked. Raise ConfigError with the module, what is missing, and an
+    example.
     """
     reader = open_reader(config.source.reader, config.options("reader"))
     offered = simulated_tables(config)
     check_needs(config.source.reader, reader.needs, (*config.source.tables, *offered))
     if config.split.quantile is None:
         check_threshold(reader.layout, config.split.threshold)
+    check_binnings(reader.layout, config.split.histograms)
     checked = [f"reader {config.source.reader}"]
     if config.simulates():
         simulator = open_simulator(config.source.simulator, config.options("simulator"))

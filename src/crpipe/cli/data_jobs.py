@@ -8,6 +8,7 @@ from crpipe.config.combinations import check_file_numbers
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.core.ranges import Range
+from crpipe.events.histograms import check_binnings
 from crpipe.events.tables import table_paths
 from crpipe.split.outliers import ConsolidateJob
 from crpipe.split.parts import Parts, SplitRange
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 
 def split_job(campaign: Campaign, name: str) -> SplitJob:
-    """Describe the split of one range; raise ConfigError for a threshold that no event can have."""
+    """Describe the split of one range.
+
+    Raise ConfigError for a threshold that no event can have, and for a histogram of no column.
+    """
     config, paths, split, source = (
         campaign.config,
         campaign.paths,
@@ -33,6 +37,7 @@ def split_job(campaign: Campaign, name: str) -> SplitJob:
     )
     threshold = threshold_of(campaign)
     check_threshold(campaign.layout, threshold)
+    check_binnings(campaign.layout, split.histograms)
     return SplitJob(
         name=name,
         data=campaign.data,
@@ -48,6 +53,7 @@ def split_job(campaign: Campaign, name: str) -> SplitJob:
         threshold=threshold,
         seed=config.seed,
         parts=parts_of(config),
+        histograms=split.histograms,
         shard_items=split.shard_items,
         memory_mib=split.memory_mib,
         workers=split.workers or min(available(), config.resources.split.cpus),

@@ -11,6 +11,7 @@ from crpipe.cli.jobs import open_campaign, simulated_tables
 from crpipe.core.errors import ConfigError, ForeignError
 from crpipe.core.foreign import Foreign
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
+from crpipe.events.histograms import check_wanted
 from crpipe.events.tables import table_keys, table_paths
 from crpipe.inference.checkpoints import find_checkpoint
 from crpipe.inference.evaluate import EvaluateJob, ValidationShards
@@ -24,7 +25,7 @@ from crpipe.train.records.loggers import find_loggers
 from crpipe.train.schedule import Schedules
 from crpipe.train.validation.measure import find_metric
 from crpipe.train.weights import check_weighted
-from crpipe.train.workload import UsesTables, build_workload
+from crpipe.train.workload import UsesHistograms, UsesTables, build_workload, wanted_histograms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,6 +87,7 @@ def _link(campaign: Campaign, place: ChainLink) -> Link:
         # Thousands of outliers in one batch would not fit into memory; bulk batches keep their size.
         max_items=config.load.budget_items if outliers else None,
         validation=_folders(campaign, campaign.chain.links[0].ranges or campaign.ranges),
+        counted=_folders(campaign, place.ranges or campaign.ranges),
         round=place.round,
     )
 
@@ -208,15 +210,17 @@ def check_campaign(config: Config) -> str:
     workload = build_workload(config.train.workload, config.options())
     check_columns(reader.layout, config.source.reader, workload, config.train.workload)
     check_weighted(workload, config.train.workload, reader.layout)
+    wanted = wanted_histograms(workload)
+    check_wanted(config.train.workload, wanted, config.split.histograms, reader.layout)
     if isinstance(workload, UsesTables):
         tables = (*config.source.tables, *simulated_tables(config))
         check_needs(config.train.workload, workload.needs, tables)
     find_loggers(config.train.loggers)
     if config.train.init_from and not config.paths().run_config().exists():
         find_source(config.train.init_from)
-    # Without its side tables a workload may be unable to give its phases; training asks again.
-    needs_tables = isinstance(workload, UsesTables)
-    with contextlib.suppress(*([ForeignError] if needs_tables else [])):
+    # Without side tables or histograms a workload may be unable to give its phases; training asks again.
+    needs_more = isinstance(workload, UsesTables | UsesHistograms)
+    with contextlib.suppress(*([ForeignError] if needs_more else [])):
         _check_phases(config, workload)
     said.append(f"workload {config.train.workload}")
     return f"{', '.join(said)}: they fit together; items are {reader.layout.item}"

@@ -10,6 +10,7 @@ import numpy as np
 from crpipe.cli.jobs import open_campaign
 from crpipe.core.errors import ConfigError
 from crpipe.events.batch import concatenate
+from crpipe.events.histograms import count_columns, read_histograms
 from crpipe.events.shard_manifest import read_manifest
 from crpipe.inference.inputs import RawInput
 from crpipe.inference.probe import ProbeJob
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from crpipe.cli.jobs import Campaign
     from crpipe.config.loading import Config
     from crpipe.events.batch import Events
+    from crpipe.events.histograms import Histogram
 
 _NO_LIMIT = 1 << 62
 
@@ -36,8 +38,9 @@ def probe_job(
         raise ConfigError("--in and --range: a batch is of raw files or of a range; leave one of them out")
     if inputs:
         events, source = _from_files(campaign, inputs), ", ".join(map(str, inputs))
+        histograms = count_columns(events.columns, config.split.histograms)
     else:
-        events, source = _from_shards(campaign, name)
+        events, source, histograms = _from_shards(campaign, name)
     return ProbeJob(
         config.train.workload,
         config.options(),
@@ -52,6 +55,7 @@ def probe_job(
         campaign.layout.weight,
         anomaly,
         profile,
+        histograms,
     )
 
 
@@ -70,7 +74,7 @@ def _from_files(campaign: Campaign, inputs: Sequence[Path]) -> Events:
     return whole.take(np.arange(min(wanted, len(whole))))
 
 
-def _from_shards(campaign: Campaign, name: str) -> tuple[Events, str]:
+def _from_shards(campaign: Campaign, name: str) -> tuple[Events, str, dict[str, Histogram]]:
     config, paths = campaign.config, campaign.paths
     split = [each for each in campaign.ranges if paths.shard_manifest(each).exists()]
     if name and name not in split:
@@ -90,4 +94,4 @@ def _from_shards(campaign: Campaign, name: str) -> tuple[Events, str]:
         found = next(stream, None)
     if found is None:
         raise ConfigError(f"{paths.shards(chosen)}: holds no training events; name another --range")
-    return found[0], f"the training shards of {chosen}"
+    return found[0], f"the training shards of {chosen}", read_histograms([paths.shards(chosen)])

@@ -55,6 +55,16 @@ def check_held_out(split: SplitSection, train: TrainSection) -> None:
         )
 
 
+def check_binnings(split: SplitSection) -> None:
+    """Refuse histograms without a width."""
+    for column, (low, high, _) in split.histograms.items():
+        if low >= high:
+            raise ConfigError(
+                f"split.histograms.{column}: the low end {low:g} is not below the high end {high:g}; write "
+                "[low end, high end, number of bins], for example [0, 100, 50]"
+            )
+
+
 def check_start(train: TrainSection) -> None:
     """Refuse keys about the beginning of a run that need a checkpoint where none is named."""
     for name, value in (("init_map", train.init_map), ("start_after", train.start_after)):

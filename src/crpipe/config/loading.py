@@ -13,7 +13,7 @@ import pydantic
 import yaml
 from pydantic import BaseModel, model_validator
 
-from crpipe.config.combinations import check_file_numbers, check_held_out, check_start
+from crpipe.config.combinations import check_binnings, check_file_numbers, check_held_out, check_start
 from crpipe.config.messages import explain
 from crpipe.config.names import free_options, options_class
 from crpipe.config.sections import (
@@ -88,6 +88,7 @@ class Config(Section):
             check_file_numbers(self.split, self.ranges.first, self.ranges.last)
         check_held_out(self.split, self.train)
         check_start(self.train)
+        check_binnings(self.split)
         return self
 
     def _check_horizon(self, last: int) -> None:
@@ -172,6 +173,10 @@ class Config(Section):
         keys = self._keys({"data"}, ["reader", "simulator"] if self.simulates() else ["reader"])
         if not self.simulates():
             del keys["source.simulator"]
+        # As JSON reads it back; without any, the keys are those of campaigns from before there were any.
+        del keys["split.histograms"]
+        if self.split.histograms:
+            keys["split.histograms"] = {name: list(each) for name, each in self.split.histograms.items()}
         return keys
 
     def train_keys(self) -> Tree:

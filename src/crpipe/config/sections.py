@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
+Binning = tuple[FiniteFloat, FiniteFloat, Annotated[int, Field(ge=1, le=10_000)]]
 Scope = Literal["data", "train", "site"]
 
 
@@ -138,6 +139,12 @@ class SplitSection(Section):
     )
     test_files: tuple[str | int, ...] = key(
         (), "files kept for the final test, named like validation_files; needs test_fraction: 0", "data"
+    )
+    histograms: dict[str, Binning] = key(
+        {},
+        "event columns whose values in training events are counted, as column: [low end, high end, number of "
+        "bins (1 to 10000)]; for workloads that use how often a value occurs",
+        "data",
     )
     shard_items: int = key(16_000_000, "items in one bulk shard, about", "data", ge=1000)
     memory_mib: int = key(

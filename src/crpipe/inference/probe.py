@@ -10,7 +10,7 @@ import resource
 import textwrap
 import time
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from crpipe.train.records.meter import Meter
 from crpipe.train.records.profiling import Profiler
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
-from crpipe.train.workload import open_workload
+from crpipe.train.workload import give_histograms, open_workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from crpipe.config.training import LoadSection, TrainSection
     from crpipe.core.progress import Progress
     from crpipe.events.batch import Events
+    from crpipe.events.histograms import Histogram
     from crpipe.events.tables import Tables
     from crpipe.train.step import Micro
     from crpipe.train.workload import Batch, Loss, Phase
@@ -53,6 +54,7 @@ class ProbeJob:
     """What is probed: a workload with its options, on one batch of events from ``source``.
 
     item: plural noun for what an event contains. weight: the event column with the weights; empty: none.
+    histograms: those of split.histograms, of the range or, from raw files, of the batch itself.
     """
 
     workload: str
@@ -68,6 +70,7 @@ class ProbeJob:
     weight: str = ""
     anomaly: bool = False
     profile: Path | None = None
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,7 @@ def probe_batch(job: ProbeJob, progress: Progress) -> ProbeResult:
     world = World(0, 1, find_device(job.train.device))
     clock, meter = StepClock(world.device), Meter(world.device)
     workload = open_workload(job.workload, job.options, job.tables)
+    give_histograms(workload, job.workload, job.histograms)
     torch.manual_seed(job.seed)
     phases = [replace(phase, loss=_timed(phase, clock)) for phase in workload.phases()]
     state = TrainState(workload.model(), phases, job.seed, world.device)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.errors import LedgerError
 from crpipe.core.raw_files import QUARANTINED
+from crpipe.events.histograms import add_up, no_counts
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.shard_manifest import ROLES
 from crpipe.split.scatter import FileReport, table_path, table_schema
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.core.raw_files import RawFile
+    from crpipe.events.histograms import Binning, Histogram
     from crpipe.events.layout import Layout
 
 SHOWN_REJECTED = 100
@@ -153,6 +155,23 @@ def check_written(ledger: Mapping[str, Any], entries: Iterable[Mapping[str, Any]
                 f"{role}: {layout.count(*sent)} were sent, the shards hold "
                 f"{layout.count(events, items)}; {fault}"
             )
+
+
+def describe_histograms(
+    ledger: Mapping[str, Any], binnings: Mapping[str, Binning], parts: Iterable[Mapping[str, Histogram]]
+) -> dict[str, Any]:
+    """Add up the histograms of a range's training events, and give them as the manifest's ``histograms``.
+
+    Nothing where none are counted. Raise LedgerError unless each holds all training events of the ledger.
+    """
+    whole = add_up([no_counts(binnings), *parts])
+    for name, histogram in whole.items():
+        if histogram.events != ledger["events"]["train"]:
+            raise LedgerError(
+                f"the histogram of {name} holds {histogram.events} events, {ledger['events']['train']} are "
+                "trained on; this is a fault in crpipe: keep the range's files and report it"
+            )
+    return {"histograms": {name: each.describe() for name, each in whole.items()}} if whole else {}
 
 
 def _check(report: FileReport, total: tuple[int, int], layout: Layout) -> None:

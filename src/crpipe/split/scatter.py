@@ -16,9 +16,10 @@ from crpipe.core.destinations import DESTINATIONS, PARTS
 from crpipe.core.errors import FormatError
 from crpipe.core.raw_files import RawFile, check_unchanged
 from crpipe.events.batch import Events, offsets
+from crpipe.events.histograms import add_up, count_columns
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.split.hashing import bucket_of, shuffle_keys
-from crpipe.split.parts import OUTLIERS, REJECTED
+from crpipe.split.parts import OUTLIERS, REJECTED, TRAIN
 from crpipe.split.spill import Block, SpillWriter
 from crpipe.split.validity import find_invalid_events
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.events.histograms import Binning, Histogram
     from crpipe.events.layout import Layout
     from crpipe.split.parts import Parts
     from crpipe.split.readers import CheckedReader, ReaderChoice
@@ -39,6 +41,7 @@ class Rules:
 
     buckets: how many each part has, in the order of PARTS; outliers fill one more, the last.
     files: the part of each file that is held out whole, by its number.
+    histograms: how the training events' values are binned, by column.
     """
 
     reader: ReaderChoice
@@ -47,6 +50,7 @@ class Rules:
     parts: Parts
     buckets: tuple[int, ...]
     files: Mapping[int, int] = field(default_factory=dict)
+    histograms: Mapping[str, Binning] = field(default_factory=dict)
 
     @property
     def outlier_bucket(self) -> int:
@@ -87,11 +91,12 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True)
 class Scattered:
-    """A finished task."""
+    """A finished task; histograms: those of the training events of all its good files."""
 
     number: int
     files: list[FileReport]
     blocks: list[Block]
+    histograms: dict[str, Histogram] = field(default_factory=dict)
 
 
 def table_path(spills: Path, number: int) -> Path:
@@ -128,25 +133,28 @@ def scatter(task: Task) -> Scattered:
     reader = task.rules.reader.open()
     schema = table_schema(reader.layout)
     reports: list[FileReport] = []
+    histograms: dict[str, Histogram] = {}
     spill = SpillWriter(task.spills, task.number, reader.layout, task.rules.outlier_bucket + 1)
     try:
         with pa.ipc.new_stream(table_path(task.spills, task.number), schema) as table:
             for file in task.files:
                 check_unchanged(task.raw, file)
-                report, batches = _scatter_file(task, file, reader, spill)
+                report, batches, counted = _scatter_file(task, file, reader, spill)
                 reports.append(report)
+                histograms = add_up([histograms, counted])
                 for batch in batches:
                     table.write_batch(batch)
-        return Scattered(task.number, reports, spill.finish())
+        return Scattered(task.number, reports, spill.finish(), histograms)
     finally:
         spill.close()
 
 
 def _scatter_file(
     task: Task, file: RawFile, reader: CheckedReader, spill: SpillWriter
-) -> tuple[FileReport, list[pa.RecordBatch]]:
+) -> tuple[FileReport, list[pa.RecordBatch], dict[str, Histogram]]:
     report = FileReport(file)
     batches: list[pa.RecordBatch] = []
+    counted: dict[str, Histogram] = {}
     row = 0
     try:
         for events in reader.rows(task.raw / file.path):
@@ -158,14 +166,15 @@ def _scatter_file(
             _count(report, known, destinations, reasons)
             if reader.layout.weight:
                 _weigh(report, events.columns[reader.layout.weight], destinations)
+            counted = add_up([counted, _histograms(events, destinations, task.rules)])
             batches.append(_table(known, destinations, reasons, reader.layout))
             _spill(known, destinations, task.rules, file.number, spill)
             row += len(events)
     except FormatError as error:
         spill.forget()
-        return FileReport(file, bad=str(error)), []
+        return FileReport(file, bad=str(error)), [], {}
     spill.keep()
-    return report, batches
+    return report, batches, counted
 
 
 def _destinations(
@@ -191,6 +200,13 @@ def _count(
     report.rejected += [
         (int(rows[at]), why, int(events.multiplicity[at])) for at, why in sorted(reasons.items())
     ]
+
+
+def _histograms(events: Events, destinations: NDArray[np.int8], rules: Rules) -> dict[str, Histogram]:
+    """Count the values of training events."""
+    trained = destinations == TRAIN
+    columns = {name: events.columns[name][trained] for name in rules.histograms}
+    return count_columns(columns, rules.histograms)
 
 
 def _weigh(report: FileReport, weights: NDArray[Any], destinations: NDArray[np.int8]) -> None:

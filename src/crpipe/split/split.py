@@ -23,15 +23,16 @@ from crpipe.core.paths import MANIFEST
 from crpipe.core.raw_files import STAGED, RawFile, check_present, read_staged
 from crpipe.events.shard_manifest import verify
 from crpipe.split import gather, scatter
-from crpipe.split.ledger import check_unique, check_written, make_ledger, write_table
+from crpipe.split.ledger import check_unique, check_written, describe_histograms, make_ledger, write_table
 from crpipe.split.parts import TEST, VALIDATION, SplitRange, refuse_torn_groups
 from crpipe.split.workers import in_order, reuse_freed_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from crpipe.core.progress import Progress
+    from crpipe.events.histograms import Binning
     from crpipe.events.layout import Layout
     from crpipe.split.parts import Parts
     from crpipe.split.readers import CheckedReader, ReaderChoice
@@ -53,7 +54,7 @@ class SplitJob:
     data: digest of everything that changes a shard. layout: that of the reader.
     listed, staged, raw: the range's manifest, its staged table, and the folder of its raw copies.
     shards, outliers, multiplicity, ledger: what is written, the first two being folders.
-    parts: what decides between training, validation and test.
+    parts: what decides between training, validation and test. histograms: bins of event columns to count.
     shard_items: items of one bulk shard, about. memory_mib: for buffers, of all workers together.
     """
 
@@ -71,6 +72,7 @@ class SplitJob:
     threshold: int
     seed: int
     parts: Parts
+    histograms: Mapping[str, Binning]
     shard_items: int
     memory_mib: int
     workers: int
@@ -154,7 +156,7 @@ def _split(run: _Run) -> None:
     blocks = [block for each in scattered for block in each.blocks]
     entries = list(_gather(run, rules, blocks))
     check_written(ledger, entries, run.job.layout)
-    _record(run, ledger, entries, len(scattered))
+    _record(run, ledger, entries, scattered)
 
 
 def _clear(run: _Run) -> None:
@@ -207,6 +209,7 @@ def _rules(run: _Run, totals: dict[int, tuple[int, int]]) -> scatter.Rules:
         threshold=job.threshold,
         parts=job.parts,
         files=files,
+        histograms=job.histograms,
         buckets=tuple(
             gather.bucket_count(int(events), int(items), job.shard_items) for events, items in expected
         ),
@@ -288,20 +291,23 @@ def _gather(run: _Run, rules: scatter.Rules, blocks: list[Block]) -> Iterator[di
         yield entry
 
 
-def _record(run: _Run, ledger: dict[str, Any], entries: list[dict[str, Any]], spills: int) -> None:
+def _record(
+    run: _Run, ledger: dict[str, Any], entries: list[dict[str, Any]], scattered: list[Scattered]
+) -> None:
     """Write everything that is declared to the workflow into one record, which appears whole or not at all.
 
     A workflow engine deletes a failed job's outputs: one that dies between its last output and its end would
     lose them after the raw files are gone. They are restored from the record.
     """
     job = run.job
+    counted = describe_histograms(ledger, job.histograms, (each.histograms for each in scattered))
     part = job.shards / f"{_RECORD}.part"
     head = {"range": job.name, "data": job.data, "threshold": job.threshold}
     common = head | {"layout": job.layout.describe()}
     with writing(part):
         part.mkdir()
         with replacing(part / "multiplicity.parquet") as table:
-            histogram = write_table(table, run.spills, range(spills), job.layout)
+            histogram = write_table(table, run.spills, range(len(scattered)), job.layout)
     if job.parts.by_files:
         whole = SplitRange(job.name, part / "multiplicity.parquet", job.staged)
         refuse_torn_groups([whole], job.layout)
@@ -310,7 +316,7 @@ def _record(run: _Run, ledger: dict[str, Any], entries: list[dict[str, Any]], sp
     outliers = [entry for entry in entries if entry["role"] == "outliers"]
     bulk = [entry for entry in entries if entry["role"] != "outliers"]
     write_json(part / "outliers.json", common | {"shards": outliers})
-    write_json(part / "shards.json", common | {"shards": bulk})
+    write_json(part / "shards.json", common | {"shards": bulk} | counted)
     write_json(part / "key.json", run.key)
     publish(part, job.shards / _RECORD)
 

@@ -13,6 +13,7 @@ from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
 from crpipe.core.progress import Silent
 from crpipe.core.signals import StopRequest
+from crpipe.events.histograms import check_wanted, read_histograms
 from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Saved, Store, key_of, load, read_receipt, write_receipt
 from crpipe.train.inputs import Inputs
@@ -22,15 +23,17 @@ from crpipe.train.ranks import joined, use_threads
 from crpipe.train.records.loggers import find_loggers
 from crpipe.train.validation.best import BestValue, write_best
 from crpipe.train.validation.measure import find_metric, read_sample
-from crpipe.train.workload import open_workload
+from crpipe.train.workload import UsesHistograms, give_histograms, open_workload, wanted_histograms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from crpipe.core.progress import Progress
+    from crpipe.events.layout import Layout
     from crpipe.train.link import TrainJob
     from crpipe.train.ranks import World
+    from crpipe.train.workload import Workload
 
 
 def train_link(
@@ -76,13 +79,15 @@ def _run(job: TrainJob, world: World, stop: StopRequest, progress: Progress, pro
         mark = store.folder / f"diverged-{store.key}.json"
         _refuse_diverged(mark)
         workload = open_workload(job.workload, job.options, job.tables)
+        loader = _open_loader(job, world)
+        _use_histograms(job, workload, loader.layout)
         validates = job.train.validate_steps > 0
         if validates:
             _refuse_foreign(job.link.validation, job.data)
         inputs = Inputs(
             job,
             workload,
-            _open_loader(job, world),
+            loader,
             store,
             parent,
             world,
@@ -130,6 +135,16 @@ def _open_loader(job: TrainJob, world: World) -> Loader:
         prefetch=job.load.prefetch,
         max_items=link.max_items,
     )
+
+
+def _use_histograms(job: TrainJob, workload: Workload, layout: Layout) -> None:
+    """Give the workload the histograms that it uses; raise ConfigError when one that it wants is missing."""
+    wanted = wanted_histograms(workload)
+    if wanted or isinstance(workload, UsesHistograms):
+        _refuse_foreign(job.link.counted, job.data)
+        histograms = read_histograms(job.link.counted)
+        check_wanted(job.workload, wanted, histograms, layout)
+        give_histograms(workload, job.workload, histograms)
 
 
 def _refuse_foreign(folders: Iterable[Path], data: str) -> None:

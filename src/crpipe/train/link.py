@@ -22,6 +22,8 @@ class Link:
     round: which pass over the campaign it belongs to, from 1.
     shards, role: a folder of shards for each range, and which of them (``train`` or ``outliers``).
     validation: folders whose validation events every link of the run is judged on: those of its first link.
+    counted: folders whose manifests have the histograms of its training events; for outliers, those of the
+        whole campaign.
     seed: seed of the order of its events.
     epochs: passes over its events.
     progress: share of the campaign at its beginning and at its end, for the learning rate.
@@ -38,6 +40,7 @@ class Link:
     progress: tuple[float, float]
     max_items: int | None = None
     validation: tuple[Path, ...] = ()
+    counted: tuple[Path, ...] = ()
     round: int = 1
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.events.batch import Events
+    from crpipe.events.histograms import Histogram
     from crpipe.events.metric import Metric
     from crpipe.events.tables import Tables
     from crpipe.train.schedule import Schedule
@@ -162,6 +163,20 @@ class UsesTables(Protocol):
 
 
 @runtime_checkable
+class UsesHistograms(Protocol):
+    """A workload that uses how often values of event columns occur among the training events.
+
+    An attribute ``wanted_histograms`` names the columns that it needs in split.histograms.
+    """
+
+    def use_histograms(self, histograms: Mapping[str, Histogram]) -> None:
+        """Take the histograms, by column, of all ranges that the link trains on; before ``model``.
+
+        Called in training alone: what an evaluation or a prediction needs of them belongs into the model.
+        """
+
+
+@runtime_checkable
 class Baseline(Protocol):
     """A workload with a simple method to compare the model with; ``score`` judges both alike."""
 
@@ -271,6 +286,18 @@ def open_workload(name: str, options: Mapping[str, Any], tables: Tables) -> Work
         with Foreign(f"train.workload: {name}.use failed"):
             workload.use(tables)
     return workload
+
+
+def wanted_histograms(workload: Workload) -> tuple[str, ...]:
+    """Name the columns whose histograms a workload needs."""
+    return tuple(getattr(workload, "wanted_histograms", ()))
+
+
+def give_histograms(workload: Workload, name: str, histograms: Mapping[str, Histogram]) -> None:
+    """Hand the histograms over where the workload uses them."""
+    if isinstance(workload, UsesHistograms):
+        with Foreign(f"train.workload: {name}.use_histograms failed"):
+            workload.use_histograms(histograms)
 
 
 class WorkloadCall(Foreign):

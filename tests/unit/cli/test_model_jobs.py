@@ -53,6 +53,23 @@ def test_a_side_table_that_is_not_configured_is_named(tmp_path, monkeypatch):
     check_campaign(config_of(tmp_path, uri=uri, tables={"geometry": "/data/geometry.csv"}))
 
 
+def test_a_histogram_that_the_workload_wants_must_be_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(Counting, "wanted_histograms", ("zenith_rad",), raising=False)
+    config = config_of(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"(?s)counting:Counting wants .*split: {histograms: {zenith_rad: \["
+    ):
+        check_campaign(config)
+
+    def counting(**histograms):
+        split = config.split.model_copy(update={"histograms": histograms})
+        return config.model_copy(update={"split": split})
+
+    check_campaign(counting(zenith_rad=(0.0, 1.6, 10)))
+    with pytest.raises(ConfigError, match="did you mean zenith_rad"):
+        check_campaign(counting(zenith=(0.0, 1.6, 10)))
+
+
 def test_a_checkpoint_to_start_from_must_be_there_before_any_job(tmp_path):
     config = config_of(tmp_path)
     config = config.model_copy(update={"train": config.train.model_copy(update={"init_from": "old.pt"})})

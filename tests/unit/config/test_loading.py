@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,7 @@ def changed(name, info):
         (),
         ("0000000-0000999",),
         {"geometry": "file:///geometry.csv"},
+        {"energy_gev": [0, 1, 5]},
     ]
     candidates += ["crpipe.workloads.muons:MuonFlow", *getattr(info.annotation, "__args__", ())]
     for candidate in candidates:
@@ -214,6 +216,32 @@ def test_a_changed_key_changes_what_its_scope_says(name, info):
     assert (before.data_keys() != after.data_keys()) == (scope == "data")
     if not name.startswith("ranges."):  # the number of ranges is the learning rate's campaign
         assert (fingerprint(before) != fingerprint(after)) == (scope in ("data", "train"))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            "[5, 3, 10]",
+            r"split.histograms.x: the low end 5 is not below the high end 3; write \[low end, high",
+        ),
+        ("[3, 3, 10]", "is not below the high end 3"),
+        ("[0, 1, 0]", r"split.histograms.x.2: 0: input should be greater than or equal to 1"),
+        ("[0, 1, 10001]", "less than or equal to 10000"),
+        ("[0, 1, 2.5]", "valid integer"),
+        ("[0, .inf, 2]", "finite number"),
+        ("[0, 1]", "split.histograms.x"),
+    ],
+)
+def test_a_histogram_needs_two_ends_and_bins(value, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config([], [f"split.histograms={{x: {value}}}"])
+
+
+def test_histograms_are_keys_as_their_record_reads_back():
+    keys = load_config([], ["split.histograms={x: [0, 1, 5]}"]).data_keys()
+    assert json.loads(json.dumps(keys)) == keys
+    assert "split.histograms" not in load_config([]).data_keys()  # campaigns from before there were any
 
 
 def test_options_of_the_workload_are_part_of_the_fingerprint():

@@ -6,7 +6,16 @@ import pytest
 
 from crpipe.core.errors import LedgerError
 from crpipe.core.raw_files import QUARANTINED, STAGED, RawFile
-from crpipe.split.ledger import EDGES, check_unique, check_written, histogram, is_balanced, make_ledger
+from crpipe.events.histograms import Histogram
+from crpipe.split.ledger import (
+    EDGES,
+    check_unique,
+    check_written,
+    describe_histograms,
+    histogram,
+    is_balanced,
+    make_ledger,
+)
 from crpipe.split.scatter import FileReport
 from plain_reader import HITS
 
@@ -69,6 +78,17 @@ def test_shards_that_hold_something_else_are_refused(place, kind):
     entries[place][kind] += 1
     with pytest.raises(LedgerError, match=f"{entries[place]['role']}: .* hits were sent, the shards hold"):
         check_written(ledger_of(report()), entries, HITS)
+
+
+def test_a_histogram_that_misses_an_event_is_found():
+    binnings, parts = {"x": (0.0, 2.0, 2)}, [{"x": Histogram(0.0, 2.0, np.array([1, 1]), 1, 1)}]
+    found = describe_histograms(ledger_of(report()), binnings, parts)
+    assert found == {
+        "histograms": {"x": {"low": 0.0, "high": 2.0, "bins": 2, "counts": [1, 1], "under": 1, "over": 1}}
+    }
+    assert describe_histograms(ledger_of(report()), {}, [{}]) == {}
+    with pytest.raises(LedgerError, match="the histogram of x holds 8 events, 4 are trained on"):
+        describe_histograms(ledger_of(report()), binnings, parts * 2)
 
 
 @pytest.mark.parametrize("path", ["a.npz", "./a.npz", "a//../a.npz"])

@@ -13,6 +13,7 @@ from crpipe.core.errors import ConfigError, DataError, ForeignError, FormatError
 from crpipe.events.layout import Field
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
+from crpipe.split import gather
 from crpipe.split.ledger import is_balanced
 from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.muons.layout import BUNDLES
@@ -130,6 +131,75 @@ def test_multiplicity_table_lists_every_event_in_source_order(staged):
     assert histogram["edges"][:2] == [0, 1]
     assert histogram["events"][0] == sum(each.count(0) for each in MULTIPLICITIES)
     assert sum(histogram["events"]) == len(table)
+
+
+COUNTED = "split.histograms={energy_gev: [2.0e+5, 9.0e+5, 7], depth_m: [1000, 1400, 4]}"
+
+
+def histograms_of(config):
+    return read_manifest(config.paths().shards(NAME), None)["histograms"]
+
+
+def test_values_of_training_events_are_counted(staged):
+    config = staged(COUNTED)
+    split(config)
+    found = histograms_of(config)
+    assert {*found} == {"energy_gev", "depth_m"}
+    for name, low, high, bins in (("energy_gev", 2e5, 9e5, 7), ("depth_m", 1000, 1400, 4)):
+        values = np.concatenate([events.columns[name] for events in events_of(config, "train")])
+        assert found[name] == {
+            "low": low,
+            "high": high,
+            "bins": bins,
+            "counts": np.histogram(values.astype(float), np.linspace(low, high, bins + 1))[0].tolist(),
+            "under": int((values < low).sum()),
+            "over": int((values > high).sum()),
+        }
+    assert found["energy_gev"]["under"] > 0 < found["energy_gev"]["over"]
+    assert "histograms" not in read_manifest(config.paths().outliers(NAME), None)
+
+
+def test_counts_are_the_same_with_more_workers_and_after_a_crash(staged, monkeypatch):
+    alone, several, killed = (staged(COUNTED, folder=name) for name in "abc")
+    split(alone)
+    monkeypatch.setattr("crpipe.split.split._WORKER_RAW", 1)
+    split(several, workers=2)
+    real = gather.gather
+
+    def strike(task):
+        if task.name.startswith("validation"):
+            raise KeyboardInterrupt
+        return real(task)
+
+    monkeypatch.setattr(gather, "gather", strike)
+    with pytest.raises(KeyboardInterrupt):
+        split(killed)
+    monkeypatch.setattr(gather, "gather", real)
+    split(killed)
+    assert histograms_of(alone) == histograms_of(several) == histograms_of(killed)
+
+
+def test_a_file_set_aside_and_rejected_events_are_not_counted(staged):
+    config = staged(COUNTED, "source.on_bad_file=quarantine", "split.on_bad_event=reject")
+    (raw_folder(config) / "worse.parquet").write_bytes(b"PAR1")
+    spoil(config, "energy_gev", np.nan)
+    split(config)
+    trained = ledger_of(config)["events"]["train"]
+    for each in histograms_of(config).values():
+        assert sum(each["counts"]) + each["under"] + each["over"] == trained
+
+
+def test_a_histogram_of_no_column_is_refused_before_anything_is_read(staged):
+    config = staged("split.histograms={energy: [0, 1, 2]}")
+    with pytest.raises(ConfigError, match=r"split.histograms.energy: .* did you mean energy_gev\?"):
+        split(config)
+    assert not config.paths().shards(NAME).exists()
+
+
+def test_without_histograms_the_manifest_has_none(staged):
+    config = staged()
+    split(config)
+    assert "histograms" not in read_manifest(config.paths().shards(NAME), None)
 
 
 def test_small_shards_are_cut_by_items(tmp_path):

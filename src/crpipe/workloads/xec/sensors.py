@@ -8,6 +8,7 @@ along it. Lengths in cm, from the public positions of xec-ml-wl, which the formu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -157,36 +158,57 @@ def read_sensor_map(path: Path) -> NDArray[np.float64]:
     if not np.isfinite(found).all():
         raise FormatError(f"{path}: sensor {int(np.argmin(np.isfinite(found).all(1)))}: not finite")
     try:
-        for grid in GRIDS:
-            check_grid(grid, found[:, :3])
+        for face in (*GRIDS, *HEXES):
+            check_grid(face, found[:, :3])
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
     return found
 
 
-def check_grid(grid: Grid, places: NDArray[np.float64]) -> None:
-    """Raise FormatError when neighbours in the grid are more than twice the median pitch apart.
+def check_grid(grid: Grid | HexRows, places: NDArray[np.float64]) -> None:
+    """Raise FormatError when neighbours in the grid are more than twice the face's pitch apart.
 
     places: [4760, 3] in cm. A grid filled in the wrong order, as 9 by 24 for 24 by 9, has such neighbours.
+    The pitch is the median distance to the nearest sensor of the face, which no order changes.
     """
-    if grid is OUTER:  # its middle is denser, and the sensors beside it keep their distance
-        grid = Grid(grid.name, np.where(np.isin(grid.ids, CENTRE.ids), -1, grid.ids))
-    pairs = np.concatenate(
-        [
-            np.stack([grid.ids[1:].ravel(), grid.ids[:-1].ravel()], axis=1),
-            np.stack([grid.ids[:, 1:].ravel(), grid.ids[:, :-1].ravel()], axis=1),
-        ]
-    )
-    pairs = pairs[(pairs >= 0).all(1)]
+    pairs = _pairs_in_rows(grid) if isinstance(grid, HexRows) else _pairs_in_grid(grid)
     apart = np.linalg.norm(places[pairs[:, 0]] - places[pairs[:, 1]], axis=1)
-    worst, median = int(np.argmax(apart)), float(np.median(apart))
-    if not apart[worst] <= _MOST_NEIGHBOUR_PITCHES * median:
+    worst, pitch = int(np.argmax(apart)), _pitch(places[grid.ids.ravel()])
+    if not apart[worst] <= _MOST_NEIGHBOUR_PITCHES * pitch:
         first, second = sorted(pairs[worst].tolist())
-        rows, columns = grid.ids.shape
+        shape = " by ".join(map(str, grid.ids.shape)) if isinstance(grid, Grid) else f"rows of {grid.rows}"
         raise FormatError(
-            f"face {grid.name} as {rows} by {columns}: the sensors {first} and {second} would be neighbours, "
-            f"but are {apart[worst]:.1f} cm apart (median {median:.1f} cm); check the order of the sensors"
+            f"face {grid.name} as {shape}: the sensors {first} and {second} would be neighbours, "
+            f"but are {apart[worst]:.1f} cm apart (pitch {pitch:.1f} cm); check the order of the sensors"
         )
+
+
+def _pitch(places: NDArray[np.float64]) -> float:
+    """Give the median distance to the nearest sensor, of about 300 sensors of a face: places [n, 3]."""
+    some = places[:: -(-len(places) // 300)]
+    apart = np.linalg.norm(some[:, None] - places, axis=2)
+    return float(np.median(np.partition(apart, 1, axis=1)[:, 1]))  # the first one is the sensor itself
+
+
+def _pairs_in_grid(grid: Grid) -> NDArray[np.int64]:
+    """Give the sensors beside each other in rows and columns: [pairs, 2]."""
+    ids = grid.ids
+    below = np.stack([ids[1:].ravel(), ids[:-1].ravel()], axis=1)
+    beside = np.stack([ids[:, 1:].ravel(), ids[:, :-1].ravel()], axis=1)
+    return np.concatenate([below, beside])
+
+
+def _pairs_in_rows(face: HexRows) -> NDArray[np.int64]:
+    """Give the sensors beside each other in shifted rows, of which each has one more or less: [pairs, 2].
+
+    With rows of 2 and 3, numbered 0 1 / 2 3 4: 0-1, 2-3, 3-4, then 0-2, 1-3 and 0-3, 1-4.
+    """
+    rows = np.split(face.ids, np.cumsum(face.rows)[:-1])
+    pairs = [np.stack([row[1:], row[:-1]], axis=1) for row in rows]
+    for first, second in pairwise(rows):
+        few, many = sorted((first, second), key=len)
+        pairs += [np.stack([few, many[:-1]], axis=1), np.stack([few, many[1:]], axis=1)]
+    return np.concatenate(pairs)
 
 
 def neighbours(places: NDArray[np.float64], count: int) -> NDArray[np.int64]:

@@ -117,12 +117,11 @@ class HexDecoder(nn.Module):
 
     def __init__(self, options: MaskedOptions, neighbours_of: Tensor) -> None:
         super().__init__()
-        wide = 2 * options.channels
-        self.token = nn.Linear(options.width, wide)
-        self.own = nn.Linear(CHANNELS + OUTPUTS, wide)
-        self.block = HexBlock(wide, neighbours_of)
-        self.norm = nn.LayerNorm(wide)
-        self.out = nn.Linear(wide, OUTPUTS)
+        self.token = nn.Linear(options.width, options.channels)
+        self.own = nn.Linear(CHANNELS + OUTPUTS, options.channels)
+        self.block = HexBlock(options.channels, neighbours_of)
+        self.norm = nn.LayerNorm(options.channels)
+        self.out = nn.Linear(options.channels, OUTPUTS)
         nn.init.zeros_(self.out.weight)
 
     def forward(self, seen: Tensor, nodes: Tensor, token: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ class Encoded(NamedTuple):
 
     tokens: [B, 7, width], the faces in the order of FACES, then the event. sensors: [B, 4760, 4] the encoded
     input. grids: for each rectangular face [B, rows, columns, channels] before it is halved. nodes: for top
-    and bottom [B, 73, 2 · channels]. sums: simple quantities.
+    and bottom [B, 73, channels]. sums: simple quantities.
     """
 
     tokens: Tensor
@@ -69,11 +69,11 @@ class SensorEncoder(nn.Module):
         neighbours = torch.from_numpy(hex_neighbours(places))
         for face in HEXES:
             self.register_buffer(f"ids_{face.name}", torch.from_numpy(face.ids), False)
-        self.hex_stem = nn.Linear(CHANNELS, wide)
-        self.hex_place = nn.Parameter(0.02 * torch.randn(len(neighbours), wide))
-        self.hexes = nn.Sequential(*(HexBlock(wide, neighbours) for _ in range(options.hex_blocks)))
-        self.hex_norm = nn.LayerNorm(wide)
-        self.hex_token = nn.Linear(wide, options.width)
+        self.hex_stem = nn.Linear(CHANNELS, options.channels)
+        self.hex_place = nn.Parameter(0.02 * torch.randn(len(neighbours), options.channels))
+        self.hexes = nn.Sequential(*(HexBlock(options.channels, neighbours) for _ in range(options.hex_blocks)))
+        self.hex_norm = nn.LayerNorm(options.channels)
+        self.hex_token = nn.Linear(options.channels, options.width)
         self.event = nn.Linear(SUMS, options.width)
         self.kind = nn.Parameter(0.02 * torch.randn(TOKENS, options.width))
         self.fusion = nn.Sequential(

@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from crpipe.workloads.xec.layout import TRUTHS, Truth
 
+Axis = Literal["x", "y", "z", "-x", "-y", "-z"]
+
 
 def _option(default: Any, meaning: str, **bounds: Any) -> Any:
     return Field(default, description=meaning, json_schema_extra={"scope": "data"}, **bounds)
@@ -54,4 +56,20 @@ class RootFilesOptions(BaseModel):
     def _position_is_cut(self) -> Self:
         if self.fiducial and "position" not in self.truth:
             raise ValueError("fiducial: the cut is on u, v and w; add position to truth")
+        return self
+
+
+class LiquidOFilesOptions(BaseModel):
+    """How the vertices of LiquidOFiles lie in the frame of the hits."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    vertex_axes: tuple[Axis, Axis, Axis] = _option(
+        ("z", "y", "-x"), "which axis of the file's vertices and directions lies along x, y and z of its hits"
+    )
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        if sorted(axis[-1] for axis in self.vertex_axes) != ["x", "y", "z"]:
+            raise ValueError(f"vertex_axes: name x, y and z once each, not {', '.join(self.vertex_axes)}")
         return self

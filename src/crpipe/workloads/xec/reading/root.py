@@ -10,7 +10,7 @@ from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events
 from crpipe.workloads.xec.layout import LARGEST, SENSORS, TRUTH, sensor_layout
 from crpipe.workloads.xec.reading.dead import DeadSensors, read_dead
-from crpipe.workloads.xec.reading.trees import Tree, open_tree
+from crpipe.workloads.xec.reading.trees import EventTree, open_tree
 from crpipe.workloads.xec.sensors import read_sensor_map
 
 if TYPE_CHECKING:
@@ -51,16 +51,17 @@ class RootFiles:
         with open_tree(path, self._options.tree) as tree:
             shapes = self._check(tree)
             branches = self._options.branches
-            numbers = {name: tree.whole(getattr(branches, name)) for name in ("run", "event")}
-            _refuse_twins(path, **numbers)
+            run, event = tree.whole(branches.run, branches.event)
+            _refuse_twins(path, run, event)
             row = 0
             for block in tree.blocks(shapes, _EVENTS):
                 npho, time = block[branches.npho], block[branches.relative_time]
-                own = {name: each[row : row + len(npho)].astype(np.int64) for name, each in numbers.items()}
-                items = flag_sensors(npho, time, dead.of(own["run"]), self._options.npho_threshold)
-                row += len(npho)
+                own = slice(row, row + len(npho))
+                columns = {"run": run[own].astype(np.int64), "event": event[own].astype(np.int64)}
+                items = flag_sensors(npho, time, dead.of(run[own]), self._options.npho_threshold)
                 multiplicity = np.full(len(npho), SENSORS, np.uint32)
-                yield Events(own | self._truth(block, len(npho)), multiplicity, items)
+                yield Events(columns | self._truth(block, len(npho)), multiplicity, items)
+                row += len(npho)
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:
         """Count events by the entries of the tree; refuse a wrong map of the sensors and a wrong tree."""
@@ -73,7 +74,7 @@ class RootFiles:
         if self._options.sensors:
             read_sensor_map(tables["sensors"])
 
-    def _check(self, tree: Tree) -> dict[str, tuple[int, ...]]:
+    def _check(self, tree: EventTree) -> dict[str, tuple[int, ...]]:
         """Give the shape of each branch to read in blocks; raise FormatError for one that does not fit."""
         branches = self._options.branches
         for option in ("npho", "relative_time", "run", "event"):

@@ -12,17 +12,20 @@ import numpy as np
 
 from crpipe.core.errors import FormatError
 from crpipe.core.extras import require
+from crpipe.workloads.xec.reading.checks import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+    from types import ModuleType
 
     from numpy.typing import NDArray
 
-_REMEDY = "it is truncated, damaged or of another format; have it copied or made again"
+
+_SMALL = 1 << 12  # events of a block of small branches
 
 
-class Tree:
+class EventTree:
     """One open TTree; ``path`` and its ``name`` are in all messages."""
 
     def __init__(self, path: Path, name: str, found: Any) -> None:
@@ -55,11 +58,10 @@ class Tree:
                 f"tree, found {branch.num_entries}; have the file made again"
             )
 
-    def whole(self, name: str) -> NDArray[Any]:
-        """Read a small branch of all events: [N, …]."""
-        with reading(self.path):
-            found: NDArray[Any] = self.branches[name].array(library="np")
-        return found
+    def whole(self, *names: str) -> list[NDArray[Any]]:
+        """Read small branches of all events: [N] each. In blocks, as an open basket costs 10 kB."""
+        blocks = list(self.blocks(dict.fromkeys(names, ()), _SMALL))
+        return [np.concatenate([each[name] for each in blocks] or [np.zeros(0)]) for name in names]
 
     def blocks(self, shapes: Mapping[str, tuple[int, ...]], step: int) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield branches in blocks of ``step`` events: {name: [n, *shape]}; raise FormatError.
@@ -69,7 +71,7 @@ class Tree:
         wanted = self._found.iterate(filter_name=shapes.__contains__, step_size=step, library="np")
         row = 0
         while True:
-            with reading(self.path):
+            with _reading(self.path):
                 block = next(wanted, None)
             if block is None:
                 return
@@ -92,12 +94,12 @@ class Tree:
 
 
 @contextlib.contextmanager
-def open_tree(path: Path, name: str) -> Iterator[Tree]:
+def open_tree(path: Path, name: str) -> Iterator[EventTree]:
     """Open a tree without uproot's caches, which would keep what was read; raise FormatError."""
-    uproot = require("uproot", extra="root", why="to read ROOT files")
     with contextlib.ExitStack() as stack:
-        with reading(path):
-            file = stack.enter_context(uproot.open(path, array_cache=None, object_cache=None))
+        with _reading(path):
+            file = stack.enter_context(_uproot().open(path, array_cache=None, object_cache=None))
+            _check_whole(path, int(file.file.fEND))
             trees = file.keys(filter_classname="TTree", cycle=False)
             if name not in trees:
                 known = ", ".join(dict.fromkeys(trees)) or "none"
@@ -105,23 +107,28 @@ def open_tree(path: Path, name: str) -> Iterator[Tree]:
                     f"{path}: no tree {name} (the trees of the file: {known}); name the right "
                     "one in reader.tree"
                 )
-            tree = Tree(path, name, file[name])
+            tree = EventTree(path, name, file[name])
         yield tree
 
 
-@contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn whatever a damaged file makes uproot raise into a FormatError that names the file."""
-    uproot = require("uproot", extra="root", why="to read ROOT files")
-    damaged = (
-        *(OSError, ValueError, LookupError, TypeError, AssertionError, AttributeError, NotImplementedError),
-        *(struct.error, zlib.error, uproot.DeserializationError),
-    )
-    try:
-        yield
-    except damaged as error:
-        text = " ".join(str(error).split())
-        raise FormatError(f"{path}: cannot be read whole ({text[:300]}); {_REMEDY}") from error
+def _check_whole(path: Path, written: int) -> None:
+    """Raise FormatError for a file that is shorter than its header says: most of it may still be readable."""
+    found = path.stat().st_size
+    if found < written:
+        raise FormatError(
+            f"{path}: cannot be read whole (its header says {written} bytes, found {found}); it is truncated; have "
+            "it copied again"
+        )
+
+
+def _reading(path: Path) -> contextlib.AbstractContextManager[None]:
+    """Catch what uproot raises for damaged files: seen with files that were cut or had bytes changed."""
+    kinds = (OSError, ValueError, LookupError, TypeError, AssertionError, AttributeError, NotImplementedError)
+    return reading(path, *kinds, OverflowError, struct.error, zlib.error, _uproot().DeserializationError)
+
+
+def _uproot() -> ModuleType:
+    return require("uproot", extra="root", why="to read ROOT files")
 
 
 def _fits(found: Any, kinds: str, shape: tuple[int, ...]) -> bool:

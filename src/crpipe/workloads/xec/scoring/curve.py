@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.workloads.xec.scoring import metrics
+from crpipe.workloads.xec.scoring.bins import Profile, profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,21 +22,16 @@ TERMS = ("stochastic_term", "constant_term", "noise_term")
 _SEED = 0
 _RESAMPLES = 200
 _FEWEST_BINS = 4  # three terms need one more
-_FEWEST_EVENTS = 50  # in a bin
-_BINS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class EnergyCurve:
-    """Resolutions in bins of energy, and the terms through them.
+    """Resolutions in bins of energy (in GeV; %), and the terms through them.
 
-    energy: medians of the bins, in GeV; resolution, error: in %, [B] each.
     terms, terms_error: a in % sqrt(GeV), b in %, c in % GeV; NaN where the bins are too few.
     """
 
-    energy: Floats
-    resolution: Floats
-    error: Floats
+    bins: Profile
     terms: Floats
     terms_error: Floats
 
@@ -60,10 +56,7 @@ def measure(truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> dict[str
 def energy_curve(
     truth: Mapping[str, Any], prediction: Mapping[str, Any], prefix: str = ""
 ) -> EnergyCurve | None:
-    """Measure the resolution in bins of equal events, and fit it; None without predicted energies.
-
-    With fewer than four bins, the spread of energies is too small for three terms.
-    """
+    """Measure the resolution in bins of energy, and fit it; None without predicted energies."""
     quantity = metrics.QUANTITIES["energy"][0]
     predicted = metrics.predicted_values(quantity, truth, prediction, prefix)
     if predicted is None:
@@ -71,17 +64,10 @@ def energy_curve(
     known = metrics.known_of(quantity, truth)
     energy = np.asarray(truth["energy_gev"], np.float64)[known]
     residuals = quantity.residuals(truth, predicted)[known]
-    edges = np.unique(np.quantile(energy, np.linspace(0, 1, 1 + _bins(len(energy)))) if len(energy) else [])
-    number = np.minimum(np.searchsorted(edges, energy, side="right"), len(edges) - 1) - 1
-    rows = [
-        (np.median(energy[mine]), quantity.width(residuals[mine]), _error(residuals[mine], quantity))
-        for mine in (number == each for each in range(len(edges) - 1))
-        if np.count_nonzero(mine) >= _FEWEST_EVENTS
-    ]
-    middle, resolution, error = np.array(rows, np.float64).reshape(-1, 3).T
-    if len(middle) < _FEWEST_BINS:
-        return EnergyCurve(middle, resolution, error, np.full(3, np.nan), np.full(3, np.nan))
-    return EnergyCurve(middle, resolution, error, *fit(middle, resolution, error))
+    bins = profile(energy, residuals, quantity.width)
+    if len(bins.where) < _FEWEST_BINS:
+        return EnergyCurve(bins, np.full(3, np.nan), np.full(3, np.nan))
+    return EnergyCurve(bins, *fit(bins.where, bins.value, bins.error))
 
 
 def fit(energy: Floats, resolution: Floats, error: Floats) -> tuple[Floats, Floats]:
@@ -114,11 +100,3 @@ def _terms(energy: Floats, resolution: Floats, error: Floats) -> Floats:
 
 def _powers(energy: Floats) -> Floats:
     return np.stack([1 / energy, np.ones_like(energy), energy**-2.0], axis=1)
-
-
-def _bins(events: int) -> int:
-    return int(np.clip(events // (2 * _FEWEST_EVENTS), 1, _BINS))
-
-
-def _error(residuals: Floats, quantity: metrics.Quantity) -> float:
-    return metrics.bootstrap_error(residuals, quantity.width)

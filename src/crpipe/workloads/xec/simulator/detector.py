@@ -25,9 +25,9 @@ _SIDE_CM, _SIDE_AT_CM, _SIDE_SLOPE = 35.15, 69.53, (46.84 - 35.15) / (102.95 - 6
 
 @dataclass(frozen=True, slots=True)
 class Photosensors:
-    """All sensors, [4760] each: centre (cm), normal into the xenon, area (cm2), gain, angle about the axis (rad).
+    """All sensors, [4760] each: centre (cm), normal into the xenon, area (cm2), gain.
 
-    horizon: largest angle about the axis, in rad, by which light just over the inner face reaches it.
+    angle: about the axis, in rad. horizon: the angle up to which light along the inner face reaches it.
     """
 
     x: NDArray[np.float32]

@@ -14,7 +14,7 @@ from crpipe.source.simulated import number_of, numbered_files
 from crpipe.workloads.xec.layout import SENSORS, sensor_layout
 from crpipe.workloads.xec.sensors import write_sensor_map
 from crpipe.workloads.xec.simulator.detector import dead_sensors
-from crpipe.workloads.xec.simulator.gammas import sample_deposits, sample_gammas
+from crpipe.workloads.xec.simulator.gammas import sample_deposits, sample_gammas, uvw
 from crpipe.workloads.xec.simulator.readout import record
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def simulate(
         "relative_time": time,
         "energyTruth": gammas.energy_gev,
         "timeTruth": 1e-9 * gammas.time_ns,
-        "uvwTruth": gammas.uvw(),
+        "uvwTruth": uvw(gammas.conversion),
         "xyzTruth": gammas.conversion,
         "emiAng": gammas.angles(),
         "emiVec": gammas.direction,

@@ -35,16 +35,19 @@ class Gammas:
     conversion: NDArray[np.float64]
     time_ns: NDArray[np.float64]
 
-    def uvw(self) -> NDArray[np.float64]:
-        """Give the conversions along the axis, around it on the inner face, and behind that: [N, 3], cm."""
-        x, y, z = self.conversion.T
-        uvw = [z, INNER_RADIUS * np.arctan2(y, -x), np.hypot(x, y) - INNER_RADIUS]
-        return np.stack(uvw, axis=1)
-
     def angles(self) -> NDArray[np.float64]:
         """Give polar angle and azimuth (0 to 360) of the directions: [N, 2], degrees."""
         x, y, z = self.direction.T
-        return np.degrees(np.stack([np.arccos(z), np.arctan2(y, x) % (2 * np.pi)], axis=1))
+        angles = np.stack([np.arccos(z), np.arctan2(y, x) % (2 * np.pi)], axis=1)
+        found: NDArray[np.float64] = np.degrees(angles)
+        return found
+
+
+def uvw(places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give places [N, 3] along the axis, around it on the inner face, and behind that face: [N, 3], cm."""
+    x, y, z = places.T
+    coordinates = [z, INNER_RADIUS * np.arctan2(y, -x), np.hypot(x, y) - INNER_RADIUS]
+    return np.stack(coordinates, axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Deposits:
 
 
 def sample_gammas(rng: np.random.Generator, options: XenonDetectorOptions, count: int) -> Gammas:
-    """Sample gammas that convert in front of the sensors of the inner face, or a little beside them."""
+    """Sample gammas that convert behind the inner face, most of them within the usual fiducial cut."""
     found: list[NDArray[np.float64]] = []
     while sum(map(len, found)) < count:
         found.append(_conversions(rng, 2 * count))
@@ -82,9 +85,10 @@ def _conversions(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
     way = (-along + np.sqrt(along**2 - sin**2 * rest)) / sin**2
     way += rng.exponential(CONVERSION_CM, count)
     conversion = vertex + way[:, None] * direction
-    x, y, z = conversion.T
-    seen = (np.abs(z) < U_CM) & (np.abs(INNER_RADIUS * np.arctan2(y, -x)) < V_CM) & in_xenon(conversion)
-    return np.concatenate([vertex, direction, conversion], axis=1)[seen]
+    u, v, _ = np.abs(uvw(conversion)).T
+    seen = (u < U_CM) & (v < V_CM) & in_xenon(conversion)
+    found: NDArray[np.float64] = np.concatenate([vertex, direction, conversion], axis=1)[seen]
+    return found
 
 
 def sample_deposits(rng: np.random.Generator, gammas: Gammas) -> Deposits:

@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
 PHOTONS_PER_GEV = 46e6 * 0.15  # 46 photons per keV, of which the sensors detect 15 %
 ABSORPTION_CM = 70.0
-NEAR = 5.0  # in units of the sensor's size: nearer than this, area * cos / d^2 is more than 1 % off
+NEAR_CM = 6.0, 20.0  # of an MPPC and of a PMT: nearer than this, area * cos / d^2 is more than 1 % off
 _EDGE = 32  # points on the edge of a disc
-_NEAR2 = np.square(NEAR * np.where(np.arange(SENSORS) < MPPCS, MPPC_SIDE_CM, PMT_RADIUS_CM)).astype(
-    np.float32
-)
+_NEAR2 = np.square(np.where(np.arange(SENSORS) < MPPCS, *NEAR_CM)).astype(np.float32)
 
 
 def mean_photons(deposits: Deposits) -> NDArray[np.float32]:

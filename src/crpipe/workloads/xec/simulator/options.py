@@ -21,7 +21,7 @@ class XenonDetectorOptions(BaseModel):
     events_per_file: int = option(1000, "events in each file", ge=1, le=1_000_000)
     energy_min_gev: float = option(0.015, "smallest energy of the gammas, in GeV", gt=0)
     energy_max_gev: float = option(
-        0.060, "largest energy, in GeV; the smallest one for gammas of one energy", gt=0, le=1
+        0.060, "largest energy, in GeV; equal to the smallest one for gammas of one energy", gt=0, le=1
     )
     dead_fraction: float = option(
         0.015, "share of the sensors that are dead, the same ones in every file", ge=0, le=0.5

@@ -52,7 +52,7 @@ def _times(
     sensor: NDArray[np.int64],
     photons: NDArray[np.float32],
 ) -> NDArray[np.float64]:
-    """Give the times of M sensors in ns, [M]: of the first photon of any deposit, with the readout's jitter."""
+    """Give the times of M sensors in ns, [M]: of the first photon of any deposit, with jitter."""
     place = deposits.place[event].astype(np.float32)
     share = shares(place, sensor[:, None])
     mean = PHOTONS_PER_GEV * deposits.energy_gev[event] * share
@@ -61,8 +61,8 @@ def _times(
     distance = np.linalg.norm(place - centre[:, None], axis=2)
     arrival = deposits.time_ns[event] + distance * (GROUP_INDEX / LIGHT_CM_NS) + first_decay(rng, mean)
     jitter = np.hypot(JITTER_NS, JITTER_ONE_NS / np.sqrt(photons))
-    first: NDArray[np.float64] = arrival.min(axis=1) + jitter * rng.standard_normal(len(jitter))
-    return first
+    first: NDArray[np.float64] = arrival.min(axis=1)
+    return first + jitter * rng.standard_normal(len(jitter))
 
 
 def first_decay(rng: np.random.Generator, photons: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -73,4 +73,5 @@ def first_decay(rng: np.random.Generator, photons: NDArray[np.floating]) -> NDAr
     t = np.concatenate([[0], np.geomspace(1e-3, 1e3, 600)])
     law = -np.log(sum(share * np.exp(-t / tau) for tau, share in DECAYS))
     wanted = rng.standard_exponential(photons.shape) / np.maximum(photons, 1e-9)
-    return np.interp(wanted, law, t)
+    found: NDArray[np.float64] = np.interp(wanted, law, t)
+    return found

@@ -1,0 +1,118 @@
+"""A workload gets the histograms of its training events before its model is built, and only in training."""
+
+import json
+
+import numpy as np
+import pytest
+
+from crpipe.cli.jobs import open_campaign
+from crpipe.cli.model_jobs import train_job
+from crpipe.cli.probe_jobs import probe_job
+from crpipe.core.errors import ConfigError, ForeignError
+from crpipe.core.paths import OUTLIERS
+from crpipe.core.progress import Silent
+from crpipe.events.histograms import Histogram
+from crpipe.inference.checkpoints import open_checkpoint
+from crpipe.inference.probe import probe_batch
+from crpipe.workloads.muons.nested_rows import nested_table
+from models import train_range
+from toy import RANGES, Toy, ToyOptions, make_events, toy_config
+
+BINNING = [1.0, 2.0, 4]
+
+
+class Balanced(Toy):
+    """Wants the histogram of the energy before its model is built."""
+
+    calls = ()
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.wanted_histograms = ("energy_gev",)
+
+    def use_histograms(self, histograms):
+        Balanced.calls = (*Balanced.calls, histograms)
+        self.found = histograms
+
+    def model(self):
+        Balanced.calls = (*Balanced.calls, "model")
+        return super().model()
+
+
+BalancedOptions = ToyOptions
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Three split ranges, each with a histogram of its own in its manifest."""
+    Balanced.calls = ()
+    config = toy_config(
+        tmp_path,
+        split={"histograms": {"energy_gev": BINNING}},
+        train={"workload": f"{__name__}:Balanced"},
+    )
+    for number, name in enumerate(RANGES):
+        path = config.paths().shards(name) / "manifest.json"
+        histogram = Histogram(1.0, 2.0, 10**number * np.arange(4), number, 5).describe()
+        tree = json.loads(path.read_text())
+        path.write_text(json.dumps({**tree, "histograms": {"energy_gev": histogram}}))
+    return config
+
+
+def counts(call):
+    (histogram,) = call.values()
+    return histogram.counts.tolist(), histogram.under, histogram.over
+
+
+def test_the_histograms_come_before_the_model_and_never_in_inference(config):
+    train_range(config, RANGES[0], Silent())
+    histograms, model, *rest = Balanced.calls
+    assert counts(histograms) == ([0, 1, 2, 3], 0, 5)
+    assert (model, rest) == ("model", [])
+    Balanced.calls = ()
+    open_checkpoint(config.paths().receipt(RANGES[0]))
+    assert Balanced.calls == ("model",)
+
+
+def test_they_are_those_of_all_ranges_of_the_link(config, tmp_path):
+    together = toy_config(
+        tmp_path,
+        split={"histograms": {"energy_gev": BINNING}},
+        train={"workload": f"{__name__}:Balanced", "ranges_per_link": 2},
+        run="together",
+    )
+    campaign = open_campaign(together)
+    link = campaign.chain.links[0].name
+    train_range(together, link, Silent())
+    assert counts(Balanced.calls[0]) == ([0, 11, 22, 33], 1, 10)
+    folders = [campaign.paths.shards(name) for name in RANGES]
+    assert train_job(campaign, OUTLIERS).link.counted == tuple(folders)  # outliers have none of their own
+
+
+def test_shards_without_a_wanted_histogram_are_refused(config):
+    path = config.paths().shards(RANGES[0]) / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "histograms": {}}))
+    with pytest.raises(
+        ConfigError, match=r"Balanced wants a histogram of energy_gev, which split.histograms"
+    ):
+        train_range(config, RANGES[0], Silent())
+
+
+def test_an_error_of_the_workload_is_named(config, monkeypatch):
+    monkeypatch.setattr(Balanced, "use_histograms", lambda *_: 1 // 0)
+    with pytest.raises(ForeignError, match="Balanced.use_histograms failed: ZeroDivisionError"):
+        train_range(config, RANGES[0], Silent())
+
+
+def test_a_probe_uses_those_of_its_range_or_of_its_batch(config, tmp_path):
+    import pyarrow.parquet as pq
+
+    probe_batch(probe_job(config, (), RANGES[1], 1, None, anomaly=False), Silent())
+    assert counts(Balanced.calls[0]) == ([0, 10, 20, 30], 1, 5)
+    events = make_events(12, 1)
+    path = tmp_path / "raw.parquet"
+    pq.write_table(nested_table(events.columns, events.multiplicity, np.abs(events.items)), path)
+    Balanced.calls = ()
+    probe_batch(probe_job(config, [path], "", 1, None, anomaly=False), Silent())
+    expected = Histogram.of(events.columns["energy_gev"], (1.0, 2.0, 4))
+    assert counts(Balanced.calls[0]) == (expected.counts.tolist(), 0, 0)

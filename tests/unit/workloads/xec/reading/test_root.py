@@ -1,0 +1,314 @@
+"""ROOT files give every event its own values and flags, and what does not fit is refused with its place."""
+
+import subprocess
+import sys
+
+import awkward
+import numpy as np
+import pytest
+import uproot
+
+from crpipe.core.errors import FormatError, MissingExtra
+from crpipe.events.batch import concatenate
+from crpipe.split.readers import ReaderChoice
+from crpipe.split.validity import find_invalid_events
+from crpipe.workloads.xec.layout import SENSORS
+from crpipe.workloads.xec.reading import root
+from root_files import SENTINEL, make_sensors, make_truth, write_root
+
+ROOT = "crpipe.workloads.xec.reading.root:RootFiles"
+EVENTS = 5
+
+
+def reader(options=None, tables=None):
+    return ReaderChoice(ROOT, options or {}, tables or {}).open()
+
+
+def read(path, options=None, tables=None):
+    opened = reader(options, tables)
+    blocks = list(opened.rows(path))
+    assert opened.totals(path) == (sum(map(len, blocks)), sum(len(block.items) for block in blocks))
+    return concatenate(blocks)
+
+
+def refused(path, *words, options=None, tables=None):
+    """Assert that rows() refuses with all of the words."""
+    with pytest.raises(FormatError) as error:
+        list(reader(options, tables).rows(path))
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write five events: write(npho=…, branches by name) -> path."""
+
+    def build(name="gammas_000001.root", **changes):
+        npho, time = make_sensors(EVENTS)
+        branches = {"npho": npho, "relative_time": time, **make_truth(EVENTS)} | changes
+        return write_root(tmp_path / name, branches.pop("npho"), branches.pop("relative_time"), **branches)
+
+    return build
+
+
+@pytest.mark.parametrize("block", [1, 2, 881])
+@pytest.mark.parametrize("basket", [1, 3, 1000])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_events_are_as_written_for_any_blocks_and_baskets(write, monkeypatch, block, basket, dtype):
+    monkeypatch.setattr(root, "_EVENTS", block)
+    npho, time = (each.astype(dtype) for each in make_sensors(EVENTS))
+    truth = make_truth(EVENTS)
+    path = write(npho=npho, relative_time=time, block=basket)
+    events = read(path)
+    assert len(list(reader().rows(path))) == -(-EVENTS // block)
+    assert events.items.flags.c_contiguous
+    items = events.items.reshape(EVENTS, SENSORS, 4)
+    alive, timed = npho < SENTINEL, time < SENTINEL
+    assert np.array_equal(items[..., 2], alive)
+    assert np.array_equal(items[..., 3], timed)
+    assert np.array_equal(items[..., 0], np.where(alive, npho, 0).astype("f4"))
+    assert np.array_equal(items[..., 1], (np.where(timed, time, 0) * 1e9).astype("f4"))
+    assert np.array_equal(events.columns["run"], np.ones(EVENTS))
+    assert np.array_equal(events.columns["event"], np.arange(EVENTS))
+    assert np.array_equal(events.columns["energy_gev"], truth["energyTruth"])
+    for column, name in enumerate(("u_cm", "v_cm", "w_cm")):
+        assert np.array_equal(events.columns[name], truth["uvwTruth"][:, column])
+    assert np.allclose(events.columns["gamma_time_ns"], 1e9 * truth["timeTruth"], rtol=1e-6)
+    assert np.allclose(events.columns["theta_rad"], np.radians(truth["emiAng"][:, 0]))
+    assert np.allclose(events.columns["phi_rad"], np.radians(truth["emiAng"][:, 1]))
+    assert not find_invalid_events(events, reader().layout)
+
+
+@pytest.mark.parametrize(
+    ("npho", "time", "item"),
+    [
+        (200, 1e-8, (200, 10, 1, 1)),
+        (100, -1e-8, (100, -10, 1, 1)),
+        (99.9, 1e-8, (99.9, 0, 1, 0)),
+        (0, 0, (0, 0, 1, 0)),
+        (-3, 1e-8, (-3, 0, 1, 0)),
+        (np.nan, 1e-8, (0, 0, 0, 0)),
+        (np.inf, 1e-8, (0, 0, 0, 0)),
+        (1e10, 1e-8, (0, 0, 0, 0)),
+        (-1e10, 1e-8, (0, 0, 0, 0)),
+        (200, np.nan, (200, 0, 1, 0)),
+        (200, 1e10, (200, 0, 1, 0)),
+        (200, -1e10, (200, 0, 1, 0)),
+        (200, np.inf, (200, 0, 1, 0)),
+    ],
+)
+def test_each_kind_of_sentinel_lands_in_its_flag(write, npho, time, item):
+    photons, times = make_sensors(EVENTS)
+    photons[3, 7], times[3, 7] = npho, time
+    events = read(write(npho=photons, relative_time=times))
+    assert np.allclose(events.items.reshape(EVENTS, SENSORS, 4)[3, 7], item)
+    assert not find_invalid_events(events, reader().layout)
+
+
+def test_another_threshold(write):
+    npho, time = make_sensors(EVENTS)
+    npho[0, 0], time[0, 0] = 12, 1e-8
+    assert read(write(npho=npho, relative_time=time), {"npho_threshold": 10}).items[0, 3] == 1
+
+
+def test_an_impossible_time_is_left_to_the_split(write):
+    npho, time = make_sensors(EVENTS)
+    npho[2, 5], time[2, 5] = 500, 1.0
+    reasons = find_invalid_events(read(write(npho=npho, relative_time=time)), reader().layout)
+    assert list(reasons) == [2]
+    assert "sensors[5]: time_ns is" in reasons[2]
+
+
+def test_dead_sensors_are_added_to_the_sentinels(write, tmp_path):
+    npho, time = make_sensors(EVENTS)
+    run = np.array([7, 7, 8, 8, 9], np.int32)
+    path = write(npho=npho, relative_time=time, run=run)
+    whole = read(path).items.reshape(EVENTS, SENSORS, 4)
+    lists = {
+        "# two of them\n3  # flickers\n\n4759\n": np.tile([[3, 4759]], (EVENTS, 1)),
+        "run,sensor_id\n8, 3\n8,4759\n": np.array([[3, 4759]] * 2),
+        "# none\n": np.zeros((0, 2), int),
+    }
+    for number, (text, sensors) in enumerate(lists.items()):
+        table = tmp_path / f"{number}.txt"
+        table.write_text(text)
+        expected = whole.copy()
+        for row, own in zip(range(2, 4) if len(sensors) == 2 else range(EVENTS), sensors, strict=False):
+            expected[row, own] = 0
+        found = read(path, {"dead": True}, {"dead": table}).items.reshape(whole.shape)
+        assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("3\n4760", "line 2"),
+        ("-1", "line 1"),
+        ("3\nfour", "line 2"),
+        ("3,4", "line 1"),
+        ("run,sensor_id\n5", "line 2"),
+        ("run,sensor_id\n5,6,7", "line 2"),
+        ("3\n4.0", "line 2"),
+    ],
+)
+def test_a_wrong_list_of_dead_sensors(write, tmp_path, text, line):
+    (tmp_path / "dead.txt").write_text(text)
+    refused(
+        write(), "dead.txt: " + line, "found", options={"dead": True}, tables={"dead": tmp_path / "dead.txt"}
+    )
+
+
+def test_a_list_of_dead_sensors_that_is_no_text(write, tmp_path):
+    (tmp_path / "dead.txt").write_bytes(b"\xff\xfe\x00")
+    tables = {"dead": tmp_path / "dead.txt"}
+    refused(write(), "dead.txt: expected a text file", options={"dead": True}, tables=tables)
+
+
+def test_a_wrong_geometry_is_refused_before_the_file_is_opened(tmp_path):
+    (tmp_path / "sensors.csv").write_text("sensor_id,x\n0,1\n")
+    opened = reader({"sensors": True}, {"sensors": tmp_path / "sensors.csv"})
+    for method in (opened.totals, lambda path: next(opened.rows(path))):
+        with pytest.raises(FormatError, match=r"sensors\.csv: expected the columns"):
+            method(tmp_path / "no_file.root")
+
+
+def test_vectors_of_variable_length_are_taken_when_all_sensors_are_there(write):
+    npho, time = make_sensors(EVENTS)
+    lists = {"npho": awkward.from_regular(npho), "relative_time": awkward.from_regular(time)}
+    path = write(**lists)
+    assert "AsJagged" in str(uproot.open(path)["tree/npho"].interpretation)
+    assert np.array_equal(read(path).items, read(write("fixed.root")).items)
+
+
+def test_a_vector_of_another_length_is_refused_with_its_row(write, monkeypatch):
+    monkeypatch.setattr(root, "_EVENTS", 2)
+    npho = make_sensors(EVENTS)[0].tolist()
+    npho[3] = npho[3][:-1]
+    refused(
+        write(npho=awkward.values_astype(awkward.Array(npho), "float32")),
+        "row 3: npho",
+        "expected 4760",
+        "found 4759",
+    )
+
+
+def test_a_fixed_length_of_another_detector_is_refused(write):
+    npho, time = make_sensors(EVENTS)
+    path = write(npho=npho[:, :4092].copy(), relative_time=time[:, :4092].copy())
+    refused(path, "branch npho", "[4760]", "found float[4092]")
+
+
+def test_names_of_tree_and_branches_are_options(write):
+    npho, time = make_sensors(EVENTS)
+    path = write(npho=None, relative_npho=npho, relative_time=time, tree="rec")
+    refused(path, "no tree tree", "rec", "reader.tree")
+    refused(
+        path,
+        "tree rec: no branch npho",
+        "near: relative_npho",
+        "reader.branches.npho",
+        options={"tree": "rec"},
+    )
+    found = read(path, {"tree": "rec", "branches": {"npho": "relative_npho"}})
+    assert np.array_equal(found.items, read(write("plain.root")).items)
+
+
+@pytest.mark.parametrize("name", ["npho", "relative_time", "run", "event"])
+def test_a_missing_branch_is_named_with_its_option(write, name):
+    refused(write(**{name: None}), f"no branch {name}", f"reader.branches.{name}")
+
+
+@pytest.mark.parametrize("name", ["run", "event"])
+def test_numbers_of_events_are_integers(write, name):
+    path = write(**{name: np.arange(EVENTS, dtype=np.float32)})
+    refused(path, f"branch {name}: expected an integer type", "found float")
+
+
+def test_truth_of_another_shape_is_refused(write):
+    path = write(uvwTruth=np.zeros((EVENTS, 2), np.float32))
+    refused(path, "branch uvwTruth: expected float or double[3], found float[2]")
+
+
+@pytest.mark.parametrize("missing", ["energyTruth", "timeTruth", "uvwTruth", "emiAng"])
+def test_truth_that_a_file_lacks_is_nan(write, missing):
+    columns = {
+        "energyTruth": ["energy_gev"],
+        "timeTruth": ["gamma_time_ns"],
+        "uvwTruth": ["u_cm", "v_cm", "w_cm"],
+        "emiAng": ["theta_rad", "phi_rad"],
+    }[missing]
+    events = read(write(**{missing: None}))
+    assert {name for name, values in events.columns.items() if np.isnan(values).any()} == set(columns)
+    reasons = find_invalid_events(events, reader().layout)
+    assert reasons[0].startswith(f"{columns[0]} is nan, not within")
+    assert len(reasons) == EVENTS
+
+
+def test_measured_events_need_no_truth(write):
+    events = read(write(energyTruth=None, uvwTruth=None, timeTruth=None, emiAng=None), {"truth": []})
+    assert list(events.columns) == ["run", "event"]
+    assert not find_invalid_events(events, reader({"truth": []}).layout)
+
+
+def test_an_event_that_occurs_twice_is_refused_with_both_rows(write):
+    run = np.array([5, 6, 5, 6, 5], np.int32)
+    event = np.array([1, 1, 2, 2, 1], np.int32)
+    refused(write(run=run, event=event), "rows 0 and 4", "event 1 of run 5")
+
+
+def test_an_empty_tree(write):
+    none = {name: each[:0] for name, each in make_truth(EVENTS).items()}
+    npho, time = make_sensors(0)
+    opened, path = reader(), write(npho=npho, relative_time=time, **none)
+    assert opened.totals(path) == (0, 0)
+    assert not list(opened.rows(path))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[: len(data) // 2], lambda _: b"no ROOT file", lambda _: b"", lambda data: data[:-50]],
+    ids=["half", "text", "empty", "cut"],
+)
+def test_damaged_files(write, damage):
+    path = write()
+    path.write_bytes(damage(path.read_bytes()))
+    refused(path, f"{path}: cannot be read whole", "truncated")
+    with pytest.raises(FormatError):
+        reader().totals(path)
+
+
+def test_a_damaged_basket_is_refused(write):
+    path = write()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    path.write_bytes(data)
+    refused(path, f"{path}: cannot be read whole")
+
+
+def test_a_file_without_any_tree(tmp_path):
+    with uproot.recreate(tmp_path / "a.root") as file:
+        file["text"] = "no tree"
+    refused(tmp_path / "a.root", "no tree tree", "none")
+
+
+def test_without_uproot_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uproot", None)
+    with pytest.raises(MissingExtra, match=r"crpipe\[root\]"):
+        reader().totals(tmp_path / "a.root")
+
+
+def test_a_file_of_many_baskets_is_read_in_bounded_memory(tmp_path):
+    npho, time = make_sensors(100)
+    tiles = np.arange(4000) % 100
+    path = write_root(tmp_path / "a.root", npho[tiles], time[tiles], block=1, **make_truth(4000))
+    script = (
+        "import sys; from pathlib import Path; from crpipe.split.readers import ReaderChoice\n"
+        "def rss(key): return int(next(l.split()[1] for l in open('/proc/self/status') if l.startswith(key)))\n"
+        f"reader = ReaderChoice({ROOT!r}, {{}}, {{}}).open(); path = Path({str(path)!r})\n"
+        "reader.totals(path); before = rss('VmRSS')\n"
+        "assert sum(map(len, reader.rows(path))) == 4000\n"
+        "print(rss('VmHWM') - before)\n"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 500_000  # kB; both branches have 150,000 in all, the items twice as much
