@@ -1,10 +1,10 @@
 """What pretraining gives: resolution against the number of labelled events, from scratch and pretrained.
 
 One command: ``python benchmarks/xec_pretraining.py [--figure FILE]``. A MaskedAutoencoder learns from
-simulated events without their truth; then Regressors learn energy and position from fewer events with truth, each once
-from scratch and once from that encoder (train.init_from, train.init_map), all with the same steps, batches
-and learning rate. All are campaigns of crpipe over one set of shards. A tenth of the labelled events chooses
-the best checkpoint; the test events are the same for all.
+simulated events without their truth; then Regressors learn energy and position from fewer events with truth,
+each once from scratch and once from that encoder (train.init_from, train.init_map), all with the same steps,
+batches and learning rate. All are campaigns of crpipe over one set of shards. A tenth of the labelled events
+chooses the best checkpoint; the test events are the same for all.
 """
 
 from __future__ import annotations
