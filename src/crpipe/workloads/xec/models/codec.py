@@ -10,6 +10,8 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from crpipe.workloads.xec.options import CodecOptions
 
+_TINY = 1e-14  # the slope of a root is finite above 0
+
 
 class Codec(nn.Module):
     """Encodes photons and times; ``decode_*`` undoes ``encode_*`` for any finite value.
@@ -30,7 +32,7 @@ class Codec(nn.Module):
             return photons / self.most
         size = photons.abs()
         if self.curve == "sqrt":
-            return photons.sign() * (size / self.most).sqrt()
+            return photons.sign() * (size / self.most).clamp_min(_TINY).sqrt()
         return photons.sign() * (size / self.scale).log1p() / math.log1p(self.most / self.scale)
 
     def decode_photons(self, encoded: Tensor) -> Tensor:
@@ -43,7 +45,7 @@ class Codec(nn.Module):
         return encoded.sign() * (size * math.log1p(self.most / self.scale)).expm1() * self.scale
 
     def encode_time(self, time: Tensor, start: Tensor) -> Tensor:
-        """Encode times as distances from ``start``, in ns both; shapes that broadcast."""
+        """Encode times as distances from expected ones, ``start``, in ns both; shapes that broadcast."""
         return (time - start) / self.time_scale
 
     def decode_time(self, encoded: Tensor, start: Tensor) -> Tensor:

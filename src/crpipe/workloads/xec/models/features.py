@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from crpipe.workloads.xec.scoring.baseline import LIGHT_CM_PER_NS
 from crpipe.workloads.xec.sensors import FACE_IDS, FACES, INNER_RADIUS
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class Sums(NamedTuple):
 
     light: sum of the valid photons above zero, at least 1. u_cm, v_cm: centre on the inner face; w_cm: depth
     by the width of the light there (scoring.baseline.centre has the same, and why). start_ns: mean time,
-    weighted by the root of the photons; 0 without times. vector: [B, SUMS] all of these and more, about 1.
+    weighted by photons, less the way of the light from there; 0 without times. expected_ns: [B, 4760] when
+    light of that time would reach each sensor. vector: [B, SUMS] most of these and more, about 1.
     """
 
     light: Tensor
@@ -37,6 +39,7 @@ class Sums(NamedTuple):
     v_cm: Tensor
     w_cm: Tensor
     start_ns: Tensor
+    expected_ns: Tensor
     vector: Tensor
 
 
@@ -56,6 +59,7 @@ class SensorFeatures(nn.Module):
         for number, name in enumerate(FACES):
             faces[FACE_IDS[name], number] = 1.0
         self.register_buffer("faces", faces, persistent=False)
+        self.register_buffer("places", torch.from_numpy(places[:, :3]).float(), persistent=False)
 
     def forward(self, sensors: Tensor) -> tuple[Tensor, Sums]:
         """Encode sensors [B, 4760, 4] as in the layout: [B, 4760, 4] (photons, time, two flags), and sums."""
@@ -63,7 +67,7 @@ class SensorFeatures(nn.Module):
         sums = self.sums(photons, time, valid, timed)
         encoded = [
             self.codec.encode_photons(photons) * valid,
-            self.codec.encode_time(time, sums.start_ns[:, None]) * timed,
+            self.codec.encode_time(time, sums.expected_ns) * timed,
             valid,
             timed,
         ]
@@ -83,8 +87,8 @@ class SensorFeatures(nn.Module):
         w_cm = (_DEPTH * flat.square() / total).sqrt().clamp_max(DEEPEST_CM)
         spread_u = (inner @ u.square() / flat - (inner @ u / flat).square()).clamp_min(0).add(1e-6).sqrt()
         spread_v = (inner @ v.square() / flat - (inner @ v / flat).square()).clamp_min(0).add(1e-6).sqrt()
-        clear = shining.sqrt() * timed
-        start = (clear * time).sum(dim=1) / clear.sum(dim=1).clamp_min(1.0)
+        clear, way = shining * timed, self._way(u_cm, v_cm, w_cm)
+        start = (clear * (time - way)).sum(dim=1) / clear.sum(dim=1).clamp_min(1.0)
         vector = [
             (light / self.usual).log(),
             u_cm / U_CM,
@@ -95,4 +99,12 @@ class SensorFeatures(nn.Module):
             (inner.amax(dim=1) / light).sqrt() + timed.sum(dim=1) / _TIMED,
             *(by_face / light[:, None]).unbind(dim=1),
         ]
-        return Sums(light, u_cm, v_cm, w_cm, start, torch.stack(vector, dim=1))
+        return Sums(light, u_cm, v_cm, w_cm, start, start[:, None] + way, torch.stack(vector, dim=1))
+
+    def _way(self, u: Tensor, v: Tensor, w: Tensor) -> Tensor:
+        """Give how long light takes from a point, [B] each in cm, to all sensors: [B, 4760] in ns."""
+        places = self.get_buffer("places")
+        radius, angle = INNER_RADIUS + w, v / INNER_RADIUS
+        point = torch.stack([-radius * angle.cos(), radius * angle.sin(), u], dim=1)
+        square = point.square().sum(dim=1, keepdim=True) + places.square().sum(dim=1) - 2 * point @ places.T
+        return square.clamp_min(1.0).sqrt() / LIGHT_CM_PER_NS

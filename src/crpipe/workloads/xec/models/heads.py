@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 UNITS: dict[Truth, tuple[float, ...]] = {
     "energy": (0.05,),
     "position": (U_CM, V_CM, 10.0),
-    "time": (5.0,),
+    "time": (1.0,),
     "angle": (1.0, 1.0),
 }
 PERIODIC = "phi_rad"
@@ -47,6 +47,8 @@ class Head(nn.Module):
             nn.GELU(),
             nn.Linear(hidden, outputs),
         )
+        nn.init.zeros_(self.layers[-1].weight)  # training begins at the simple estimates
+        nn.init.zeros_(self.layers[-1].bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Give [B, outputs] from tokens [B, 7, width]."""

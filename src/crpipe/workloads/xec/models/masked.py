@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from crpipe.train.workload import Batch, Columns, Metrics
 
 Options = TypeVar("Options", bound=MaskedAutoencoderOptions | InpainterOptions)
-_USUAL_LIGHT = 300_000.0
+_USUAL_LIGHT = 85_000.0
 
 
 class MaskedWorkload(abc.ABC, Generic[Options]):
@@ -173,7 +173,7 @@ def _truth(model: MaskedModel, sensors: Tensor, result: Found) -> tuple[Tensor, 
     """Encode the true photons and times as the model does: [B, 4760] each."""
     codec = model.encoder.features.codec
     return codec.encode_photons(sensors[..., PHOTONS]), codec.encode_time(
-        sensors[..., TIME], result.start_ns[:, None]
+        sensors[..., TIME], result.expected_ns
     )
 
 
