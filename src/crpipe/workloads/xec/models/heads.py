@@ -39,16 +39,17 @@ class Head(nn.Module):
 
     def __init__(self, width: int, hidden: int, outputs: int) -> None:
         super().__init__()
+        last = nn.Linear(hidden, outputs)
+        nn.init.zeros_(last.weight)  # training begins at the simple estimates
+        nn.init.zeros_(last.bias)
         self.layers = nn.Sequential(
             nn.Linear(TOKENS * width, hidden),
             nn.LayerNorm(hidden),
             nn.GELU(),
             nn.Linear(hidden, hidden),
             nn.GELU(),
-            nn.Linear(hidden, outputs),
+            last,
         )
-        nn.init.zeros_(self.layers[-1].weight)  # training begins at the simple estimates
-        nn.init.zeros_(self.layers[-1].bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Give [B, outputs] from tokens [B, 7, width]."""
