@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WITHIN = 0.6827
 _SEED = 0  # equal predictions give equal numbers
-_RESAMPLES = 200
+_RESAMPLES = 100
 _DRAWN = 5_000  # events in one resample: of more, the error of so few is scaled down
 _BLOCK = 400_000  # values of resamples in memory at a time
 

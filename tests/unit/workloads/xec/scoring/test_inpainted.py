@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from crpipe.workloads.xec.scoring import inpainted
-from crpipe.workloads.xec.scoring.inpainted import METRICS, hidden_sensors, score
+from crpipe.workloads.xec.scoring.hidden import hidden_sensors
+from crpipe.workloads.xec.scoring.inpainted import METRICS, score
 from xenon_toy import lists_of
 
 
