@@ -73,7 +73,7 @@ def _title(events: Events, prediction: Columns, tasks: Sequence[Truth], at: int)
         name = field.name.rpartition("_")[0].replace("_", " ")
         true, found = (float(columns[field.name][at]) * scale for columns in (events.columns, prediction))
         lines.append(f"{name} {found:.3g} {unit}, true {true:.3g}")
-    return "\\n".join(lines)
+    return "\n".join(lines)
 
 
 def saliency(model: GammaModel, events: Events, folder: Path) -> dict[str, float]:
