@@ -113,6 +113,12 @@ class MaskedOptions(EncoderOptions):
     time_weight: float = option(0.1, "weight of the times in the loss; 0: photons alone", ge=0)
     beta: float = option(0.02, "smooth L1: where it turns from a square into a line, encoded", gt=0)
     decoder: int = option(16, "channels of the decoders of the faces", ge=4)
+    averages: bool = Field(
+        default=True,
+        description="evaluate and predict also estimate found sensors by two averages of their neighbours, which "
+        "takes most of the time; may change later",
+        json_schema_extra={"scope": "site"},
+    )
 
 
 class MaskedAutoencoderOptions(MaskedOptions):

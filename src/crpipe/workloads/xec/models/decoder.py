@@ -94,7 +94,7 @@ class GridDecoder(nn.Module):
         self.unfold = nn.Linear(options.channels, options.decoder * options.patch**2)
         self.refine = nn.Conv2d(options.decoder + CHANNELS + OUTPUTS, options.decoder, 3, padding=1)
         self.out = nn.Conv2d(options.decoder, OUTPUTS, 1)
-        nn.init.zeros_(self.out.weight)
+        _begin_at_zero(self.out)
 
     def forward(self, image: Image, seen: Tensor, grid: Tensor, token: Tensor) -> Tensor:
         """Give corrections for all cells of a face: [B, cells, 2].
@@ -122,10 +122,17 @@ class HexDecoder(nn.Module):
         self.block = HexBlock(options.channels, neighbours_of)
         self.norm = nn.LayerNorm(options.channels)
         self.out = nn.Linear(options.channels, OUTPUTS)
-        nn.init.zeros_(self.out.weight)
+        _begin_at_zero(self.out)
 
     def forward(self, seen: Tensor, nodes: Tensor, token: Tensor) -> Tensor:
         """Give corrections: [B, 73, 2] from seen [B, 73, 6], nodes [B, 73, channels], token [B, width]."""
         x = self.block(nodes + self.own(seen) + self.token(token)[:, None])
         found: Tensor = self.out(self.norm(x))
         return found
+
+
+def _begin_at_zero(last: nn.Conv2d | nn.Linear) -> None:
+    """Let training begin at the simple estimate."""
+    nn.init.zeros_(last.weight)
+    assert last.bias is not None
+    nn.init.zeros_(last.bias)
