@@ -1,4 +1,4 @@
-"""ROOT files through crpipe's own split: each event is in a shard, or in the ledger with its reason."""
+"""Raw files through crpipe's own split: each event is in a shard, or in the ledger with its reason."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,8 @@ from crpipe.core.files import read_json
 from crpipe.events.shard_manifest import groups_of
 from crpipe.events.shard_reader import Shards
 from crpipe.workloads.xec.layout import SENSORS, sensor_layout
+from crpipe.workloads.xec.reading.hdf5 import LIQUIDO
+from liquido_files import make_liquido, write_liquido
 from raw_files import NAME, campaign, raw_folder, split, write_staged
 from root_files import make_sensors, make_truth, write_root
 
@@ -96,3 +98,27 @@ def test_runs_stay_together_where_they_are_the_group(tmp_path):
                 parts.setdefault(run, set()).add(role)
     assert sorted(parts) == [1, 2]
     assert all(len(roles) == 1 for roles in parts.values())
+
+
+def test_a_file_of_liquido_is_split_into_all_its_hits(tmp_path):
+    config = campaign(
+        tmp_path,
+        "source.reader=crpipe.workloads.xec.reading.hdf5:LiquidOFiles",
+        "train.workload=crpipe.workloads.xec:Regressor",
+        "split.threshold=10000",
+    )
+    counts = [*range(78, 100), 0, 2480]
+    truth, hits = make_liquido(counts)
+    write_liquido(raw_folder(config) / "electrons.h5", truth, hits)
+    write_staged(config)
+    split(config)
+    assert read_json(config.paths().ledger(NAME))["items"]["listed"] == sum(counts)
+    seen = 0
+    for role in ("train", "validation"):
+        for events in groups_of(Shards(config.paths().shards(NAME), role, LIQUIDO), LIQUIDO):
+            starts = events.offsets()
+            for index, number in enumerate(events.columns["event_no"].tolist()):
+                own = hits[hits[:, 0] == number, 1:]
+                assert np.array_equal(events.items[starts[index] : starts[index + 1]], own)
+                seen += 1
+    assert seen == len(counts)
