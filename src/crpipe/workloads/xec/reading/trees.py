@@ -112,12 +112,12 @@ def open_tree(path: Path, name: str) -> Iterator[EventTree]:
 
 
 def _check_whole(path: Path, written: int) -> None:
-    """Raise FormatError for a file that is shorter than its header says: most of it may still be readable."""
+    """Raise FormatError for a file shorter than its header says, most of which may be readable."""
     found = path.stat().st_size
     if found < written:
         raise FormatError(
-            f"{path}: cannot be read whole (its header says {written} bytes, found {found}); it is truncated; have "
-            "it copied again"
+            f"{path}: cannot be read whole (its header says {written} bytes, found {found}); it is "
+            "truncated; have it copied again"
         )
 
 
