@@ -115,8 +115,8 @@ class MaskedOptions(EncoderOptions):
     decoder: int = option(16, "channels of the decoders of the faces", ge=4)
     averages: bool = Field(
         default=True,
-        description="evaluate and predict also estimate found sensors by two averages of their neighbours, which "
-        "takes most of the time; may change later",
+        description="evaluate and predict also estimate found sensors by two averages of their neighbours, "
+        "which takes most of their time; may change later",
         json_schema_extra={"scope": "site"},
     )
 
