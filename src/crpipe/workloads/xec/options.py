@@ -104,6 +104,12 @@ class RegressorOptions(EncoderOptions):
         wrong = [name for name, task in self.tasks.items() if task.log and name != "energy"]
         if wrong:
             raise ValueError(f"tasks.{wrong[0]}.log: only energy has a logarithm; leave it out")
+        negative = [name for name, task in self.tasks.items() if task.loss == "gaussian_nll"]
+        if negative and self.balance == "learned":
+            raise ValueError(
+                f"balance: learned needs losses that cannot be negative, and tasks.{negative[0]}.loss is "
+                "gaussian_nll, which knows its own scale; choose balance: fixed"
+            )
         return self
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from crpipe.workloads.xec.options import CodecOptions
-
-_TINY = 1e-14  # the slope of a root is finite above 0
 
 
 class Codec(nn.Module):
@@ -32,7 +31,9 @@ class Codec(nn.Module):
             return photons / self.most
         size = photons.abs()
         if self.curve == "sqrt":
-            return photons.sign() * (size / self.most).clamp_min(_TINY).sqrt()
+            # The slope of a root at 0 is infinite, and infinity times the sign of 0 is not a number.
+            share = (size / self.most).clamp_min(torch.finfo(torch.float32).tiny)
+            return photons.sign() * share.sqrt()
         return photons.sign() * (size / self.scale).log1p() / math.log1p(self.most / self.scale)
 
     def decode_photons(self, encoded: Tensor) -> Tensor:

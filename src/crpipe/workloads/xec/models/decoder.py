@@ -49,7 +49,7 @@ class MaskedModel(nn.Module):
         self.register_buffer(
             "cells", torch.from_numpy(cells_of_sensors(self.encoder.images)), persistent=False
         )
-        self.grids = nn.ModuleDict({image.name: GridDecoder(options) for image in self.encoder.images})
+        self.grids = nn.ModuleDict({image.name: GridDecoder(options, image) for image in self.encoder.images})
         table = torch.from_numpy(hex_neighbours(places))
         self.hexes = nn.ModuleDict({face.name: HexDecoder(options, table) for face in HEXES})
 
@@ -60,7 +60,7 @@ class MaskedModel(nn.Module):
         seen = functional.pad(torch.cat([encoded.sensors, simple], dim=2), (0, 0, 0, 1))
         cells = []
         for image, grid in zip(self.encoder.images, encoded.grids, strict=True):
-            cells.append(self.grids[image.name](image, seen, grid, self._token(encoded, image.name)))
+            cells.append(self.grids[image.name](seen, grid, self._token(encoded, image.name)))
         for face, nodes in zip(HEXES, encoded.nodes, strict=True):
             own = seen.index_select(1, self.encoder.get_buffer(f"ids_{face.name}"))
             cells.append(self.hexes[face.name](own, nodes, self._token(encoded, face.name)))
@@ -85,8 +85,10 @@ class MaskedModel(nn.Module):
 class GridDecoder(nn.Module):
     """Decodes a rectangular face: patches are unfolded into cells, then refined beside the input."""
 
-    def __init__(self, options: MaskedOptions) -> None:
+    def __init__(self, options: MaskedOptions, image: Image) -> None:
         super().__init__()
+        self.image = image
+        self.register_buffer("cells", torch.from_numpy(image.cells.ravel()), persistent=False)
         self.patch = options.patch
         self.channels = options.decoder
         self.token = nn.Linear(options.width, options.channels)
@@ -96,18 +98,18 @@ class GridDecoder(nn.Module):
         self.out = nn.Conv2d(options.decoder, OUTPUTS, 1)
         _begin_at_zero(self.out)
 
-    def forward(self, image: Image, seen: Tensor, grid: Tensor, token: Tensor) -> Tensor:
+    def forward(self, seen: Tensor, grid: Tensor, token: Tensor) -> Tensor:
         """Give corrections for all cells of a face: [B, cells, 2].
 
         seen: [B, 4761, 6] encoded input and simple estimate, zeros behind the last. grid: [B, rows, columns,
         channels] of the encoder. token: [B, width].
         """
         x = self.block(grid + self.token(token)[:, None, None])
-        rows, columns = image.grid(self.patch)
+        rows, columns = self.image.grid(self.patch)
         x = self.unfold(x).view(-1, rows, columns, self.patch, self.patch, self.channels)
         fine = x.permute(0, 5, 1, 3, 2, 4).flatten(4, 5).flatten(2, 3)
-        index = torch.from_numpy(image.cells.ravel()).to(seen.device)
-        own = seen.index_select(1, index).transpose(1, 2).reshape(-1, seen.shape[2], *image.cells.shape)
+        own = seen.index_select(1, self.get_buffer("cells")).transpose(1, 2)
+        own = own.reshape(-1, seen.shape[2], *self.image.cells.shape)
         out: Tensor = self.out(functional.gelu(self.refine(torch.cat([fine, own], dim=1))))
         return out.flatten(2).transpose(1, 2)
 

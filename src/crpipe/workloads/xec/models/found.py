@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from crpipe.events.batch import cut_lists
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, TIME, TIME_VALID
 from crpipe.workloads.xec.sensors import face_of
 
@@ -48,7 +49,7 @@ def columns(
     event, sensor = np.nonzero(wanted)
     known = hidden[event, sensor]
     timed = known & (sensors[event, sensor, TIME_VALID] > 0)
-    values = (
+    values: tuple[NDArray[Any], ...] = (
         sensor,
         np.where(known, HIDDEN, DEAD),
         photons[event, sensor],
@@ -56,16 +57,14 @@ def columns(
         np.where(known, sensors[event, sensor, PHOTONS], np.nan),
         np.where(timed, sensors[event, sensor, TIME], np.nan),
     )
-    ends = np.cumsum(wanted.sum(axis=1))
+    counts = wanted.sum(axis=1)
     found: Columns = {
         "hidden": hidden.sum(axis=1).astype(np.int64),
         "dead": (~valid).sum(axis=1).astype(np.int64),
     }
     flat = {name: part.astype(LISTS[name]) for name, part in zip(LISTS, values, strict=True)}
     for name, part in (flat | averages(wanted)).items():
-        lists = np.empty(len(sensors), object)
-        lists[:] = np.split(part, ends)[:-1]
-        found[name] = lists
+        found[name] = cut_lists(part, counts)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from crpipe.workloads.xec.layout import TRUTH
+from crpipe.workloads.xec.layout import TRUTH, TRUTHS
 from crpipe.workloads.xec.models.encoder import TOKENS, SensorEncoder
 from crpipe.workloads.xec.models.features import U_CM, V_CM
 from crpipe.workloads.xec.models.losses import LEAST_LOG_SIGMA, MOST_LOG_SIGMA
@@ -65,14 +65,15 @@ class GammaModel(nn.Module):
         self.tasks = options.tasks
         self.encoder = SensorEncoder(options, places, options.photons_at_50_mev)
         self.heads = nn.ModuleDict()
-        for name, task in options.tasks.items():
+        for name in (name for name in TRUTHS if name in options.tasks):  # in whatever order they are named
+            task = options.tasks[name]
             parts = len(TRUTH[name]) * (2 if task.loss == "gaussian_nll" else 1)
             self.heads[name] = Head(options.width, options.head, parts)
         if "energy" in options.tasks:
             self.light = options.photons_at_50_mev
             self.scale = nn.Parameter(torch.zeros(()))
         if options.balance == "learned":
-            zeros = {str(name): nn.Parameter(torch.zeros(())) for name in options.tasks}
+            zeros = {name: nn.Parameter(torch.zeros(())) for name in self.heads}
             self.log_variance = nn.ParameterDict(zeros)
 
     def forward(self, items: Tensor) -> dict[str, tuple[Tensor, Tensor | None]]:
