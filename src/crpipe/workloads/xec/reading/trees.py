@@ -47,7 +47,9 @@ class EventTree:
         branch = self.branches[name]
         word = {"f": "float or double", "iu": "an integer type"}[kinds]
         expected = f"{word}{list(shape) or ''}"
-        if not _fits(branch.interpretation, kinds, shape):
+        with _reading(self.path):
+            fits = _fits(branch.interpretation, kinds, shape)
+        if not fits:
             raise FormatError(
                 f"{self.path}: tree {self.name}: branch {name}: expected {expected}, found "
                 f"{branch.typename}; have the file made again"
