@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ class Codec(nn.Module):
             return photons / self.most
         size = photons.abs()
         if self.curve == "sqrt":
-            return photons.sign() * (size / self.most).sqrt()
+            # The slope of a root at 0 is infinite, and infinity times the sign of 0 is not a number.
+            share = (size / self.most).clamp_min(torch.finfo(torch.float32).tiny)
+            return photons.sign() * share.sqrt()
         return photons.sign() * (size / self.scale).log1p() / math.log1p(self.most / self.scale)
 
     def decode_photons(self, encoded: Tensor) -> Tensor:
@@ -43,7 +46,7 @@ class Codec(nn.Module):
         return encoded.sign() * (size * math.log1p(self.most / self.scale)).expm1() * self.scale
 
     def encode_time(self, time: Tensor, start: Tensor) -> Tensor:
-        """Encode times as distances from ``start``, in ns both; shapes that broadcast."""
+        """Encode times as distances from expected ones, ``start``, in ns both; shapes that broadcast."""
         return (time - start) / self.time_scale
 
     def decode_time(self, encoded: Tensor, start: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ class Found(NamedTuple):
     time_encoded: Tensor
     photons: Tensor
     time_ns: Tensor
-    start_ns: Tensor
+    expected_ns: Tensor
 
 
 class MaskedModel(nn.Module):
@@ -49,7 +49,7 @@ class MaskedModel(nn.Module):
         self.register_buffer(
             "cells", torch.from_numpy(cells_of_sensors(self.encoder.images)), persistent=False
         )
-        self.grids = nn.ModuleDict({image.name: GridDecoder(options) for image in self.encoder.images})
+        self.grids = nn.ModuleDict({image.name: GridDecoder(options, image) for image in self.encoder.images})
         table = torch.from_numpy(hex_neighbours(places))
         self.hexes = nn.ModuleDict({face.name: HexDecoder(options, table) for face in HEXES})
 
@@ -60,15 +60,15 @@ class MaskedModel(nn.Module):
         seen = functional.pad(torch.cat([encoded.sensors, simple], dim=2), (0, 0, 0, 1))
         cells = []
         for image, grid in zip(self.encoder.images, encoded.grids, strict=True):
-            cells.append(self.grids[image.name](image, seen, grid, self._token(encoded, image.name)))
+            cells.append(self.grids[image.name](seen, grid, self._token(encoded, image.name)))
         for face, nodes in zip(HEXES, encoded.nodes, strict=True):
             own = seen.index_select(1, self.encoder.get_buffer(f"ids_{face.name}"))
             cells.append(self.hexes[face.name](own, nodes, self._token(encoded, face.name)))
         step = torch.cat(cells, dim=1).index_select(1, self.get_buffer("cells")).float()
         photons, time = (simple + step).unbind(dim=2)
-        codec, start = self.encoder.features.codec, encoded.sums.start_ns
+        codec, expected = self.encoder.features.codec, encoded.sums.expected_ns
         return Found(
-            photons, time, codec.decode_photons(photons), codec.decode_time(time, start[:, None]), start
+            photons, time, codec.decode_photons(photons), codec.decode_time(time, expected), expected
         )
 
     def _token(self, encoded: Encoded, name: str) -> Tensor:
@@ -85,8 +85,10 @@ class MaskedModel(nn.Module):
 class GridDecoder(nn.Module):
     """Decodes a rectangular face: patches are unfolded into cells, then refined beside the input."""
 
-    def __init__(self, options: MaskedOptions) -> None:
+    def __init__(self, options: MaskedOptions, image: Image) -> None:
         super().__init__()
+        self.image = image
+        self.register_buffer("cells", torch.from_numpy(image.cells.ravel()), persistent=False)
         self.patch = options.patch
         self.channels = options.decoder
         self.token = nn.Linear(options.width, options.channels)
@@ -94,20 +96,20 @@ class GridDecoder(nn.Module):
         self.unfold = nn.Linear(options.channels, options.decoder * options.patch**2)
         self.refine = nn.Conv2d(options.decoder + CHANNELS + OUTPUTS, options.decoder, 3, padding=1)
         self.out = nn.Conv2d(options.decoder, OUTPUTS, 1)
-        nn.init.zeros_(self.out.weight)
+        _begin_at_zero(self.out)
 
-    def forward(self, image: Image, seen: Tensor, grid: Tensor, token: Tensor) -> Tensor:
+    def forward(self, seen: Tensor, grid: Tensor, token: Tensor) -> Tensor:
         """Give corrections for all cells of a face: [B, cells, 2].
 
         seen: [B, 4761, 6] encoded input and simple estimate, zeros behind the last. grid: [B, rows, columns,
         channels] of the encoder. token: [B, width].
         """
         x = self.block(grid + self.token(token)[:, None, None])
-        rows, columns = image.grid(self.patch)
+        rows, columns = self.image.grid(self.patch)
         x = self.unfold(x).view(-1, rows, columns, self.patch, self.patch, self.channels)
         fine = x.permute(0, 5, 1, 3, 2, 4).flatten(4, 5).flatten(2, 3)
-        index = torch.from_numpy(image.cells.ravel()).to(seen.device)
-        own = seen.index_select(1, index).transpose(1, 2).reshape(-1, seen.shape[2], *image.cells.shape)
+        own = seen.index_select(1, self.get_buffer("cells")).transpose(1, 2)
+        own = own.reshape(-1, seen.shape[2], *self.image.cells.shape)
         out: Tensor = self.out(functional.gelu(self.refine(torch.cat([fine, own], dim=1))))
         return out.flatten(2).transpose(1, 2)
 
@@ -122,10 +124,17 @@ class HexDecoder(nn.Module):
         self.block = HexBlock(options.channels, neighbours_of)
         self.norm = nn.LayerNorm(options.channels)
         self.out = nn.Linear(options.channels, OUTPUTS)
-        nn.init.zeros_(self.out.weight)
+        _begin_at_zero(self.out)
 
     def forward(self, seen: Tensor, nodes: Tensor, token: Tensor) -> Tensor:
         """Give corrections: [B, 73, 2] from seen [B, 73, 6], nodes [B, 73, channels], token [B, width]."""
         x = self.block(nodes + self.own(seen) + self.token(token)[:, None])
         found: Tensor = self.out(self.norm(x))
         return found
+
+
+def _begin_at_zero(last: nn.Conv2d | nn.Linear) -> None:
+    """Let training begin at the simple estimate."""
+    nn.init.zeros_(last.weight)
+    assert last.bias is not None
+    nn.init.zeros_(last.bias)

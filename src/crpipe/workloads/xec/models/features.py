@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from crpipe.workloads.xec.scoring.baseline import LIGHT_CM_PER_NS
 from crpipe.workloads.xec.sensors import FACE_IDS, FACES, INNER_RADIUS
 
 if TYPE_CHECKING:
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 CHANNELS = 4
 DEEPEST_CM = 38.5  # of the xenon
 U_CM, V_CM = 24.0, 68.0  # half lengths of the inner face
-SUMS = 7 + len(FACES)
+SUMS = 8 + len(FACES)
 _DEPTH = 1.51 * 1.53 / (8 * math.pi)  # area of the face for each sensor
 _TIMED = 200.0  # sensors with a time in a bright event, about
+_FAINT = 1e-6  # photons; at 0 a root has no finite slope
 
 
 class Sums(NamedTuple):
@@ -29,7 +31,8 @@ class Sums(NamedTuple):
 
     light: sum of the valid photons above zero, at least 1. u_cm, v_cm: centre on the inner face; w_cm: depth
     by the width of the light there (scoring.baseline.centre has the same, and why). start_ns: mean time,
-    weighted by the root of the photons; 0 without times. vector: [B, SUMS] all of these and more, about 1.
+    weighted by photons, less the way of the light from there; 0 without times. expected_ns: [B, 4760] when
+    light of that time would reach each sensor. vector: [B, SUMS] most of these and more, about 1.
     """
 
     light: Tensor
@@ -37,6 +40,7 @@ class Sums(NamedTuple):
     v_cm: Tensor
     w_cm: Tensor
     start_ns: Tensor
+    expected_ns: Tensor
     vector: Tensor
 
 
@@ -52,10 +56,11 @@ class SensorFeatures(nn.Module):
         around = torch.atan2(inner[:, 1], -inner[:, 0]) * INNER_RADIUS
         self.register_buffer("u", inner[:, 2].float(), persistent=False)
         self.register_buffer("v", around.float(), persistent=False)
-        faces = torch.zeros(len(places), len(FACES))
+        faces = torch.zeros(len(FACES), len(places))
         for number, name in enumerate(FACES):
-            faces[FACE_IDS[name], number] = 1.0
+            faces[number, FACE_IDS[name]] = 1.0
         self.register_buffer("faces", faces, persistent=False)
+        self.register_buffer("places", torch.from_numpy(places[:, :3]).float(), persistent=False)
 
     def forward(self, sensors: Tensor) -> tuple[Tensor, Sums]:
         """Encode sensors [B, 4760, 4] as in the layout: [B, 4760, 4] (photons, time, two flags), and sums."""
@@ -63,28 +68,30 @@ class SensorFeatures(nn.Module):
         sums = self.sums(photons, time, valid, timed)
         encoded = [
             self.codec.encode_photons(photons) * valid,
-            self.codec.encode_time(time, sums.start_ns[:, None]) * timed,
+            self.codec.encode_time(time, sums.expected_ns) * timed,
             valid,
             timed,
         ]
         return torch.stack(encoded, dim=2), sums
 
     def sums(self, photons: Tensor, time: Tensor, valid: Tensor, timed: Tensor) -> Sums:
-        """Sum up the columns of the items, [B, 4760] each."""
+        """Sum up the columns of the items, [B, 4760] each.
+
+        No matrix product: with train.precision bfloat16 or train.tf32 it would keep three digits or four.
+        """
         u, v = self.get_buffer("u"), self.get_buffer("v")
         shining = photons.clamp_min(0) * valid
-        by_face = shining @ self.get_buffer("faces")
+        by_face = torch.stack([(shining * face).sum(dim=1) for face in self.get_buffer("faces")], dim=1)
         light = by_face.sum(dim=1).clamp_min(1.0)
         inner = shining[:, : len(u)]
         weight = inner.square()
         total = weight.sum(dim=1).clamp_min(1.0)
-        u_cm, v_cm = (weight @ u) / total, (weight @ v) / total
+        u_cm, v_cm = ((weight * place).sum(dim=1) / total for place in (u, v))
         flat = inner.sum(dim=1).clamp_min(1.0)
         w_cm = (_DEPTH * flat.square() / total).sqrt().clamp_max(DEEPEST_CM)
-        spread_u = (inner @ u.square() / flat - (inner @ u / flat).square()).clamp_min(0).add(1e-6).sqrt()
-        spread_v = (inner @ v.square() / flat - (inner @ v / flat).square()).clamp_min(0).add(1e-6).sqrt()
-        clear = shining.sqrt() * timed
-        start = (clear * time).sum(dim=1) / clear.sum(dim=1).clamp_min(1.0)
+        spread_u, spread_v = (_spread(inner, place, flat) for place in (u, v))
+        clear, way = shining * timed, self._way(u_cm, v_cm, w_cm)
+        start = (clear * (time - way)).sum(dim=1) / clear.sum(dim=1).clamp_min(1.0)
         vector = [
             (light / self.usual).log(),
             u_cm / U_CM,
@@ -92,7 +99,23 @@ class SensorFeatures(nn.Module):
             w_cm / DEEPEST_CM,
             spread_u / U_CM,
             spread_v / V_CM,
-            (inner.amax(dim=1) / light).sqrt() + timed.sum(dim=1) / _TIMED,
+            (inner.amax(dim=1) / light).clamp_min(_FAINT).sqrt(),
+            timed.sum(dim=1) / _TIMED,
             *(by_face / light[:, None]).unbind(dim=1),
         ]
-        return Sums(light, u_cm, v_cm, w_cm, start, torch.stack(vector, dim=1))
+        return Sums(light, u_cm, v_cm, w_cm, start, start[:, None] + way, torch.stack(vector, dim=1))
+
+    def _way(self, u: Tensor, v: Tensor, w: Tensor) -> Tensor:
+        """Give how long light takes from a point, [B] each in cm, to all sensors: [B, 4760] in ns."""
+        places = self.get_buffer("places")
+        radius, angle = INNER_RADIUS + w, v / INNER_RADIUS
+        point = torch.stack([-radius * angle.cos(), radius * angle.sin(), u], dim=1)
+        x, y, z = ((point[:, None, axis] - places[:, axis]).square() for axis in range(3))
+        return (x + y + z).clamp_min(1.0).sqrt() / LIGHT_CM_PER_NS
+
+
+def _spread(light: Tensor, place: Tensor, total: Tensor) -> Tensor:
+    """Give the width of light [B, n] over places [n], whose sum is total [B]: [B], in the unit of places."""
+    mean = (light * place).sum(dim=1) / total
+    square = (light * place.square()).sum(dim=1) / total
+    return (square - mean.square()).clamp_min(0).add(1e-6).sqrt()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from crpipe.workloads.xec.layout import TRUTH
+from crpipe.workloads.xec.layout import TRUTH, TRUTHS
 from crpipe.workloads.xec.models.encoder import TOKENS, SensorEncoder
 from crpipe.workloads.xec.models.features import U_CM, V_CM
 from crpipe.workloads.xec.models.losses import LEAST_LOG_SIGMA, MOST_LOG_SIGMA
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 UNITS: dict[Truth, tuple[float, ...]] = {
     "energy": (0.05,),
     "position": (U_CM, V_CM, 10.0),
-    "time": (5.0,),
+    "time": (1.0,),
     "angle": (1.0, 1.0),
 }
 PERIODIC = "phi_rad"
@@ -39,13 +39,16 @@ class Head(nn.Module):
 
     def __init__(self, width: int, hidden: int, outputs: int) -> None:
         super().__init__()
+        last = nn.Linear(hidden, outputs)
+        nn.init.zeros_(last.weight)  # training begins at the simple estimates
+        nn.init.zeros_(last.bias)
         self.layers = nn.Sequential(
             nn.Linear(TOKENS * width, hidden),
             nn.LayerNorm(hidden),
             nn.GELU(),
             nn.Linear(hidden, hidden),
             nn.GELU(),
-            nn.Linear(hidden, outputs),
+            last,
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -62,14 +65,15 @@ class GammaModel(nn.Module):
         self.tasks = options.tasks
         self.encoder = SensorEncoder(options, places, options.photons_at_50_mev)
         self.heads = nn.ModuleDict()
-        for name, task in options.tasks.items():
+        for name in (name for name in TRUTHS if name in options.tasks):  # in whatever order they are named
+            task = options.tasks[name]
             parts = len(TRUTH[name]) * (2 if task.loss == "gaussian_nll" else 1)
             self.heads[name] = Head(options.width, options.head, parts)
         if "energy" in options.tasks:
             self.light = options.photons_at_50_mev
             self.scale = nn.Parameter(torch.zeros(()))
         if options.balance == "learned":
-            zeros = {str(name): nn.Parameter(torch.zeros(())) for name in options.tasks}
+            zeros = {name: nn.Parameter(torch.zeros(())) for name in self.heads}
             self.log_variance = nn.ParameterDict(zeros)
 
     def forward(self, items: Tensor) -> dict[str, tuple[Tensor, Tensor | None]]:

@@ -30,7 +30,7 @@ _BLOCK = 32
 def choose(truth: Events, prediction: Columns, tasks: Sequence[Truth]) -> NDArray[np.int64]:
     """Give the places of the worst events, worst first, then of a sample drawn with a fixed seed.
 
-    The worst have the largest residual of any task, over its 68 % half width.
+    The worst have the largest sum over tasks of the residual, each over its 68 % half width.
     """
     off = sum(
         each / max(float(np.quantile(each, 0.68)), 1e-12)
@@ -39,6 +39,11 @@ def choose(truth: Events, prediction: Columns, tasks: Sequence[Truth]) -> NDArra
     worst = np.argsort(-np.nan_to_num(np.asarray(off)), kind="stable")[:WORST]
     sample = np.random.default_rng(0).permutation(len(truth))[:SAMPLE]
     return np.concatenate([worst, sample]).astype(np.int64)
+
+
+def _worst_of(events: Events) -> int:
+    """Count the worst among the chosen events: of fewer than WORST, all are both worst and sample."""
+    return min(WORST, len(events) // 2)
 
 
 def distances(truth: Events, prediction: Columns, tasks: Sequence[Truth]) -> dict[Truth, NDArray[np.float64]]:
@@ -58,7 +63,7 @@ def draw_worst(events: Events, prediction: Columns, tasks: Sequence[Truth], fold
     """Draw the first events, which are the worst: the photons of all sensors on the unfolded detector."""
     from crpipe.workloads.xec.scoring import display  # noqa: PLC0415 - training must not load matplotlib
 
-    count = min(WORST, len(events))
+    count = _worst_of(events)
     sensors = sensors_of(events)[:count]
     titles = [_title(events, prediction, tasks, at) for at in range(count)]
     display.draw_events(
@@ -73,7 +78,7 @@ def _title(events: Events, prediction: Columns, tasks: Sequence[Truth], at: int)
         name = field.name.rpartition("_")[0].replace("_", " ")
         true, found = (float(columns[field.name][at]) * scale for columns in (events.columns, prediction))
         lines.append(f"{name} {found:.3g} {unit}, true {true:.3g}")
-    return "\\n".join(lines)
+    return "\n".join(lines)
 
 
 def saliency(model: GammaModel, events: Events, folder: Path) -> dict[str, float]:
@@ -85,7 +90,7 @@ def saliency(model: GammaModel, events: Events, folder: Path) -> dict[str, float
     )
 
     device = next(model.parameters()).device
-    sensors = sensors_of(events)[min(WORST, len(events)) :]
+    sensors = sensors_of(events)[_worst_of(events) :]
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in model.heads}
     for first in range(0, len(sensors), _BLOCK):
         items = torch.tensor(sensors[first : first + _BLOCK], device=device, requires_grad=True)
