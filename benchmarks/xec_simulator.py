@@ -73,34 +73,37 @@ def numbers(path: Path) -> list[float]:
     ]
 
 
+def measure(name: str, options: XenonDetectorOptions, files: int) -> None:
+    """Print the median over files with its range, and the speed."""
+    found, speeds = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "gammas.root"
+        for number in range(files):
+            start = time.process_time()
+            write_gammas(options, 1, number, path)
+            speeds.append(options.events_per_file / (time.process_time() - start))
+            found.append(numbers(path))
+        size = path.stat().st_size / options.events_per_file
+    print(f"{name:44} {'median':>9} {'of files from .. to':>21}")
+    for label, column in zip(LABELS, zip(*found, strict=True), strict=True):
+        print(f"{label:44} {statistics.median(column):9.4g} {min(column):10.4g} {max(column):10.4g}")
+    print(
+        f"events per CPU second: {statistics.median(speeds):.0f} (least of {files}: {min(speeds):.0f}); "
+        f"{size:.0f} bytes an event\n"
+    )
+
+
 def main() -> None:
-    """Print the median over files with its range, for both energies, and the speed."""
-    files = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    """Print the table of both energies, after the memory that writing one file takes."""
+    files = int(sys.argv[1]) if len(sys.argv) > 1 else 7
     events = int(sys.argv[2]) if len(sys.argv) > 2 else 1000
-    for name, energies in (("15 to 60 MeV", (0.015, 0.060)), ("52.8 MeV", (0.0528, 0.0528))):
-        options = XenonDetectorOptions(
-            events_per_file=events, energy_min_gev=energies[0], energy_max_gev=energies[1]
-        )
-        found, seconds, size = [], [], 0
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "gammas.root"
-            for number in range(files):
-                start = time.process_time()
-                write_gammas(options, 1, number, path)
-                seconds.append(time.process_time() - start)
-                size = path.stat().st_size
-                memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-                if number == 0:
-                    first = memory
-                found.append(numbers(path))
-        print(f"\n{name:44} {'median':>9} {'of files from .. to':>21}")
-        for label, column in zip(LABELS, zip(*found, strict=True), strict=True):
-            print(f"{label:44} {statistics.median(column):9.4g} {min(column):10.4g} {max(column):10.4g}")
-        speeds = [events / each for each in seconds]
-        print(
-            f"events per CPU second, median of {files}: {statistics.median(speeds):.0f} (least "
-            f"{min(speeds):.0f}); {size / events:.0f} bytes an event; {first:.0f} MB at most in the first file"
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        write_gammas(XenonDetectorOptions(events_per_file=events), 1, 0, Path(folder) / "gammas.root")
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"memory of the process after writing a file of {events} events: {memory:.0f} MB\n")
+    for name, least, most in (("15 to 60 MeV", 0.015, 0.060), ("52.8 MeV", 0.0528, 0.0528)):
+        options = XenonDetectorOptions(events_per_file=events, energy_min_gev=least, energy_max_gev=most)
+        measure(name, options, files)
 
 
 if __name__ == "__main__":
