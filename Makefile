@@ -1,6 +1,7 @@
 # make demo    the whole pipeline on simulated data, a few minutes; with SOURCE=pelican the same files come from a
 #              Pelican federation that runs meanwhile on this machine (needs XRootD: it says which packages);
-#              with WORKLOAD=direction the directions of neutrinos instead of muon bundles
+#              with WORKLOAD=direction the directions of neutrinos instead of muon bundles, with WORKLOAD=xec gammas
+#              in liquid xenon
 # make test    the tests
 # make check   format, lint, types, the workflow's lint, and the tests. CI (.ci/run) runs this, test-clean-install
 #              and both demos
