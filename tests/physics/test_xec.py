@@ -1,6 +1,6 @@
 """Simulated gammas through the whole pipeline: a small network is better than sums over the sensors.
 
-The settings are those of the demo. Takes four minutes of CPU; `make test-physics`. The numbers are printed: pytest -s.
+The settings are those of the demo. Takes four minutes of CPU; `make test-physics`. Numbers: pytest -s.
 """
 
 import json
@@ -32,8 +32,8 @@ def metrics(tmp_path_factory):
 def test_a_network_is_better_than_sums(metrics, name, gain):
     network, simple = metrics["values"], metrics["baseline"]
     error = f"{name}_error"
-    print(f"\n{name}: network {network[name]:.3f} ± {network[error]:.3f}, ", end="")
-    print(f"simple {simple[name]:.3f} ± {simple[error]:.3f}, {metrics['events']} events")
+    pair = [f"{each[name]:.3f} ± {each[error]:.3f}" for each in (network, simple)]
+    print(f"\n{name}: {', simple '.join(pair)}, {metrics['events']} events")  # noqa: T201
     # The gain holds within the errors of both.
     assert network[name] + 2 * network[error] < (1 - gain) * (simple[name] - 2 * simple[error])
 
