@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from crpipe.config.loading import Config
 
+BASKET = 200  # events in one basket of a branch, as the simulator writes them
 RANGE_FILES = 10  # in one range, so that large sets have many ranges of the same size
 RUN = 1_000_000  # more than the events of a run: run · RUN + event is an id
 READER = "crpipe.workloads.xec.reading.root:RootFiles"
@@ -80,7 +81,7 @@ def enlarged(folder: Path, raw: Path, events: int) -> Path:
         while left:
             for source in paths_of(raw):
                 with uproot.open(source) as opened:
-                    for part in opened["tree"].iterate(step_size=500, library="np"):
+                    for part in opened["tree"].iterate(step_size=BASKET, library="np"):
                         given = {name: column[:left] for name, column in part.items()}
                         given["run"] = given["run"] + np.int32(1000 * turn)
                         if not len(given["run"]):

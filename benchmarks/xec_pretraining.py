@@ -121,6 +121,7 @@ def pretrain(given: argparse.Namespace, shared: Settings, names: list[str]) -> P
         "run": "pretraining",
         "ranges.skip": names[-TEST_RANGES:],
         "train.workload": f"{PACKAGE}:MaskedAutoencoder",
+        "model.decoder": 8,
         "train.epochs": given.pretraining_epochs,
         "train.threads": os.cpu_count(),
         "train.validate_steps": 500,
@@ -154,7 +155,7 @@ def fit(
         "train.workload": f"{PACKAGE}:Regressor",
         "train.epochs": max(1, round(given.steps / per_epoch)),
         "train.threads": 1,
-        "train.validate_steps": max(1, given.steps // 10),
+        "train.validate_steps": max(9, given.steps // 10),
         "train.validate_events": 1000,
         "train.keep_best": "fit/loss",
         **model_of(given),
@@ -224,11 +225,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--unlabelled", type=int, default=30_000, help="events for the autoencoder")
-    parser.add_argument("--pretraining-epochs", type=int, default=8)
+    parser.add_argument("--pretraining-epochs", type=int, default=6)
     parser.add_argument("--labelled", type=int, nargs="+", default=[1_000, 5_000, 20_000])
     parser.add_argument("--steps", type=int, default=720, help="of each regressor, in batches of 100")
     parser.add_argument(
-        "--model", nargs="*", default=[], help="options of both models, as learning_rate=1e-3"
+        "--model", nargs="*", default=["channels=16"], help="options of both models, as learning_rate=1e-3"
     )
     parser.add_argument("--parallel", type=int, default=os.cpu_count(), help="regressors trained at once")
     parser.add_argument("--figure", type=Path, default=Path("pretraining.svg"))

@@ -4,6 +4,7 @@ The files are simulated, in the branches of the real ones.
 """
 
 import json
+import os
 import random
 import re
 import subprocess
@@ -317,6 +318,30 @@ def test_a_prediction_that_is_killed_ends_in_the_same_file(masked, tmp_path):
     assert len(list(parts.rglob("*.parquet"))) > 1
     masked.say(*map(str, command[1:]))
     assert (tmp_path / "killed.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
+def test_many_rows_take_no_more_memory_than_few(masked, tmp_path):
+    peak, rows = {}, {}
+    for number, events in ((6, 100), (7, 900)):
+        raw = tmp_path / f"gammas_{number:06}.root"
+        write_gammas(XenonDetectorOptions(events_per_file=events), 1, number, raw)
+        for suffix in ("parquet", "root"):
+            out = tmp_path / f"found_{number}.{suffix}"
+            own = ("--set", "model.averages=false", "--set", "evaluate.batch_events=20")
+            words = ("predict", "--checkpoint", "best", "--in", str(raw), "--out", str(out))
+            process = subprocess.Popen(
+                [BIN / "crpipe", *own, *words],
+                cwd=masked.folder,
+                env=environment(masked.variables),
+                stderr=subprocess.DEVNULL,
+            )
+            _, status, used = os.wait4(process.pid, 0)
+            assert status == 0
+            peak[events, suffix] = used.ru_maxrss / 1024
+        rows[events] = pq.read_metadata(tmp_path / f"found_{number}.parquet").num_rows
+    assert rows[900] > 200_000 > 8 * rows[100] * 0.9
+    for suffix in ("parquet", "root"):
+        assert peak[900, suffix] - peak[100, suffix] < 50
 
 
 def test_ten_settings_train_at_the_same_time_on_one_results_directory(finished, tmp_path):

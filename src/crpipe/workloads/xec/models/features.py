@@ -26,7 +26,7 @@ _TIMED = 200.0  # sensors with a time in a bright event, about
 _FAINT = 1e-6  # photons; at 0 a root has no finite slope
 
 
-class Sums(NamedTuple):
+class LightSums(NamedTuple):
     """Simple quantities of an event, [B] each, in the units of their names.
 
     light: sum of the valid photons above zero, at least 1. u_cm, v_cm: centre on the inner face; w_cm: depth
@@ -62,7 +62,7 @@ class SensorFeatures(nn.Module):
         self.register_buffer("faces", faces, persistent=False)
         self.register_buffer("places", torch.from_numpy(places[:, :3]).float(), persistent=False)
 
-    def forward(self, sensors: Tensor) -> tuple[Tensor, Sums]:
+    def forward(self, sensors: Tensor) -> tuple[Tensor, LightSums]:
         """Encode sensors [B, 4760, 4] as in the layout: [B, 4760, 4] (photons, time, two flags), and sums."""
         photons, time, valid, timed = (sensors[..., column] for column in range(CHANNELS))
         sums = self.sums(photons, time, valid, timed)
@@ -74,7 +74,7 @@ class SensorFeatures(nn.Module):
         ]
         return torch.stack(encoded, dim=2), sums
 
-    def sums(self, photons: Tensor, time: Tensor, valid: Tensor, timed: Tensor) -> Sums:
+    def sums(self, photons: Tensor, time: Tensor, valid: Tensor, timed: Tensor) -> LightSums:
         """Sum up the columns of the items, [B, 4760] each.
 
         No matrix product: with train.precision bfloat16 or train.tf32 it would keep three digits or four.
@@ -103,7 +103,7 @@ class SensorFeatures(nn.Module):
             timed.sum(dim=1) / _TIMED,
             *(by_face / light[:, None]).unbind(dim=1),
         ]
-        return Sums(light, u_cm, v_cm, w_cm, start, start[:, None] + way, torch.stack(vector, dim=1))
+        return LightSums(light, u_cm, v_cm, w_cm, start, start[:, None] + way, torch.stack(vector, dim=1))
 
     def _way(self, u: Tensor, v: Tensor, w: Tensor) -> Tensor:
         """Give how long light takes from a point, [B] each in cm, to all sensors: [B, 4760] in ns."""

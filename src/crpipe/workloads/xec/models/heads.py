@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.workloads.xec.layout import Truth
-    from crpipe.workloads.xec.models.features import Sums
+    from crpipe.workloads.xec.models.features import LightSums
     from crpipe.workloads.xec.options import RegressorOptions, TaskOptions
 
 # A step of 1 in the network's output, in the units of the columns.
@@ -92,7 +92,7 @@ class GammaModel(nn.Module):
             found[name] = (self._value(name, out[:, :count], encoded.sums), log_sigma)
         return found
 
-    def _value(self, name: str, step: Tensor, sums: Sums) -> Tensor:
+    def _value(self, name: str, step: Tensor, sums: LightSums) -> Tensor:
         """Correct the simple estimate of a task by the network's step [B, D]."""
         if name == "energy":
             energy = UNITS["energy"][0] * (sums.light / self.light)[:, None] * (_FASTER * self.scale).exp()

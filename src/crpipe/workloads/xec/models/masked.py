@@ -163,17 +163,17 @@ class Inpainter(MaskedWorkload[InpainterOptions]):
         return found.rows(events, prediction)
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
-        """Write the ONNX graph from raw branches to all sensors; see export."""
-        from crpipe.workloads.xec.models import export  # noqa: PLC0415 - onnx is slow, and an extra
+        """Write the ONNX graph from raw branches to all sensors; see export.files."""
+        from crpipe.workloads.xec.export import files  # noqa: PLC0415 - onnx is slow, and an extra
 
         assert isinstance(model, MaskedModel)
-        return export.write_inpainter(model, made, folder)
+        return files.write_inpainter(model, made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-        """Give what a user of the graph should know; see export."""
-        from crpipe.workloads.xec.models import export  # noqa: PLC0415
+        """Give what a user of the graph should know; see export.card."""
+        from crpipe.workloads.xec.export import card  # noqa: PLC0415
 
-        return export.inpainter_sections(made, graphs)
+        return card.inpainter_sections(made, graphs)
 
 
 def visible(sensors: Tensor, hidden: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What an export of a trained model adds: one ONNX graph from raw branches, checked, and its card."""
+"""Writes the ONNX graphs of trained models, and checks them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import numpy as np
 import torch
 
 from crpipe.core.errors import CheckpointError
-from crpipe.inference import card
 from crpipe.inference.export import Graphs
 from crpipe.inference.onnx_graph import graph_difference, write_graph
+from crpipe.workloads.xec.export.graph import InpainterGraph, RegressorGraph
 from crpipe.workloads.xec.layout import SENSORS, TRUTH, TRUTHS
-from crpipe.workloads.xec.models.graph import InpainterGraph, RegressorGraph
 from crpipe.workloads.xec.reading.options import RootFilesOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from torch import Tensor, nn
@@ -40,16 +39,17 @@ def write_regressor(model: GammaModel, options: RegressorOptions, made: Provenan
         outputs[name] = ", ".join(f"{field.name} ({field.unit})" for field in fields)
         if options.tasks[name].loss == "gaussian_nll":
             outputs[f"{name}_sigma"] = "uncertainties of these"
-    return _write(RegressorGraph(model, _threshold(made)), outputs, folder / REGRESSOR)
+    return _write(RegressorGraph(model, threshold_of(made)), outputs, folder / REGRESSOR)
 
 
 def write_inpainter(model: MaskedModel, made: Provenance, folder: Path) -> Graphs:
     """Write the graph of an inpainter; raise CheckpointError where it differs from the model."""
     outputs = {"found_npho": "photons of each sensor", "found_time": "time of each sensor, in s"}
-    return _write(InpainterGraph(model, _threshold(made)), outputs, folder / INPAINTER)
+    return _write(InpainterGraph(model, threshold_of(made)), outputs, folder / INPAINTER)
 
 
-def _threshold(made: Provenance) -> float:
+def threshold_of(made: Provenance) -> float:
+    """Give the photons below which a sensor has no time, as the reader of the training had it."""
     default = RootFilesOptions().npho_threshold
     return float(made.keys.get("reader.npho_threshold", default))
 
@@ -85,56 +85,3 @@ def example(events: int, seed: int) -> dict[str, Tensor]:
     time[random.random(npho.shape) < 0.3] = 1e10  # noqa: PLR2004
     arrays = {"npho": npho.astype(np.float32), "relative_time": time.astype(np.float32)}
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
-
-
-def regressor_sections(made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-    """Give the lines of the card that only a regressor can write."""
-    introduction = "Reconstructs gammas from the 4,760 photosensors of the liquid xenon detector of MEG II."
-    return _sections(introduction, list(_use_regressor(graphs)), made, graphs)
-
-
-def inpainter_sections(made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-    """Give the lines of the card that only an inpainter can write."""
-    introduction = "Finds what dead photosensors of the liquid xenon detector of MEG II would have seen."
-    return _sections(introduction, list(_use_inpainter()), made, graphs)
-
-
-def _sections(
-    introduction: str, use: list[str], made: Provenance, graphs: Graphs
-) -> Mapping[str, Sequence[str]]:
-    difference = graphs.description["graph"]["difference"]
-    return {
-        "": (introduction, "Validity, encoding, geometry and all scaling are inside the graph."),
-        card.USE: use,
-        card.DEVIATIONS: [
-            f"- Graph and checkpoint differ by at most {difference:.0e} of 1 + the value, as checked.",
-            f"- Sensors of fewer than {_threshold(made):g} photons have no time, as in training.",
-        ],
-    }
-
-
-def _use_regressor(graphs: Graphs) -> Iterator[str]:
-    names = list(graphs.description["graph"]["outputs"])
-    yield from _opening(REGRESSOR)
-    yield f"{', '.join(names)}{',' if len(names) == 1 else ''} = session.run(None, inputs)"
-    first = names[0]
-    yield f"for run, event, value in zip(events['run'], events['event'], {first}):"
-    yield f'    print(run, event, value, "{graphs.description["graph"]["outputs"][first]}")'
-    yield from ("```", "")
-
-
-def _use_inpainter() -> Iterator[str]:
-    yield from _opening(INPAINTER)
-    yield "photons, time = session.run(None, inputs)"
-    yield "dead = ~(abs(events['npho']) <= 9e9)"
-    yield "events['npho'][dead] = photons[dead]"
-    yield from ("```", "")
-
-
-def _opening(name: str) -> Iterator[str]:
-    yield from ("Needs `pip install onnxruntime uproot`; neither crpipe nor torch.", "", "```python")
-    yield from ("import onnxruntime", "import uproot", "")
-    yield f'session = onnxruntime.InferenceSession("{name}", providers=["CPUExecutionProvider"])'
-    yield 'branches = ["run", "event", "npho", "relative_time"]'
-    yield 'events = uproot.open("gammas.root")["tree"].arrays(branches, entry_stop=100, library="np")'
-    yield 'inputs = {name: events[name].astype("float32") for name in branches[2:]}'

@@ -1,0 +1,141 @@
+"""Heads: only those that are asked for, in fixed order, and residuals in the units of the task."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from crpipe.workloads.xec.layout import TRUTH, TRUTHS
+from crpipe.workloads.xec.models.batches import sensors_of
+from crpipe.workloads.xec.models.heads import UNITS, residual, sigma_of, wrapped
+from crpipe.workloads.xec.options import TaskOptions
+from xenon_models import ALL_TASKS, build, loss, workload
+from xenon_toy import make_gammas
+
+GAMMAS = make_gammas(4)
+ITEMS = torch.from_numpy(sensors_of(GAMMAS))
+SETS = [("energy",), ("angle", "time"), TRUTHS]
+
+
+def flat(model):
+    """Let the network say nothing: predictions are the simple estimates."""
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.startswith("heads") or name == "scale":
+                weight.zero_()
+    return model
+
+
+@pytest.mark.parametrize("tasks", SETS, ids="-".join)
+@pytest.mark.parametrize("balance", ["fixed", "learned"])
+def test_only_heads_of_the_tasks_exist_and_every_weight_has_a_slope(tasks, balance):
+    made, model = build(tasks={name: {} for name in tasks}, balance=balance)
+    assert set(model.heads) == set(tasks)
+    assert hasattr(model, "scale") == ("energy" in tasks)
+    loss(made, model, GAMMAS)[0].backward()
+    (phase,) = made.phases()
+    trained = {id(weight) for weight in phase.params(model)}
+    for name, weight in model.named_parameters():
+        assert id(weight) in trained
+        assert weight.grad is not None, name
+        assert weight.grad.abs().sum() > 0, name
+
+
+def test_the_order_in_which_tasks_are_named_does_not_matter():
+    """The names of an export's outputs and the states of the optimizer go by position."""
+    models = [workload(tasks={name: {} for name in names}).model() for names in (TRUTHS, TRUTHS[::-1])]
+    assert list(models[0].heads) == list(models[1].heads) == list(TRUTHS)
+    assert [name for name, _ in models[0].named_parameters()] == [
+        name for name, _ in models[1].named_parameters()
+    ]
+
+
+def test_only_a_likelihood_has_uncertainties():
+    tasks = {"energy": {"loss": "gaussian_nll"}, "position": {}, "time": {"loss": "gaussian_nll"}}
+    _, model = build(tasks=tasks)
+    with torch.no_grad():
+        found = model(ITEMS)
+    assert {name: sigma is not None for name, (_, sigma) in found.items()} == {
+        "energy": True,
+        "position": False,
+        "time": True,
+    }
+    for name, (value, sigma) in found.items():
+        assert value.shape == (4, len(TRUTH[name]))
+        assert sigma is None or sigma.shape == value.shape
+
+
+def test_training_begins_at_the_simple_estimates():
+    made, model = build(tasks=ALL_TASKS, photons_at_50_mev=1e5)
+    with torch.no_grad():
+        found = {name: value.numpy() for name, (value, _) in flat(model)(ITEMS).items()}
+        sums = model.encoder(ITEMS).sums
+    np.testing.assert_allclose(found["energy"][:, 0], 0.05 * sums.light / 1e5, rtol=1e-6)
+    simple = made.baseline(GAMMAS)
+    for at, name in enumerate(("u_cm", "v_cm", "w_cm")):
+        np.testing.assert_allclose(found["position"][:, at], simple[name], atol=1e-2)
+    np.testing.assert_allclose(found["time"][:, 0], sums.start_ns)
+    # A gamma from the origin: theta is that of (R, u), phi that of the place around the axis.
+    np.testing.assert_allclose(np.tan(np.pi / 2 - found["angle"][:, 0]), simple["u_cm"] / 64.84, atol=1e-4)
+    x, y = -np.cos(simple["v_cm"] / 64.84), np.sin(simple["v_cm"] / 64.84)
+    np.testing.assert_allclose(np.cos(found["angle"][:, 1] - np.arctan2(y, x)), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_the_scale_of_the_energy_multiplies(log):
+    made, model = build(tasks={"energy": {"log": log}})
+    with torch.no_grad():
+        before = model(ITEMS)["energy"][0]
+        model.scale += 0.1 * math.log(2)
+        np.testing.assert_allclose(model(ITEMS)["energy"][0], 2 * before, rtol=1e-5)
+    assert (before > 0).all() or not made.options.tasks["energy"].log
+
+
+def pair(name, found, truth):
+    return residual(name, torch.tensor([found]), torch.tensor([truth]), log=False)[0]
+
+
+def test_residuals_are_in_units_of_the_task():
+    np.testing.assert_allclose(pair("energy", [0.06], [0.05]), [0.2], rtol=1e-5)
+    np.testing.assert_allclose(pair("position", [12.0, -68.0, 3.0], [0.0, 0.0, 8.0]), [0.5, -1, -0.5])
+    np.testing.assert_allclose(pair("time", [1.0], [2.0]), [-0.2])
+    assert {name: len(UNITS[name]) for name in TRUTHS} == {name: len(TRUTH[name]) for name in TRUTHS}
+
+
+@pytest.mark.parametrize("turns", [-1, 0, 1])
+def test_phi_is_compared_around_the_circle(turns):
+    """Truth may be given between 0 and two pi as well as between -pi and pi."""
+    found = pair("angle", [1.0, math.pi - 0.01], [1.5, -math.pi + 0.01 + turns * math.tau])
+    np.testing.assert_allclose(found, [-0.5, -0.02], atol=1e-5)
+    found = pair("angle", [1.0, -0.2], [1.0, math.tau - 0.3 - turns * math.tau])
+    np.testing.assert_allclose(found, [0, 0.1], atol=1e-5)
+
+
+def test_theta_is_not_periodic():
+    np.testing.assert_allclose(pair("angle", [math.pi, 0.0], [-math.pi, 0.0]), [math.tau, 0], rtol=1e-6)
+
+
+def test_predicted_phi_is_between_minus_pi_and_pi():
+    angle = torch.linspace(-20, 20, 1001)
+    found = wrapped(angle)
+    assert found.min() >= -math.pi
+    assert found.max() <= math.pi
+    np.testing.assert_allclose(torch.cos(found), torch.cos(angle), atol=1e-5)
+    np.testing.assert_allclose(torch.sin(found), torch.sin(angle), atol=1e-5)
+
+
+def test_the_logarithm_of_an_energy_is_compared():
+    found, truth = torch.tensor([[0.055], [0.03], [-1.0]]), torch.tensor([[0.05], [0.03], [0.05]])
+    off = residual("energy", found, truth, log=True)
+    np.testing.assert_allclose(off[:2, 0], [math.log(1.1), 0], atol=1e-6)
+    assert torch.isfinite(off).all()
+
+
+def test_uncertainties_come_in_the_units_of_the_columns():
+    value, log_sigma = torch.tensor([[0.04]]), torch.tensor([[math.log(0.1)]])
+    plain, log = TaskOptions(loss="gaussian_nll"), TaskOptions(loss="gaussian_nll", log=True)
+    assert sigma_of("energy", value, log_sigma, plain).item() == pytest.approx(0.005)
+    assert sigma_of("energy", value, log_sigma, log).item() == pytest.approx(0.004)
+    found = sigma_of("position", torch.zeros(1, 3), torch.zeros(1, 3), plain)
+    assert found.tolist() == [[24, 68, 10]]
