@@ -97,14 +97,17 @@ def items_of(view: pa.Array, columns: int) -> NDArray[np.float32]:
     return np.frombuffer(buffer, np.float32).reshape(-1, columns)
 
 
-def concatenate(parts: Sequence[Events]) -> Events:
-    """Join blocks of one layout end to end; at least one, and a single one is returned without a copy."""
+def concatenate(parts: Sequence[Events], items: NDArray[np.float32] | None = None) -> Events:
+    """Join blocks of one layout end to end; at least one, and a single one is returned without a copy.
+
+    items: the array of which the blocks' items are consecutive views, if they are; else they are copied.
+    """
     if len(parts) == 1:
         return parts[0]
     return Events(
         {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns},
         np.concatenate([part.multiplicity for part in parts]),
-        np.concatenate([part.items for part in parts]),
+        np.concatenate([part.items for part in parts]) if items is None else items,
     )
 
 

@@ -5,7 +5,8 @@ Folders of shards and a cursor come in; a stream of (events, cursor after them) 
 
 from __future__ import annotations
 
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -16,9 +17,12 @@ from crpipe.events.batch import Cursor, Events
 from crpipe.events.shard_manifest import read_layout
 from crpipe.events.shard_reader import Shards, folders_of
 from crpipe.loading.ahead import ahead
+from crpipe.loading.buffers import Buffers
+from crpipe.loading.decoders import SlicedGroups, WholeGroups
 from crpipe.loading.microbatch import micro_batches
-from crpipe.loading.order import Order, item_costs
-from crpipe.loading.windows import EpochReader, SlicedGroups, WholeGroups, pieces_of
+from crpipe.loading.order import WINDOW_ITEMS, Order, item_costs
+from crpipe.loading.window_items import LARGE
+from crpipe.loading.windows import EpochReader, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["START", "Loader", "micro_batches"]
 
 START = Cursor(0, 0)
+DECODERS = 2  # threads that decode: they keep up with the one thread that gathers batches
 Made = TypeVar("Made")
 
 
@@ -74,6 +79,8 @@ class Loader:
         self.events = sum(int(pair.events.rows[-1]) for pair in self._shards.pairs)
         self.items = sum(int(pair.items.rows[-1]) for pair in self._shards.pairs)
         self._pieces = pieces_of(self._shards)
+        aligned = all(len(pair.item_groups) == len(pair.item_rows) for pair in self._shards.pairs)
+        self._fixed = self.layout.fixed if self.layout.fixed >= LARGE and aligned else 0
         sizes = self._pieces[:, 3] - self._pieces[:, 2]
         owners = np.array([pair.folder for pair in self._shards.pairs], np.int64)[self._pieces[:, 0]]
         cost = None
@@ -112,19 +119,43 @@ class Loader:
 
     def _stream(self, start: Cursor) -> Generator[tuple[Events, Cursor]]:
         first = start.batch
+        # Those that wait, the one that is gathered, and the one that the consumer has.
+        buffers = Buffers(len(self.layout.items), self._prefetch + 2)
         for epoch in range(start.epoch, self._epochs):
-            with closing(self._decoder()) as decoder:
-                reader = EpochReader(decoder, self._pieces, self._order.epoch(epoch), self.layout)
+            with ExitStack() as stack:
+                reader = self._reader(stack, epoch, buffers)
                 for batch in range(first, self.batches_per_epoch):
                     done = batch + 1
                     cursor = Cursor(epoch, done) if done < self.batches_per_epoch else Cursor(epoch + 1, 0)
                     yield reader.batch(self._rank * self.batches_per_epoch + batch), cursor
             first = 0
 
-    def _decoder(self) -> WholeGroups | SlicedGroups:
+    def _reader(self, stack: ExitStack, epoch: int, buffers: Buffers) -> EpochReader:
+        """Open what reads an epoch; closing ``stack`` ends its threads, and then closes its files."""
+        order = self._order.epoch(epoch)
+        events = int(np.diff(order.windows).max(initial=0))
+        following = self._prefetch > 0 and events * self.items < WINDOW_ITEMS * self.events
+        rooms = 1 + following
+        decoder: SlicedGroups | WholeGroups
         if self._order.in_slices:
-            return SlicedGroups(self._shards, self._pieces, self.layout)
-        return WholeGroups(self._shards, self.layout)
+            decoder = SlicedGroups(self._shards, self._pieces, self.layout, self._fixed, rooms)
+        else:
+            decoder = WholeGroups(self._shards, self.layout, self._fixed, rooms)
+        stack.callback(decoder.close)
+        pool = ThreadPoolExecutor(DECODERS, "decode") if self._prefetch else None
+        if pool is not None:
+            stack.callback(pool.shutdown, cancel_futures=True)
+        return EpochReader(
+            decoder,
+            self._pieces,
+            order,
+            self.layout,
+            end=(self._rank + 1) * self.batches_per_epoch,
+            pool=pool,
+            following=following,
+            buffers=buffers,
+            fixed=self._fixed,
+        )
 
 
 def _same(pair: tuple[Events, Cursor]) -> tuple[Events, Cursor]:
