@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 # Measured with row groups of 2 million items and three columns: 16 open streams hold 47 MiB with these,
 # 69 MiB with blocks of 65,536 rows, as much as one row group that is decoded as a whole.
 BLOCK_ROWS = 16_384
-FIXED_ROWS = 1 << 16  # at most, in blocks of whole events: they are kept as they are, and not copied
 BUFFER_BYTES = 1 << 16
 
 
@@ -31,12 +30,14 @@ class RowStream:
     """Some columns of consecutive row groups of one file; holds one page of each column and one block."""
 
     def __init__(
-        self, table: Table, groups: tuple[int, int], columns: list[str], skip: int, fixed: int = 0
+        self,
+        table: Table,
+        groups: tuple[int, int],
+        columns: list[str],
+        skip: int,
+        block_rows: int = BLOCK_ROWS,
     ) -> None:
-        """Open the file at row group ``groups[0]`` and pass over ``skip`` rows; ``groups[1]`` is the end.
-
-        fixed: rows of each event, if all have as many: then the blocks hold whole events.
-        """
+        """Open the file at row group ``groups[0]`` and pass over ``skip`` rows; ``groups[1]`` is the end."""
         self._table = table
         self._columns = columns
         self._group = groups[0]
@@ -46,9 +47,8 @@ class RowStream:
             self._file = table.open(groups[0], BUFFER_BYTES)
         except DAMAGE as error:
             raise table.damaged(groups[0], error) from error
-        rows = max(FIXED_ROWS // fixed, 1) * fixed if fixed else BLOCK_ROWS
         self._blocks: Iterator[pa.RecordBatch] = self._file.iter_batches(
-            rows, row_groups=range(*groups), columns=columns, use_threads=False
+            block_rows, row_groups=range(*groups), columns=columns, use_threads=False
         )
         for _ in self._parts(skip):
             pass
@@ -60,11 +60,6 @@ class RowStream:
             for name in self._columns:
                 out[name][filled : filled + high - low] = self._block[name][low:high]
             filled += high - low
-
-    def take(self, rows: int) -> Iterator[tuple[list[NDArray[Any]], int, int]]:
-        """Give the next ``rows`` rows without a copy: columns of blocks, and which rows of them."""
-        for low, high in self._parts(rows):
-            yield [self._block[name] for name in self._columns], low, high
 
     def close(self) -> None:
         """Close the file."""
@@ -119,27 +114,17 @@ class EventStream:
             self._items = self._open(first)
         self._items.fill(len(items), {name: items[:, column] for column, name in enumerate(self._names)})
 
-    def take(self, first: int, last: int) -> Iterator[tuple[list[NDArray[Any]], int, int]]:
-        """Give the items of the events [first, last) without a copy, as blocks of whole events.
-
-        Only where all events have the same number of items. Each block: its columns, and the rows of them,
-        [first, last). Later calls go on where this ends.
-        """
-        if self._items is None:
-            self._items = self._open(first, int(self.group.multiplicity[first]))
-        yield from self._items.take(self.items(first, last))
-
     def close(self) -> None:
         """Close the file of items."""
         if self._items is not None:
             self._items.close()
         self._items = None
 
-    def _open(self, event: int, fixed: int = 0) -> RowStream:
+    def _open(self, event: int) -> RowStream:
         pair = self._pair
         first, end = pair.item_groups[self._number : self._number + 2]
         begin = self.group.item_rows[event]
         # The row group of items in which the first event begins; any, where no items are left.
         block = max(first, min(end - 1, np.searchsorted(pair.item_rows, begin, side="right") - 1))
         skip = int(begin - pair.item_rows[block])
-        return RowStream(pair.items, (int(block), int(end)), self._names, skip, fixed)
+        return RowStream(pair.items, (int(block), int(end)), self._names, skip)

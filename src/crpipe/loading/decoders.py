@@ -6,7 +6,7 @@ Slices in reading order come in; event columns come out at once, and items when 
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -15,19 +15,20 @@ import numpy as np
 from crpipe.core.errors import ShardError
 from crpipe.events.batch import offsets
 from crpipe.events.shard_reader import REMEDY, touched
-from crpipe.events.shard_streams import EventStream
-from crpipe.loading.window_items import ItemBlock, ItemColumns, ItemRows
+from crpipe.events.shard_streams import EventStream, RowStream
+from crpipe.loading.window_items import ItemColumns, ItemRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Layout
-    from crpipe.events.shard_reader import Shards, Table
+    from crpipe.events.shard_reader import Group, Shards, Table
     from crpipe.loading.window_items import Items
 
-    EventColumns = tuple[dict[str, NDArray[Any]], NDArray[np.uint32]]
+BLOCK_ROWS = 1 << 16  # decoded at once of one column: with its page it stays in a core's cache
 
 
 class Slice(NamedTuple):
@@ -60,155 +61,184 @@ class AtOnce:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """A window whose items are being decoded: the columns of its events in reading order, and the tasks."""
+    """A window whose items are being decoded.
+
+    columns, multiplicity: of its events, [N].
+    room: [M, K] float32, where the tasks put the items of the events in reading order.
+    items: what the room holds when all tasks have ended.
+    """
 
     columns: dict[str, NDArray[Any]]
     multiplicity: NDArray[np.uint32]
-    tasks: list[Future[None]]
-    made: Callable[[], Items]
+    room: NDArray[np.float32]
+    items: Items
+    tasks: list[Future[None]] = field(default_factory=list)
 
     def shuffled(self, permutation: NDArray[np.int64]) -> Decoding:
         """Put the columns of the events in the order of ``permutation``; not their items."""
         columns = {name: column.take(permutation) for name, column in self.columns.items()}
-        return Decoding(columns, self.multiplicity.take(permutation), self.tasks, self.made)
+        return replace(self, columns=columns, multiplicity=self.multiplicity.take(permutation))
 
-    def items(self) -> Items:
+    def decoded(self) -> Items:
         """Wait for the items; raise what a task raised, the first one first."""
         for task in self.tasks:
             task.result()
-        return self.made()
+        return self.items
 
 
 class Decoder(Protocol):
     """Decodes pieces, or parts of them, given in reading order."""
 
     def start(self, parts: Sequence[Slice], tasks: Tasks) -> Decoding:
-        """Start to decode the parts, end to end; the last start's tasks must have ended."""
+        """Start to decode the parts, end to end; the tasks of the last start must have ended.
+
+        The items are valid until as many starts later as there are rooms.
+        """
 
     def close(self) -> None:
         """Close all files; no task may be running."""
 
 
 class Rooms:
-    """The buffers of windows in turn: new pages for each window would cost as much as the gather."""
+    """The reused buffers of windows: new pages for each window would cost as much as the gather.
 
-    def __init__(self, width: int, count: int) -> None:
-        self._buffers = [np.empty((0, width), np.float32)] * count
+    fixed: items of every event, if windows hold their items as ``ItemColumns``; else 0: ``ItemRows``.
+    """
 
-    def take(self, items: int) -> NDArray[np.float32]:
-        """Give the buffer that was given longest ago, with ``items`` rows; its content is left over."""
+    def __init__(self, width: int, fixed: int, count: int) -> None:
+        self._width = width
+        self._fixed = fixed
+        self._buffers = [np.empty(0, np.float32)] * count
+
+    def window(self, found: Sequence[tuple[Group, Slice, Path]]) -> Decoding:
+        """Join the events of slices, and give the room for their items; its content is left over.
+
+        Each slice with its decoded group and the path of that; raise ShardError where an event has not the
+        fixed number of items.
+        """
+        cuts = [group.cut(part.first, part.last) for group, part, _ in found]
+        for (_, part, path), (_, multiplicity) in zip(found, cuts, strict=True):
+            if self._fixed and np.any(multiplicity != self._fixed):
+                raise ShardError(
+                    f"{path}: row group {part.group}: an event has not the {self._fixed} items that the "
+                    f"layout names; {REMEDY}"
+                )
+        multiplicity = np.concatenate([multiplicity for _, multiplicity in cuts])
+        columns = {name: np.concatenate([columns[name] for columns, _ in cuts]) for name in cuts[0][0]}
+        room = self._take(int(multiplicity.sum(dtype=np.int64)))
+        items = ItemColumns(self._fixed, room) if self._fixed else ItemRows(multiplicity, room)
+        return Decoding(columns, multiplicity, room, items)
+
+    def _take(self, items: int) -> NDArray[np.float32]:
+        """Give the buffer that was given longest ago, as [items, K]."""
+        values = items * self._width
         buffer = self._buffers.pop(0)
-        if len(buffer) < items:
-            width = buffer.shape[1]
+        if len(buffer) < values:
             del buffer  # before the larger one is there
-            buffer = np.empty((items + items // 8, width), np.float32)
+            buffer = np.empty(values + values // 8, np.float32)
         self._buffers.append(buffer)
-        return buffer[:items]
+        shape = (self._width, items) if self._fixed else (items, self._width)
+        room = buffer[:values].reshape(shape)
+        return room.T if self._fixed else room
 
 
 class _ItemGroup:
-    """One row group of items; remembers its decoded columns only if ``kept``."""
+    """A row group of items, read from row ``first`` on, each column by itself."""
 
-    def __init__(self, table: Table, number: int, names: list[str]) -> None:
+    def __init__(self, table: Table, number: int, first: int, names: list[str]) -> None:
         self._table = table
         self._number = number
+        self._first = first
         self._names = names
-        self.columns: list[Any] = [None] * len(names)
-        self.kept = False
+        self._streams: list[RowStream | None] = [None] * len(names)
 
-    def column(self, index: int) -> NDArray[np.float32]:
-        """Decode one column, or give it again."""
-        values: NDArray[np.float32] | None = self.columns[index]
-        if values is None:
-            name = self._names[index]
-            values = self._table.read(self._number, [name])[name]
-            if self.kept:
-                self.columns[index] = values
-        return values
+    def fill(self, column: int, out: NDArray[np.float32], *, last: bool) -> None:
+        """Copy the next rows of a column into its place in ``out``, [M, K]; ``last``: and close its file."""
+        name = self._names[column]
+        stream = self._streams[column]
+        if stream is None:
+            groups = self._number, self._number + 1
+            stream = RowStream(self._table, groups, [name], self._first, BLOCK_ROWS)
+            self._streams[column] = stream
+        stream.fill(len(out), {name: out[:, column]})
+        if last:
+            stream.close()
+            self._streams[column] = None
 
-    def fill(self, index: int, first: int, last: int, out: NDArray[np.float32] | None) -> None:
-        """Decode one column, and copy its rows [first, last) into ``out``, [last - first, K]."""
-        values = self.column(index)
-        if out is not None:
-            out[:, index] = values[first:last]
+    def close(self) -> None:
+        """Close all files."""
+        for stream in self._streams:
+            if stream is not None:
+                stream.close()
 
 
 class WholeGroups:
-    """Decodes the whole row group of a piece at once: for pieces that are read one after the other.
+    """Decodes row groups one after the other: for pieces that are read so.
 
-    There is a task for each column of each row group of items. fixed: items of every event, if the columns
-    are to stay apart; else 0.
+    There is a task for each column of each row group of items.
     """
 
-    def __init__(self, shards: Shards, layout: Layout, fixed: int, rooms: int) -> None:
+    def __init__(self, shards: Shards, layout: Layout, rooms: Rooms) -> None:
         self._shards = shards
         self._names = [field.name for field in layout.items]
-        self._fixed = fixed
-        self._rooms = Rooms(len(self._names), rooms)
-        self._last: tuple[tuple[int, int], _ItemGroup] | None = None
+        self._rooms = rooms
+        self._open: tuple[tuple[int, int, int], _ItemGroup] | None = None
 
     def start(self, parts: Sequence[Slice], tasks: Tasks) -> Decoding:
         """Start to decode the parts, end to end."""
-        cuts, blocks = [], []
-        for _, shard, number, first, last in parts:
-            group = self._shards.group(shard, number)
-            cuts.append(
-                _checked(group.cut(first, last), self._fixed, self._shards.pairs[shard].events, number)
-            )
-            blocks += self._blocks(shard, int(group.item_rows[first]), int(group.item_rows[last]))
-        columns, multiplicity = _joined(cuts)
-        if self._fixed:
-            started = [
-                tasks.submit(partial(group.fill, column, first, last, None))
-                for group, first, last in blocks
-                for column in range(len(self._names))
-            ]
-            made = partial(
-                ItemColumns, self._fixed, [ItemBlock(group.columns, *rows) for group, *rows in blocks]
-            )
-            return Decoding(columns, multiplicity, started, made)
-        ends = offsets(np.array([last - first for _, first, last in blocks], np.int64))
-        items = self._rooms.take(int(ends[-1]))
-        started = [
-            tasks.submit(partial(group.fill, column, first, last, items[ends[at] : ends[at + 1]]))
-            for at, (group, first, last) in enumerate(blocks)
-            for column in range(len(self._names))
-        ]
-        return Decoding(columns, multiplicity, started, partial(ItemRows, multiplicity, items))
+        found, blocks = [], []
+        for part in parts:
+            group = self._shards.group(part.shard, part.group)
+            found.append((group, part, self._shards.pairs[part.shard].events.path))
+            low, high = group.item_rows[[part.first, part.last]].tolist()
+            rows = self._shards.pairs[part.shard].item_rows
+            for block in range(*touched(rows, low, high)):
+                start, end = max(low, int(rows[block])), min(high, int(rows[block + 1]))
+                blocks.append((part.shard, block, start, end))
+        decoding = self._rooms.window(found)
+        filled = 0
+        for at, (shard, block, start, end) in enumerate(blocks):
+            items = self._block(shard, block, start)
+            out = decoding.room[filled : filled + end - start]
+            filled += len(out)
+            # Only what a window ends with may go on in the next one.
+            last = at + 1 < len(blocks) or end == self._shards.pairs[shard].item_rows[block + 1]
+            for column in range(len(self._names)):
+                decoding.tasks.append(tasks.submit(partial(items.fill, column, out, last=last)))
+            if not last:
+                self._open = (shard, block, end), items
+        return decoding
 
-    def _blocks(self, shard: int, low: int, high: int) -> list[tuple[_ItemGroup, int, int]]:
-        """Find the row groups of items that hold the rows [low, high), with the rows inside of each."""
+    def _block(self, shard: int, block: int, start: int) -> _ItemGroup:
+        """Go on with the open row group of items, if its next row is ``start``; else open that one."""
+        place, items = self._open or ((), None)
+        self._open = None
+        if items is not None:
+            if place == (shard, block, start):
+                return items
+            items.close()
         table = self._shards.pairs[shard].items
-        found = []
-        for number in range(*touched(table.rows, low, high)):
-            start, end = table.rows[number : number + 2].tolist()
-            if self._last is None or self._last[0] != (shard, number):
-                self._last = (shard, number), _ItemGroup(table, number, self._names)
-            group = self._last[1]
-            group.kept = bool(self._fixed) or high < end  # the next part goes on with it
-            found.append((group, max(low, start) - start, min(high, end) - start))
-        return found
+        return _ItemGroup(table, block, start - int(table.rows[block]), self._names)
 
     def close(self) -> None:
-        """Do nothing: no file stays open."""
+        """Close all files."""
+        if self._open is not None:
+            self._open[1].close()
 
 
 class SlicedGroups:
     """Decodes row groups a slice at a time: for pieces of several folders that are read beside each other.
 
     The slices of a piece come in ascending order; its files are open from its first slice to its last one.
-    There is a task for each piece. fixed: as for ``WholeGroups``.
+    There is a task for each piece.
     """
 
-    def __init__(
-        self, shards: Shards, pieces: NDArray[np.int64], layout: Layout, fixed: int, rooms: int
-    ) -> None:
+    def __init__(self, shards: Shards, pieces: NDArray[np.int64], layout: Layout, rooms: Rooms) -> None:
         self._shards = shards
         self._layout = layout
         self._pieces = pieces
-        self._fixed = fixed
         self._streams: dict[int, EventStream] = {}
-        self._rooms = Rooms(len(layout.items), rooms)
+        self._rooms = rooms
 
     def start(self, parts: Sequence[Slice], tasks: Tasks) -> Decoding:
         """Start to decode the parts, end to end."""
@@ -217,39 +247,21 @@ class SlicedGroups:
                 stream = EventStream(self._shards, self._layout, part.shard, part.group)
                 self._streams[part.piece] = stream
         streams = [self._streams[part.piece] for part in parts]
-        pairs = list(zip(streams, parts, strict=True))
-        cuts = [
-            _checked(
-                stream.group.cut(part.first, part.last),
-                self._fixed,
-                self._shards.pairs[part.shard].events,
-                part.group,
-            )
-            for stream, part in pairs
-        ]
-        columns, multiplicity = _joined(cuts)
-        found: list[list[ItemBlock]] = [[] for _ in parts]
-        if self._fixed:
-            jobs = [partial(_take, stream, part, found[at]) for at, (stream, part) in enumerate(pairs)]
-            made: Callable[[], Items] = partial(_columns, self._fixed, found)
-        else:
-            ends = offsets(
-                np.array([stream.items(part.first, part.last) for stream, part in pairs], np.int64)
-            )
-            items = self._rooms.take(int(ends[-1]))
-            jobs = [
-                partial(stream.fill, part.first, items[ends[at] : ends[at + 1]])
-                for at, (stream, part) in enumerate(pairs)
+        decoding = self._rooms.window(
+            [
+                (stream.group, part, self._shards.pairs[part.shard].events.path)
+                for stream, part in zip(streams, parts, strict=True)
             ]
-            made = partial(ItemRows, multiplicity, items)
-        of_piece: dict[int, list[Callable[[], None]]] = {}
-        for part, job in zip(parts, jobs, strict=True):
-            of_piece.setdefault(part.piece, []).append(job)
-            if part.last == self._pieces[part.piece][-1]:
-                of_piece[part.piece].append(self._streams.pop(part.piece).close)
-        return Decoding(
-            columns, multiplicity, [tasks.submit(partial(_in_turn, each)) for each in of_piece.values()], made
         )
+        counts = [stream.items(part.first, part.last) for stream, part in zip(streams, parts, strict=True)]
+        ends = offsets(np.array(counts, np.int64))
+        steps: dict[int, list[Callable[[], None]]] = {part.piece: [] for part in parts}
+        for at, (stream, part) in enumerate(zip(streams, parts, strict=True)):
+            steps[part.piece].append(partial(stream.fill, part.first, decoding.room[ends[at] : ends[at + 1]]))
+            if part.last == self._pieces[part.piece][-1]:
+                steps[part.piece].append(self._streams.pop(part.piece).close)
+        decoding.tasks.extend(tasks.submit(partial(_in_turn, each)) for each in steps.values())
+        return decoding
 
     def close(self) -> None:
         """Close all files."""
@@ -258,29 +270,6 @@ class SlicedGroups:
         self._streams.clear()
 
 
-def _take(stream: EventStream, part: Slice, found: list[ItemBlock]) -> None:
-    found += [ItemBlock(*each) for each in stream.take(part.first, part.last)]
-
-
-def _columns(fixed: int, found: list[list[ItemBlock]]) -> ItemColumns:
-    return ItemColumns(fixed, [block for blocks in found for block in blocks])
-
-
-def _in_turn(jobs: list[Callable[[], None]]) -> None:
-    for job in jobs:
-        job()
-
-
-def _checked(cut: EventColumns, fixed: int, table: Table, group: int) -> EventColumns:
-    """Return the events of a row group; raise ShardError where one has not ``fixed`` items."""
-    if fixed and np.any(cut[1] != fixed):
-        raise ShardError(
-            f"{table.path}: row group {group} has an event without the {fixed} items that the layout names; "
-            f"{REMEDY}"
-        )
-    return cut
-
-
-def _joined(cuts: list[EventColumns]) -> EventColumns:
-    columns = {name: np.concatenate([columns[name] for columns, _ in cuts]) for name in cuts[0][0]}
-    return columns, np.concatenate([multiplicity for _, multiplicity in cuts])
+def _in_turn(steps: list[Callable[[], None]]) -> None:
+    for step in steps:
+        step()

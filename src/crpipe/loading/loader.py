@@ -18,7 +18,7 @@ from crpipe.events.shard_manifest import read_layout
 from crpipe.events.shard_reader import Shards, folders_of
 from crpipe.loading.ahead import ahead
 from crpipe.loading.buffers import Buffers
-from crpipe.loading.decoders import SlicedGroups, WholeGroups
+from crpipe.loading.decoders import Rooms, SlicedGroups, WholeGroups
 from crpipe.loading.microbatch import micro_batches
 from crpipe.loading.order import WINDOW_ITEMS, Order, item_costs
 from crpipe.loading.window_items import LARGE
@@ -79,8 +79,7 @@ class Loader:
         self.events = sum(int(pair.events.rows[-1]) for pair in self._shards.pairs)
         self.items = sum(int(pair.items.rows[-1]) for pair in self._shards.pairs)
         self._pieces = pieces_of(self._shards)
-        aligned = all(len(pair.item_groups) == len(pair.item_rows) for pair in self._shards.pairs)
-        self._fixed = self.layout.fixed if self.layout.fixed >= LARGE and aligned else 0
+        self._fixed = self.layout.fixed if self.layout.fixed >= LARGE else 0
         sizes = self._pieces[:, 3] - self._pieces[:, 2]
         owners = np.array([pair.folder for pair in self._shards.pairs], np.int64)[self._pieces[:, 0]]
         cost = None
@@ -135,12 +134,12 @@ class Loader:
         order = self._order.epoch(epoch)
         events = int(np.diff(order.windows).max(initial=0))
         following = self._prefetch > 0 and events * self.items < WINDOW_ITEMS * self.events
-        rooms = 1 + following
+        rooms = Rooms(len(self.layout.items), self._fixed, 1 + following)
         decoder: SlicedGroups | WholeGroups
         if self._order.in_slices:
-            decoder = SlicedGroups(self._shards, self._pieces, self.layout, self._fixed, rooms)
+            decoder = SlicedGroups(self._shards, self._pieces, self.layout, rooms)
         else:
-            decoder = WholeGroups(self._shards, self.layout, self._fixed, rooms)
+            decoder = WholeGroups(self._shards, self.layout, rooms)
         stack.callback(decoder.close)
         pool = ThreadPoolExecutor(DECODERS, "decode") if self._prefetch else None
         if pool is not None:

@@ -5,28 +5,17 @@ Decoded rows or columns of items come in; the items of a batch go out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Protocol
 
 from crpipe.events.batch import gather_items, item_view, offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    import numpy as np
     from numpy.typing import NDArray
 
 # From so many items on, all events having the same number, an event is copied by itself: the calls of numpy
 # for it cost less than a second copy of the whole window.
 LARGE = 512
-
-
-class ItemBlock(NamedTuple):
-    """ItemRows [first, last) of decoded item columns: whole events, the columns not yet side by side."""
-
-    columns: Sequence[NDArray[np.float32]]
-    first: int
-    last: int
 
 
 class Items(Protocol):
@@ -51,24 +40,22 @@ class ItemRows:
 
 
 class ItemColumns:
-    """The items of a window as columns, ``fixed`` for every event; the columns meet in the batch."""
+    """The items of a window as columns, ``fixed`` for every event; the columns meet in the batch.
 
-    def __init__(self, fixed: int, blocks: Sequence[ItemBlock]) -> None:
-        counts = [(block.last - block.first) // fixed for block in blocks]
+    items: [M, K], each column contiguous.
+    """
+
+    def __init__(self, fixed: int, items: NDArray[np.float32]) -> None:
         self._fixed = fixed
-        self._blocks = [block.columns for block in blocks]
-        self._block = np.repeat(np.arange(len(blocks)), counts)
-        place = np.arange(len(self._block)) - np.repeat(offsets(np.array(counts, np.int64))[:-1], counts)
-        self._row = np.repeat([block.first for block in blocks], counts) + place * fixed
+        self._columns = list(items.T)
 
     def gather(self, index: NDArray[np.int64], out: NDArray[np.float32] | None) -> NDArray[np.float32]:
         """Gather the items of the events in ``index`` into ``out``, [M, K], which must be given."""
         if out is None:
             raise ValueError("columns are gathered into an array that the caller gives")
         fixed = self._fixed
-        events = out.reshape(len(index), fixed, -1)
-        places = zip(self._block[index].tolist(), self._row[index].tolist(), strict=True)
-        for event, (block, row) in zip(events, places, strict=True):
-            for column, values in enumerate(self._blocks[block]):
+        events = out.reshape(len(index), fixed, len(self._columns))
+        for event, row in zip(events, (index * fixed).tolist(), strict=True):
+            for column, values in enumerate(self._columns):
                 event[:, column] = values[row : row + fixed]
         return out

@@ -102,7 +102,7 @@ class EpochReader:
                 decoding, permutation = self._start(window)
             self._next = None
             columns = decoding.columns, decoding.multiplicity
-            self._window = window, _Window(*columns, permutation, decoding.items())
+            self._window = window, _Window(*columns, permutation, decoding.decoded())
             if self._pool is not None and self._following and window + 1 < self._end:
                 self._next = window + 1, self._pool.submit(self._start, window + 1)
         return self._window[1]
