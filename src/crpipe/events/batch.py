@@ -45,8 +45,18 @@ class Events:
             self.items[ends[start] : ends[end]],
         )
 
+    def copy(self) -> Events:
+        """Copy the events: what they were a part of can be freed."""
+        columns = {name: column.copy() for name, column in self.columns.items()}
+        return Events(columns, self.multiplicity.copy(), self.items.copy())
+
     def take(self, index: NDArray[np.integer[Any]]) -> Events:
-        """Gather events in the order of ``index``, each with its own items."""
+        """Gather events in the order of ``index``, each with its own items.
+
+        The index 0, 1, … N - 1 gives these events themselves, without a copy.
+        """
+        if np.array_equal(index, np.arange(len(self))):
+            return self
         return self.gather(item_view(self.offsets(), self.items), index)
 
     def gather(self, view: pa.Array, index: NDArray[np.integer[Any]]) -> Events:

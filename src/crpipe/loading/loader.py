@@ -22,7 +22,7 @@ from crpipe.loading.decoders import Rooms, SlicedGroups, WholeGroups
 from crpipe.loading.microbatch import micro_batches
 from crpipe.loading.order import WINDOW_ITEMS, Order, item_costs
 from crpipe.loading.window_items import LARGE
-from crpipe.loading.windows import EpochReader, pieces_of
+from crpipe.loading.windows import EpochReader, Memory, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -94,8 +94,9 @@ class Loader:
 
         A resumed stream equals the rest of an uninterrupted one, bit for bit, and decodes no more than the
         one or two windows that hold its first batch; with several folders also the earlier slices of the row
-        groups of which these windows hold slices. One thread works ``prefetch`` batches ahead; it has
-        ended when the generator is closed, so close it, and read one stream at a time:
+        groups of which these windows hold slices. One thread works ``prefetch`` batches ahead, and others
+        decode for it; without ``prefetch`` there are none. All have ended when the generator is closed, so
+        close it, and read one stream at a time:
         ``with contextlib.closing(loader.batches(cursor)) as stream``.
         Raise ShardError for a damaged shard, and for a cursor that lies outside of the epochs.
         """
@@ -118,43 +119,41 @@ class Loader:
 
     def _stream(self, start: Cursor) -> Generator[tuple[Events, Cursor]]:
         first = start.batch
-        # Those that wait, the one that is gathered, and the one that the consumer has.
-        buffers = Buffers(len(self.layout.items), self._prefetch + 2)
+        memory = self._memory()
         for epoch in range(start.epoch, self._epochs):
             with ExitStack() as stack:
-                reader = self._reader(stack, epoch, buffers)
+                reader = self._reader(stack, epoch, memory)
                 for batch in range(first, self.batches_per_epoch):
                     done = batch + 1
                     cursor = Cursor(epoch, done) if done < self.batches_per_epoch else Cursor(epoch + 1, 0)
                     yield reader.batch(self._rank * self.batches_per_epoch + batch), cursor
             first = 0
 
-    def _reader(self, stack: ExitStack, epoch: int, buffers: Buffers) -> EpochReader:
+    def _memory(self) -> Memory:
+        """Make the memory of a stream: for one window, or for two, of which one is decoded ahead."""
+        width = len(self.layout.items)
+        windows = np.diff(self._order.epoch(0).windows)
+        # Where events are small, another window's memory costs more than an idle core is worth.
+        items = self._fixed * int(windows.max(initial=0))
+        following = self._prefetch > 0 and 0 < items < WINDOW_ITEMS
+        # Batches that wait, the one that is gathered, and the one that the consumer has.
+        buffers = Buffers(width, self._prefetch + 2)
+        return Memory(Rooms(width, self._fixed, 1 + following), buffers, self._fixed, following)
+
+    def _reader(self, stack: ExitStack, epoch: int, memory: Memory) -> EpochReader:
         """Open what reads an epoch; closing ``stack`` ends its threads, and then closes its files."""
-        order = self._order.epoch(epoch)
-        events = int(np.diff(order.windows).max(initial=0))
-        following = self._prefetch > 0 and events * self.items < WINDOW_ITEMS * self.events
-        rooms = Rooms(len(self.layout.items), self._fixed, 1 + following)
         decoder: SlicedGroups | WholeGroups
         if self._order.in_slices:
-            decoder = SlicedGroups(self._shards, self._pieces, self.layout, rooms)
+            decoder = SlicedGroups(self._shards, self._pieces, self.layout, memory.rooms)
         else:
-            decoder = WholeGroups(self._shards, self.layout, rooms)
+            decoder = WholeGroups(self._shards, self.layout, memory.rooms)
         stack.callback(decoder.close)
         pool = ThreadPoolExecutor(DECODERS, "decode") if self._prefetch else None
         if pool is not None:
             stack.callback(pool.shutdown, cancel_futures=True)
-        return EpochReader(
-            decoder,
-            self._pieces,
-            order,
-            self.layout,
-            end=(self._rank + 1) * self.batches_per_epoch,
-            pool=pool,
-            following=following,
-            buffers=buffers,
-            fixed=self._fixed,
-        )
+        end = (self._rank + 1) * self.batches_per_epoch
+        order = self._order.epoch(epoch)
+        return EpochReader(decoder, self._pieces, order, self.layout, end=end, pool=pool, memory=memory)
 
 
 def _same(pair: tuple[Events, Cursor]) -> tuple[Events, Cursor]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from crpipe.events.layout import Layout
     from crpipe.events.shard_reader import Shards
     from crpipe.loading.buffers import Buffers
-    from crpipe.loading.decoders import Decoder, Decoding
+    from crpipe.loading.decoders import Decoder, Decoding, Rooms
     from crpipe.loading.order import EpochOrder
     from crpipe.loading.window_items import Items
 
@@ -47,12 +47,23 @@ class _Window:
         )
 
 
+class Memory(NamedTuple):
+    """The memory that the epochs of a stream share.
+
+    fixed: items of every event, if windows hold their items as columns, which meet in buffers; else 0.
+    following: whether there are rooms to decode the next window while batches of this one are gathered.
+    """
+
+    rooms: Rooms
+    buffers: Buffers
+    fixed: int
+    following: bool
+
+
 class EpochReader:
     """Reads batches of one epoch, in ascending order and below number ``end``.
 
-    Holds one window. With a ``pool`` its threads decode, and with ``following`` they decode the next window
-    while batches of this one are gathered. buffers: for the items of batches where every event has ``fixed``
-    items and they are decoded as columns; ``fixed`` is 0 elsewhere.
+    Holds one window, or two where the memory allows. With a ``pool`` its threads decode.
     """
 
     def __init__(
@@ -64,9 +75,7 @@ class EpochReader:
         *,
         end: int,
         pool: Executor | None,
-        following: bool,
-        buffers: Buffers,
-        fixed: int,
+        memory: Memory,
     ) -> None:
         self._decoder = decoder
         self._pieces = pieces
@@ -74,22 +83,21 @@ class EpochReader:
         self._layout = layout
         self._end = int(np.searchsorted(order.windows, order.batches[end], side="left"))
         self._pool = pool
-        self._following = following
-        self._buffers = buffers
-        self._fixed = fixed
+        self._memory = memory
         self._window: tuple[int, _Window] | None = None
         self._next: tuple[int, Future[tuple[Decoding, NDArray[np.int64]]]] | None = None
 
     def batch(self, number: int) -> Events:
         """Read batch ``number`` of all ranks' batches."""
         low, high = self._order.batches[number : number + 2].tolist()
-        room = self._buffers.take((high - low) * self._fixed) if self._fixed else None
+        fixed = self._memory.fixed
+        room = self._memory.buffers.take((high - low) * fixed) if fixed else None
         parts = []
         for window in range(*touched(self._order.windows, low, high)):
             start, stop = self._order.windows[window : window + 2].tolist()
             first, last = max(low, start), min(high, stop)
             if first < last:
-                out = None if room is None else room[(first - low) * self._fixed : (last - low) * self._fixed]
+                out = None if room is None else room[(first - low) * fixed : (last - low) * fixed]
                 parts.append(self._read_window(window).take(first - start, last - start, out))
         return concatenate(parts or [_empty(self._layout)], room)
 
@@ -103,7 +111,7 @@ class EpochReader:
             self._next = None
             columns = decoding.columns, decoding.multiplicity
             self._window = window, _Window(*columns, permutation, decoding.decoded())
-            if self._pool is not None and self._following and window + 1 < self._end:
+            if self._pool is not None and self._memory.following and window + 1 < self._end:
                 self._next = window + 1, self._pool.submit(self._start, window + 1)
         return self._window[1]
 
