@@ -30,13 +30,16 @@ def _sections(
     introduction: str, use: list[str], made: Provenance, graphs: Graphs
 ) -> Mapping[str, Sequence[str]]:
     difference = graphs.description["graph"]["difference"]
+    deviations = [
+        f"- Graph and checkpoint differ by at most {difference:.0e} of 1 + the value, in units of training.",
+        f"- Sensors of fewer than {threshold_of(made):g} photons have no time, as in training.",
+    ]
+    if made.keys.get("reader.dead"):
+        deviations.append("- The graph does not know the list of dead sensors: give NaN as their photons.")
     return {
         "": (introduction, "Validity, encoding, geometry and all scaling are inside the graph."),
         card.USE: use,
-        card.DEVIATIONS: [
-            f"- Graph and checkpoint differ by at most {difference:.0e} of 1 + the value, as checked.",
-            f"- Sensors of fewer than {threshold_of(made):g} photons have no time, as in training.",
-        ],
+        card.DEVIATIONS: deviations,
     }
 
 

@@ -9,13 +9,14 @@ import torch
 
 from crpipe.core.errors import CheckpointError
 from crpipe.inference.export import Graphs
-from crpipe.inference.onnx_graph import graph_difference, write_graph
+from crpipe.inference.onnx_graph import largest_difference, run_graph, write_graph
 from crpipe.workloads.xec.export.graph import InpainterGraph, RegressorGraph
 from crpipe.workloads.xec.layout import SENSORS, TRUTH, TRUTHS
+from crpipe.workloads.xec.models.heads import UNITS
 from crpipe.workloads.xec.reading.options import RootFilesOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from torch import Tensor, nn
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from crpipe.workloads.xec.options import RegressorOptions
 
 REGRESSOR, INPAINTER = "regressor.onnx", "inpainter.onnx"
-TOLERANCE = 1e-5  # of 1 + the value
+TOLERANCE = 1e-5  # of 1 + the value, in units of the tasks or encoded
+_NS = 1e9
 _CHECKED_EVENTS = (1, 3, 5)
 _INPUTS = ("npho", "relative_time")
 
@@ -34,18 +36,31 @@ _INPUTS = ("npho", "relative_time")
 def write_regressor(model: GammaModel, options: RegressorOptions, made: Provenance, folder: Path) -> Graphs:
     """Write the graph of a regressor; raise CheckpointError where it differs from the model."""
     outputs: dict[str, str] = {}
+    units: list[tuple[float, ...]] = []
     for name in (name for name in TRUTHS if name in model.heads):
         fields = TRUTH[name]
         outputs[name] = ", ".join(f"{field.name} ({field.unit})" for field in fields)
+        units.append(UNITS[name])
         if options.tasks[name].loss == "gaussian_nll":
             outputs[f"{name}_sigma"] = "uncertainties of these"
-    return _write(RegressorGraph(model, threshold_of(made)), outputs, folder / REGRESSOR)
+            units.append(UNITS[name])
+
+    def compared(found: Sequence[Tensor]) -> list[Tensor]:
+        return [values / values.new_tensor(unit) for values, unit in zip(found, units, strict=True)]
+
+    return _write(RegressorGraph(model, threshold_of(made)), outputs, folder / REGRESSOR, compared)
 
 
 def write_inpainter(model: MaskedModel, made: Provenance, folder: Path) -> Graphs:
     """Write the graph of an inpainter; raise CheckpointError where it differs from the model."""
     outputs = {"found_npho": "photons of each sensor", "found_time": "time of each sensor, in s"}
-    return _write(InpainterGraph(model, threshold_of(made)), outputs, folder / INPAINTER)
+    codec = model.encoder.features.codec
+
+    def compared(found: Sequence[Tensor]) -> list[Tensor]:
+        photons, time = found
+        return [codec.encode_photons(photons), time * _NS / codec.time_scale]
+
+    return _write(InpainterGraph(model, threshold_of(made)), outputs, folder / INPAINTER, compared)
 
 
 def threshold_of(made: Provenance) -> float:
@@ -54,11 +69,20 @@ def threshold_of(made: Provenance) -> float:
     return float(made.keys.get("reader.npho_threshold", default))
 
 
-def _write(graph: nn.Module, outputs: Mapping[str, str], path: Path) -> Graphs:
+def _write(
+    graph: nn.Module,
+    outputs: Mapping[str, str],
+    path: Path,
+    compared: Callable[[Sequence[Tensor]], list[Tensor]],
+) -> Graphs:
+    """Write a graph and check it; ``compared`` turns its outputs into the units that training compares.
+
+    In others a difference means nothing: times in s are all near 0, and photons near 0 have a steep decoder.
+    """
     rows = dict.fromkeys(_INPUTS, "events")
     write_graph(path, graph, example(3, 0), rows, tuple(outputs))
     graph.eval()
-    worst = max(graph_difference(path, graph, example(events, events)) for events in _CHECKED_EVENTS)
+    worst = max(_difference(path, graph, example(events, events), compared) for events in _CHECKED_EVENTS)
     if not worst <= TOLERANCE:  # so that NaN is refused
         raise CheckpointError(
             f"{path}: the exported graph differs from the model by {worst:.1e} (at most {TOLERANCE:g} is "
@@ -73,6 +97,15 @@ def _write(graph: nn.Module, outputs: Mapping[str, str], path: Path) -> Graphs:
         "difference": worst,
     }
     return Graphs((path.name,), {"graph": described})
+
+
+def _difference(
+    path: Path, graph: nn.Module, inputs: Mapping[str, Tensor], compared: Callable[..., list[Tensor]]
+) -> float:
+    with torch.no_grad():
+        wanted = compared(graph(**inputs))
+    found = compared([torch.from_numpy(values) for values in run_graph(path, inputs)])
+    return largest_difference([each.numpy() for each in found], [each.numpy() for each in wanted])
 
 
 def example(events: int, seed: int) -> dict[str, Tensor]:

@@ -1,0 +1,328 @@
+"""Sensors are hidden and found again: a model never sees what it is asked for."""
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from crpipe.train.pretrained import match_weights
+from crpipe.train.workload import ShowsEvents, UsesTables, Validates, WritesTable
+from crpipe.workloads.xec import InpainterOptions
+from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS, TIME, TIME_VALID
+from crpipe.workloads.xec.models.batches import sensors_of
+from crpipe.workloads.xec.models.found import DEAD, HIDDEN
+from crpipe.workloads.xec.models.masked import visible
+from crpipe.workloads.xec.sensors import write_sensor_map
+from xenon_models import PLACES, WORKLOADS, build, collate, loss, predict, validate, with_items, workload
+from xenon_toy import make_gammas
+
+GAMMAS = make_gammas(4, dead=0.05)
+KINDS = ("MaskedAutoencoder", "Inpainter")
+
+
+@pytest.fixture(scope="module")
+def built():
+    return {kind: build(kind) for kind in KINDS}
+
+
+@pytest.fixture(params=KINDS)
+def each(request, built):
+    built[request.param][1].zero_grad()
+    return built[request.param]
+
+
+def with_share(made, share):
+    """Build the same workload again, with another share for evaluation and prediction."""
+    again = WORKLOADS["Inpainter"][0](made.options.model_copy(update={"predict_mask": share}))
+    again.places = PLACES
+    return again
+
+
+def test_both_are_what_the_engine_asks_for_and_read_the_map(tmp_path):
+    write_sensor_map(tmp_path / "sensors.csv")
+    for kind in KINDS:
+        made = workload(kind)
+        assert isinstance(made, UsesTables)
+        assert isinstance(made, Validates)
+        assert not isinstance(made, ShowsEvents)
+        assert isinstance(made, WritesTable) == (kind == "Inpainter")
+        made.use({"sensors": tmp_path / "sensors.csv"})
+        np.testing.assert_allclose(made.places, PLACES, atol=1e-4)
+        assert made.size(GAMMAS).tolist() == [SENSORS] * 4
+
+
+@pytest.mark.parametrize("seed", [(1, 2), ()])
+def test_an_autoencoder_hides_its_share_exactly(seed):
+    batch = collate(workload("MaskedAutoencoder", mask=0.6), GAMMAS, [3, 1], seed=seed)
+    valid = batch["sensors"][..., PHOTONS_VALID] > 0
+    assert batch["hidden"].sum(dim=1).tolist() == torch.round(0.6 * valid.sum(dim=1)).tolist()
+    assert not (batch["hidden"] & ~valid).any()
+    assert np.array_equal(batch["sensors"], sensors_of(GAMMAS)[[3, 1]])
+
+
+def test_an_inpainter_hides_shares_between_its_limits_in_training_and_one_share_in_a_validation():
+    made = workload("Inpainter", mask_least=0.1, mask_most=0.3, predict_mask=0.05)
+    valid = sensors_of(GAMMAS)[..., PHOTONS_VALID].sum(axis=1)
+    shares = [collate(made, GAMMAS, seed=(seed,))["hidden"].sum(dim=1).numpy() / valid for seed in range(10)]
+    assert 0.0999 < np.min(shares) < 0.14
+    assert 0.26 < np.max(shares) < 0.3001
+    judged = collate(made, GAMMAS)["hidden"].sum(dim=1)
+    assert judged.tolist() == np.round(0.05 * valid).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_seed_alone_decides(kind):
+    made = workload(kind, channel_dropout=0.1)
+    before = torch.get_rng_state()
+    first, same, other = (collate(made, GAMMAS, seed=seed) for seed in ((1, 2), (1, 2), (1, 3)))
+    assert all(torch.equal(first[key], same[key]) for key in first)
+    assert not torch.equal(first["hidden"], other["hidden"])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_channels_that_are_left_out_are_dead_and_not_asked_for(kind):
+    batch = collate(workload(kind, channel_dropout=0.3), GAMMAS, seed=(5,))
+    out = (batch["sensors"] == 0).all(dim=2).numpy() & (sensors_of(GAMMAS)[..., PHOTONS_VALID] > 0)
+    assert out.mean() == pytest.approx(0.3 * 0.95, abs=0.02)
+    assert not batch["hidden"][torch.from_numpy(out)].any()
+
+
+def test_what_is_hidden_looks_like_what_is_dead():
+    items = torch.from_numpy(sensors_of(GAMMAS))
+    hidden = torch.rand(4, SENSORS) < 0.3
+    shown = visible(items, hidden)
+    assert (shown[hidden] == 0).all()
+    assert torch.equal(shown[~hidden], items[~hidden])
+
+
+def lied_about(batch):
+    """Change everything that the hidden and the dead sensors say, but not which they are."""
+    sensors, hidden = batch["sensors"].clone(), batch["hidden"]
+    draw = torch.Generator().manual_seed(7)
+    sensors[hidden] = 1000 * torch.randn(int(hidden.sum()), 4, generator=draw)
+    return {"sensors": sensors, "hidden": hidden}
+
+
+def test_hidden_values_never_reach_the_model(each):
+    """The leak that would make every number of this workload worthless."""
+    made, model = each
+    batch = collate(made, GAMMAS, seed=(3,))
+    lying = lied_about(batch)
+    assert not torch.equal(batch["sensors"], lying["sensors"])
+    with torch.no_grad():
+        first, second = (model(visible(one["sensors"], one["hidden"])) for one in (batch, lying))
+    for one, other in zip(first, second, strict=True):
+        assert torch.equal(one, other)
+    sensors = batch["sensors"].clone().requires_grad_()
+    found = model(visible(sensors, batch["hidden"]))
+    (slope,) = torch.autograd.grad(sum(value.sum() for value in found), sensors)
+    assert (slope[batch["hidden"]] == 0).all()
+    assert (slope[~batch["hidden"]] != 0).any()
+
+
+def test_hidden_values_do_not_change_a_prediction(each):
+    made, model = each
+    first = predict(made, model, GAMMAS)
+    hidden = np.zeros((4, SENSORS), bool)
+    for event in range(4):
+        hidden[event, first["sensor_id"][event][first["kind"][event] == HIDDEN]] = True
+
+    def change(items):
+        items[..., PHOTONS][hidden] *= 3
+        items[..., TIME][hidden] += 50 * items[..., TIME_VALID][hidden]
+
+    second = predict(made, model, with_items(GAMMAS, change))
+    for name in ("sensor_id", "kind", "photons", "time_ns", "neighbours_photons", "solid_angle_photons"):
+        for one, other in zip(first[name], second[name], strict=True):
+            assert np.array_equal(one, other)
+    assert any(
+        (one != other).any() for one, other in zip(first["true_photons"], second["true_photons"], strict=True)
+    )
+
+
+def test_the_loss_looks_at_hidden_sensors_alone(each):
+    """What the others say is an input, never a truth: with the input as it was, it does not count."""
+    made, model = each
+    batch = collate(made, GAMMAS, seed=(3,))
+    sensors = batch["sensors"].clone().requires_grad_()
+    photons, _ = made.loss(model, {"sensors": sensors, "hidden": batch["hidden"]}, torch.Generator())
+    (slope,) = torch.autograd.grad(photons, sensors)
+    hidden = batch["hidden"]
+    assert (slope[hidden][:, PHOTONS] != 0).all()
+    timed = hidden & (sensors[..., TIME_VALID] > 0)
+    assert timed.any()
+    assert (slope[timed][:, TIME] != 0).all()
+    assert (slope[hidden & ~timed][:, TIME] == 0).all()
+
+
+def test_the_loss_by_hand(each):
+    made, model = each
+    batch = collate(made, GAMMAS, seed=(3,))
+    with torch.no_grad():
+        total, shown = made.loss(model, batch, torch.Generator())
+        found = model(visible(batch["sensors"], batch["hidden"]))
+    options = made.options
+    codec, smooth = model.encoder.features.codec, torch.nn.SmoothL1Loss(beta=options.beta)
+    parts = {"photons": [], "time": []}
+    for event in range(4):
+        hidden, own = batch["hidden"][event], batch["sensors"][event]
+        truth = codec.encode_photons(own[hidden, PHOTONS])
+        parts["photons"].append(smooth(found.photons_encoded[event, hidden], truth))
+        timed = hidden & (own[:, TIME_VALID] > 0)
+        truth = (own[timed, TIME] - found.start_ns[event]) / codec.time_scale
+        # An event whose hidden sensors have no time counts as one without an error.
+        parts["time"].append(
+            smooth(found.time_encoded[event, timed], truth) if timed.any() else torch.zeros(())
+        )
+    assert sum(each.item() > 0 for each in parts["time"]) >= 2
+    means = {name: torch.stack(values).mean() for name, values in parts.items()}
+    torch.testing.assert_close(shown, {f"{name}_loss": value for name, value in means.items()})
+    torch.testing.assert_close(total, means["photons"] + options.time_weight * means["time"])
+
+
+def test_losses_and_metrics_of_micro_batches_add_up(each):
+    made, model = each
+    batch = collate(made, GAMMAS, seed=(3,))
+
+    def of(part):
+        some = {name: tensor[part] for name, tensor in batch.items()}
+        total, shown = made.loss(model, some, torch.Generator())
+        return {"loss": total, **shown}
+
+    whole, first, second = of(slice(None)), of(slice(0, 1)), of(slice(1, 4))
+    for name, value in whole.items():
+        torch.testing.assert_close((first[name] + 3 * second[name]) / 4, value)
+
+
+def test_every_weight_has_a_slope_and_is_trained(each):
+    made, model = each
+    loss(made, model, GAMMAS, seed=(1,))[0].backward()
+    (phase,) = made.phases()
+    trained = {id(weight) for weight in phase.params(model)}
+    for name, weight in model.named_parameters():
+        assert id(weight) in trained
+        assert weight.grad is not None, name
+        assert weight.grad.abs().sum() > 0, name
+
+
+def test_a_validation_measures_the_hidden_sensors_in_the_units_of_the_codec(each):
+    made, model = each
+    found = validate(made, model, GAMMAS)
+    assert list(found) == [metric.name for metric in made.validation_metrics]
+    batch = collate(made, GAMMAS)
+    with torch.no_grad():
+        shown = visible(batch["sensors"], batch["hidden"])
+        encoded = model(shown).photons_encoded
+    codec = model.encoder.features.codec
+    off = (encoded - codec.encode_photons(batch["sensors"][..., PHOTONS])).abs()
+    wanted = [off[event, batch["hidden"][event]].mean().item() for event in range(4)]
+    assert found["photons_error"].tolist() == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_model_that_says_nothing_is_as_good_as_its_neighbours():
+    made = workload("Inpainter")
+    torch.manual_seed(0)
+    model = made.model().eval()
+    with torch.no_grad():
+        for decoder in (*model.grids.values(), *model.hexes.values()):
+            decoder.out.bias.zero_()
+    found = validate(made, model, GAMMAS)
+    np.testing.assert_allclose(found["photons_error"], found["neighbours_error"], rtol=1e-5)
+    assert (found["neighbours_error"] > 0).all()
+
+
+def test_events_without_light_give_finite_numbers_and_slopes(each):
+    made, model = each
+
+    def change(items):
+        items[0] = 0
+        items[1, :, TIME] = items[1, :, TIME_VALID] = 0
+        items[2, 10:] = 0
+
+    events = with_items(GAMMAS, change)
+    total, shown = loss(made, model, events, seed=(1,))
+    total.backward()
+    assert all(torch.isfinite(number) for number in (total, *shown.values()))
+    assert all(torch.isfinite(weight.grad).all() for weight in model.parameters())
+    found = predict(made, model, events)
+    assert found["hidden"][0] == 0
+    assert found["dead"][0] == SENSORS
+    for photons in (*found["photons"], *found["time_ns"]):
+        assert np.isfinite(photons).all()
+
+
+def test_a_prediction_finds_hidden_and_dead_sensors(each):
+    made, model = each
+    found = predict(made, model, GAMMAS)
+    valid = sensors_of(GAMMAS)[..., PHOTONS_VALID] > 0
+    share = made.options.mask if hasattr(made.options, "mask") else made.options.predict_mask
+    assert found["hidden"].tolist() == np.round(share * valid.sum(axis=1)).tolist()
+    assert found["dead"].tolist() == (~valid).sum(axis=1).tolist()
+    for event in range(4):
+        dead = found["sensor_id"][event][found["kind"][event] == DEAD]
+        assert dead.tolist() == np.flatnonzero(~valid[event]).tolist()
+
+
+def test_a_prediction_depends_on_its_generator_alone(each):
+    made, model = each
+    first, same, other = (predict(made, model, GAMMAS, seed=seed) for seed in (1, 1, 2))
+    for name, values in first.items():
+        assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(values, same[name], strict=True))
+    assert not np.array_equal(first["sensor_id"][0], other["sensor_id"][0])
+
+
+def test_without_a_share_only_dead_sensors_are_found(built):
+    made, model = built["Inpainter"]
+    made = with_share(made, 0.0)
+    found = predict(made, model, GAMMAS)
+    assert found["hidden"].tolist() == [0] * 4
+    assert all((kinds == DEAD).all() and len(kinds) for kinds in found["kind"])
+    whole = make_gammas(3, dead=0)
+    found = predict(made, model, whole)
+    assert [len(ids) for ids in found["sensor_id"]] == [0, 0, 0]
+    assert made.table(whole, found).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"mask_least": 0.3, "mask_most": 0.2}, "is above mask_most"), ({"predict_mask": 1.0}, "less than 1")],
+)
+def test_shares_that_mean_nothing_are_refused(options, said):
+    with pytest.raises(ValidationError, match=said):
+        InpainterOptions(**options)
+
+
+def test_an_encoder_that_was_learned_without_truth_starts_a_regressor(built):
+    """As train.init_map: {encoder.: encoder.} does it, with all weights of the encoder and no other."""
+    _, before = built["MaskedAutoencoder"]
+    _, model = build("Regressor")
+    there, own = before.state_dict(), model.state_dict()
+    match = match_weights(own, there, {"encoder.": "encoder."})
+    assert set(match.chosen) == {name for name in own if name.startswith("encoder.")}
+    assert all(name.split(".")[0] in ("heads", "scale") for name in match.missing)
+    assert all(name.split(".")[0] in ("grids", "hexes") for name in match.unexpected)
+    model.load_state_dict({here: there[name] for here, name in match.chosen.items()}, strict=False)
+    items = torch.from_numpy(sensors_of(GAMMAS))
+    with torch.no_grad():
+        light = before.encoder.features.usual
+        model.encoder.features.usual = light
+        torch.testing.assert_close(model.encoder(items).tokens, before.encoder(items).tokens)
+
+
+def test_a_score_takes_what_a_prediction_gives(each, tmp_path):
+    made, model = each
+    found = made.score(GAMMAS, predict(made, model, GAMMAS), tmp_path)
+    assert {metric.name for metric in made.metrics} <= set(found)
+    assert list(tmp_path.glob("*.svg"))
+
+
+def test_forward_passes_in_bfloat16_are_near_and_their_losses_are_float32(each):
+    made, model = each
+    exact, _ = loss(made, model, GAMMAS, seed=(1,))
+    with torch.autocast("cpu", torch.bfloat16):
+        rough, _ = loss(made, model, GAMMAS, seed=(1,))
+    assert rough.dtype == torch.float32
+    assert rough.item() == pytest.approx(exact.item(), rel=0.05)
+    rough.backward()
+    assert all(torch.isfinite(weight.grad).all() for weight in model.parameters())
