@@ -133,8 +133,8 @@ class HexDecoder(nn.Module):
         return found
 
 
-def _begin_at_zero(last: nn.Conv2d | nn.Linear) -> None:
-    """Let training begin at the simple estimate."""
-    nn.init.zeros_(last.weight)
-    assert last.bias is not None
-    nn.init.zeros_(last.bias)
+def _begin_at_zero(layer: nn.Conv2d | nn.Linear) -> None:
+    """Let training begin at the mean of the neighbours, without a correction."""
+    nn.init.zeros_(layer.weight)
+    assert layer.bias is not None
+    nn.init.zeros_(layer.bias)

@@ -1,0 +1,281 @@
+"""The models through crpipe's own jobs: gammas are learned, and what goes wrong is named."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+
+from crpipe.cli.data_jobs import split_job
+from crpipe.cli.jobs import open_campaign
+from crpipe.cli.model_jobs import check_campaign, export_job
+from crpipe.cli.source_jobs import list_job, stage_job, tables_job
+from crpipe.config.loading import validate
+from crpipe.config.training import LoadSection, TrainSection
+from crpipe.core.errors import CheckpointError, ConfigError
+from crpipe.core.journal import Journal
+from crpipe.core.progress import Silent
+from crpipe.inference.export import export_checkpoint
+from crpipe.inference.probe import ProbeJob, probe_batch
+from crpipe.source.listing import list_range
+from crpipe.source.side_tables import stage_tables
+from crpipe.source.stage import stage_range
+from crpipe.split.split import split_range
+from crpipe.train.checkpoints import load, refuse_other_keys
+from crpipe.train.records.metrics_log import read_metrics
+from crpipe.workloads.xec.sensors import write_sensor_map
+from models import evaluate_range, train_range
+from xenon_models import SMALL
+from xenon_toy import make_gammas
+
+SUPPORT = Path(__file__).parents[4] / "support"
+RANGES = ("0000001-0000001", "0000002-0000002")
+FIRST, SECOND = RANGES
+REGRESSOR = {**SMALL, "head": 8, "photons_at_50_mev": 4e5}
+
+
+def configure(data, root, workload="crpipe.workloads.xec:Regressor", **sections):
+    """Configure two ranges of 48 gammas each, that lie in ``data``, and a run of its own in ``root``."""
+    training = {
+        "workload": workload,
+        "device": "cpu",
+        "threads": 1,
+        "epochs": 1,
+        "log_steps": 1,
+        "warmup_steps": 1,
+        "snapshot_steps": 2,
+        "lease_wait_s": 0.0,
+    }
+    tree = {
+        "run": "gammas",
+        "results": str(data / "results"),
+        "runs": str(root / "runs"),
+        "source": {
+            "uri": "synthetic://",
+            "reader": "crpipe.workloads.xec.reading.root:RootFiles",
+            "simulator": "crpipe.workloads.xec.simulator.files:XenonDetector",
+        },
+        "simulator": {"events_per_file": 48},
+        "ranges": {"first": 1, "last": 2, "step": 1},
+        "split": {"validation_fraction": 0.25, "workers": 1, "histograms": {"energy_gev": [0.015, 0.06, 3]}},
+        "load": {"batch_events": 4, "budget_items": 20_000},
+        "train": training | sections.pop("train", {}),
+        "model": sections.pop("model", REGRESSOR),
+        "evaluate": {"events": 100, "batch_events": 8},
+        **sections,
+    }
+    return validate(tree)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Shards of both ranges."""
+    folder = tmp_path_factory.mktemp("data")
+    config = configure(folder, folder)
+    stage_tables(tables_job(config), Silent())
+    for each in RANGES:
+        list_range(list_job(config, each), Silent())
+        stage_range(stage_job(config, each), Silent())
+        split_range(split_job(open_campaign(config), each), Silent())
+    return folder
+
+
+def receipt_of(config, name=FIRST):
+    return json.loads(config.paths().receipt(name).read_text())
+
+
+def checkpoint_of(config, name=FIRST):
+    return config.paths().store(name) / receipt_of(config, name)["checkpoint"]
+
+
+@pytest.mark.parametrize("name", ["Regressor", "MaskedAutoencoder", "Inpainter"])
+def test_reader_simulator_and_workloads_fit_together(tmp_path, name):
+    config = configure(tmp_path, tmp_path, f"crpipe.workloads.xec:{name}", model={})
+    assert check_campaign(config).endswith(
+        f"workload crpipe.workloads.xec:{name}: they fit together; items are sensors"
+    )
+
+
+def test_a_histogram_that_is_not_counted_is_asked_for(tmp_path):
+    config = configure(tmp_path, tmp_path, model={"reweight": ["w_cm"]})
+    with pytest.raises(ConfigError, match="wants a histogram of w_cm, which split.histograms lacks"):
+        check_campaign(config)
+
+
+def test_a_trained_regressor_is_evaluated_and_exported(data, tmp_path):
+    model = REGRESSOR | {
+        "reweight": ["energy_gev"],
+        "tasks": {"position": {}, "energy": {"loss": "gaussian_nll"}},
+    }
+    site = {"validate_steps": 3, "keep_best": "energy_loss"}
+    config = configure(data, tmp_path, model=model, train=site)
+    train_range(config, FIRST, Silent())
+    receipt = receipt_of(config)
+    assert receipt["skipped"] == 0
+    assert receipt["items"] == 4760 * receipt["events"]
+    names = {name for row in read_metrics(config.paths().store(FIRST) / "metrics.jsonl") for name in row}
+    assert {"fit/energy_loss", "fit/position_loss", "validation/energy_loss", "validation/fit/loss"} <= names
+    evaluate_range(config, FIRST, Silent())
+    folder = config.paths().evaluation(FIRST)
+    found = json.loads((folder / "metrics.json").read_text())
+    assert {"energy_resolution", "distance_resolution"} <= set(found["values"])
+    assert "distance_resolution" in found["baseline"]
+    assert any(name.startswith("saliency_energy_") for name in found["values"])
+    table = pq.read_table(folder / "predictions.parquet").to_pydict()
+    assert np.isfinite(table["energy_gev_sigma"]).all()
+    assert {path.name for path in folder.glob("*.svg")} >= {"worst_events.svg", "saliency.svg"}
+    export_checkpoint(export_job(config, config.paths().receipt(FIRST), tmp_path / "out"), Silent())
+    session = onnxruntime.InferenceSession(
+        tmp_path / "out" / "regressor.onnx", providers=["CPUExecutionProvider"]
+    )
+    assert [output.name for output in session.get_outputs()] == ["energy", "energy_sigma", "position"]
+    assert "pip install onnxruntime uproot" in (tmp_path / "out" / "MODEL_CARD.md").read_text()
+
+
+def test_a_masked_autoencoder_starts_a_regressor(data, tmp_path):
+    before = configure(data, tmp_path / "before", "crpipe.workloads.xec:MaskedAutoencoder", model=SMALL)
+    train_range(before, FIRST, Silent())
+    evaluate_range(before, FIRST, Silent())
+    start = {
+        "init_from": str(before.paths().receipt(FIRST)),
+        "init_map": {"encoder.": "encoder."},
+    }
+    config = configure(data, tmp_path, train=start, model=REGRESSOR | {"learning_rate": 1e-9})
+    train_range(config, FIRST, Silent())
+    there, own = (load(checkpoint_of(each))["model"] for each in (before, config))
+    encoder = [name for name in own if name.startswith("encoder.")]
+    assert len(encoder) > 40
+    for name in encoder:
+        torch.testing.assert_close(own[name], there[name], rtol=1e-5, atol=1e-6)
+    record = json.loads((config.paths().run_dir() / "init_from.json").read_text())
+    assert sorted(record["loaded"]) == sorted(encoder)
+    assert not any(name.startswith("encoder.") for name in (*record["missing"], *record["unexpected"]))
+
+
+def test_an_inpainter_is_trained_evaluated_and_exported(data, tmp_path):
+    config = configure(data, tmp_path, "crpipe.workloads.xec:Inpainter", model=SMALL)
+    train_range(config, FIRST, Silent())
+    evaluate_range(config, FIRST, Silent())
+    folder = config.paths().evaluation(FIRST)
+    found = json.loads((folder / "metrics.json").read_text())
+    assert {"photons_mae", "neighbours_mae", "solid_angle_mae"} <= set(found["values"])
+    table = pq.read_table(folder / "predictions.parquet").to_pydict()
+    assert [len(each) for each in table["photons"]] == (np.array(table["hidden"]) + table["dead"]).tolist()
+    export_checkpoint(export_job(config, config.paths().receipt(FIRST), tmp_path / "out"), Silent())
+    assert (tmp_path / "out" / "inpainter.onnx").exists()
+
+
+def fit(folder, name, steps, gammas, **options):
+    write_sensor_map(folder / "sensors.csv")
+    job = ProbeJob(
+        workload=f"crpipe.workloads.xec:{name}",
+        options={**SMALL, "learning_rate": 5e-3, **options},
+        tables={"sensors": folder / "sensors.csv"},
+        train=TrainSection(device="cpu", threads=1, clip_norm=5.0),
+        load=LoadSection(batch_events=64, budget_items=64 * 4760),
+        seed=1,
+        events=make_gammas(gammas),
+        source="gammas.root",
+        item="sensors",
+        steps=steps,
+    )
+    (found,) = probe_batch(job, Silent()).losses
+    return found.before, found.after
+
+
+def test_64_gammas_are_learned_by_heart(tmp_path):
+    tasks = {"energy": {}, "position": {}, "time": {}}
+    before, after = fit(tmp_path, "Regressor", 120, 64, tasks=tasks, head=32, photons_at_50_mev=1e5)
+    assert after < before / 10
+
+
+@pytest.mark.parametrize(("name", "factor"), [("Inpainter", 2.0), ("MaskedAutoencoder", 1.3)])
+def test_a_masked_model_becomes_better_than_the_neighbours(tmp_path, name, factor):
+    """Training begins there; hidden sensors are found from the others, whichever are hidden."""
+    before, after = fit(tmp_path, name, 60, 16)
+    assert after < before / factor
+
+
+def command(config, root, name, ranks=1, block=()):
+    tree = root / "config.yaml"
+    root.mkdir(parents=True, exist_ok=True)
+    tree.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    words = ["-m", "crpipe", "--config", str(tree), "train", name]
+    if block:
+        # As if the packages were not installed: importing them is an error.
+        start = f"import sys, runpy; sys.modules.update(dict.fromkeys({list(block)!r})); "
+        start += f"sys.argv = {['crpipe', *words[2:]]!r}; runpy.run_module('crpipe', run_name='__main__')"
+        words = ["-c", start]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    return [sys.executable, *(torchrun if ranks > 1 else []), *words]
+
+
+def run(*words, **variables):
+    paths = os.pathsep.join(filter(None, (str(SUPPORT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **variables}
+    return subprocess.run(
+        command(*words) if not isinstance(words[0], list) else words[0],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_nan_event_on_one_of_two_ranks_is_skipped_by_both_and_named(data, tmp_path):
+    shards = sorted((data / "results" / "shards" / FIRST).glob("train-*.events.parquet"))
+    known = pq.read_table(shards[0]).to_pydict()
+    bad = known["event"][5]
+    sums = tmp_path / "sums"
+    sums.mkdir()
+    model = REGRESSOR | {"run": 1, "event": bad, "sums": str(sums)}
+    config = configure(data, tmp_path, "xenon_models:NanRegressor", model=model)
+    done = run(config, tmp_path, FIRST, 2)
+    assert done.returncode == 0, done.stderr
+    receipt = receipt_of(config)
+    assert (receipt["skipped"], receipt["events"]) == (1, len(known["event"]))
+    (skipped,) = (row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "skipped")
+    assert f"file 0 row {bad}" in skipped["events"]  # gammas_000001.root, the only one
+    assert all(np.isfinite(value).all() for value in load(checkpoint_of(config))["model"].values())
+    ranks = [(sums / rank).read_text().splitlines() for rank in ("0", "1")]
+    assert ranks[0] == ranks[1]
+    assert len(set(ranks[0])) == len(ranks[0]) - 1  # the skipped step alone changed nothing
+
+
+@pytest.mark.slow
+def test_a_changed_width_is_refused_with_the_keys_that_differ_and_nothing_is_touched(data, tmp_path):
+    config = configure(data, tmp_path)
+    train_range(config, FIRST, Silent())
+    path = checkpoint_of(config)
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    other = configure(data, tmp_path, model=REGRESSOR | {"width": 32})
+    done = run(other, tmp_path, SECOND)
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.splitlines() if "model." in line]
+    assert len(lines) == 1
+    assert "model.width" in lines[0]
+    assert "16" in lines[0]
+    assert "32" in lines[0]
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+    assert not config.paths().receipt(SECOND).exists()
+
+
+def test_a_checkpoint_names_the_keys_that_differ_from_its_own(data, tmp_path):
+    config = configure(data, tmp_path)
+    train_range(config, FIRST, Silent())
+    keys = load(checkpoint_of(config))["keys"]
+    assert keys["model.width"] == 16
+    with pytest.raises(CheckpointError) as refused:
+        refuse_other_keys({"keys": keys}, keys | {"model.width": 32}, checkpoint_of(config))
+    assert [line for line in str(refused.value).splitlines() if line.startswith("  ")] == [
+        "  model.width: checkpoint 16, run 32"
+    ]
