@@ -1,9 +1,10 @@
 # make demo    the whole pipeline on simulated data, a few minutes; with SOURCE=pelican the same files come from a
 #              Pelican federation that runs meanwhile on this machine (needs XRootD: it says which packages);
-#              with WORKLOAD=direction the directions of neutrinos instead of muon bundles
+#              with WORKLOAD=direction the directions of neutrinos instead of muon bundles, with WORKLOAD=xec gammas
+#              in liquid xenon
 # make test    the tests
 # make check   format, lint, types, the workflow's lint, and the tests. CI (.ci/run) runs this, test-clean-install
-#              and both demos
+#              and the demos
 # make test-clean-install   install without extras into an environment of its own, and train there on tiny data
 # make test-slurm   everything that a cluster does to a campaign, on a Slurm of its own; a quarter of an hour
 # make test-physics what a model has to reach on simulated events; some ten minutes

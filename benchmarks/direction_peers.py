@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BATCH = 1024
 PULSES, DOMS = 16, 128  # of a sensor and of an event that a model sees
-READS: Counter[Any] = Counter()  # (file, row group): how often it was decoded
+READS: Counter[Any] = Counter()  # (file, row group, columns): how often they were decoded
 
 
 def crpipe(folder: Path, geometry: Path, collate: str, workers: int) -> Epoch:
@@ -37,6 +37,7 @@ def crpipe(folder: Path, geometry: Path, collate: str, workers: int) -> Epoch:
 
     from crpipe.config.training import LoadSection
     from crpipe.events.shard_reader import Table
+    from crpipe.events.shard_streams import RowStream
     from crpipe.loading.loader import Loader
     from crpipe.loading.microbatch import micro_batches
     from crpipe.workloads.direction import FlatTransformer, FlatTransformerOptions
@@ -68,13 +69,18 @@ def crpipe(folder: Path, geometry: Path, collate: str, workers: int) -> Epoch:
             for events, _ in stream:
                 yield events.columns["event_id"]
 
-    plain = Table.read
+    plain, streamed = Table.read, RowStream.__init__
 
     def counted(self: Table, group: int, columns: list[str]) -> dict[str, np.ndarray]:
-        READS[self.path, group] += 1
+        READS[self.path, group, *columns] += 1
         return plain(self, group, columns)
 
+    def counted_stream(self: RowStream, table: Table, groups: Any, columns: list[str], *more: int) -> None:
+        READS[table.path, groups[0], *columns] += 1
+        streamed(self, table, groups, columns, *more)
+
     Table.read = counted  # type: ignore[method-assign]
+    RowStream.__init__ = counted_stream  # type: ignore[method-assign]
     return epoch
 
 

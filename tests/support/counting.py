@@ -1,5 +1,7 @@
 """A workload that predicts two columns for each event, without training: what inference is tested with."""
 
+from dataclasses import replace
+
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
@@ -135,6 +137,19 @@ class NeedsPlaces(Counting):
         self.tables = tables
 
 
+class KeyedBundles:
+    """The reader of bundles, whose events are known by energy and angle."""
+
+    layout = replace(BUNDLES, key=("energy_gev", "zenith_rad"))
+    needs = ()
+
+    def rows(self, path, tables):
+        return Bundles().rows(path, tables)
+
+    def totals(self, path, tables):
+        return Bundles().totals(path, tables)
+
+
 class TwoTables:
     """The reader of bundles, for files that need two side tables."""
 
@@ -175,7 +190,7 @@ def checkpoint_of(folder, kind=Counting, link="0000000-0000999", **keys):
     keys = {"train.workload": name, "source.reader": READERS["bundles"], "model.width": 1, **keys}
     state = {
         "format": 1,
-        "keys": {**keys, **BUNDLES.identity()},
+        "keys": {**BUNDLES.identity(), **keys},
         "model": kind(CountingOptions()).model().state_dict(),
         "average": {},
         "counters": {"step": 7, "events": 12_345, "items": 678_901, "skipped": 0},

@@ -9,7 +9,7 @@ SENSORS = 12_860
 def make_liquido(counts, seed=0):
     """Make TruthData [N, 9] and HitData [M, 7]; hits x, y, z are about the vertex z, y and -x."""
     rng = np.random.default_rng(seed)
-    counts = np.asarray(counts)
+    counts = np.asarray(counts, int)
     events = len(counts)
     truth = np.empty((events, 9), np.float32)
     truth[:, 0] = 1 + np.arange(events)

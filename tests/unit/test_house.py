@@ -13,7 +13,9 @@ ENGINE = [
     for path in sorted(SOURCE.rglob("*"))
     if path.suffix in (".py", ".j2", ".css", ".html") and not path.is_relative_to(SOURCE / "workloads")
 ]
-WORDS = re.compile(r"muon|bundle|primar(?:y|ies)|shower|pulse|sensor", re.IGNORECASE)
+WORDS = re.compile(
+    r"muon|bundle|primar(?:y|ies)|shower|pulse|sensor|gamma|xenon|photon|scintill|neutrino", re.IGNORECASE
+)
 # An environment variable, and SQL.
 EXEMPT = re.compile(r"REQUESTS_CA_BUNDLE|PRIMARY KEY")
 MOST_MODULES = 15

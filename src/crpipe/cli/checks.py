@@ -37,8 +37,14 @@ def check_data(config: Config) -> list[str]:
 
 
 def check_simulator(layout: Layout, reader: str, simulated: Layout, simulator: str) -> None:
-    """Raise ConfigError when the simulator does not make what the reader reads."""
-    own, other = layout.identity(), simulated.identity()
+    """Raise ConfigError when the simulator does not make what the reader reads.
+
+    Options of a reader may leave event columns out, narrow legal values, or group events otherwise.
+    """
+    own, other = _columns(layout), _columns(simulated)
+    other["layout.events"] = [
+        column for column in other["layout.events"] if column in own["layout.events"]
+    ] or other["layout.events"]
     for name in own:
         if own[name] != other[name]:
             ours, theirs = _differing(own[name], other[name])
@@ -46,6 +52,15 @@ def check_simulator(layout: Layout, reader: str, simulated: Layout, simulator: s
                 f"source.simulator: {simulator} makes another layout than {reader} reads: {name} is {theirs} "
                 f"and {ours}; name the reader of these files with source.reader, or another source.simulator"
             )
+
+
+def _columns(layout: Layout) -> dict[str, Any]:
+    """Give the columns of a layout without their legal values."""
+    spelled = {
+        f"layout.{kind}": [f"{field.name} {field.dtype} {field.unit}".rstrip() for field in fields]
+        for kind, fields in (("events", layout.events), ("items", layout.items))
+    }
+    return {"layout.item": layout.item, "layout.fixed": layout.fixed, **spelled}
 
 
 def _differing(own: Any, other: Any) -> tuple[str, str]:

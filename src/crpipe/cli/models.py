@@ -109,7 +109,7 @@ def evaluate(
 def predict(
     checkpoint: CheckpointOption,
     inputs: InputOption,
-    out: Annotated[Path, typer.Option(help="table to write: .parquet or .csv")],
+    out: Annotated[Path, typer.Option(help="table to write: .parquet, .csv or .root")],
     more: MoreInputs = None,
     device: DeviceOption = "auto",
     seed: Annotated[int, typer.Option(help="seed of everything random")] = 1,
@@ -152,7 +152,7 @@ def _own_tables(given: Iterable[str]) -> dict[str, Path]:
 def generate(
     checkpoint: CheckpointOption,
     inputs: InputOption,
-    out: Annotated[Path, typer.Option(help="table to write: .parquet or .csv")],
+    out: Annotated[Path, typer.Option(help="table to write: .parquet, .csv or .root")],
     more: MoreInputs = None,
     multiplicity: Annotated[str, typer.Option(help="predicted, column, or a number")] = "predicted",
     cap: Annotated[int, typer.Option(help="most items in one event")] = 10_000_000,

@@ -45,8 +45,18 @@ class Events:
             self.items[ends[start] : ends[end]],
         )
 
+    def copy(self) -> Events:
+        """Copy the events: what they were a part of can be freed."""
+        columns = {name: column.copy() for name, column in self.columns.items()}
+        return Events(columns, self.multiplicity.copy(), self.items.copy())
+
     def take(self, index: NDArray[np.integer[Any]]) -> Events:
-        """Gather events in the order of ``index``, each with its own items."""
+        """Gather events in the order of ``index``, each with its own items.
+
+        The index 0, 1, … N - 1 gives these events themselves, without a copy.
+        """
+        if np.array_equal(index, np.arange(len(self))):
+            return self
         return self.gather(item_view(self.offsets(), self.items), index)
 
     def gather(self, view: pa.Array, index: NDArray[np.integer[Any]]) -> Events:
@@ -108,14 +118,17 @@ def items_of(view: pa.Array, columns: int) -> NDArray[np.float32]:
     return np.frombuffer(buffer, np.float32).reshape(-1, columns)
 
 
-def concatenate(parts: Sequence[Events]) -> Events:
-    """Join blocks of one layout end to end; at least one, and a single one is returned without a copy."""
+def concatenate(parts: Sequence[Events], items: NDArray[np.float32] | None = None) -> Events:
+    """Join blocks of one layout end to end; at least one, and a single one is returned without a copy.
+
+    items: the array of which the blocks' items are consecutive views, if they are; else they are copied.
+    """
     if len(parts) == 1:
         return parts[0]
     return Events(
         {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns},
         np.concatenate([part.multiplicity for part in parts]),
-        np.concatenate([part.items for part in parts]),
+        np.concatenate([part.items for part in parts]) if items is None else items,
     )
 
 

@@ -29,7 +29,14 @@ BUFFER_BYTES = 1 << 16
 class RowStream:
     """Some columns of consecutive row groups of one file; holds one page of each column and one block."""
 
-    def __init__(self, table: Table, groups: tuple[int, int], columns: list[str], skip: int) -> None:
+    def __init__(
+        self,
+        table: Table,
+        groups: tuple[int, int],
+        columns: list[str],
+        skip: int,
+        block_rows: int = BLOCK_ROWS,
+    ) -> None:
         """Open the file at row group ``groups[0]`` and pass over ``skip`` rows; ``groups[1]`` is the end."""
         self._table = table
         self._columns = columns
@@ -41,7 +48,7 @@ class RowStream:
         except DAMAGE as error:
             raise table.damaged(groups[0], error) from error
         self._blocks: Iterator[pa.RecordBatch] = self._file.iter_batches(
-            BLOCK_ROWS, row_groups=range(*groups), columns=columns, use_threads=False
+            block_rows, row_groups=range(*groups), columns=columns, use_threads=False
         )
         for _ in self._parts(skip):
             pass

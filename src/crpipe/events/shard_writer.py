@@ -11,12 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.core.files import replacing, sha256
+from crpipe.events.encodings import item_options
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_reader import GROUPS_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
@@ -31,11 +34,10 @@ OUTLIER_EVENTS = 1 << 16
 OUTLIER_ITEMS = 1 << 22
 
 _WHOLE = 1 << 26  # rows of a row group: more than are ever written at once
+_ZSTD = {"compression": "zstd", "compression_level": 1}
 _WRITER = {
     "use_dictionary": False,
     "write_statistics": False,
-    "compression": "zstd",
-    "compression_level": 1,
     "max_rows_per_page": 1 << 30,
     "write_page_checksum": True,
 }
@@ -52,8 +54,11 @@ class ShardWriter:
         )
         self._item_schema = _schema([(field.name, field.dtype) for field in layout.items])
         floats = [field.name for field in layout.events if field.dtype == "float32"]
-        self._events = pq.ParquetWriter(events, self._schema, use_byte_stream_split=floats, **_WRITER)
-        self._items = pq.ParquetWriter(items, self._item_schema, use_byte_stream_split=True, **_WRITER)
+        self._events = pq.ParquetWriter(
+            events, self._schema, use_byte_stream_split=floats, **_ZSTD, **_WRITER
+        )
+        self._items_path = items
+        self._items: pq.ParquetWriter | None = None
         self._groups: list[int] = []
         self.events = 0
         self.items = 0
@@ -69,7 +74,7 @@ class ShardWriter:
             part = group.items[start : start + step]
             columns = [pa.array(np.ascontiguousarray(part[:, column])) for column in range(part.shape[1])]
             table = pa.Table.from_arrays(columns, schema=self._item_schema)
-            self._items.write_table(table, row_group_size=_WHOLE)
+            self._item_writer(group.items).write_table(table, row_group_size=_WHOLE)
         self._groups.append(len(starts))
         self.events += len(group)
         self.items += len(group.items)
@@ -78,7 +83,14 @@ class ShardWriter:
         """Write both footers."""
         self._events.add_key_value_metadata({GROUPS_KEY.decode(): json.dumps(self._groups)})
         self._events.close()
-        self._items.close()
+        self._item_writer(np.empty((0, len(self._layout.items)), np.float32)).close()
+
+    def _item_writer(self, items: NDArray[np.float32]) -> pq.ParquetWriter:
+        """Open the file of items; the first items decide how their columns are encoded."""
+        if self._items is None:
+            options = item_options(self._item_schema.names, items)
+            self._items = pq.ParquetWriter(self._items_path, self._item_schema, **options, **_WRITER)
+        return self._items
 
 
 def write_shard(

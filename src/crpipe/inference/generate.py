@@ -14,7 +14,7 @@ from crpipe.events.layout import MULTIPLICITY
 from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.inputs import RawInput, Wanted, count_rows, event_rows
 from crpipe.inference.parts import check_suffix, write_in_parts
-from crpipe.inference.predict import block_seed, identity, output_table
+from crpipe.inference.predict import block_seed, identity, origin, output_table
 from crpipe.inference.rows import check_generated
 from crpipe.train.ranks import find_device, use_threads
 from crpipe.train.workload import Generates, WorkloadCall
@@ -84,6 +84,7 @@ def generate_files(job: GenerateJob, progress: Progress) -> int:
         event_rows(use.inputs, wanted, raw, use.batch_events),
         rows,
         lambda done: progress.advance("generate", done, max(done, total)),
+        origin("generate", use, trained),
     )
 
 

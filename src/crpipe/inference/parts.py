@@ -11,23 +11,26 @@ import pyarrow.parquet as pq
 
 from crpipe.core.errors import ConfigError, FormatError
 from crpipe.core.files import digest, remove_tree, replacing
+from crpipe.inference.output.root_file import RootWriter, refuse_for_root, uproot_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from crpipe.events.batch import Events
 
 BLOCKS_PER_PART = 16
-SUFFIXES = (".parquet", ".csv")
+SUFFIXES = (".parquet", ".csv", ".root")
 # A dictionary of floats is as long as the column: with one, ten million items take 2 GB to write.
 _PARQUET = {"compression": "zstd", "use_dictionary": False}
 
 
 def check_suffix(out: Path) -> None:
-    """Raise ConfigError unless the name says Parquet or CSV."""
+    """Raise ConfigError unless the name says Parquet, CSV or ROOT; MissingExtra where ROOT needs one."""
     if out.suffix not in SUFFIXES:
         raise ConfigError(f"--out {out}: expected a name that ends in {' or '.join(SUFFIXES)}")
+    if out.suffix == ".root":
+        uproot_module()
 
 
 def write_in_parts(
@@ -36,12 +39,14 @@ def write_in_parts(
     blocks: Iterable[Events],
     rows: Callable[[int, Events], Iterable[pa.Table]],
     advance: Callable[[int], None],
+    metadata: Mapping[str, Any],
 ) -> int:
     """Write the ``rows(number, block)`` of all blocks to ``out`` and return the number of events.
 
     Parts are kept in ``<out>.parts`` until all are done. ``identity`` is a JSON value that names everything
     that the rows depend on: parts of another identity are not used. ``advance`` is called with the events
-    done. Raise FormatError when there is no event at all.
+    done. ``metadata`` says in a ROOT file where the rows come from. Raise FormatError when there is no event
+    at all.
     """
     folder = out.with_name(f"{out.name}.parts") / digest(identity)
     paths, done = [], 0
@@ -59,7 +64,7 @@ def write_in_parts(
         advance(done)
     if not done:
         raise FormatError(f"{out}: not written, the input holds no event")
-    _join(paths, out)
+    _join(paths, out, metadata)
     remove_tree(folder.parent)
     return done
 
@@ -79,13 +84,16 @@ class _Counted:
 
 def _write_part(path: Path, tables: Iterator[pa.Table], out: Path) -> None:
     first = next(tables)
-    _refuse_lists(first.schema, out)
+    _refuse_columns(first.schema, out)
     with replacing(path) as part, pq.ParquetWriter(part, first.schema, **_PARQUET) as writer:
         for table in itertools.chain([first], tables):
             writer.write_table(table)
 
 
-def _refuse_lists(schema: pa.Schema, out: Path) -> None:
+def _refuse_columns(schema: pa.Schema, out: Path) -> None:
+    """Raise ConfigError for columns that the format of ``out`` cannot hold."""
+    if out.suffix == ".root":
+        refuse_for_root(schema, out)
     nested = [field.name for field in schema if pa.types.is_nested(field.type)]
     if out.suffix == ".csv" and nested:
         raise ConfigError(
@@ -94,9 +102,9 @@ def _refuse_lists(schema: pa.Schema, out: Path) -> None:
         )
 
 
-def _join(parts: list[Path], out: Path) -> None:
+def _join(parts: list[Path], out: Path, metadata: Mapping[str, Any]) -> None:
     schema = pq.read_schema(parts[0])
-    with replacing(out) as part, _writer(part, out, schema) as writer:
+    with replacing(out) as part, _writer(part, out, schema, metadata) as writer:
         for path in parts:
             with pq.ParquetFile(path, pre_buffer=False) as file:
                 if not file.schema_arrow.equals(schema):
@@ -108,7 +116,9 @@ def _join(parts: list[Path], out: Path) -> None:
                     writer.write_table(file.read_row_group(group))
 
 
-def _writer(part: Path, out: Path, schema: pa.Schema) -> Any:
+def _writer(part: Path, out: Path, schema: pa.Schema, metadata: Mapping[str, Any]) -> Any:
+    if out.suffix == ".root":
+        return RootWriter(part, schema, metadata)
     if out.suffix == ".csv":
         return pyarrow.csv.CSVWriter(part, schema)
     return pq.ParquetWriter(part, schema, **_PARQUET)

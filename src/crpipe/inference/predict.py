@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from crpipe import __version__
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import sha256
 from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.inputs import RawInput
+from crpipe.inference.output.unique_keys import unique_keys
 from crpipe.inference.parts import check_suffix, write_in_parts
 from crpipe.inference.rows import nested_table, predict_block, table_of
 from crpipe.split.readers import check_needs
@@ -38,7 +40,7 @@ class PredictJob:
     """One use of a checkpoint on files.
 
     checkpoint: a checkpoint, or a receipt that points to one. inputs: the files to read. out: the table to
-    write, Parquet or CSV. tables, table_keys: the campaign's copies of the side tables, and their hashes.
+    write, Parquet, CSV or ROOT. tables, table_keys: the campaign's copies of the side tables, their hashes.
     batch_events, budget_items: most events and items of one block. own_tables: side tables of these files in
     place of the campaign's, for the reader. columns: those of the table to write; empty: all. use_options: of
     the workload, those that no checkpoint depends on.
@@ -62,7 +64,8 @@ class PredictJob:
 def predict_files(job: PredictJob, progress: Progress) -> int:
     """Write the predictions for all events of the files, in their order; return the number of events.
 
-    The same command after a crash continues with the next part, and gives the same bytes.
+    The same command after a crash continues with the next part, and gives the same bytes. Raise FormatError
+    when two events have the same key.
     """
     check_suffix(job.out)
     use_threads(job.threads)
@@ -78,12 +81,14 @@ def predict_files(job: PredictJob, progress: Progress) -> int:
             found = predict_block(trained, block, reader.layout, generator)
         yield _selected(output_table(trained, reader.layout, block, found, job.inputs), job.columns)
 
+    blocks = source.blocks(job.batch_events, job.budget_items)
     return write_in_parts(
         job.out,
         ["predict", *identity(job, trained, device)],
-        source.blocks(job.batch_events, job.budget_items),
+        unique_keys(blocks, reader.layout.key, job.inputs),
         rows,
         lambda done: progress.advance("predict", done, total),
+        origin("predict", job, trained),
     )
 
 
@@ -95,6 +100,20 @@ def identity(job: PredictJob, trained: LoadedModel, device: torch.device) -> lis
     shape = [job.out.suffix, *job.columns]
     use = [job.seed, device.type, dict(job.use_options)]
     return [trained.sha256, files, shape, sizes, use, tables]
+
+
+def origin(verb: str, job: PredictJob, trained: LoadedModel) -> dict[str, Any]:
+    """Say where predictions come from, for output files that hold it."""
+    return {
+        "crpipe": __version__,
+        "command": verb,
+        "workload": trained.name,
+        "reader": trained.checkpoint["keys"]["source.reader"],
+        "checkpoint": trained.path.name,
+        "sha256": trained.sha256,
+        "seed": job.seed,
+        "files": len(job.inputs),
+    }
 
 
 def _reader_tables(job: PredictJob, trained: LoadedModel, reader: Reader) -> Tables:

@@ -17,6 +17,7 @@ from crpipe.cli.model_jobs import (
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.paths import OUTLIERS
+from crpipe.events.layout import Field
 from crpipe.inference.provenance import TrainedLink
 from crpipe.train.weights import check_weighted
 from crpipe.workloads.muons.layout import BUNDLES
@@ -105,6 +106,14 @@ def test_a_simulator_of_another_layout_is_refused():
     with pytest.raises(ConfigError, match=r"lab:Read reads: layout.item is 'hits' and 'muons'"):
         check_simulator(BUNDLES, "lab:Read", other, "lab:Sim")
     check_simulator(BUNDLES, "lab:Read", Again.layout, "lab:Sim")
+    # Options of a reader may leave columns out, narrow what is legal, and group otherwise.
+    kept = [replace(field, high=field.high / 2) for field in BUNDLES.events if field.name in BUNDLES.group]
+    check_simulator(
+        replace(BUNDLES, events=tuple(kept), group=BUNDLES.group[:1]), "lab:Read", BUNDLES, "lab:Sim"
+    )
+    more = replace(BUNDLES, events=(*BUNDLES.events, Field("mood", "float32", "", 0, 1, "")))
+    with pytest.raises(ConfigError, match="layout.events is .* and .*mood float32"):
+        check_simulator(more, "lab:Read", BUNDLES, "lab:Sim")
 
 
 def test_the_links_of_a_chain_follow_each_other(tmp_path):

@@ -31,6 +31,22 @@ def test_taken_events_keep_their_items(multiplicity, data):
     assert pieces(events.part(low, high)) == expected[low:high]
 
 
+def test_all_events_in_their_order_are_taken_without_a_copy():
+    events = make_hits([2, 0, 3])
+    assert events.take(np.arange(3)) is events
+    assert events.take(np.arange(2)) is not events
+    assert events.take(np.array([0, 2, 1])) is not events
+
+
+def test_a_copy_shares_no_memory():
+    events = make_hits([2, 0, 3])
+    copy = events.copy()
+    assert pieces(copy) == pieces(events)
+    pairs = [(copy.items, events.items), (copy.multiplicity, events.multiplicity)]
+    pairs += [(copy.columns[name], events.columns[name]) for name in events.columns]
+    assert not any(np.shares_memory(one, two) for one, two in pairs)
+
+
 @given(st.lists(multiplicities, min_size=1, max_size=4))
 def test_joined_blocks_hold_all_events_in_order(blocks):
     parts = [make_hits(multiplicity, seed) for seed, multiplicity in enumerate(blocks)]

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from counting import Counting, Echo, Listing, NeedsPlaces, TwoTables, checkpoint_of
+from counting import Counting, Echo, KeyedBundles, Listing, NeedsPlaces, TwoTables, checkpoint_of
+from crpipe import __version__
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, FormatError
 from crpipe.core.files import sha256
@@ -64,7 +65,36 @@ def test_csv_holds_the_same(job):
     assert found["count"].to_pylist() == whole["count"].to_pylist()
 
 
-@pytest.mark.parametrize("out", ["out.parquet", "out.csv"])
+def test_root_holds_the_same_with_its_types_and_its_origin(job):
+    uproot = pytest.importorskip("uproot")
+    predict_files(job(), Silent())
+    root = job(out="out.root")
+    predict_files(root, Silent())
+    whole = pq.read_table(root.out.with_suffix(".parquet"))
+    with uproot.open(root.out) as file:
+        tree, (origin,) = file["predictions"], file["metadata"].arrays(library="ak").to_list()
+        assert tree.typenames() == {
+            "path": "char*",
+            "source_row": "uint32_t",
+            "count": "uint32_t",
+            "sum_gev": "float",
+        }
+        assert tree.arrays(library="ak").to_list() == whole.to_pylist()
+    trained = open_checkpoint(root.checkpoint)
+    assert origin == {
+        "crpipe": __version__,
+        "command": "predict",
+        "workload": "counting:Counting",
+        "reader": trained.checkpoint["keys"]["source.reader"],
+        "checkpoint": root.checkpoint.name,
+        "sha256": trained.sha256,
+        "seed": 1,
+        "files": 3,
+    }
+    assert not list(root.out.parent.glob(".*.part"))
+
+
+@pytest.mark.parametrize("out", ["out.parquet", "out.csv", "out.root"])
 def test_a_killed_prediction_continues_and_ends_the_same(job, monkeypatch, out):
     monkeypatch.setattr(parts, "BLOCKS_PER_PART", 2)
     job = job(out=out)
@@ -101,6 +131,38 @@ def test_whole_events_become_lists_which_csv_cannot_hold(job):
         predict_files(replace(job, out=job.out.with_suffix(".csv")), Silent())
 
 
+@pytest.fixture
+def keyed(job):
+    """A prediction whose layout has a key; the energies of all raw files differ."""
+    return job(**{"source.reader": "counting:KeyedBundles", **KeyedBundles.layout.identity()})
+
+
+def test_files_with_two_events_of_one_key_are_refused_at_the_end(keyed):
+    assert predict_files(keyed, Silent()) == sum(COUNTS)
+    assert pq.read_table(keyed.out).column_names[2:4] == ["energy_gev", "zenith_rad"]
+    first, _, last = keyed.inputs
+    again = replace(keyed, inputs=(first, last, first), out=keyed.out.with_name("again.parquet"))
+    message = (
+        r"raw-0.parquet: row 0: the key energy_gev .*, zenith_rad 1.0 is also that of row 0 of .*raw-0.parqu"
+    )
+    with pytest.raises(FormatError, match=message):
+        predict_files(again, Silent())
+    assert not again.out.exists()
+
+
+def test_keys_of_parts_of_an_earlier_run_count_too(keyed, monkeypatch):
+    monkeypatch.setattr(parts, "BLOCKS_PER_PART", 1)
+    first, _, last = keyed.inputs
+    again = replace(keyed, inputs=(first, last, first))
+    seen = []
+    Counting.seen = staticmethod(seen.append)
+    for _ in range(2):
+        with pytest.raises(FormatError, match="and a prediction has one row for each key"):
+            predict_files(again, Silent())
+    assert len({str(each.columns["energy_gev"]) for each in seen}) < len(seen) < 2 * 80 / 8
+    assert not again.out.exists()
+
+
 def test_predicted_lists_become_list_columns_which_csv_cannot_hold(job):
     job = job(Listing)
     predict_files(job, Silent())
@@ -109,6 +171,12 @@ def test_predicted_lists_become_list_columns_which_csv_cannot_hold(job):
     assert list(map(len, table["values"].to_pylist())) == table["size"].to_pylist()
     with pytest.raises(ConfigError, match="CSV cannot hold the lists in values, places"):
         predict_files(replace(job, out=job.out.with_suffix(".csv")), Silent())
+    pytest.importorskip("uproot")
+    with pytest.raises(ConfigError, match=r"ROOT .* hold values \(list<.*float.*>\), places"):
+        predict_files(replace(job, out=job.out.with_suffix(".root")), Silent())
+    job = replace(job, out=job.out.with_suffix(".root"), columns=("size",))
+    predict_files(job, Silent())
+    assert job.out.exists()
 
 
 def test_what_cannot_be_read_or_written_is_named(job, monkeypatch, tmp_path):

@@ -78,8 +78,8 @@ def read_sample(job: TrainJob, world: World) -> list[SampleBlock]:
     blocked = regroup((events for _, events in parts), BLOCK_EVENTS, load.budget_items)
     for number, events in enumerate(blocked):
         if number % world.size == world.rank:
-            whole = events.take(np.arange(len(events)))  # a copy: it may be a view of all events read
-            blocks.append(SampleBlock(number, whole))
+            # A copy: it may be a view of all events read.
+            blocks.append(SampleBlock(number, events.copy()))
     if number < 0:
         raise ConfigError(
             f"train.validate_steps: there are no validation events in {folders[0]}"

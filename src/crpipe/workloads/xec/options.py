@@ -26,7 +26,7 @@ class CodecOptions(BaseModel):
     photons_scale: float = option(100.0, "photons at which log1p turns from a line into a logarithm", gt=0)
     photons_most: float = option(58_000.0, "photons that become 1", gt=0)
     time_scale_ns: float = option(
-        20.0, "time that becomes 1, in ns, from the mean time of the event's light", gt=0
+        5.0, "time that becomes 1, in ns, from when the event's light is expected", gt=0
     )
 
 
@@ -69,7 +69,7 @@ class TaskOptions(BaseModel):
     beta: float = option(
         0.1,
         "smooth_l1: where it turns from a square into a line, in units of the task (energy 0.05 GeV, u 24 cm,"
-        " v 68 cm, w 10 cm, time 5 ns, angle 1 rad); gaussian_nll: power of the variance that weighs "
+        " v 68 cm, w 10 cm, time 1 ns, angle 1 rad); gaussian_nll: power of the variance that weighs "
         "an event, 0: none",
         ge=0,
     )
@@ -88,7 +88,7 @@ class RegressorOptions(EncoderOptions):
     )
     head: int = option(64, "width of the layers of each task", ge=8)
     photons_at_50_mev: float = option(
-        300_000.0, "sum of all photons for an energy of 0.05 GeV, about: where training begins", gt=0
+        85_000.0, "sum of all photons for an energy of 0.05 GeV, about: where training begins", gt=0
     )
     reweight: tuple[str, ...] = option(
         (),
@@ -119,6 +119,12 @@ class MaskedOptions(EncoderOptions):
     time_weight: float = option(0.1, "weight of the times in the loss; 0: photons alone", ge=0)
     beta: float = option(0.02, "smooth L1: where it turns from a square into a line, encoded", gt=0)
     decoder: int = option(16, "channels of the decoders of the faces", ge=4)
+    averages: bool = Field(
+        default=True,
+        description="evaluate and predict also estimate found sensors by two averages of their neighbours, "
+        "which takes most of their time; may change later",
+        json_schema_extra={"scope": "site"},
+    )
 
 
 class MaskedAutoencoderOptions(MaskedOptions):

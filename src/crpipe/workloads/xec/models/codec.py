@@ -46,7 +46,7 @@ class Codec(nn.Module):
         return encoded.sign() * (size * math.log1p(self.most / self.scale)).expm1() * self.scale
 
     def encode_time(self, time: Tensor, start: Tensor) -> Tensor:
-        """Encode times as distances from ``start``, in ns both; shapes that broadcast."""
+        """Encode times as distances from expected ones, ``start``, in ns both; shapes that broadcast."""
         return (time - start) / self.time_scale
 
     def decode_time(self, encoded: Tensor, start: Tensor) -> Tensor:

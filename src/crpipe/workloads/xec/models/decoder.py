@@ -34,7 +34,7 @@ class Found(NamedTuple):
     time_encoded: Tensor
     photons: Tensor
     time_ns: Tensor
-    start_ns: Tensor
+    expected_ns: Tensor
 
 
 class MaskedModel(nn.Module):
@@ -66,9 +66,9 @@ class MaskedModel(nn.Module):
             cells.append(self.hexes[face.name](own, nodes, self._token(encoded, face.name)))
         step = torch.cat(cells, dim=1).index_select(1, self.get_buffer("cells")).float()
         photons, time = (simple + step).unbind(dim=2)
-        codec, start = self.encoder.features.codec, encoded.sums.start_ns
+        codec, expected = self.encoder.features.codec, encoded.sums.expected_ns
         return Found(
-            photons, time, codec.decode_photons(photons), codec.decode_time(time, start[:, None]), start
+            photons, time, codec.decode_photons(photons), codec.decode_time(time, expected), expected
         )
 
     def _token(self, encoded: Encoded, name: str) -> Tensor:

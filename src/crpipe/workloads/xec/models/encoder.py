@@ -11,7 +11,7 @@ from torch.nn import functional
 from crpipe.workloads.xec.models.blocks import GridBlock, HexBlock, TokenBlock
 from crpipe.workloads.xec.models.codec import Codec
 from crpipe.workloads.xec.models.faces import hex_neighbours, images, pooling
-from crpipe.workloads.xec.models.features import CHANNELS, SUMS, SensorFeatures, Sums
+from crpipe.workloads.xec.models.features import CHANNELS, SUMS, LightSums, SensorFeatures
 from crpipe.workloads.xec.sensors import HEXES
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Encoded(NamedTuple):
     sensors: Tensor
     grids: list[Tensor]
     nodes: list[Tensor]
-    sums: Sums
+    sums: LightSums
 
 
 class SensorEncoder(nn.Module):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from crpipe.workloads.xec.scoring.baseline import LIGHT_CM_PER_NS
 from crpipe.workloads.xec.sensors import FACE_IDS, FACES, INNER_RADIUS
 
 if TYPE_CHECKING:
@@ -25,12 +26,13 @@ _TIMED = 200.0  # sensors with a time in a bright event, about
 _FAINT = 1e-6  # photons; at 0 a root has no finite slope
 
 
-class Sums(NamedTuple):
+class LightSums(NamedTuple):
     """Simple quantities of an event, [B] each, in the units of their names.
 
     light: sum of the valid photons above zero, at least 1. u_cm, v_cm: centre on the inner face; w_cm: depth
     by the width of the light there (scoring.baseline.centre has the same, and why). start_ns: mean time,
-    weighted by the root of the photons; 0 without times. vector: [B, SUMS] all of these and more, about 1.
+    weighted by photons, less the way of the light from there; 0 without times. expected_ns: [B, 4760] when
+    light of that time would reach each sensor. vector: [B, SUMS] most of these and more, about 1.
     """
 
     light: Tensor
@@ -38,6 +40,7 @@ class Sums(NamedTuple):
     v_cm: Tensor
     w_cm: Tensor
     start_ns: Tensor
+    expected_ns: Tensor
     vector: Tensor
 
 
@@ -57,20 +60,21 @@ class SensorFeatures(nn.Module):
         for number, name in enumerate(FACES):
             faces[number, FACE_IDS[name]] = 1.0
         self.register_buffer("faces", faces, persistent=False)
+        self.register_buffer("places", torch.from_numpy(places[:, :3]).float(), persistent=False)
 
-    def forward(self, sensors: Tensor) -> tuple[Tensor, Sums]:
+    def forward(self, sensors: Tensor) -> tuple[Tensor, LightSums]:
         """Encode sensors [B, 4760, 4] as in the layout: [B, 4760, 4] (photons, time, two flags), and sums."""
         photons, time, valid, timed = (sensors[..., column] for column in range(CHANNELS))
         sums = self.sums(photons, time, valid, timed)
         encoded = [
             self.codec.encode_photons(photons) * valid,
-            self.codec.encode_time(time, sums.start_ns[:, None]) * timed,
+            self.codec.encode_time(time, sums.expected_ns) * timed,
             valid,
             timed,
         ]
         return torch.stack(encoded, dim=2), sums
 
-    def sums(self, photons: Tensor, time: Tensor, valid: Tensor, timed: Tensor) -> Sums:
+    def sums(self, photons: Tensor, time: Tensor, valid: Tensor, timed: Tensor) -> LightSums:
         """Sum up the columns of the items, [B, 4760] each.
 
         No matrix product: with train.precision bfloat16 or train.tf32 it would keep three digits or four.
@@ -86,8 +90,8 @@ class SensorFeatures(nn.Module):
         flat = inner.sum(dim=1).clamp_min(1.0)
         w_cm = (_DEPTH * flat.square() / total).sqrt().clamp_max(DEEPEST_CM)
         spread_u, spread_v = (_spread(inner, place, flat) for place in (u, v))
-        clear = shining.clamp_min(_FAINT).sqrt() * timed
-        start = (clear * time).sum(dim=1) / clear.sum(dim=1).clamp_min(1.0)
+        clear, way = shining * timed, self._way(u_cm, v_cm, w_cm)
+        start = (clear * (time - way)).sum(dim=1) / clear.sum(dim=1).clamp_min(1.0)
         vector = [
             (light / self.usual).log(),
             u_cm / U_CM,
@@ -99,7 +103,15 @@ class SensorFeatures(nn.Module):
             timed.sum(dim=1) / _TIMED,
             *(by_face / light[:, None]).unbind(dim=1),
         ]
-        return Sums(light, u_cm, v_cm, w_cm, start, torch.stack(vector, dim=1))
+        return LightSums(light, u_cm, v_cm, w_cm, start, start[:, None] + way, torch.stack(vector, dim=1))
+
+    def _way(self, u: Tensor, v: Tensor, w: Tensor) -> Tensor:
+        """Give how long light takes from a point, [B] each in cm, to all sensors: [B, 4760] in ns."""
+        places = self.get_buffer("places")
+        radius, angle = INNER_RADIUS + w, v / INNER_RADIUS
+        point = torch.stack([-radius * angle.cos(), radius * angle.sin(), u], dim=1)
+        x, y, z = ((point[:, None, axis] - places[:, axis]).square() for axis in range(3))
+        return (x + y + z).clamp_min(1.0).sqrt() / LIGHT_CM_PER_NS
 
 
 def _spread(light: Tensor, place: Tensor, total: Tensor) -> Tensor:

@@ -9,10 +9,11 @@ import pyarrow as pa
 
 from crpipe.events.batch import cut_lists
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, TIME, TIME_VALID
-from crpipe.workloads.xec.scoring.averages import neighbour_average, solid_angle_average
 from crpipe.workloads.xec.sensors import face_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from crpipe.events.batch import Events
@@ -27,8 +28,6 @@ LISTS = {
     "time_ns": np.float32,
     "true_photons": np.float32,
     "true_time_ns": np.float32,
-    "neighbours_photons": np.float32,
-    "solid_angle_photons": np.float32,
 }
 
 
@@ -37,12 +36,13 @@ def columns(
     hidden: NDArray[np.bool_],
     photons: NDArray[np.float32],
     time_ns: NDArray[np.float32],
-    places: NDArray[np.float64],
+    averages: Callable[[NDArray[np.bool_]], Columns],
 ) -> Columns:
     """List hidden and dead sensors of N events, with what was found and, of hidden ones, what they saw.
 
     sensors: [N, 4760, 4]; hidden: [N, 4760]; photons, time_ns: [N, 4760], found. Numbers of each event:
-    hidden, dead (how many). Lists: see LISTS; true values are NaN where nobody knows them.
+    hidden, dead (how many). Lists: see LISTS; true values are NaN where nobody knows them. averages: of the
+    sensors around hidden and dead ones [N, 4760], by name, in the order of ``np.nonzero``; {} for none.
     """
     valid = sensors[..., PHOTONS_VALID] > 0
     wanted = hidden | ~valid
@@ -56,16 +56,15 @@ def columns(
         time_ns[event, sensor],
         np.where(known, sensors[event, sensor, PHOTONS], np.nan),
         np.where(timed, sensors[event, sensor, TIME], np.nan),
-        neighbour_average(sensors[..., PHOTONS], valid, wanted, places),
-        solid_angle_average(sensors[..., PHOTONS], valid, wanted, places),
     )
     counts = wanted.sum(axis=1)
     found: Columns = {
         "hidden": hidden.sum(axis=1).astype(np.int64),
         "dead": (~valid).sum(axis=1).astype(np.int64),
     }
-    for (name, dtype), flat in zip(LISTS.items(), values, strict=True):
-        found[name] = cut_lists(flat.astype(dtype), counts)
+    flat = {name: part.astype(LISTS[name]) for name, part in zip(LISTS, values, strict=True)}
+    for name, part in (flat | averages(wanted)).items():
+        found[name] = cut_lists(part, counts)
     return found
 
 

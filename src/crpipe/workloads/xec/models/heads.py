@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.workloads.xec.layout import Truth
-    from crpipe.workloads.xec.models.features import Sums
+    from crpipe.workloads.xec.models.features import LightSums
     from crpipe.workloads.xec.options import RegressorOptions, TaskOptions
 
 # A step of 1 in the network's output, in the units of the columns.
 UNITS: dict[Truth, tuple[float, ...]] = {
     "energy": (0.05,),
     "position": (U_CM, V_CM, 10.0),
-    "time": (5.0,),
+    "time": (1.0,),
     "angle": (1.0, 1.0),
 }
 PERIODIC = "phi_rad"
@@ -39,13 +39,16 @@ class Head(nn.Module):
 
     def __init__(self, width: int, hidden: int, outputs: int) -> None:
         super().__init__()
+        last = nn.Linear(hidden, outputs)
+        nn.init.zeros_(last.weight)  # training begins at the simple estimates
+        nn.init.zeros_(last.bias)
         self.layers = nn.Sequential(
             nn.Linear(TOKENS * width, hidden),
             nn.LayerNorm(hidden),
             nn.GELU(),
             nn.Linear(hidden, hidden),
             nn.GELU(),
-            nn.Linear(hidden, outputs),
+            last,
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -89,7 +92,7 @@ class GammaModel(nn.Module):
             found[name] = (self._value(name, out[:, :count], encoded.sums), log_sigma)
         return found
 
-    def _value(self, name: str, step: Tensor, sums: Sums) -> Tensor:
+    def _value(self, name: str, step: Tensor, sums: LightSums) -> Tensor:
         """Correct the simple estimate of a task by the network's step [B, D]."""
         if name == "energy":
             energy = UNITS["energy"][0] * (sums.light / self.light)[:, None] * (_FASTER * self.scale).exp()

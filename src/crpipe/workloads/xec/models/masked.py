@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -10,13 +11,14 @@ import torch
 
 from crpipe.events.metric import Metric
 from crpipe.train.workload import OptimizerSpec, Phase
-from crpipe.workloads.xec.layout import PHOTONS, SENSOR, TIME, TIME_VALID
+from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSOR, TIME, TIME_VALID
 from crpipe.workloads.xec.models import found
 from crpipe.workloads.xec.models.batches import hidden_sensors, sensors_of, without_channels
 from crpipe.workloads.xec.models.decoder import Found, MaskedModel
 from crpipe.workloads.xec.models.losses import smooth_l1
 from crpipe.workloads.xec.options import InpainterOptions, MaskedAutoencoderOptions
 from crpipe.workloads.xec.scoring import inpainted
+from crpipe.workloads.xec.scoring.averages import neighbour_average, solid_angle_average
 from crpipe.workloads.xec.sensors import read_sensor_map
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from crpipe.train.workload import Batch, Columns, Metrics
 
 Options = TypeVar("Options", bound=MaskedAutoencoderOptions | InpainterOptions)
-_USUAL_LIGHT = 300_000.0
+_USUAL_LIGHT = 85_000.0
 
 
 class MaskedWorkload(abc.ABC, Generic[Options]):
@@ -122,7 +124,17 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
         shown = visible(torch.from_numpy(sensors).to(device), torch.from_numpy(hidden).to(device))
         result: Found = model(shown)
         photons, time = result.photons.cpu().numpy(), result.time_ns.cpu().numpy()
-        return found.columns(sensors, hidden, photons, time, self.places)
+        return found.columns(sensors, hidden, photons, time, partial(self.averages, sensors))
+
+    def averages(self, sensors: NDArray[np.float32], wanted: NDArray[np.bool_]) -> Columns:
+        """Estimate wanted sensors [N, 4760] from their neighbours: {name: in the order of nonzero}."""
+        if not self.options.averages:
+            return {}
+        photons, valid = sensors[..., PHOTONS], sensors[..., PHOTONS_VALID]
+        return {
+            "neighbours_photons": neighbour_average(photons, valid, wanted, self.places),
+            "solid_angle_photons": solid_angle_average(photons, valid, wanted, self.places),
+        }
 
     def score(self, truth: Events, prediction: Columns, folder: Path) -> dict[str, float]:
         """Judge the hidden sensors; see scoring.inpainted."""
@@ -151,17 +163,17 @@ class Inpainter(MaskedWorkload[InpainterOptions]):
         return found.rows(events, prediction)
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
-        """Write the ONNX graph from raw branches to all sensors; see export."""
-        from crpipe.workloads.xec.models import export  # noqa: PLC0415 - onnx is slow, and an extra
+        """Write the ONNX graph from raw branches to all sensors; see export.files."""
+        from crpipe.workloads.xec.export import files  # noqa: PLC0415 - onnx is slow, and an extra
 
         assert isinstance(model, MaskedModel)
-        return export.write_inpainter(model, made, folder)
+        return files.write_inpainter(model, made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-        """Give what a user of the graph should know; see export."""
-        from crpipe.workloads.xec.models import export  # noqa: PLC0415
+        """Give what a user of the graph should know; see export.card."""
+        from crpipe.workloads.xec.export import card  # noqa: PLC0415
 
-        return export.inpainter_sections(made, graphs)
+        return card.inpainter_sections(made, graphs)
 
 
 def visible(sensors: Tensor, hidden: Tensor) -> Tensor:
@@ -173,7 +185,7 @@ def _truth(model: MaskedModel, sensors: Tensor, result: Found) -> tuple[Tensor, 
     """Encode the true photons and times as the model does: [B, 4760] each."""
     codec = model.encoder.features.codec
     return codec.encode_photons(sensors[..., PHOTONS]), codec.encode_time(
-        sensors[..., TIME], result.start_ns[:, None]
+        sensors[..., TIME], result.expected_ns
     )
 
 

@@ -156,17 +156,17 @@ class Regressor:
         return looking.saliency(model, events, folder)
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
-        """Write the ONNX graph from raw branches to predictions; see export."""
-        from crpipe.workloads.xec.models import export  # noqa: PLC0415 - onnx is slow, and an extra
+        """Write the ONNX graph from raw branches to predictions; see export.files."""
+        from crpipe.workloads.xec.export import files  # noqa: PLC0415 - onnx is slow, and an extra
 
         assert isinstance(model, GammaModel)
-        return export.write_regressor(model, self.options, made, folder)
+        return files.write_regressor(model, self.options, made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-        """Give what a user of the graph should know; see export."""
-        from crpipe.workloads.xec.models import export  # noqa: PLC0415
+        """Give what a user of the graph should know; see export.card."""
+        from crpipe.workloads.xec.export import card  # noqa: PLC0415
 
-        return export.regressor_sections(made, graphs)
+        return card.regressor_sections(made, graphs)
 
     def score(self, truth: Events, prediction: Columns, folder: Path) -> dict[str, float]:
         """Compare with the truth; see scoring.score."""

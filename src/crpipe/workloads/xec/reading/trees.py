@@ -47,7 +47,9 @@ class EventTree:
         branch = self.branches[name]
         word = {"f": "float or double", "iu": "an integer type"}[kinds]
         expected = f"{word}{list(shape) or ''}"
-        if not _fits(branch.interpretation, kinds, shape):
+        with _reading(self.path):
+            fits = _fits(branch.interpretation, kinds, shape)
+        if not fits:
             raise FormatError(
                 f"{self.path}: tree {self.name}: branch {name}: expected {expected}, found "
                 f"{branch.typename}; have the file made again"
@@ -112,12 +114,12 @@ def open_tree(path: Path, name: str) -> Iterator[EventTree]:
 
 
 def _check_whole(path: Path, written: int) -> None:
-    """Raise FormatError for a file that is shorter than its header says: most of it may still be readable."""
+    """Raise FormatError for a file shorter than its header says, most of which may be readable."""
     found = path.stat().st_size
     if found < written:
         raise FormatError(
-            f"{path}: cannot be read whole (its header says {written} bytes, found {found}); it is truncated; have "
-            "it copied again"
+            f"{path}: cannot be read whole (its header says {written} bytes, found {found}); it is "
+            "truncated; have it copied again"
         )
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _INVALID = "#b4bac4"
 _LINEAR = 10.0  # photons up to which the scale is linear; then logarithmic
 _COLUMNS = 3
+_LINE = 0.15  # inches of one more line of a title
 # Where the faces are in the figure, in cm: the inner face reaches from -33 to 33 and from -71 to 71.
 _HALF = (33.2, 71.0)
 _SIDES_FROM, _ENDS_FROM, _OUTER_AT = 40.0, 85.0, 133.0
@@ -89,12 +90,13 @@ def draw_events(
 ) -> Path:
     """Draw events beside each other with one colour scale, as SVG; return the path.
 
-    values, valid: [N, 4760], of a few events; titles: [N]; label: what the values are.
+    values, valid: [N, 4760], of a few events; titles: [N], of one or more lines; label: what the values are.
     """
     columns = min(_COLUMNS, len(titles))
     rows = -(-len(titles) // columns)
     with style.style():
-        figure = style.new_figure((7.8 / columns + 0.4) * rows + 0.7)
+        lines = max(title.count("\n") for title in titles)
+        figure = style.new_figure((7.8 / columns + 0.4 + _LINE * lines) * rows + 0.7)
         axes = figure.subplots(rows, columns, squeeze=False)
         norm = colour_scale(values, valid)
         for axis in axes.flat[len(titles) :]:

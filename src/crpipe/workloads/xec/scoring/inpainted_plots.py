@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.report import figure_style as style
-from crpipe.workloads.xec.scoring.inpainted import TITLES, errors
+from crpipe.workloads.xec.scoring.hidden import TITLES, errors
 from crpipe.workloads.xec.sensors import FACES
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from crpipe.workloads.xec.scoring.inpainted import HiddenSensors
+    from crpipe.workloads.xec.scoring.hidden import HiddenSensors
 
 _EDGES = np.array([1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000], np.float64)
 _FEWEST = 20  # sensors in a bin

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 WITHIN = 0.6827
 _SEED = 0  # equal predictions give equal numbers
-_RESAMPLES = 200
-_DRAWN = 20_000  # events in one resample: of more, the error of so few is scaled down
+_RESAMPLES = 100
+_DRAWN = 5_000  # events in one resample: of more, the error of so few is scaled down
 _BLOCK = 400_000  # values of resamples in memory at a time
 
 

@@ -7,7 +7,7 @@ import torch
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, TIME, TIME_VALID
 from crpipe.workloads.xec.models.batches import sensors_of
 from crpipe.workloads.xec.models.features import SUMS
-from crpipe.workloads.xec.scoring.baseline import centre
+from crpipe.workloads.xec.scoring.baseline import LIGHT_CM_PER_NS, centre, point
 from crpipe.workloads.xec.sensors import FACE_IDS, FACES
 from xenon_models import PLACES, SMALL, build, workload
 from xenon_toy import make_gammas
@@ -108,13 +108,17 @@ def test_sums_are_those_of_the_baseline(encoder):
     assert sums.vector.abs().max() < 5
 
 
-def test_the_start_is_the_mean_time_weighted_by_the_root_of_the_photons(encoder):
+def test_the_start_is_the_mean_time_weighted_by_photons_less_the_way_of_the_light(encoder):
     with torch.no_grad():
-        found = encoder(ITEMS).sums.start_ns
-    for event, start in zip(ITEMS.double().numpy(), found, strict=True):
-        timed = event[event[:, TIME_VALID] > 0]
-        wanted = np.average(timed[:, TIME], weights=np.sqrt(timed[:, PHOTONS]))
-        assert start.item() == pytest.approx(wanted, abs=1e-4)
+        sums = encoder(ITEMS).sums
+    for event, items in enumerate(ITEMS.double().numpy()):
+        middle = point(*(np.array(float(each[event])) for each in (sums.u_cm, sums.v_cm, sums.w_cm)))
+        away = np.linalg.norm(PLACES[:, :3] - middle, axis=1)
+        way = np.maximum(away, 1) / LIGHT_CM_PER_NS
+        timed = items[:, TIME_VALID] > 0
+        wanted = np.average((items[:, TIME] - way)[timed], weights=items[timed, PHOTONS])
+        assert sums.start_ns[event].item() == pytest.approx(wanted, abs=1e-3)
+        np.testing.assert_allclose(sums.expected_ns[event], wanted + way, atol=1e-3)
 
 
 def test_sums_are_exact_in_bfloat16(encoder):

@@ -170,7 +170,7 @@ def test_the_loss_by_hand(each):
         truth = codec.encode_photons(own[hidden, PHOTONS])
         parts["photons"].append(smooth(found.photons_encoded[event, hidden], truth))
         timed = hidden & (own[:, TIME_VALID] > 0)
-        truth = (own[timed, TIME] - found.start_ns[event]) / codec.time_scale
+        truth = (own[timed, TIME] - found.expected_ns[event, timed]) / codec.time_scale
         # An event whose hidden sensors have no time counts as one without an error.
         parts["time"].append(
             smooth(found.time_encoded[event, timed], truth) if timed.any() else torch.zeros(())

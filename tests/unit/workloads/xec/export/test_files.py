@@ -14,8 +14,8 @@ import uproot
 from crpipe.core.errors import CheckpointError
 from crpipe.inference import card
 from crpipe.inference.export import Exportable
-from crpipe.workloads.xec.models.export import example
-from crpipe.workloads.xec.models.graph import InpainterGraph, RegressorGraph, items_of
+from crpipe.workloads.xec.export.files import example
+from crpipe.workloads.xec.export.graph import InpainterGraph, RegressorGraph, items_of
 from root_files import make_sensors, write_root
 from xenon_models import WORKLOADS, build, workload
 

@@ -1,4 +1,4 @@
-"""What an export of a trained model adds: one ONNX graph from raw branches, checked, and its card."""
+"""Writes the ONNX graphs of trained models, and checks them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import numpy as np
 import torch
 
 from crpipe.core.errors import CheckpointError
-from crpipe.inference import card
 from crpipe.inference.export import Graphs
 from crpipe.inference.onnx_graph import largest_difference, run_graph, write_graph
+from crpipe.workloads.xec.export.graph import InpainterGraph, RegressorGraph
 from crpipe.workloads.xec.layout import SENSORS, TRUTH, TRUTHS
-from crpipe.workloads.xec.models.graph import InpainterGraph, RegressorGraph
 from crpipe.workloads.xec.models.heads import UNITS
 from crpipe.workloads.xec.reading.options import RootFilesOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from torch import Tensor, nn
@@ -49,7 +48,7 @@ def write_regressor(model: GammaModel, options: RegressorOptions, made: Provenan
     def compared(found: Sequence[Tensor]) -> list[Tensor]:
         return [values / values.new_tensor(unit) for values, unit in zip(found, units, strict=True)]
 
-    return _write(RegressorGraph(model, _threshold(made)), outputs, folder / REGRESSOR, compared)
+    return _write(RegressorGraph(model, threshold_of(made)), outputs, folder / REGRESSOR, compared)
 
 
 def write_inpainter(model: MaskedModel, made: Provenance, folder: Path) -> Graphs:
@@ -61,10 +60,11 @@ def write_inpainter(model: MaskedModel, made: Provenance, folder: Path) -> Graph
         photons, time = found
         return [codec.encode_photons(photons), time * _NS / codec.time_scale]
 
-    return _write(InpainterGraph(model, _threshold(made)), outputs, folder / INPAINTER, compared)
+    return _write(InpainterGraph(model, threshold_of(made)), outputs, folder / INPAINTER, compared)
 
 
-def _threshold(made: Provenance) -> float:
+def threshold_of(made: Provenance) -> float:
+    """Give the photons below which a sensor has no time, as the reader of the training had it."""
     default = RootFilesOptions().npho_threshold
     return float(made.keys.get("reader.npho_threshold", default))
 
@@ -118,59 +118,3 @@ def example(events: int, seed: int) -> dict[str, Tensor]:
     time[random.random(npho.shape) < 0.3] = 1e10  # noqa: PLR2004
     arrays = {"npho": npho.astype(np.float32), "relative_time": time.astype(np.float32)}
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
-
-
-def regressor_sections(made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-    """Give the lines of the card that only a regressor can write."""
-    introduction = "Reconstructs gammas from the 4,760 photosensors of the liquid xenon detector of MEG II."
-    return _sections(introduction, list(_use_regressor(graphs)), made, graphs)
-
-
-def inpainter_sections(made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-    """Give the lines of the card that only an inpainter can write."""
-    introduction = "Finds what dead photosensors of the liquid xenon detector of MEG II would have seen."
-    return _sections(introduction, list(_use_inpainter()), made, graphs)
-
-
-def _sections(
-    introduction: str, use: list[str], made: Provenance, graphs: Graphs
-) -> Mapping[str, Sequence[str]]:
-    difference = graphs.description["graph"]["difference"]
-    deviations = [
-        f"- Graph and checkpoint differ by at most {difference:.0e} of 1 + the value, in units of training.",
-        f"- Sensors of fewer than {_threshold(made):g} photons have no time, as in training.",
-    ]
-    if made.keys.get("reader.dead"):
-        deviations.append("- The graph does not know the list of dead sensors: give NaN as their photons.")
-    return {
-        "": (introduction, "Validity, encoding, geometry and all scaling are inside the graph."),
-        card.USE: use,
-        card.DEVIATIONS: deviations,
-    }
-
-
-def _use_regressor(graphs: Graphs) -> Iterator[str]:
-    names = list(graphs.description["graph"]["outputs"])
-    yield from _opening(REGRESSOR)
-    yield f"{', '.join(names)}{',' if len(names) == 1 else ''} = session.run(None, inputs)"
-    first = names[0]
-    yield f"for run, event, value in zip(events['run'], events['event'], {first}):"
-    yield f'    print(run, event, value, "{graphs.description["graph"]["outputs"][first]}")'
-    yield from ("```", "")
-
-
-def _use_inpainter() -> Iterator[str]:
-    yield from _opening(INPAINTER)
-    yield "photons, time = session.run(None, inputs)"
-    yield "dead = ~(abs(events['npho']) <= 9e9)"
-    yield "events['npho'][dead] = photons[dead]"
-    yield from ("```", "")
-
-
-def _opening(name: str) -> Iterator[str]:
-    yield from ("Needs `pip install onnxruntime uproot`; neither crpipe nor torch.", "", "```python")
-    yield from ("import onnxruntime", "import uproot", "")
-    yield f'session = onnxruntime.InferenceSession("{name}", providers=["CPUExecutionProvider"])'
-    yield 'branches = ["run", "event", "npho", "relative_time"]'
-    yield 'events = uproot.open("gammas.root")["tree"].arrays(branches, entry_stop=100, library="np")'
-    yield 'inputs = {name: events[name].astype("float32") for name in branches[2:]}'

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from crpipe.events.batch import concatenate
+from crpipe.workloads.xec.export.graph import InpainterGraph, RegressorGraph, items_of
 from crpipe.workloads.xec.layout import SENSORS
-from crpipe.workloads.xec.models.graph import InpainterGraph, RegressorGraph, items_of
 from crpipe.workloads.xec.reading.options import RootFilesOptions
 from crpipe.workloads.xec.reading.root import RootFiles
 from root_files import make_sensors, make_truth, write_root

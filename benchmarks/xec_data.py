@@ -1,0 +1,172 @@
+"""Simulated gammas for the benchmarks of xec: ROOT files, links to more of them, shards by the real split."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import uproot
+
+from crpipe.cli.data_jobs import split_job
+from crpipe.cli.jobs import open_campaign
+from crpipe.cli.source_jobs import list_job, stage_job, tables_job
+from crpipe.config.loading import load_config
+from crpipe.core.progress import Silent
+from crpipe.core.ranges import Range
+from crpipe.source.listing import list_range
+from crpipe.source.side_tables import stage_tables
+from crpipe.source.stage import stage_range
+from crpipe.split.split import split_range
+from crpipe.workloads.xec.sensors import write_sensor_map
+from crpipe.workloads.xec.simulator.files import XenonDetector
+from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from crpipe.config.loading import Config
+
+BASKET = 200  # events in one basket of a branch, as the simulator writes them
+RANGE_FILES = 10  # in one range, so that large sets have many ranges of the same size
+RUN = 1_000_000  # more than the events of a run: run · RUN + event is an id
+READER = "crpipe.workloads.xec.reading.root:RootFiles"
+
+
+def simulate(path: Path, number: int, events: int) -> None:
+    """Write the simulated file of one run."""
+    simulator = XenonDetector(XenonDetectorOptions(events_per_file=events))
+    name = Range(number, number)
+    simulator.write(name, simulator.files(name)[0], 1, path)
+
+
+def root_files(folder: Path, events: int, file_events: int) -> Path:
+    """Simulate so many events, in files of ``file_events`` at most, unless they exist; give the folder."""
+    target = folder / f"root-{events}"
+    if not (target / "finished").exists():
+        target.mkdir(parents=True, exist_ok=True)
+        numbers = range(1, 1 + max(1, events // file_events))
+        paths = [target / f"gammas_{number}.root" for number in numbers]
+        workers = min(os.cpu_count() or 1, len(paths))
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            list(pool.map(simulate, paths, numbers, [min(events, file_events)] * len(paths)))
+        (target / "finished").touch()
+    return target
+
+
+def linked(folder: Path, raw: Path, files: int) -> Path:
+    """Give a folder of so many files: links to those of ``raw``, again and again."""
+    target = folder / f"linked-{files}"
+    target.mkdir(exist_ok=True)
+    originals = paths_of(raw)
+    for number in range(files):
+        link = target / f"gammas_{number + 1}.root"
+        if not link.exists():
+            link.hardlink_to(originals[number % len(originals)])
+    return target
+
+
+def enlarged(folder: Path, raw: Path, events: int) -> Path:
+    """Write one file of so many events: those of ``raw`` again and again, each time as other runs."""
+    target = folder / f"large-{events}"
+    path = target / "gammas_1.root"
+    if path.exists():
+        return target
+    target.mkdir(exist_ok=True)
+    with uproot.recreate(path.with_suffix(".part")) as file:
+        left, turn = events, 0
+        while left:
+            for source in paths_of(raw):
+                with uproot.open(source) as opened:
+                    for part in opened["tree"].iterate(step_size=BASKET, library="np"):
+                        given = {name: column[:left] for name, column in part.items()}
+                        given["run"] = given["run"] + np.int32(1000 * turn)
+                        if not len(given["run"]):
+                            break
+                        if "tree" not in file:
+                            types = {name: (each.dtype, each.shape[1:]) for name, each in given.items()}
+                            file.mktree("tree", types)
+                        file["tree"].extend(given)
+                        left -= len(given["run"])
+            turn += 1
+    path.with_suffix(".part").rename(path)
+    return target
+
+
+def paths_of(raw: Path) -> list[Path]:
+    """List the files of a folder by their numbers."""
+    return sorted(raw.glob("gammas_*.root"), key=lambda path: int(path.stem.split("_")[1]))
+
+
+def sensors(raw: Path) -> Path:
+    """Write the table of the sensors beside the files."""
+    path = raw / "sensor_positions.csv"
+    write_sensor_map(path)
+    return path
+
+
+def ids(raw: Path) -> tuple[int, int]:
+    """Count the events of a folder, and add up their ids."""
+    events = total = 0
+    for path in paths_of(raw):
+        with uproot.open(path) as file:
+            found = file["tree"].arrays(["run", "event"], library="np")
+        events += len(found["run"])
+        total += int((found["run"].astype(np.int64) * RUN + found["event"]).sum())
+    return events, total
+
+
+def configured(raw: Path) -> Config:
+    """Configure a campaign on a folder of ROOT files, all of it for training."""
+    last = len(paths_of(raw))
+    settings: dict[str, Any] = {
+        "source.uri": raw / "gammas_{number}.root",
+        "source.reader": READER,
+        "train.workload": "crpipe.workloads.xec:Regressor",
+        "ranges.first": 1,
+        "ranges.last": last,
+        "ranges.step": min(last, RANGE_FILES),
+        "split.threshold": 1_000_000,
+        "split.validation_fraction": 0,
+        "split.workers": 1,
+        "train.validate_steps": 0,
+        "results": raw / "results",
+        "runs": raw / "runs",
+    }
+    return load_config((), tuple(f"{key}={value}" for key, value in settings.items()))
+
+
+def staged(raw: Path) -> list[str]:
+    """List and stage a folder; give the names of its ranges."""
+    config = configured(raw)
+    stage_tables(tables_job(config), Silent())
+    names = [str(name) for name in config.all_ranges()]
+    for name in names:
+        list_range(list_job(config, name), Silent())
+        stage_range(stage_job(config, name), Silent())
+    return names
+
+
+def split(raw: Path, names: list[str]) -> list[Path]:
+    """Split what is staged; give the folders of shards."""
+    config = configured(raw)
+    for name in names:
+        split_range(split_job(open_campaign(config), name), Silent())
+    return [config.paths().shards(name) for name in names]
+
+
+def shards(raw: Path) -> list[Path]:
+    """Stage and split a folder, unless it is; give the folders of its shards."""
+    config = configured(raw)
+    folders = [config.paths().shards(str(name)) for name in config.all_ranges()]
+    if not all((folder / "manifest.json").exists() for folder in folders):
+        split(raw, staged(raw))
+    return folders
+
+
+def forget(raw: Path) -> None:
+    """Delete the shards of a folder, and all else that crpipe made of it."""
+    shutil.rmtree(raw / "results", ignore_errors=True)

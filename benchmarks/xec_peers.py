@@ -1,0 +1,153 @@
+"""Epochs of a loader for each line of standard input: crpipe or xec-ml-wl, each in a process of its own.
+
+Run by benchmarks/xec.py. After a line it reads whole epochs until LEAST seconds are over and prints JSON:
+seconds of wall and CPU time, workers included, how many events there were, with the sum of their ids, how
+many epochs, and the largest resident set of the process. Imports stand inside the functions: no loader pays
+for the other's libraries.
+"""
+
+# ruff: noqa: PLC0415 - see above
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from peak import peak_mib
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Epoch = Callable[[], Iterator[Any]]  # yields the ids of each batch's events
+
+RUN = 1_000_000  # as in xec_data.py
+SLICE = 64  # events that stay in the processor's cache
+TRUTH = ("energy_gev", "u_cm", "v_cm", "w_cm", "gamma_time_ns", "theta_rad", "phi_rad")
+
+
+def crpipe(given: argparse.Namespace) -> Epoch:
+    """Read shards into tensors: items as they are stored, or as the codec gives them to the network."""
+    import numpy as np
+    import torch
+
+    from crpipe.loading.loader import Loader
+
+    numbers = iter(range(1 << 30))
+    features = _features() if given.hands_out == "encoded" else None
+
+    def truth(events: Any) -> torch.Tensor:
+        return torch.from_numpy(np.stack([events.columns[name] for name in TRUTH], axis=1))
+
+    def raw(pair: Any) -> Any:
+        events, _ = pair
+        return events, (torch.from_numpy(events.items).view(len(events), -1, 4), truth(events))
+
+    def encoded(pair: Any) -> Any:
+        events, (items, values) = raw(pair)
+        found = torch.empty_like(items)
+        with torch.no_grad():
+            for part, into in zip(items.split(SLICE), found.split(SLICE), strict=True):
+                into.copy_(features(part)[0])
+        return events, (found, values)
+
+    def epoch() -> Iterator[Any]:
+        seed = (1, next(numbers))
+        loader = Loader(given.folders, "train", batch_events=given.batch, seed=seed, epochs=1)
+        make = encoded if features else raw
+        with contextlib.closing(loader.made(make, workers=given.workers)) as stream:
+            for events, _ in stream:
+                yield events.columns["run"] * RUN + events.columns["event"]
+
+    return epoch
+
+
+def _features() -> Any:
+    """Build what the networks begin with: the codec, and a few sums of each event."""
+    from crpipe.workloads.xec import RegressorOptions
+    from crpipe.workloads.xec.models.codec import Codec
+    from crpipe.workloads.xec.models.features import SensorFeatures
+    from crpipe.workloads.xec.sensors import sensor_map
+
+    return SensorFeatures(Codec(RegressorOptions().codec), sensor_map(), 300_000.0)
+
+
+def xec_ml_wl(given: argparse.Namespace) -> Epoch:
+    """Read ROOT files with the peer's loader; chunk 0: with its own defaults."""
+    from lib.dataset import get_dataloader  # type: ignore[import-not-found]
+
+    logging.disable(logging.WARNING)  # a line for each dead sensor
+    more: dict[str, Any] = {}
+    if given.chunk:
+        more = {
+            "num_workers": given.workers,
+            "num_threads": given.threads,
+            "step_size": given.chunk,
+            "log_invalid_npho": False,
+        }
+    (folder,) = given.folders
+    loader = get_dataloader(str(folder), batch_size=given.batch, verbose=False, **more)
+    return lambda: (truth["run"].numpy() * RUN + truth["event"].numpy() for _, truth in loader)
+
+
+LOADERS = {"crpipe": crpipe, "xec-ml-wl": xec_ml_wl}
+
+
+def cpu_seconds() -> float:
+    """Give the CPU time of this process and of its living children."""
+    ticks = 0
+    for child in multiprocessing.active_children():
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def serve(epoch: Epoch, least: float, answers: Any) -> None:
+    """Read epochs for each line of standard input."""
+    before = peak_mib()
+    for _ in sys.stdin:
+        wall, cpu, events, ids, epochs = time.perf_counter(), cpu_seconds(), 0, 0, 0
+        while not epochs or time.perf_counter() - wall < least:
+            epochs += 1
+            for batch in epoch():
+                events += len(batch)
+                ids += int(batch.sum())
+        found = {
+            "wall": time.perf_counter() - wall,
+            "cpu": cpu_seconds() - cpu,
+            "events": events,
+            "ids": ids,
+            "epochs": epochs,
+            "before": before,
+            "peak": peak_mib(),
+        }
+        print(json.dumps(found), file=answers, flush=True)
+
+
+def main() -> None:
+    """Prepare a loader and serve; whatever others print goes to standard error."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("loader", choices=LOADERS)
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--hands-out", choices=["raw", "encoded"], default="raw")
+    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--chunk", type=int, default=0)
+    parser.add_argument("--least", type=float, default=0.0)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")  # other people's deprecations
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    serve(LOADERS[given.loader](given), given.least, answers)
+
+
+if __name__ == "__main__":
+    main()

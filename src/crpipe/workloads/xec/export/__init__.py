@@ -1,0 +1,1 @@
+"""What an export of a trained model adds: ONNX graphs with raw inputs."""

@@ -1,0 +1,196 @@
+"""Events with one large number of items: decoded as columns, a window ahead, gathered into buffers."""
+
+import contextlib
+import json
+import threading
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from crpipe.core.errors import ShardError
+from crpipe.events.batch import Events
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, Field, Layout
+from crpipe.events.shard_writer import write_shard
+from crpipe.loading import loader as loading
+from crpipe.loading.decoders import WholeGroups
+from crpipe.loading.loader import START, Loader
+from crpipe.loading.window_items import LARGE
+
+CELLS = Layout(
+    "cells",
+    (Field("number", "int64", "", 0, 1e9, ""),),
+    tuple(Field(name, "float32", "", -1e9, 1e9, "") for name in ("light", "time_ns", "valid")),
+    ("number",),
+    fixed=LARGE,
+)
+
+
+def make(first, count):
+    """Events (light, time_ns, valid) = (place in the epoch of each item, -event, 1)."""
+    number = np.arange(first, first + count)
+    light = np.arange(first * LARGE, (first + count) * LARGE, dtype=np.float32)
+    items = np.stack([light, -np.repeat(number, LARGE), np.ones(len(light))], axis=1).astype(np.float32)
+    columns = {"number": number, SOURCE_FILE: number.astype(np.uint32), SOURCE_ROW: number.astype(np.uint32)}
+    return Events(columns, np.full(count, LARGE, np.uint32), items)
+
+
+def write(folder, shards, first=0):
+    """Write shards of row groups with so many events each."""
+    folder.mkdir()
+    entries = []
+    for number, groups in enumerate(shards):
+        starts = first + np.cumsum([0, *groups])
+        blocks = [make(int(start), count) for start, count in zip(starts, groups, strict=False)]
+        entries.append(write_shard(folder, f"train-{number:05d}", "train", CELLS, blocks))
+        first = int(starts[-1])
+    manifest = {"range": "0", "data": "0" * 16, "layout": CELLS.describe(), "threshold": LARGE}
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"shards": entries}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("fixed")
+    return [write(root / "a", [[30, 20], [25]]), write(root / "b", [[30, 13], [17]], first=75)]
+
+
+@pytest.fixture
+def own_folder(tmp_path):
+    return write(tmp_path / "own", [[20, 20, 20, 20]])
+
+
+def load(folders, **options):
+    return Loader(folders, "train", **{"batch_events": 16, "seed": (1,), "epochs": 2} | options)
+
+
+def read(loader, start=START):
+    with contextlib.closing(loader.batches(start)) as stream:
+        return list(stream)
+
+
+def threads():
+    return [each.name for each in threading.enumerate() if each.name.startswith(("loader", "decode"))]
+
+
+def same(one, two):
+    assert len(one) == len(two)
+    for (events, cursor), (other, at) in zip(one, two, strict=True):
+        assert cursor == at
+        assert events.items.tobytes() == other.items.tobytes()
+        assert events.columns.keys() == other.columns.keys()
+        assert all(np.array_equal(events.columns[name], other.columns[name]) for name in events.columns)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("max_items", [None, 5 * LARGE])
+def test_threads_give_the_batches_of_the_caller_resumed_anywhere(folders, count, ranks, max_items):
+    for rank in range(ranks):
+        options = {"rank": rank, "ranks": ranks, "max_items": max_items}
+        whole = read(load(folders[:count], prefetch=0, **options))
+        assert len(whole) > 4
+        for prefetch in (1, 3):
+            same(read(load(folders[:count], prefetch=prefetch, **options)), whole)
+        for done in range(1, len(whole), 3):
+            same(read(load(folders[:count], **options), whole[done - 1][1]), whole[done:])
+
+
+def test_every_event_comes_with_its_own_items_that_stay(folders):
+    batches = read(load(folders, epochs=1))  # all are held to the end
+    numbers = np.concatenate([events.columns["number"] for events, _ in batches])
+    assert sorted(numbers) == list(range(135))
+    for events, _ in batches:
+        assert events.items.flags.c_contiguous
+        assert events.items.flags.writeable
+        expected = np.concatenate([make(number, 1).items for number in events.columns["number"]])
+        assert np.array_equal(events.items, expected)
+
+
+def test_a_batch_that_is_let_go_gives_its_memory_to_a_later_one(folders):
+    places = []
+    with contextlib.closing(load(folders, batch_events=4, prefetch=0).batches()) as stream:
+        for events, _ in stream:
+            places.append(events.items.__array_interface__["data"][0])
+            del events
+    assert len(set(places)) <= 3 < len(places)
+
+
+def test_the_threads_end_and_without_prefetch_there_are_none(folders):
+    with contextlib.closing(load(folders, batch_events=4).batches()) as stream:
+        next(stream)
+        assert {name.split("_")[0] for name in threads()} == {"loader", "decode"}
+    assert threads() == []
+    with contextlib.closing(load(folders, prefetch=0).batches()) as stream:
+        next(stream)
+        assert threads() == []
+
+
+def damage(folder, column):
+    """Flip a bit in the last page of a column of the items."""
+    path = folder / "train-00000.cells.parquet"
+    data = bytearray(path.read_bytes())
+    metadata = pq.read_metadata(path).row_group(3).column(column)
+    data[metadata.data_page_offset + metadata.total_compressed_size - 3] ^= 4
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("column", [0, 2])
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_damage_comes_after_the_batches_of_whole_windows(own_folder, column, prefetch):
+    damage(own_folder, column)
+    batches = []
+    stream = load(own_folder, batch_events=10, epochs=1, prefetch=prefetch).batches()
+    with (
+        pytest.raises(ShardError, match="train-00000.cells.parquet: row group 3 cannot be read"),
+        contextlib.closing(stream),
+    ):
+        batches.extend(stream)
+    # The window of 20 events before the damaged one is complete, wherever the shuffle put row group 3.
+    order = load(own_folder, batch_events=10, epochs=1)._order.epoch(0)
+    assert len(batches) == 2 * order.pieces.tolist().index(3)
+    assert threads() == []
+
+
+def test_other_numbers_of_items_than_the_layout_names_are_found(tmp_path):
+    folder = write(tmp_path / "own", [[4]])
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["layout"]["fixed"] = LARGE + 1
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(
+        ShardError, match=f"train-00000.events.parquet: row group 0: .* not the {LARGE + 1} items"
+    ):
+        read(load(folder))
+
+
+def record_starts(monkeypatch):
+    starts = []
+    start = WholeGroups.start
+    monkeypatch.setattr(WholeGroups, "start", lambda self, *given: starts.append(1) or start(self, *given))
+    return starts
+
+
+def test_at_most_one_window_is_decoded_ahead_and_none_past_the_end(own_folder, monkeypatch):
+    starts = record_starts(monkeypatch)
+    loader = load(own_folder, batch_events=10, epochs=1, ranks=2, rank=0, prefetch=1)
+    windows = loader._order.epoch(0).windows
+    assert len(windows) == 5
+    done = 0
+    with contextlib.closing(loader.batches()) as stream:
+        for events, _ in stream:
+            done += len(events)
+            # The batch after this one may be gathered already, and one window after that one's decoded.
+            current = np.searchsorted(windows, min(done + 10, 40))
+            assert len(starts) <= current + 1
+    assert len(starts) == 2  # the windows of the first rank
+
+
+def test_windows_that_are_too_large_are_not_decoded_ahead(own_folder, monkeypatch):
+    starts = record_starts(monkeypatch)
+    monkeypatch.setattr(loading, "WINDOW_ITEMS", 20 * LARGE)
+    loader = load(own_folder, batch_events=10, epochs=1, prefetch=1)
+    whole = read(load(own_folder, batch_events=10, epochs=1, prefetch=0))
+    assert loader._memory().following is False
+    starts.clear()
+    same(read(loader), whole)
+    assert len(starts) == 4

@@ -1,0 +1,125 @@
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from crpipe.workloads.xec.layout import TRUTHS
+from crpipe.workloads.xec.scoring import plots
+from xenon_toy import make_predictions, make_truth
+
+BY = ("true energy [MeV]", "true depth w [cm]", "network", "3,000 held-out events")
+LABELS = {
+    "residuals": [
+        "residuals of 3,000 held-out events",
+        "energy",
+        "azimuth",
+        "[mrad]",
+        "simple reconstruction",
+    ],
+    "energy": ["resolution [%]", "bias [%]", "simple reconstruction", *BY],
+    "u": ["u of 3,000", "resolution [cm]", "bias [cm]", "simple reconstruction", *BY],
+    "v": ["v of 3,000", "simple reconstruction", *BY],
+    "w": ["depth w of 3,000", "simple reconstruction", *BY],
+    "time": ["resolution [ps]", "simple reconstruction", *BY],
+    "theta": ["polar angle", "resolution [mrad]", *BY],
+    "phi": ["azimuth", "resolution [mrad]", *BY],
+    "energy_curve": ["energy resolution", "true energy [MeV]", "/ √E ⊕", "network", "simple reconstruction"],
+    "calibration": ["predicted uncertainty of 3,000", "unit Gaussian", "by predicted sigma", "depth w: "],
+}
+
+
+def words(path) -> str:
+    return "".join(ET.parse(path).getroot().itertext())
+
+
+def judged(events, seed=0):
+    truth = make_truth(events, seed)
+    return truth.columns, make_predictions(truth, seed)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("figures")
+    plots.draw_all(*judged(3000), folder, TRUTHS)
+    return folder
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
+    text = words(drawn / f"{name}.svg")
+    for label in LABELS[name]:
+        assert label in text
+    assert {path.stem for path in drawn.iterdir()} == set(LABELS)
+
+
+def test_equal_data_give_equal_files(drawn, tmp_path):
+    for path in plots.draw_all(*judged(3000), tmp_path, ["position", "time"]):
+        if path.stem in ("residuals", "calibration"):
+            continue  # these show all tasks
+        assert path.read_bytes() == (drawn / path.name).read_bytes()
+
+
+def test_figures_do_not_grow_with_the_events(drawn, tmp_path):
+    truth, prediction = judged(20_000)
+    for path in plots.draw_all(truth, prediction, tmp_path, ["energy"]):
+        assert path.stat().st_size < 2 * (drawn / path.name).stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("tasks", "names"),
+    [
+        (["energy"], {"residuals", "energy", "energy_curve", "calibration"}),
+        (["position"], {"residuals", "u", "v", "w", "calibration"}),
+        ([], set()),
+    ],
+)
+def test_only_tasks_that_are_learned_have_figures(tasks, names, tmp_path):
+    made = plots.draw_all(*judged(500), tmp_path, tasks)
+    assert {path.stem for path in made} == names
+
+
+def test_without_uncertainties_there_is_no_calibration(tmp_path):
+    truth, prediction = judged(300)
+    plain = {name: values for name, values in prediction.items() if not name.endswith("_sigma")}
+    made = {path.stem for path in plots.draw_all(truth, plain, tmp_path, ["energy"])}
+    assert made == {"residuals", "energy", "energy_curve"}
+
+
+def test_truth_that_is_missing_or_unknown_is_left_out(tmp_path):
+    truth, prediction = judged(300)
+    some = {name: values for name, values in truth.items() if name != "w_cm"}
+    some["phi_rad"] = np.full(300, np.nan)
+    made = {path.stem for path in plots.draw_all(some, prediction, tmp_path, ["position", "angle"])}
+    assert made == {"residuals", "u", "v", "theta", "calibration"}
+    assert "true depth" not in words(tmp_path / "u.svg")
+    some["energy_gev"] = np.where(np.arange(300) < 5, np.nan, truth["energy_gev"])
+    plots.draw_all(some, prediction, tmp_path, ["energy"])
+    assert "295 held-out events" in words(tmp_path / "energy.svg")
+
+
+@pytest.mark.parametrize("events", [1, 2, 24, 60])
+def test_a_few_events_are_plotted_too(events, tmp_path):
+    for path in plots.draw_all(*judged(events), tmp_path, ["position"]):
+        assert f"{events} held-out" in words(path)
+    assert ("fewer than 25 events" in words(tmp_path / "u.svg")) == (events < 25)
+
+
+def test_events_that_are_all_alike_are_plotted_too(tmp_path):
+    truth, prediction = judged(200)
+    for column in (*truth.values(), *prediction.values()):
+        column[:] = column[0]
+    made = {path.stem for path in plots.draw_all(truth, prediction, tmp_path, ["energy", "angle"])}
+    assert made == {"residuals", "energy", "theta", "phi", "calibration"}
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (0.2219, 0.0881, "(0.222 ± 0.088)"),
+        (12.3, 1.0, "(12.3 ± 1.0)"),
+        (250.0, 30.0, "(250 ± 30)"),
+        (1.5, 0.0, "1.5"),
+    ],
+)
+def test_errors_decide_the_digits(value, error, text):
+    assert plots._with_error(value, error) == text
