@@ -67,7 +67,7 @@ class Trainer:
         self.schedules = Schedules.of(self.train, asked)
         self.per_step = max(phase.repeat for phase in self.state.phases) if self.train.fresh_batches else 1
         self.range_steps = -(-self.loader.batches_per_epoch * self.link.epochs // self.per_step)
-        self.pending = PendingSteps(world)
+        self.pending = PendingSteps(world, self.loader.layout.key)
         self.smooth = Smooth(self.state.phases, MOVING_AVERAGE_STEPS // self.train.log_steps)
         self.clock = Clock()
         self.gpu = GpuSampler(world.device)
@@ -235,10 +235,9 @@ class Trainer:
         """Count the steps since the last call, and report the skipped ones."""
         counters = self.state.counters
         for item in self.pending.count(counters, self.clock):
-            named = [f"file {file} row {row}" for file, row in item.events]
-            self._note("skipped", step=item.step, batches=item.batches, events=named)
+            self._note("skipped", step=item.step, batches=item.batches, events=item.events)
             self.progress.say(
-                f"step {item.step}: not finite, skipped; among its events: {', '.join(named[:3])}"
+                f"step {item.step}: not finite, skipped; among its events: {', '.join(item.events[:3])}"
             )
         if counters.skipped_in_row >= self.train.max_skipped:
             raise DivergenceError(

@@ -11,7 +11,6 @@ from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -24,11 +23,11 @@ NAMED_EVENTS = 20
 
 
 class SkippedStep(NamedTuple):
-    """A step that was skipped; events: (source file, source row) of the first events of its batches."""
+    """A step that was skipped; events: names of the first events of its batches."""
 
     step: int
     batches: list[list[int]]
-    events: list[tuple[int, int]]
+    events: list[str]
 
 
 class _Step(NamedTuple):
@@ -39,23 +38,29 @@ class _Step(NamedTuple):
     events: int
     items: int
     at: list[Cursor]
-    files: list[NDArray[np.integer[Any]]]
-    rows: list[NDArray[np.integer[Any]]]
+    columns: list[dict[str, NDArray[Any]]]
 
-    def named(self) -> list[tuple[int, int]]:
-        """Give file and row of the first events of each batch."""
+    def named(self) -> list[str]:
+        """Name the first events of each batch by file, row and key: ``file 0 row 18 (run 3, event 7)``."""
         return [
-            pair
-            for files, rows in zip(self.files, self.rows, strict=True)
-            for pair in zip(files.tolist(), rows.tolist(), strict=True)
+            _name(dict(zip(columns, values, strict=True)))
+            for columns in self.columns
+            for values in zip(*(column.tolist() for column in columns.values()), strict=True)
         ]
 
 
-class PendingSteps:
-    """Steps since the last reading of their flags."""
+def _name(event: dict[str, Any]) -> str:
+    place = f"file {event.pop(SOURCE_FILE)} row {event.pop(SOURCE_ROW)}"
+    key = ", ".join(f"{name} {value}" for name, value in event.items())
+    return f"{place} ({key})" if key else place
 
-    def __init__(self, world: World) -> None:
+
+class PendingSteps:
+    """Steps since the last reading of their flags; key: columns by which people know an event."""
+
+    def __init__(self, world: World, key: tuple[str, ...]) -> None:
         self._world = world
+        self._named = (SOURCE_FILE, SOURCE_ROW, *key)
         self._steps: list[_Step] = []
 
     def __len__(self) -> int:
@@ -70,8 +75,10 @@ class PendingSteps:
             sum(len(events) for events, _ in group),
             sum(len(events.items) for events, _ in group),
             [cursor for _, cursor in group],
-            [events.columns[SOURCE_FILE][:NAMED_EVENTS].copy() for events, _ in group],
-            [events.columns[SOURCE_ROW][:NAMED_EVENTS].copy() for events, _ in group],
+            [
+                {name: events.columns[name][:NAMED_EVENTS].copy() for name in self._named}
+                for events, _ in group
+            ],
         )
         self._steps.append(step)
 
@@ -90,7 +97,7 @@ class PendingSteps:
             counters.skipped += int(flag)
             counters.skipped_in_row = counters.skipped_in_row + 1 if flag else 0
             if flag:
-                named = [pair for part in self._world.gather(step.named()) for pair in part]
+                named = [name for part in self._world.gather(step.named()) for name in part]
                 skipped.append(SkippedStep(step.number, [list(at) for at in step.at], named))
         self._steps.clear()
         return skipped

@@ -198,7 +198,11 @@ class TrainState:
         """
         there = state["model"]
         match = match_weights(self.model.state_dict(), there, prefixes)
-        self.model.load_state_dict({here: there[name] for here, name in match.chosen.items()}, strict=False)
+        found = {here: there[name] for here, name in match.chosen.items()}
+        try:
+            self.model.load_state_dict(found, strict=False)
+        except RuntimeError as error:  # a module refuses weights that were made for another scaling, say
+            raise CheckpointError(f"train.init_from: {error}") from error
         for here in self.averaged:
             if here in match.chosen:
                 name = match.chosen[here]

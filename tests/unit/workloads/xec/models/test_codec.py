@@ -45,5 +45,15 @@ def test_slopes_are_finite_everywhere(curve):
 
 
 def test_a_codec_has_no_weights():
-    """Its constants are options, which every checkpoint holds: no training and no averaging changes them."""
-    assert not Codec(CodecOptions()).state_dict()
+    """Its constants are a buffer: every checkpoint holds them, and no training or averaging changes them."""
+    assert not list(Codec(CodecOptions()).parameters())
+
+
+@pytest.mark.parametrize(
+    "other", [{"photons": "sqrt"}, {"photons_scale": 10.0}, {"photons_most": 1e4}, {"time_scale_ns": 1.0}]
+)
+def test_weights_of_another_scaling_are_refused(other):
+    trained, wanted = Codec(CodecOptions(**other)), Codec(CodecOptions())
+    with pytest.raises(RuntimeError, match=r"trained with model.codec: \{photons: .*; give the same"):
+        wanted.load_state_dict(trained.state_dict())
+    wanted.load_state_dict(Codec(CodecOptions()).state_dict())
