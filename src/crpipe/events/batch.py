@@ -21,7 +21,9 @@ class Events:
 
     columns: one array [N] per event column of the layout.
     multiplicity: [N] uint32, items of each event; sums to M.
-    items: [M, K] float32, C-contiguous, K item columns of the layout, event after event.
+    items: [M, K] float32, K item columns of the layout, event after event. C-contiguous; but each column by
+        itself where a loader reads events of one large number of items. In both ways
+        ``items.reshape(N, fixed, K)`` is a view.
     """
 
     columns: dict[str, NDArray[Any]]
@@ -83,7 +85,8 @@ def offsets(multiplicity: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def item_view(starts: NDArray[np.int64], items: NDArray[np.float32]) -> pa.Array:
-    """View items as one binary value per event, without a copy: Arrow gathers these at memcpy speed."""
+    """View items as one binary value per event, without a copy of rows: Arrow gathers at memcpy speed."""
+    items = np.ascontiguousarray(items)
     width = items.shape[1] * items.itemsize
     large = int(starts[-1]) * width >= 2**31
     kind, dtype = (pa.large_binary(), np.int64) if large else (pa.binary(), np.int32)
@@ -110,7 +113,7 @@ def items_of(view: pa.Array, columns: int) -> NDArray[np.float32]:
 def concatenate(parts: Sequence[Events], items: NDArray[np.float32] | None = None) -> Events:
     """Join blocks of one layout end to end; at least one, and a single one is returned without a copy.
 
-    items: the array of which the blocks' items are consecutive views, if they are; else they are copied.
+    items: those of the blocks end to end, if somebody has joined them already.
     """
     if len(parts) == 1:
         return parts[0]
