@@ -59,6 +59,8 @@ class Events:
         """
         if np.array_equal(index, np.arange(len(self))):
             return self
+        if not self.items.flags.c_contiguous and not np.any(np.diff(self.multiplicity)):
+            return self._gather_columns(index)
         return self.gather(item_view(self.offsets(), self.items), index)
 
     def gather(self, view: pa.Array, index: NDArray[np.integer[Any]]) -> Events:
@@ -67,6 +69,16 @@ class Events:
             {name: column.take(index) for name, column in self.columns.items()},
             self.multiplicity.take(index),
             gather_items(view, index, self.items.shape[1]),
+        )
+
+    def _gather_columns(self, index: NDArray[np.integer[Any]]) -> Events:
+        """Gather events with the same number of items, column by column; they stay columns."""
+        width = self.items.shape[1]
+        found = [column.reshape(len(self), -1)[index] for column in self.items.T]
+        return Events(
+            {name: column.take(index) for name, column in self.columns.items()},
+            self.multiplicity.take(index),
+            np.stack(found).reshape(width, -1).T,
         )
 
 
