@@ -21,7 +21,9 @@ class Events:
 
     columns: one array [N] per event column of the layout.
     multiplicity: [N] uint32, items of each event; sums to M.
-    items: [M, K] float32, C-contiguous, K item columns of the layout, event after event.
+    items: [M, K] float32, K item columns of the layout, event after event. C-contiguous; but each column by
+        itself where a loader reads events of one large number of items. In both ways
+        ``items.reshape(N, fixed, K)`` is a view.
     """
 
     columns: dict[str, NDArray[Any]]
@@ -57,6 +59,8 @@ class Events:
         """
         if np.array_equal(index, np.arange(len(self))):
             return self
+        if not self.items.flags.c_contiguous and not np.any(np.diff(self.multiplicity)):
+            return self._gather_columns(index)
         return self.gather(item_view(self.offsets(), self.items), index)
 
     def gather(self, view: pa.Array, index: NDArray[np.integer[Any]]) -> Events:
@@ -65,6 +69,16 @@ class Events:
             {name: column.take(index) for name, column in self.columns.items()},
             self.multiplicity.take(index),
             gather_items(view, index, self.items.shape[1]),
+        )
+
+    def _gather_columns(self, index: NDArray[np.integer[Any]]) -> Events:
+        """Gather events with the same number of items, column by column; they stay columns."""
+        width = self.items.shape[1]
+        found = [column.reshape(len(self), -1)[index] for column in self.items.T]
+        return Events(
+            {name: column.take(index) for name, column in self.columns.items()},
+            self.multiplicity.take(index),
+            np.stack(found).reshape(width, -1).T,
         )
 
 
@@ -94,7 +108,8 @@ def cut_lists(values: NDArray[Any], counts: NDArray[np.integer[Any]]) -> NDArray
 
 
 def item_view(starts: NDArray[np.int64], items: NDArray[np.float32]) -> pa.Array:
-    """View items as one binary value per event, without a copy: Arrow gathers these at memcpy speed."""
+    """View items as one binary value per event, without a copy of rows: Arrow gathers at memcpy speed."""
+    items = np.ascontiguousarray(items)
     width = items.shape[1] * items.itemsize
     large = int(starts[-1]) * width >= 2**31
     kind, dtype = (pa.large_binary(), np.int64) if large else (pa.binary(), np.int32)
@@ -121,7 +136,7 @@ def items_of(view: pa.Array, columns: int) -> NDArray[np.float32]:
 def concatenate(parts: Sequence[Events], items: NDArray[np.float32] | None = None) -> Events:
     """Join blocks of one layout end to end; at least one, and a single one is returned without a copy.
 
-    items: the array of which the blocks' items are consecutive views, if they are; else they are copied.
+    items: those of the blocks end to end, if somebody has joined them already.
     """
     if len(parts) == 1:
         return parts[0]

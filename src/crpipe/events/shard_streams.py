@@ -12,7 +12,7 @@ import numpy as np
 from crpipe.events.shard_reader import DAMAGE, Table, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # Measured with row groups of 2 million items and three columns: 16 open streams hold 47 MiB with these,
 # 69 MiB with blocks of 65,536 rows, as much as one row group that is decoded as a whole.
 BLOCK_ROWS = 16_384
+LARGE_ROWS = 1 << 16  # of few streams: their blocks and pages still stay in a core's cache
 BUFFER_BYTES = 1 << 16
 
 
@@ -35,36 +36,49 @@ class RowStream:
         groups: tuple[int, int],
         columns: list[str],
         skip: int,
+        *,
         block_rows: int = BLOCK_ROWS,
+        event_rows: int = 1,
     ) -> None:
-        """Open the file at row group ``groups[0]`` and pass over ``skip`` rows; ``groups[1]`` is the end."""
+        """Open the file at row group ``groups[0]`` and pass over ``skip`` rows; ``groups[1]`` is the end.
+
+        block_rows: at most so many are decoded at once; always a multiple of event_rows, where that is more.
+        """
         self._table = table
         self._columns = columns
         self._group = groups[0]
-        self._block: dict[str, NDArray[Any]] = {}
+        self._block: list[NDArray[Any]] = []
         self._at = self._rows = 0
         try:
             self._file = table.open(groups[0], BUFFER_BYTES)
         except DAMAGE as error:
             raise table.damaged(groups[0], error) from error
         self._blocks: Iterator[pa.RecordBatch] = self._file.iter_batches(
-            block_rows, row_groups=range(*groups), columns=columns, use_threads=False
+            max(block_rows // event_rows, 1) * event_rows,
+            row_groups=range(*groups),
+            columns=columns,
+            use_threads=False,
         )
         for _ in self._parts(skip):
             pass
 
-    def fill(self, rows: int, out: Mapping[str, NDArray[Any]]) -> None:
+    def fill(self, rows: int, out: Sequence[NDArray[Any]]) -> None:
         """Copy the next ``rows`` rows into ``out``, one array of that length for each column."""
         filled = 0
-        for low, high in self._parts(rows):
-            for name in self._columns:
-                out[name][filled : filled + high - low] = self._block[name][low:high]
+        for values, low, high in self.take(rows):
+            for room, column in zip(out, values, strict=True):
+                room[filled : filled + high - low] = column[low:high]
             filled += high - low
+
+    def take(self, rows: int) -> Iterator[tuple[list[NDArray[Any]], int, int]]:
+        """Give the next ``rows`` rows as blocks: the columns of each, and which rows of it."""
+        for low, high in self._parts(rows):
+            yield self._block, low, high
 
     def close(self) -> None:
         """Close the file."""
         self._blocks = iter(())
-        self._block = {}
+        self._block = []
         self._file.close()
 
     def _parts(self, rows: int) -> Iterator[tuple[int, int]]:
@@ -78,12 +92,12 @@ class RowStream:
             rows -= high - low
 
     def _decode(self) -> None:
-        self._block = {}
+        self._block = []
         try:
             block = next(self._blocks, None)
             if block is None:
                 raise self._table.damaged(self._group, "it ends early")
-            self._block = {name: values_of(block.column(name)) for name in self._columns}
+            self._block = [values_of(block.column(name)) for name in self._columns]
         except DAMAGE as error:
             raise self._table.damaged(self._group, error) from error
         self._at, self._rows = 0, block.num_rows
@@ -93,7 +107,7 @@ class EventStream:
     """The events of one row group in order, each with its items.
 
     The columns of the events are decoded at once: row groups of many items have few events. The file of items
-    is open from the first call of ``fill`` on.
+    is open from the first call of ``items`` on.
     """
 
     def __init__(self, shards: Shards, layout: Layout, shard: int, group: int) -> None:
@@ -104,15 +118,14 @@ class EventStream:
         self._items: RowStream | None = None
         self.group = shards.decode(shard, group)
 
-    def items(self, first: int, last: int) -> int:
-        """Count the items of the events [first, last)."""
-        return int(self.group.item_rows[last] - self.group.item_rows[first])
+    def items(self, first: int, fixed: int) -> RowStream:
+        """Give the stream of all item columns from event ``first`` on, the one after the last that was read.
 
-    def fill(self, first: int, items: NDArray[np.float32]) -> None:
-        """Copy the items from event ``first`` on into ``items`` [M, K]; later calls go on where this ends."""
+        fixed: items of every event, if the stream's blocks are to hold whole events; else 0.
+        """
         if self._items is None:
-            self._items = self._open(first)
-        self._items.fill(len(items), {name: items[:, column] for column, name in enumerate(self._names)})
+            self._items = self._open(first, fixed)
+        return self._items
 
     def close(self) -> None:
         """Close the file of items."""
@@ -120,11 +133,12 @@ class EventStream:
             self._items.close()
         self._items = None
 
-    def _open(self, event: int) -> RowStream:
+    def _open(self, event: int, fixed: int) -> RowStream:
         pair = self._pair
         first, end = pair.item_groups[self._number : self._number + 2]
         begin = self.group.item_rows[event]
         # The row group of items in which the first event begins; any, where no items are left.
         block = max(first, min(end - 1, np.searchsorted(pair.item_rows, begin, side="right") - 1))
         skip = int(begin - pair.item_rows[block])
-        return RowStream(pair.items, (int(block), int(end)), self._names, skip)
+        groups, rows = (int(block), int(end)), LARGE_ROWS if fixed else BLOCK_ROWS
+        return RowStream(pair.items, groups, self._names, skip, block_rows=rows, event_rows=max(fixed, 1))

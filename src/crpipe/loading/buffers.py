@@ -1,6 +1,6 @@
-"""Buffers for batches, used again when nobody holds the batch any more.
+"""Buffers for items, used again when nobody holds a view of them any more.
 
-Fresh memory of tens of megabytes for each batch would cost more than half as much as filling it.
+Fresh memory of tens of megabytes for each window would cost as much as filling it.
 """
 
 from __future__ import annotations
@@ -15,29 +15,27 @@ if TYPE_CHECKING:
 
 
 class Buffers:
-    """Hands out arrays of items; remembers at most ``kept`` buffers, those in use included."""
+    """Hands out arrays of float32; remembers at most ``kept`` of their buffers, those in use included."""
 
-    def __init__(self, width: int, kept: int) -> None:
-        self._width = width
+    def __init__(self, kept: int) -> None:
         self._kept = kept
         self._known: list[tuple[NDArray[np.float32], weakref.ref[Any]]] = []
 
-    def take(self, items: int) -> NDArray[np.float32]:
-        """Give an array of ``items`` rows, [items, K] float32; its content is left over from an earlier use.
+    def take(self, values: int) -> NDArray[np.float32]:
+        """Give an array of ``values`` float32; its content is left over from an earlier use.
 
         It belongs to the caller as long as the array, or any view of it, exists.
         """
-        values = items * self._width
         free = [at for at, (_, user) in enumerate(self._known) if user() is None]
         fits = [at for at in free if len(self._known[at][0]) >= values]
-        # One that is too small goes first, else the oldest: its user may hold it for good.
         if fits:
             buffer, _ = self._known.pop(fits[0])
         else:
+            # One that is too small goes first, else the oldest: its user may hold it for good.
             if len(self._known) >= self._kept:
                 self._known.pop(free[0] if free else 0)
-            buffer = np.empty(values + values // 64, np.float32)
+            buffer = np.empty(values + values // 8, np.float32)  # the next may be larger
         # All views of this array refer to it and not to the buffer, which it sees as plain bytes.
         array = np.frombuffer(buffer.data, np.float32, values)
         self._known.append((buffer, weakref.ref(array)))
-        return array.reshape(items, self._width)
+        return array

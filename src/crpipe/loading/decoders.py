@@ -6,29 +6,24 @@ Slices in reading order come in; event columns come out at once, and items when 
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from crpipe.core.errors import ShardError
-from crpipe.events.batch import offsets
 from crpipe.events.shard_reader import REMEDY, touched
-from crpipe.events.shard_streams import EventStream, RowStream
-from crpipe.loading.window_items import ItemColumns, ItemRows
+from crpipe.events.shard_streams import LARGE_ROWS, EventStream, RowStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Layout
     from crpipe.events.shard_reader import Group, Shards, Table
-    from crpipe.loading.window_items import Items
-
-BLOCK_ROWS = 1 << 16  # decoded at once of one column: with its page it stays in a core's cache
+    from crpipe.loading.window_items import Items, Rooms
 
 
 class Slice(NamedTuple):
@@ -60,116 +55,63 @@ class AtOnce:
 
 
 @dataclass(frozen=True, slots=True)
-class Decoding:
-    """A window whose items are being decoded.
-
-    columns, multiplicity: of its events, [N].
-    room: [M, K] float32, where the tasks put the items of the events in reading order.
-    items: what the room holds when all tasks have ended.
-    """
+class Window:
+    """The events of one window, shuffled; the tasks fill its items. columns, multiplicity: [N]."""
 
     columns: dict[str, NDArray[Any]]
     multiplicity: NDArray[np.uint32]
-    room: NDArray[np.float32]
     items: Items
-    tasks: list[Future[None]] = field(default_factory=list)
+    tasks: list[Future[None]]
 
-    def shuffled(self, permutation: NDArray[np.int64]) -> Decoding:
-        """Put the columns of the events in the order of ``permutation``; not their items."""
-        columns = {name: column.take(permutation) for name, column in self.columns.items()}
-        return replace(self, columns=columns, multiplicity=self.multiplicity.take(permutation))
-
-    def decoded(self) -> Items:
+    def wait(self) -> Window:
         """Wait for the items; raise what a task raised, the first one first."""
         for task in self.tasks:
             task.result()
-        return self.items
+        return self
 
 
 class Decoder(Protocol):
     """Decodes pieces, or parts of them, given in reading order."""
 
-    def start(self, parts: Sequence[Slice], tasks: Tasks) -> Decoding:
-        """Start to decode the parts, end to end; the tasks of the last start must have ended.
+    def start(self, parts: Sequence[Slice], permutation: NDArray[np.int64], tasks: Tasks) -> Window:
+        """Start to decode the parts, and shuffle their events; the tasks of the last start must have ended.
 
-        The items are valid until as many starts later as there are rooms.
+        permutation: which event of the parts, end to end, comes at each place.
         """
 
     def close(self) -> None:
         """Close all files; no task may be running."""
 
 
-class Rooms:
-    """The reused buffers of windows: new pages for each window would cost as much as the gather.
-
-    fixed: items of every event, if windows hold their items as ``ItemColumns``; else 0: ``ItemRows``.
-    """
-
-    def __init__(self, width: int, fixed: int, count: int) -> None:
-        self._width = width
-        self._fixed = fixed
-        self._buffers = [np.empty(0, np.float32)] * count
-
-    def window(self, found: Sequence[tuple[Group, Slice, Path]]) -> Decoding:
-        """Join the events of slices, and give the room for their items; its content is left over.
-
-        Each slice with its decoded group and the path of that; raise ShardError where an event has not the
-        fixed number of items.
-        """
-        cuts = [group.cut(part.first, part.last) for group, part, _ in found]
-        for (_, part, path), (_, multiplicity) in zip(found, cuts, strict=True):
-            if self._fixed and np.any(multiplicity != self._fixed):
-                raise ShardError(
-                    f"{path}: row group {part.group}: an event has not the {self._fixed} items that the "
-                    f"layout names; {REMEDY}"
-                )
-        multiplicity = np.concatenate([multiplicity for _, multiplicity in cuts])
-        columns = {name: np.concatenate([columns[name] for columns, _ in cuts]) for name in cuts[0][0]}
-        room = self._take(int(multiplicity.sum(dtype=np.int64)))
-        items = ItemColumns(self._fixed, room) if self._fixed else ItemRows(multiplicity, room)
-        return Decoding(columns, multiplicity, room, items)
-
-    def _take(self, items: int) -> NDArray[np.float32]:
-        """Give the buffer that was given longest ago, as [items, K]."""
-        values = items * self._width
-        buffer = self._buffers.pop(0)
-        if len(buffer) < values:
-            del buffer  # before the larger one is there
-            buffer = np.empty(values + values // 8, np.float32)
-        self._buffers.append(buffer)
-        shape = (self._width, items) if self._fixed else (items, self._width)
-        room = buffer[:values].reshape(shape)
-        return room.T if self._fixed else room
-
-
 class _ItemGroup:
     """A row group of items, read from row ``first`` on, each column by itself."""
 
-    def __init__(self, table: Table, number: int, first: int, names: list[str]) -> None:
-        self._table = table
-        self._number = number
-        self._first = first
+    def __init__(self, table: Table, number: int, first: int, names: list[str], event_rows: int) -> None:
+        self._place = table, number, first
         self._names = names
-        self._streams: list[RowStream | None] = [None] * len(names)
+        self._event_rows = event_rows
+        self._streams: dict[int, RowStream] = {}
 
-    def fill(self, column: int, out: NDArray[np.float32], *, last: bool) -> None:
-        """Copy the next rows of a column into its place in ``out``, [M, K]; ``last``: and close its file."""
-        name = self._names[column]
-        stream = self._streams[column]
-        if stream is None:
-            groups = self._number, self._number + 1
-            stream = RowStream(self._table, groups, [name], self._first, BLOCK_ROWS)
-            self._streams[column] = stream
-        stream.fill(len(out), {name: out[:, column]})
+    def read(self, column: int, read: Callable[[RowStream, Sequence[int]], None], *, last: bool) -> None:
+        """Let ``read`` take what it needs of a column; ``last``: then close its file."""
+        if column not in self._streams:
+            table, number, first = self._place
+            self._streams[column] = RowStream(
+                table,
+                (number, number + 1),
+                [self._names[column]],
+                first,
+                block_rows=LARGE_ROWS,
+                event_rows=self._event_rows,
+            )
+        read(self._streams[column], [column])
         if last:
-            stream.close()
-            self._streams[column] = None
+            self._streams.pop(column).close()
 
     def close(self) -> None:
         """Close all files."""
-        for stream in self._streams:
-            if stream is not None:
-                stream.close()
+        for stream in self._streams.values():
+            stream.close()
 
 
 class WholeGroups:
@@ -184,30 +126,30 @@ class WholeGroups:
         self._rooms = rooms
         self._open: tuple[tuple[int, int, int], _ItemGroup] | None = None
 
-    def start(self, parts: Sequence[Slice], tasks: Tasks) -> Decoding:
-        """Start to decode the parts, end to end."""
-        found, blocks = [], []
+    def start(self, parts: Sequence[Slice], permutation: NDArray[np.int64], tasks: Tasks) -> Window:
+        """Start to decode the parts, and shuffle their events."""
+        groups, blocks = [], []
         for part in parts:
             group = self._shards.group(part.shard, part.group)
-            found.append((group, part, self._shards.pairs[part.shard].events.path))
+            groups.append(group)
             low, high = group.item_rows[[part.first, part.last]].tolist()
             rows = self._shards.pairs[part.shard].item_rows
             for block in range(*touched(rows, low, high)):
                 start, end = max(low, int(rows[block])), min(high, int(rows[block + 1]))
                 blocks.append((part.shard, block, start, end))
-        decoding = self._rooms.window(found)
+        window = _window(self._shards, self._rooms, parts, groups, permutation)
         filled = 0
         for at, (shard, block, start, end) in enumerate(blocks):
             items = self._block(shard, block, start)
-            out = decoding.room[filled : filled + end - start]
-            filled += len(out)
             # Only what a window ends with may go on in the next one.
             last = at + 1 < len(blocks) or end == self._shards.pairs[shard].item_rows[block + 1]
+            fill = partial(_fill, window.items, filled, filled + end - start)
             for column in range(len(self._names)):
-                decoding.tasks.append(tasks.submit(partial(items.fill, column, out, last=last)))
+                window.tasks.append(tasks.submit(partial(items.read, column, fill, last=last)))
+            filled += end - start
             if not last:
                 self._open = (shard, block, end), items
-        return decoding
+        return window
 
     def _block(self, shard: int, block: int, start: int) -> _ItemGroup:
         """Go on with the open row group of items, if its next row is ``start``; else open that one."""
@@ -218,7 +160,9 @@ class WholeGroups:
                 return items
             items.close()
         table = self._shards.pairs[shard].items
-        return _ItemGroup(table, block, start - int(table.rows[block]), self._names)
+        return _ItemGroup(
+            table, block, start - int(table.rows[block]), self._names, max(self._rooms.fixed, 1)
+        )
 
     def close(self) -> None:
         """Close all files."""
@@ -240,34 +184,67 @@ class SlicedGroups:
         self._streams: dict[int, EventStream] = {}
         self._rooms = rooms
 
-    def start(self, parts: Sequence[Slice], tasks: Tasks) -> Decoding:
-        """Start to decode the parts, end to end."""
+    def start(self, parts: Sequence[Slice], permutation: NDArray[np.int64], tasks: Tasks) -> Window:
+        """Start to decode the parts, and shuffle their events."""
         for part in parts:
             if part.piece not in self._streams:
                 stream = EventStream(self._shards, self._layout, part.shard, part.group)
                 self._streams[part.piece] = stream
         streams = [self._streams[part.piece] for part in parts]
-        decoding = self._rooms.window(
-            [
-                (stream.group, part, self._shards.pairs[part.shard].events.path)
-                for stream, part in zip(streams, parts, strict=True)
-            ]
-        )
-        counts = [stream.items(part.first, part.last) for stream, part in zip(streams, parts, strict=True)]
-        ends = offsets(np.array(counts, np.int64))
+        groups = [stream.group for stream in streams]
+        window = _window(self._shards, self._rooms, parts, groups, permutation)
         steps: dict[int, list[Callable[[], None]]] = {part.piece: [] for part in parts}
-        for at, (stream, part) in enumerate(zip(streams, parts, strict=True)):
-            steps[part.piece].append(partial(stream.fill, part.first, decoding.room[ends[at] : ends[at + 1]]))
+        filled = 0
+        for stream, part in zip(streams, parts, strict=True):
+            count = int(stream.group.item_rows[part.last] - stream.group.item_rows[part.first])
+            steps[part.piece].append(partial(self._read, stream, part.first, window.items, filled, count))
+            filled += count
             if part.last == self._pieces[part.piece][-1]:
                 steps[part.piece].append(self._streams.pop(part.piece).close)
-        decoding.tasks.extend(tasks.submit(partial(_in_turn, each)) for each in steps.values())
-        return decoding
+        window.tasks.extend(tasks.submit(partial(_in_turn, each)) for each in steps.values())
+        return window
+
+    def _read(self, stream: EventStream, event: int, items: Items, filled: int, count: int) -> None:
+        columns = range(len(self._layout.items))
+        _fill(items, filled, filled + count, stream.items(event, self._rooms.fixed), columns)
 
     def close(self) -> None:
         """Close all files."""
         for stream in self._streams.values():
             stream.close()
         self._streams.clear()
+
+
+def _window(
+    shards: Shards,
+    rooms: Rooms,
+    parts: Sequence[Slice],
+    groups: Sequence[Group],
+    permutation: NDArray[np.int64],
+) -> Window:
+    """Join and shuffle the events of slices of groups, and make room for their items.
+
+    Raise ShardError where an event has not the fixed number of items.
+    """
+    cuts = [group.cut(part.first, part.last) for group, part in zip(groups, parts, strict=True)]
+    for part, (_, counts) in zip(parts, cuts, strict=True):
+        if rooms.fixed and np.any(counts != rooms.fixed):
+            raise ShardError(
+                f"{shards.pairs[part.shard].events.path}: row group {part.group}: an event has not the "
+                f"{rooms.fixed} items that the layout names; {REMEDY}"
+            )
+    multiplicity = np.concatenate([counts for _, counts in cuts])
+    columns = {name: np.concatenate([values[name] for values, _ in cuts]) for name in cuts[0][0]}
+    return Window(
+        {name: column.take(permutation) for name, column in columns.items()},
+        multiplicity.take(permutation),
+        rooms.window(multiplicity, permutation),
+        [],
+    )
+
+
+def _fill(items: Items, first: int, last: int, stream: RowStream, columns: Sequence[int]) -> None:
+    items.fill(stream, first, last, columns)
 
 
 def _in_turn(steps: list[Callable[[], None]]) -> None:

@@ -17,12 +17,11 @@ from crpipe.events.batch import Cursor, Events
 from crpipe.events.shard_manifest import read_layout
 from crpipe.events.shard_reader import Shards, folders_of
 from crpipe.loading.ahead import ahead
-from crpipe.loading.buffers import Buffers
-from crpipe.loading.decoders import Rooms, SlicedGroups, WholeGroups
+from crpipe.loading.decoders import SlicedGroups, WholeGroups
 from crpipe.loading.microbatch import micro_batches
-from crpipe.loading.order import WINDOW_ITEMS, Order, item_costs
-from crpipe.loading.window_items import LARGE
-from crpipe.loading.windows import EpochReader, Memory, pieces_of
+from crpipe.loading.order import Order, item_costs
+from crpipe.loading.window_items import AHEAD_ITEMS, LARGE, Rooms
+from crpipe.loading.windows import EpochReader, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["START", "Loader", "micro_batches"]
 
 START = Cursor(0, 0)
-DECODERS = 2  # threads that decode: they keep up with the one thread that gathers batches
+DECODERS = 2  # threads that decode
 Made = TypeVar("Made")
 
 
@@ -79,7 +78,8 @@ class Loader:
         self.events = sum(int(pair.events.rows[-1]) for pair in self._shards.pairs)
         self.items = sum(int(pair.items.rows[-1]) for pair in self._shards.pairs)
         self._pieces = pieces_of(self._shards)
-        self._fixed = self.layout.fixed if self.layout.fixed >= LARGE else 0
+        aligned = all(len(pair.item_groups) == len(pair.item_rows) for pair in self._shards.pairs)
+        self._fixed = self.layout.fixed if self.layout.fixed >= LARGE and aligned else 0
         sizes = self._pieces[:, 3] - self._pieces[:, 2]
         owners = np.array([pair.folder for pair in self._shards.pairs], np.int64)[self._pieces[:, 0]]
         cost = None
@@ -119,41 +119,36 @@ class Loader:
 
     def _stream(self, start: Cursor) -> Generator[tuple[Events, Cursor]]:
         first = start.batch
-        memory = self._memory()
+        rooms = Rooms(len(self.layout.items), self._fixed, self._prefetch)
         for epoch in range(start.epoch, self._epochs):
             with ExitStack() as stack:
-                reader = self._reader(stack, epoch, memory)
+                reader = self._reader(stack, epoch, rooms)
                 for batch in range(first, self.batches_per_epoch):
                     done = batch + 1
                     cursor = Cursor(epoch, done) if done < self.batches_per_epoch else Cursor(epoch + 1, 0)
                     yield reader.batch(self._rank * self.batches_per_epoch + batch), cursor
             first = 0
 
-    def _memory(self) -> Memory:
-        """Make the memory of a stream: for one window, or for two, of which one is decoded ahead."""
-        width = len(self.layout.items)
-        windows = np.diff(self._order.epoch(0).windows)
-        # Where events are small, another window's memory costs more than an idle core is worth.
-        items = self._fixed * int(windows.max(initial=0))
-        following = self._prefetch > 0 and 0 < items < WINDOW_ITEMS
-        # Batches that wait, the one that is gathered, and the one that the consumer has.
-        buffers = Buffers(width, self._prefetch + 2)
-        return Memory(Rooms(width, self._fixed, 1 + following), buffers, self._fixed, following)
-
-    def _reader(self, stack: ExitStack, epoch: int, memory: Memory) -> EpochReader:
+    def _reader(self, stack: ExitStack, epoch: int, rooms: Rooms) -> EpochReader:
         """Open what reads an epoch; closing ``stack`` ends its threads, and then closes its files."""
         decoder: SlicedGroups | WholeGroups
         if self._order.in_slices:
-            decoder = SlicedGroups(self._shards, self._pieces, self.layout, memory.rooms)
+            decoder = SlicedGroups(self._shards, self._pieces, self.layout, rooms)
         else:
-            decoder = WholeGroups(self._shards, self.layout, memory.rooms)
+            decoder = WholeGroups(self._shards, self.layout, rooms)
         stack.callback(decoder.close)
-        pool = ThreadPoolExecutor(DECODERS, "decode") if self._prefetch else None
-        if pool is not None:
-            stack.callback(pool.shutdown, cancel_futures=True)
-        end = (self._rank + 1) * self.batches_per_epoch
         order = self._order.epoch(epoch)
-        return EpochReader(decoder, self._pieces, order, self.layout, end=end, pool=pool, memory=memory)
+        end = (self._rank + 1) * self.batches_per_epoch
+        if not self._prefetch:
+            return EpochReader(decoder, self._pieces, order, self.layout, rooms, end=end)
+        pool = ThreadPoolExecutor(DECODERS, "decode")
+        stack.callback(pool.shutdown, cancel_futures=True)
+        # Where events are small, a second window costs more than an idle core is worth: it leaves the cache.
+        items = self._fixed * int(np.diff(order.windows).max(initial=0))
+        following = 0 < items < AHEAD_ITEMS
+        return EpochReader(
+            decoder, self._pieces, order, self.layout, rooms, end=end, pool=pool, following=following
+        )
 
 
 def _same(pair: tuple[Events, Cursor]) -> tuple[Events, Cursor]:

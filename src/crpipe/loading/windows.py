@@ -6,8 +6,7 @@ Open shards and an epoch's order come in; events come out, one batch at a time.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,47 +22,16 @@ if TYPE_CHECKING:
 
     from crpipe.events.layout import Layout
     from crpipe.events.shard_reader import Shards
-    from crpipe.loading.buffers import Buffers
-    from crpipe.loading.decoders import Decoder, Decoding, Rooms
+    from crpipe.loading.decoders import Decoder, Window
     from crpipe.loading.order import EpochOrder
-    from crpipe.loading.window_items import Items
-
-
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """The events of one window, shuffled; the items follow their events batch by batch."""
-
-    columns: dict[str, NDArray[Any]]
-    multiplicity: NDArray[np.uint32]
-    permutation: NDArray[np.int64]
-    items: Items
-
-    def take(self, low: int, high: int, out: NDArray[np.float32] | None) -> Events:
-        """Gather the events at positions [low, high) of the shuffled window."""
-        return Events(
-            {name: column[low:high] for name, column in self.columns.items()},
-            self.multiplicity[low:high],
-            self.items.gather(self.permutation[low:high], out),
-        )
-
-
-class Memory(NamedTuple):
-    """The memory that the epochs of a stream share.
-
-    fixed: items of every event, if windows hold their items as columns, which meet in buffers; else 0.
-    following: whether there are rooms to decode the next window while batches of this one are gathered.
-    """
-
-    rooms: Rooms
-    buffers: Buffers
-    fixed: int
-    following: bool
+    from crpipe.loading.window_items import Rooms
 
 
 class EpochReader:
-    """Reads batches of one epoch, in ascending order and below number ``end``.
+    """Reads batches of one epoch, in ascending order and below number ``end``; holds one window.
 
-    Holds one window, or two where the memory allows. With a ``pool`` its threads decode.
+    With a ``pool`` its threads decode; with ``following`` they decode the next window while the batches of
+    this one are handed out.
     """
 
     def __init__(
@@ -72,54 +40,57 @@ class EpochReader:
         pieces: NDArray[np.int64],
         order: EpochOrder,
         layout: Layout,
+        rooms: Rooms,
         *,
         end: int,
-        pool: Executor | None,
-        memory: Memory,
+        pool: Executor | None = None,
+        following: bool = False,
     ) -> None:
         self._decoder = decoder
         self._pieces = pieces
         self._order = order
         self._layout = layout
+        self._rooms = rooms
         self._end = int(np.searchsorted(order.windows, order.batches[end], side="left"))
         self._pool = pool
-        self._memory = memory
-        self._window: tuple[int, _Window] | None = None
-        self._next: tuple[int, Future[tuple[Decoding, NDArray[np.int64]]]] | None = None
+        self._following = following
+        self._window: tuple[int, Window] | None = None
+        self._next: tuple[int, Future[Window]] | None = None
 
     def batch(self, number: int) -> Events:
         """Read batch ``number`` of all ranks' batches."""
         low, high = self._order.batches[number : number + 2].tolist()
-        fixed = self._memory.fixed
-        room = self._memory.buffers.take((high - low) * fixed) if fixed else None
         parts = []
         for window in range(*touched(self._order.windows, low, high)):
             start, stop = self._order.windows[window : window + 2].tolist()
-            first, last = max(low, start), min(high, stop)
-            if first < last:
-                out = None if room is None else room[(first - low) * fixed : (last - low) * fixed]
-                parts.append(self._read_window(window).take(first - start, last - start, out))
-        return concatenate(parts or [_empty(self._layout)], room)
+            inside = slice(max(low, start) - start, min(high, stop) - start)
+            if inside.start < inside.stop:
+                found = self._read_window(window)
+                columns = {name: column[inside] for name, column in found.columns.items()}
+                items = found.items.part(inside.start, inside.stop)
+                parts.append(Events(columns, found.multiplicity[inside], items))
+        if not parts:
+            return _empty(self._layout)
+        return concatenate(parts, self._rooms.joined([part.items for part in parts]))
 
-    def _read_window(self, window: int) -> _Window:
+    def _read_window(self, window: int) -> Window:
         if self._window is None or self._window[0] != window:
             self._window = None
-            if self._next is not None and self._next[0] == window:
-                decoding, permutation = self._next[1].result()
-            else:
-                decoding, permutation = self._start(window)
+            following = self._next
             self._next = None
-            columns = decoding.columns, decoding.multiplicity
-            self._window = window, _Window(*columns, permutation, decoding.decoded())
-            if self._pool is not None and self._memory.following and window + 1 < self._end:
+            if following is not None and following[0] == window:
+                self._window = window, following[1].result().wait()
+            else:
+                self._window = window, self._start(window).wait()
+            del following
+            if self._pool is not None and self._following and window + 1 < self._end:
                 self._next = window + 1, self._pool.submit(self._start, window + 1)
         return self._window[1]
 
-    def _start(self, window: int) -> tuple[Decoding, NDArray[np.int64]]:
-        """Start to decode a window, and shuffle the columns of its events."""
-        low, high = self._order.windows[window : window + 2]
-        decoding = self._decoder.start(list(self._parts(low, high)), self._pool or AtOnce())
-        return decoding.shuffled(permutation := self._order.permutation(window)), permutation
+    def _start(self, window: int) -> Window:
+        """Start to decode a window."""
+        parts = list(self._parts(*self._order.windows[window : window + 2]))
+        return self._decoder.start(parts, self._order.permutation(window), self._pool or AtOnce())
 
     def _parts(self, low: int, high: int) -> Iterator[Slice]:
         """Find what to decode for the stream's events [low, high), in reading order."""

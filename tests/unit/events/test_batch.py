@@ -38,6 +38,17 @@ def test_all_events_in_their_order_are_taken_without_a_copy():
     assert events.take(np.array([0, 2, 1])) is not events
 
 
+@pytest.mark.parametrize("multiplicity", [[4, 4, 4, 4], [1, 3, 0, 2]])
+def test_events_are_taken_from_columns_too(multiplicity):
+    rows = make_hits(multiplicity)
+    columns = Events(rows.columns, rows.multiplicity, np.asfortranarray(rows.items))
+    for index in ([2, 0], [3, 3, 1], []):
+        taken = columns.take(np.array(index, np.int64))
+        assert pieces(taken) == pieces(rows.take(np.array(index, np.int64)))
+        items = taken.items.reshape(-1, 1, 2)
+        assert not len(items) or np.shares_memory(items, taken.items)
+
+
 def test_a_copy_shares_no_memory():
     events = make_hits([2, 0, 3])
     copy = events.copy()
