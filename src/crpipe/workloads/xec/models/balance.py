@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 class Flattening:
-    """Weighs events by the inverse of how often their values occur; the mean over training events is 1."""
+    """Weighs events by the inverse of how often their values occur.
+
+    The mean over training events is 1 for each column. Weights of several columns are multiplied: their mean
+    is 1 where the columns do not depend on each other.
+    """
 
     def __init__(self, histograms: Mapping[str, Any], columns: Sequence[str], most: float) -> None:
         """Take the histograms of ``columns``; ``most`` limits the weight of each column, over the mean."""
