@@ -29,6 +29,8 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _BYTES = {"bool": 1, "float32": 4, "float64": 8}
 _BYTES |= {f"{sign}int{8 * size}": size for sign in ("", "u") for size in (1, 2, 4, 8)}
 _ITEM_TYPE = "float32"
+# From so many items on, the same number for every event, loaders read each item column by itself.
+LARGE = 512
 
 
 @dataclass(frozen=True, slots=True)

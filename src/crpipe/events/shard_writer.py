@@ -88,7 +88,7 @@ class ShardWriter:
     def _item_writer(self, items: NDArray[np.float32]) -> pq.ParquetWriter:
         """Open the file of items; the first items decide how their columns are encoded."""
         if self._items is None:
-            options = item_options(self._item_schema.names, items)
+            options = item_options(self._layout, items)
             self._items = pq.ParquetWriter(self._items_path, self._item_schema, **options, **_WRITER)
         return self._items
 

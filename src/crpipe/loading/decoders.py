@@ -17,7 +17,7 @@ from crpipe.events.shard_reader import REMEDY, touched
 from crpipe.events.shard_streams import LARGE_ROWS, EventStream, RowStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -70,14 +70,35 @@ class Window:
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The events of one window without their items.
+
+    parts, groups: its slices in reading order, and their decoded groups.
+    multiplicity: [N], in reading order. permutation: which of these events comes at each place.
+    columns: [N] each, shuffled.
+    """
+
+    parts: Sequence[Slice]
+    groups: list[Group]
+    multiplicity: NDArray[np.uint32]
+    permutation: NDArray[np.int64]
+    columns: dict[str, NDArray[Any]]
+
+    def window(self, rooms: Rooms) -> Window:
+        """Make room for the items."""
+        items = rooms.window(self.multiplicity, self.permutation)
+        return Window(self.columns, self.multiplicity.take(self.permutation), items, [])
+
+
 class Decoder(Protocol):
     """Decodes pieces, or parts of them, given in reading order."""
 
-    def start(self, parts: Sequence[Slice], permutation: NDArray[np.int64], tasks: Tasks) -> Window:
-        """Start to decode the parts, and shuffle their events; the tasks of the last start must have ended.
+    def prepare(self, parts: Sequence[Slice], permutation: NDArray[np.int64]) -> Prepared:
+        """Decode the columns of the parts' events, also while the tasks of another window run."""
 
-        permutation: which event of the parts, end to end, comes at each place.
-        """
+    def start(self, prepared: Prepared, tasks: Tasks) -> Window:
+        """Start to decode the items of a window; the tasks of the last start must have ended."""
 
     def close(self) -> None:
         """Close all files; no task may be running."""
@@ -126,30 +147,36 @@ class WholeGroups:
         self._rooms = rooms
         self._open: tuple[tuple[int, int, int], _ItemGroup] | None = None
 
-    def start(self, parts: Sequence[Slice], permutation: NDArray[np.int64], tasks: Tasks) -> Window:
-        """Start to decode the parts, and shuffle their events."""
-        groups, blocks = [], []
-        for part in parts:
-            group = self._shards.group(part.shard, part.group)
-            groups.append(group)
-            low, high = group.item_rows[[part.first, part.last]].tolist()
-            rows = self._shards.pairs[part.shard].item_rows
-            for block in range(*touched(rows, low, high)):
-                start, end = max(low, int(rows[block])), min(high, int(rows[block + 1]))
-                blocks.append((part.shard, block, start, end))
-        window = _window(self._shards, self._rooms, parts, groups, permutation)
-        filled = 0
+    def prepare(self, parts: Sequence[Slice], permutation: NDArray[np.int64]) -> Prepared:
+        """Decode the columns of the parts' events."""
+        groups = [self._shards.group(part.shard, part.group) for part in parts]
+        return _prepared(self._shards, self._rooms.fixed, parts, groups, permutation)
+
+    def start(self, prepared: Prepared, tasks: Tasks) -> Window:
+        """Start to decode the items of a window."""
+        window = prepared.window(self._rooms)
+        blocks = list(self._blocks(prepared))
+        reads, filled = [], 0
         for at, (shard, block, start, end) in enumerate(blocks):
             items = self._block(shard, block, start)
             # Only what a window ends with may go on in the next one.
             last = at + 1 < len(blocks) or end == self._shards.pairs[shard].item_rows[block + 1]
             fill = partial(_fill, window.items, filled, filled + end - start)
-            for column in range(len(self._names)):
-                window.tasks.append(tasks.submit(partial(items.read, column, fill, last=last)))
+            reads.append(partial(items.read, read=fill, last=last))
             filled += end - start
             if not last:
                 self._open = (shard, block, end), items
+        for column in range(len(self._names)):
+            window.tasks.extend(tasks.submit(partial(read, column)) for read in reads)
         return window
+
+    def _blocks(self, prepared: Prepared) -> Iterator[tuple[int, int, int, int]]:
+        """Find the row groups of items that a window needs: shard, number, first row, and the end."""
+        for part, group in zip(prepared.parts, prepared.groups, strict=True):
+            low, high = group.item_rows[[part.first, part.last]].tolist()
+            rows = self._shards.pairs[part.shard].item_rows
+            for block in range(*touched(rows, low, high)):
+                yield part.shard, block, max(low, int(rows[block])), min(high, int(rows[block + 1]))
 
     def _block(self, shard: int, block: int, start: int) -> _ItemGroup:
         """Go on with the open row group of items, if its next row is ``start``; else open that one."""
@@ -184,19 +211,23 @@ class SlicedGroups:
         self._streams: dict[int, EventStream] = {}
         self._rooms = rooms
 
-    def start(self, parts: Sequence[Slice], permutation: NDArray[np.int64], tasks: Tasks) -> Window:
-        """Start to decode the parts, and shuffle their events."""
+    def prepare(self, parts: Sequence[Slice], permutation: NDArray[np.int64]) -> Prepared:
+        """Decode the columns of the parts' events."""
         for part in parts:
             if part.piece not in self._streams:
                 stream = EventStream(self._shards, self._layout, part.shard, part.group)
                 self._streams[part.piece] = stream
-        streams = [self._streams[part.piece] for part in parts]
-        groups = [stream.group for stream in streams]
-        window = _window(self._shards, self._rooms, parts, groups, permutation)
-        steps: dict[int, list[Callable[[], None]]] = {part.piece: [] for part in parts}
+        groups = [self._streams[part.piece].group for part in parts]
+        return _prepared(self._shards, self._rooms.fixed, parts, groups, permutation)
+
+    def start(self, prepared: Prepared, tasks: Tasks) -> Window:
+        """Start to decode the items of a window."""
+        window = prepared.window(self._rooms)
+        steps: dict[int, list[Callable[[], None]]] = {part.piece: [] for part in prepared.parts}
         filled = 0
-        for stream, part in zip(streams, parts, strict=True):
-            count = int(stream.group.item_rows[part.last] - stream.group.item_rows[part.first])
+        for part, group in zip(prepared.parts, prepared.groups, strict=True):
+            stream = self._streams[part.piece]
+            count = int(group.item_rows[part.last] - group.item_rows[part.first])
             steps[part.piece].append(partial(self._read, stream, part.first, window.items, filled, count))
             filled += count
             if part.last == self._pieces[part.piece][-1]:
@@ -215,31 +246,24 @@ class SlicedGroups:
         self._streams.clear()
 
 
-def _window(
-    shards: Shards,
-    rooms: Rooms,
-    parts: Sequence[Slice],
-    groups: Sequence[Group],
-    permutation: NDArray[np.int64],
-) -> Window:
-    """Join and shuffle the events of slices of groups, and make room for their items.
-
-    Raise ShardError where an event has not the fixed number of items.
-    """
+def _prepared(
+    shards: Shards, fixed: int, parts: Sequence[Slice], groups: list[Group], permutation: NDArray[np.int64]
+) -> Prepared:
+    """Join and shuffle the events of parts; raise ShardError where one has not the fixed number of items."""
     cuts = [group.cut(part.first, part.last) for group, part in zip(groups, parts, strict=True)]
     for part, (_, counts) in zip(parts, cuts, strict=True):
-        if rooms.fixed and np.any(counts != rooms.fixed):
+        if fixed and np.any(counts != fixed):
             raise ShardError(
                 f"{shards.pairs[part.shard].events.path}: row group {part.group}: an event has not the "
-                f"{rooms.fixed} items that the layout names; {REMEDY}"
+                f"{fixed} items that the layout names; {REMEDY}"
             )
-    multiplicity = np.concatenate([counts for _, counts in cuts])
     columns = {name: np.concatenate([values[name] for values, _ in cuts]) for name in cuts[0][0]}
-    return Window(
+    return Prepared(
+        parts,
+        groups,
+        np.concatenate([counts for _, counts in cuts]),
+        permutation,
         {name: column.take(permutation) for name, column in columns.items()},
-        multiplicity.take(permutation),
-        rooms.window(multiplicity, permutation),
-        [],
     )
 
 

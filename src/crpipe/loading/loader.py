@@ -14,13 +14,14 @@ import numpy as np
 from crpipe.core.errors import ShardError
 from crpipe.core.paths import MANIFEST
 from crpipe.events.batch import Cursor, Events
+from crpipe.events.layout import LARGE
 from crpipe.events.shard_manifest import read_layout
 from crpipe.events.shard_reader import Shards, folders_of
 from crpipe.loading.ahead import ahead
 from crpipe.loading.decoders import SlicedGroups, WholeGroups
 from crpipe.loading.microbatch import micro_batches
 from crpipe.loading.order import Order, item_costs
-from crpipe.loading.window_items import AHEAD_ITEMS, LARGE, Rooms
+from crpipe.loading.window_items import AHEAD_ITEMS, Rooms
 from crpipe.loading.windows import EpochReader, pieces_of
 
 if TYPE_CHECKING:

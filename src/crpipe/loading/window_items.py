@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from crpipe.events.shard_streams import RowStream
 
-# From so many items on, all events having the same number, each column of an event is copied by itself.
-LARGE = 512
 AHEAD_ITEMS = 1 << 23  # a window of so many is not decoded before the one before it is handed out
 
 

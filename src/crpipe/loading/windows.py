@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from crpipe.events.layout import Layout
     from crpipe.events.shard_reader import Shards
-    from crpipe.loading.decoders import Decoder, Window
+    from crpipe.loading.decoders import Decoder, Prepared, Window
     from crpipe.loading.order import EpochOrder
     from crpipe.loading.window_items import Rooms
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class EpochReader:
     """Reads batches of one epoch, in ascending order and below number ``end``; holds one window.
 
-    With a ``pool`` its threads decode; with ``following`` they decode the next window while the batches of
-    this one are handed out.
+    With a ``pool`` its threads decode, the columns of events a window ahead; with ``following`` also their
+    items.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class EpochReader:
         self._following = following
         self._window: tuple[int, Window] | None = None
         self._next: tuple[int, Future[Window]] | None = None
+        self._prepared: tuple[int, Future[Prepared]] | None = None
 
     def batch(self, number: int) -> Events:
         """Read batch ``number`` of all ranks' batches."""
@@ -76,21 +77,36 @@ class EpochReader:
     def _read_window(self, window: int) -> Window:
         if self._window is None or self._window[0] != window:
             self._window = None
-            following = self._next
-            self._next = None
-            if following is not None and following[0] == window:
-                self._window = window, following[1].result().wait()
-            else:
+            started, self._next = self._next, None
+            if started is None or started[0] != window:
                 self._window = window, self._start(window).wait()
-            del following
-            if self._pool is not None and self._following and window + 1 < self._end:
+            else:
+                self._window = window, started[1].result().wait()
+            del started
+            if self._following and self._pool is not None and self._has(window + 1):
                 self._next = window + 1, self._pool.submit(self._start, window + 1)
         return self._window[1]
 
+    def _has(self, window: int) -> bool:
+        """Whether there is a window of that number to read, with events in it."""
+        return window < self._end and bool(self._order.windows[window] < self._order.windows[window + 1])
+
     def _start(self, window: int) -> Window:
-        """Start to decode a window."""
+        """Start to decode the items of a window, and then the columns of the events of the next one."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared[0] != window:
+            prepared = None
+        events = prepared[1].result() if prepared else self._prepare(window)
+        if self._pool is None:
+            return self._decoder.start(events, AtOnce())
+        started = self._decoder.start(events, self._pool)
+        if self._has(window + 1):
+            self._prepared = window + 1, self._pool.submit(self._prepare, window + 1)
+        return started
+
+    def _prepare(self, window: int) -> Prepared:
         parts = list(self._parts(*self._order.windows[window : window + 2]))
-        return self._decoder.start(parts, self._order.permutation(window), self._pool or AtOnce())
+        return self._decoder.prepare(parts, self._order.permutation(window))
 
     def _parts(self, low: int, high: int) -> Iterator[Slice]:
         """Find what to decode for the stream's events [low, high), in reading order."""

@@ -1,40 +1,50 @@
+from dataclasses import replace
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from crpipe.events import encodings
+from crpipe.events.encodings import item_options
+from crpipe.events.layout import LARGE, Field
 from crpipe.events.shard_manifest import read_group
 from crpipe.events.shard_reader import Shards
 from crpipe.events.shard_writer import write_shard
 from plain_reader import HITS, make_hits
 
-NAMES = ["random", "flag", "rare"]
+FIELDS = tuple(Field(name, "float32", "", -1e9, 1e9, "") for name in ("random", "flag", "rare"))
+LAYOUT = replace(HITS, items=FIELDS)
 
 
 def columns(count=100_000):
     random = np.random.default_rng(1)
     rare = np.where(random.random(count) < 0.01, random.normal(size=count), 0)
-    return np.stack([random.normal(size=count), random.random(count) < 0.001, rare], axis=1).astype(
-        np.float32
-    )
+    found = [np.exp(random.normal(size=count)), random.random(count) < 0.001, rare]
+    return np.stack(found, axis=1).astype(np.float32)
 
 
 def test_mostly_constant_columns_get_the_faster_codec():
-    options = encodings.item_options(NAMES, columns())
+    options = item_options(LAYOUT, columns())
     assert options["compression"] == {"random": "zstd", "flag": "lz4", "rare": "lz4"}
     assert options["compression_level"] == {"random": 1}
     assert "random" in options["use_byte_stream_split"]
 
 
+def test_large_events_of_one_size_get_it_more_easily():
+    options = item_options(replace(LAYOUT, fixed=LARGE), columns())
+    assert options["compression"] == {"random": "lz4", "flag": "lz4", "rare": "lz4"}
+    assert item_options(replace(LAYOUT, fixed=LARGE - 1), columns()) == item_options(LAYOUT, columns())
+
+
 def test_the_first_rows_alone_decide():
     items = columns()
-    options = encodings.item_options(NAMES, items)
+    options = item_options(LAYOUT, items)
     items[encodings.SAMPLE :, 1] = np.random.default_rng(2).normal(size=len(items) - encodings.SAMPLE)
-    assert encodings.item_options(NAMES, items) == options
+    assert item_options(LAYOUT, items) == options
 
 
 def test_a_shard_without_items_can_be_encoded():
-    assert encodings.item_options(["a"], np.empty((0, 1), np.float32))["compression"].keys() == {"a"}
+    assert len(item_options(LAYOUT, np.empty((0, 3), np.float32))["compression"]) == 3
 
 
 @pytest.mark.parametrize("growth", [-2, encodings.GROWTH, 2])

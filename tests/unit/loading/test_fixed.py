@@ -10,12 +10,11 @@ import pytest
 
 from crpipe.core.errors import ShardError
 from crpipe.events.batch import Events
-from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, Field, Layout
+from crpipe.events.layout import LARGE, SOURCE_FILE, SOURCE_ROW, Field, Layout
 from crpipe.events.shard_writer import write_shard
 from crpipe.loading import loader as loading
 from crpipe.loading.decoders import WholeGroups
 from crpipe.loading.loader import START, Loader
-from crpipe.loading.window_items import LARGE
 
 CELLS = Layout(
     "cells",
