@@ -104,11 +104,13 @@ class Decoder(Protocol):
         """Close all files; no task may be running."""
 
 
-class _ItemGroup:
-    """A row group of items, read from row ``first`` on, each column by itself."""
+class _ItemRun:
+    """Consecutive row groups of items, read from row ``skip`` on, each column by itself."""
 
-    def __init__(self, table: Table, number: int, first: int, names: list[str], event_rows: int) -> None:
-        self._place = table, number, first
+    def __init__(
+        self, table: Table, groups: tuple[int, int], skip: int, names: list[str], event_rows: int
+    ) -> None:
+        self._place = table, groups, skip
         self._names = names
         self._event_rows = event_rows
         self._streams: dict[int, RowStream] = {}
@@ -116,12 +118,12 @@ class _ItemGroup:
     def read(self, column: int, read: Callable[[RowStream, Sequence[int]], None], *, last: bool) -> None:
         """Let ``read`` take what it needs of a column; ``last``: then close its file."""
         if column not in self._streams:
-            table, number, first = self._place
+            table, groups, skip = self._place
             self._streams[column] = RowStream(
                 table,
-                (number, number + 1),
+                groups,
                 [self._names[column]],
-                first,
+                skip,
                 block_rows=LARGE_ROWS,
                 event_rows=self._event_rows,
             )
@@ -138,14 +140,14 @@ class _ItemGroup:
 class WholeGroups:
     """Decodes row groups one after the other: for pieces that are read so.
 
-    There is a task for each column of each row group of items.
+    There is a task for each column of each part.
     """
 
     def __init__(self, shards: Shards, layout: Layout, rooms: Rooms) -> None:
         self._shards = shards
         self._names = [field.name for field in layout.items]
         self._rooms = rooms
-        self._open: tuple[tuple[int, int, int], _ItemGroup] | None = None
+        self._open: tuple[tuple[int, int, int], _ItemRun] | None = None
 
     def prepare(self, parts: Sequence[Slice], permutation: NDArray[np.int64]) -> Prepared:
         """Decode the columns of the parts' events."""
@@ -155,41 +157,41 @@ class WholeGroups:
     def start(self, prepared: Prepared, tasks: Tasks) -> Window:
         """Start to decode the items of a window."""
         window = prepared.window(self._rooms)
-        blocks = list(self._blocks(prepared))
+        parts = list(self._filled(prepared))
         reads, filled = [], 0
-        for at, (shard, block, start, end) in enumerate(blocks):
-            items = self._block(shard, block, start)
+        for at, (part, low, high, end) in enumerate(parts, start=1):
+            run = self._run(part, low, end)
             # Only what a window ends with may go on in the next one.
-            last = at + 1 < len(blocks) or end == self._shards.pairs[shard].item_rows[block + 1]
-            fill = partial(_fill, window.items, filled, filled + end - start)
-            reads.append(partial(items.read, read=fill, last=last))
-            filled += end - start
+            last = at < len(parts) or high == end
+            fill = partial(_fill, window.items, filled, filled + high - low)
+            reads.append(partial(run.read, read=fill, last=last))
+            filled += high - low
             if not last:
-                self._open = (shard, block, end), items
+                self._open = (part.shard, part.group, high), run
         for column in range(len(self._names)):
             window.tasks.extend(tasks.submit(partial(read, column)) for read in reads)
         return window
 
-    def _blocks(self, prepared: Prepared) -> Iterator[tuple[int, int, int, int]]:
-        """Find the row groups of items that a window needs: shard, number, first row, and the end."""
+    @staticmethod
+    def _filled(prepared: Prepared) -> Iterator[tuple[Slice, int, int, int]]:
+        """Give the parts that have items: the first row, the row after the last, and that of the group."""
         for part, group in zip(prepared.parts, prepared.groups, strict=True):
-            low, high = group.item_rows[[part.first, part.last]].tolist()
-            rows = self._shards.pairs[part.shard].item_rows
-            for block in range(*touched(rows, low, high)):
-                yield part.shard, block, max(low, int(rows[block])), min(high, int(rows[block + 1]))
+            low, high, end = group.item_rows[[part.first, part.last, -1]].tolist()
+            if low < high:
+                yield part, low, high, end
 
-    def _block(self, shard: int, block: int, start: int) -> _ItemGroup:
-        """Go on with the open row group of items, if its next row is ``start``; else open that one."""
-        place, items = self._open or ((), None)
+    def _run(self, part: Slice, low: int, end: int) -> _ItemRun:
+        """Read on where the last window ended, if ``low`` is the next row; else open the rows [low, end)."""
+        place, run = self._open or ((), None)
         self._open = None
-        if items is not None:
-            if place == (shard, block, start):
-                return items
-            items.close()
-        table = self._shards.pairs[shard].items
-        return _ItemGroup(
-            table, block, start - int(table.rows[block]), self._names, max(self._rooms.fixed, 1)
-        )
+        if run is not None:
+            if place == (part.shard, part.group, low):
+                return run
+            run.close()
+        table = self._shards.pairs[part.shard].items
+        groups = touched(table.rows, low, end)
+        skip = low - int(table.rows[groups[0]])
+        return _ItemRun(table, groups, skip, self._names, max(self._rooms.fixed, 1))
 
     def close(self) -> None:
         """Close all files."""
