@@ -31,8 +31,8 @@ SECTIONS = ("loader", "memory", "step", "scale")
 CHUNK = 2_000  # events that xec-ml-wl reads at once: 76 MB of two float32 for each sensor
 HANDS_OUT = {
     "raw": "4 raw columns, shuffled",
-    "encoded": "normalised, shuffled",
-    "xec-ml-wl": "normalised, file order",
+    "normalised": "2 normalised, shuffled",
+    "xec-ml-wl": "2 normalised, file order",
 }
 LEAST = 2.0  # s of a turn: whole epochs until they are over
 
@@ -120,7 +120,7 @@ def rows_of(given: argparse.Namespace, raw: Path, batch: int) -> dict[tuple[str,
     shards = data.shards(raw)
     found = {
         ("crpipe", kind): [ours(shards, kind, batch, workers) for workers in (0, 1, 2)]
-        for kind in ("raw", "encoded")
+        for kind in ("raw", "normalised")
     }
     if given.peer:
         settings = [(workers, threads) for workers in (0, 1, 2, 4) for threads in (1, 2)]
@@ -137,21 +137,23 @@ def measure_loaders(given: argparse.Namespace, folder: Path) -> None:
     wall, cpu = (1e6 * each / found["events"] for each in found["split"])
     print(f"\nloader: {expected[0]:,} events in {len(data.paths_of(raw))} files; µs are of an event")
     print(f"split, once: {wall:.0f} µs, {cpu:.0f} µs of CPU; {found['bytes'] / found['events'] / 1e3:.1f} kB")
-    print(f"{'batch':>5}  {'':45}{'hands out':26}{'events/s':>9}{'CPU µs':>8}{'crpipe is faster by':>26}")
+    head = f"{'batch':>5}  {'':45}{'hands out':26}{'events/s':>9}{'CPU µs':>8}"
+    print(f"{head}  crpipe is faster by: raw, normalised")
     for batch in given.batches:
         with ExitStack() as stack:
             best = [chosen(rows, expected, stack) for rows in rows_of(given, raw, batch).values()]
             for _ in range(given.rounds):
                 for row in best:
                     row.times.append(row.turn(expected))
-        encoded = best[1].times
         for row, (_, kind) in zip(best, rows_of(given, raw, batch), strict=True):
             wall, cpu = row.medians()
-            pairs = zip(row.times, encoded, strict=True)
-            shown = spread([each[0] / own[0] for each, own in pairs]) if kind == "xec-ml-wl" else ""
+            shown = ", ".join(
+                spread([each[0] / fast[0] for each, fast in zip(row.times, own.times, strict=True)])
+                for own in best[: 2 if kind == "xec-ml-wl" else 0]
+            )
             line = f"{batch:5}  {row.name:45}{HANDS_OUT[kind]:26}"
-            print(f"{line}{1 / wall:9,.0f}{1e6 * cpu:8.0f}{shown:>26}", flush=True)
-    print("compared with crpipe's normalised row; crpipe reads shards, xec-ml-wl the ROOT files themselves")
+            print(f"{line}{1 / wall:9,.0f}{1e6 * cpu:8.0f}  {shown}", flush=True)
+    print("crpipe reads shards and normalises in its model; xec-ml-wl reads the ROOT files themselves")
     if not given.peer:
         print("xec-ml-wl: not run; see --peer")
 
@@ -194,8 +196,8 @@ def measure_memory(given: argparse.Namespace, folder: Path) -> None:
     print(f"\nmemory: one file of {expected[0]:,} events; MB above the process before, in one process")
     found = alone(given, "split", raw)
     show_memory("crpipe split", found["before"], found["peak"])
-    rows = [ours(data.shards(raw), kind, 1024, 0, 0.0) for kind in ("raw", "encoded")]
-    for row, kind in zip(rows, ("raw", "encoded"), strict=True):
+    rows = [ours(data.shards(raw), kind, 1024, 0, 0.0) for kind in ("raw", "normalised")]
+    for row, kind in zip(rows, ("raw", "normalised"), strict=True):
         row.name = f"crpipe loader, {HANDS_OUT[kind]}"
     if given.peer:
         rows += [theirs(given, raw, 1024, 0, 1, chunk, 0.0) for chunk in (CHUNK, given.large)]

@@ -10,7 +10,6 @@ for the other's libraries.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import logging
 import multiprocessing
@@ -29,19 +28,20 @@ if TYPE_CHECKING:
     Epoch = Callable[[], Iterator[Any]]  # yields the ids of each batch's events
 
 RUN = 1_000_000  # as in xec_data.py
-SLICE = 64  # events that stay in the processor's cache
+SLICE = 32  # events that stay in the processor's cache
+PHOTONS, TIME_NS, TIME_SHIFT = (1000.0, 4.08), 114.0, -0.46  # constants of its normalisation
 TRUTH = ("energy_gev", "u_cm", "v_cm", "w_cm", "gamma_time_ns", "theta_rad", "phi_rad")
 
 
 def crpipe(given: argparse.Namespace) -> Epoch:
-    """Read shards into tensors: items as they are stored, or as the codec gives them to the network."""
+    """Read shards into tensors: items as they are stored, or normalised by xec-ml-wl's formulas.
+
+    As in training, one loader reads all epochs.
+    """
     import numpy as np
     import torch
 
     from crpipe.loading.loader import Loader
-
-    numbers = iter(range(1 << 30))
-    features = _features() if given.hands_out == "encoded" else None
 
     def truth(events: Any) -> torch.Tensor:
         return torch.from_numpy(np.stack([events.columns[name] for name in TRUTH], axis=1))
@@ -50,33 +50,29 @@ def crpipe(given: argparse.Namespace) -> Epoch:
         events, _ = pair
         return events, (torch.from_numpy(events.items).view(len(events), -1, 4), truth(events))
 
-    def encoded(pair: Any) -> Any:
+    def normalised(pair: Any) -> Any:
         events, (items, values) = raw(pair)
-        found = torch.empty_like(items)
-        with torch.no_grad():
-            for part, into in zip(items.split(SLICE), found.split(SLICE), strict=True):
-                into.copy_(features(part)[0])
-        return events, (found, values)
+        found = torch.empty(2, *items.shape[:2])
+        for part, into in zip(items.split(SLICE), found.split(SLICE, dim=1), strict=True):
+            photons, time_ns, valid, timed = part.unbind(dim=2)
+            light = photons.mul(1 / PHOTONS[0]).log1p_().mul_(1 / PHOTONS[1])
+            torch.where(valid > 0, light, none, out=into[0])
+            torch.where(timed > 0, time_ns.mul(1 / TIME_NS).sub_(TIME_SHIFT), none, out=into[1])
+        return events, (found.permute(1, 2, 0), values)
+
+    none = torch.tensor(-1.0)
+    make = raw if given.hands_out == "raw" else normalised
+    loader = Loader(given.folders, "train", batch_events=given.batch, seed=(1,), epochs=1 << 20)
+    stream = loader.made(make, workers=given.workers)
 
     def epoch() -> Iterator[Any]:
-        seed = (1, next(numbers))
-        loader = Loader(given.folders, "train", batch_events=given.batch, seed=seed, epochs=1)
-        make = encoded if features else raw
-        with contextlib.closing(loader.made(make, workers=given.workers)) as stream:
-            for events, _ in stream:
-                yield events.columns["run"] * RUN + events.columns["event"]
+        left = loader.events
+        while left:
+            events, _ = next(stream)
+            left -= len(events)
+            yield events.columns["run"] * RUN + events.columns["event"]
 
     return epoch
-
-
-def _features() -> Any:
-    """Build what the networks begin with: the codec, and a few sums of each event."""
-    from crpipe.workloads.xec import RegressorOptions
-    from crpipe.workloads.xec.models.codec import Codec
-    from crpipe.workloads.xec.models.features import SensorFeatures
-    from crpipe.workloads.xec.sensors import sensor_map
-
-    return SensorFeatures(Codec(RegressorOptions().codec), sensor_map(), 300_000.0)
 
 
 def xec_ml_wl(given: argparse.Namespace) -> Epoch:
@@ -136,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("loader", choices=LOADERS)
     parser.add_argument("folders", type=Path, nargs="+")
-    parser.add_argument("--hands-out", choices=["raw", "encoded"], default="raw")
+    parser.add_argument("--hands-out", choices=["raw", "normalised"], default="raw")
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ REMEDY = "delete the shard's directory and run the same command again"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One Parquet file: what its footer says about rows. The footer itself is read again with each row group.
+    """One Parquet file: what its footer says about rows. Few footers are kept: see ``_footer``.
 
     rows: [G + 1] first row of each row group, and the end.
     """
@@ -53,13 +54,17 @@ class Table:
 
         buffer_size: bytes read at once from a column; 0: all of it.
         """
-        file = pq.ParquetFile(
-            self.path, pre_buffer=False, page_checksum_verification=True, buffer_size=buffer_size
+        found = self.path.stat()
+        footer, rows = _footer(self.path, (found.st_ino, found.st_size, found.st_mtime_ns))
+        if not np.array_equal(rows, self.rows):
+            raise self.damaged(group, "the file was replaced while it was in use")
+        return pq.ParquetFile(
+            self.path,
+            metadata=footer,
+            pre_buffer=False,
+            page_checksum_verification=True,
+            buffer_size=buffer_size,
         )
-        if np.array_equal(_rows_of(file.metadata), self.rows):
-            return file
-        file.close()
-        raise self.damaged(group, "the file was replaced while it was in use")
 
     def read(self, group: int, columns: list[str]) -> dict[str, NDArray[Any]]:
         """Decode columns of one row group; raise ShardError when a page does not match its checksum."""
@@ -249,6 +254,16 @@ def _table(path: Path, size: int, columns: Mapping[str, str]) -> tuple[Table, by
         if types.get(name) != pa.from_numpy_dtype(dtype):
             raise ShardError(f"{path}: no column {name} of {dtype}; {REMEDY}")
     return Table(path, _rows_of(footer)), (footer.metadata or {}).get(GROUPS_KEY)
+
+
+@lru_cache(maxsize=64)
+def _footer(path: Path, _same: tuple[int, ...]) -> tuple[pq.FileMetaData, NDArray[np.int64]]:
+    """Read a footer and the rows of its row groups; ``_same`` tells a file from one that replaced it.
+
+    Each column of each row group opens its file: parsing the footer again would be a tenth of decoding.
+    """
+    footer = pq.read_metadata(path)
+    return footer, _rows_of(footer)
 
 
 def _rows_of(footer: pq.FileMetaData) -> NDArray[np.int64]:
