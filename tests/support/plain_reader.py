@@ -44,6 +44,10 @@ class GeometricOptions(_Options):
     pass
 
 
+class RepeatedOptions(_Options):
+    times: int = 1
+
+
 class Plain:
     """One .npz file: an array per event column, `multiplicity` and `items`."""
 
@@ -70,6 +74,19 @@ class Plain:
                 return Events(columns, file["multiplicity"], file["items"])
         except (OSError, ValueError) as error:
             raise FormatError(f"{path}: no .npz file ({error})") from error
+
+
+class Repeated(Plain):
+    """The events of one .npz file as one block, ``times`` over, each time in memory of its own."""
+
+    def __init__(self, options):
+        super().__init__(options)
+        self._times = options.times
+
+    def rows(self, path, tables):
+        events = self._events(path)
+        for _ in range(self._times):
+            yield Events(dict(events.columns), events.multiplicity.copy(), events.items.copy())
 
 
 class Broken(Plain):

@@ -22,6 +22,7 @@ from crpipe.split.hashing import bucket_of, shuffle_keys
 from crpipe.split.parts import OUTLIERS, REJECTED, TRAIN
 from crpipe.split.spill import Block, SpillWriter
 from crpipe.split.validity import find_invalid_events
+from crpipe.split.workers import FreedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,11 +136,12 @@ def scatter(task: Task) -> Scattered:
     reports: list[FileReport] = []
     histograms: dict[str, Histogram] = {}
     spill = SpillWriter(task.spills, task.number, reader.layout, task.rules.outlier_bucket + 1)
+    memory = FreedMemory()
     try:
         with pa.ipc.new_stream(table_path(task.spills, task.number), schema) as table:
             for file in task.files:
                 check_unchanged(task.raw, file)
-                report, batches, counted = _scatter_file(task, file, reader, spill)
+                report, batches, counted = _scatter_file(task, file, reader, spill, memory)
                 reports.append(report)
                 histograms = add_up([histograms, counted])
                 for batch in batches:
@@ -150,7 +152,7 @@ def scatter(task: Task) -> Scattered:
 
 
 def _scatter_file(
-    task: Task, file: RawFile, reader: CheckedReader, spill: SpillWriter
+    task: Task, file: RawFile, reader: CheckedReader, spill: SpillWriter, memory: FreedMemory
 ) -> tuple[FileReport, list[pa.RecordBatch], dict[str, Histogram]]:
     report = FileReport(file)
     batches: list[pa.RecordBatch] = []
@@ -170,6 +172,7 @@ def _scatter_file(
             batches.append(_table(known, destinations, reasons, reader.layout))
             _spill(known, destinations, task.rules, file.number, spill)
             row += len(events)
+            memory.passed(events.items.nbytes)
     except FormatError as error:
         spill.forget()
         return FileReport(file, bad=str(error)), [], {}

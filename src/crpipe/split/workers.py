@@ -56,6 +56,7 @@ def available() -> int:
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # mallopt(3)
 _KEPT = 64 << 20
+_RETURNED = 256 << 20
 
 
 def reuse_freed_memory() -> None:
@@ -70,3 +71,23 @@ def reuse_freed_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(_MMAP_THRESHOLD, _KEPT)
         libc.mallopt(_TRIM_THRESHOLD, 2 * _KEPT)
+
+
+class FreedMemory:
+    """Returns freed memory to the system from time to time, however large a raw file is.
+
+    What stays of each block, a few kB, lies where the block before was: the next one does not fit there. Of a
+    file of 3 GB, 2.5 GB were free and not used again.
+    """
+
+    def __init__(self) -> None:
+        self._passed = 0
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # another C library has none
+
+    def passed(self, size: int) -> None:
+        """Count the bytes of one more block."""
+        self._passed += size
+        if self._passed >= _RETURNED:
+            self._passed = 0
+            if self._trim:
+                self._trim(0)

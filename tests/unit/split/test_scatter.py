@@ -1,6 +1,9 @@
 """Where the first half of a split sends events."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -106,3 +109,35 @@ def test_a_broken_reader_is_no_bad_file(tmp_path):
     rules = Rules(ReaderChoice("plain_reader:Broken", {"wrong": "raises"}), 1, 10, Parts(0.5), (1, 1, 1))
     with pytest.raises(ForeignError, match=r"0\.npz: the reader plain_reader:Broken failed"):
         scatter(task_of(tmp_path, [1], rules=rules))
+
+
+SCATTERED = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+sys.path[:0] = {paths}
+from crpipe.split.readers import ReaderChoice
+from crpipe.split.scatter import scatter
+from crpipe.split.workers import reuse_freed_memory
+from test_scatter import RULES, task_of
+
+reuse_freed_memory()
+reader = ReaderChoice("plain_reader:Repeated", {{"times": {times}}})
+rules = replace(RULES, reader=reader, threshold=1 << 30)
+done = scatter(task_of(Path({folder!r}), [50_000] * 20, rules=rules))
+assert done.files[0].events.sum() == 20 * {times}
+status = Path("/proc/self/status").read_text().splitlines()
+print(next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024)
+"""
+
+
+def test_a_large_file_takes_no_more_memory_than_a_small_one(tmp_path):
+    peak = {}
+    for times in (20, 100):  # 160 and 800 MB
+        folder = tmp_path / str(times)
+        folder.mkdir()
+        paths = [str(Path(__file__).parent), *sys.path]
+        script = SCATTERED.format(paths=paths, times=times, folder=str(folder))
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        peak[times] = float(done.stdout)
+    assert peak[100] - peak[20] < 300
