@@ -26,7 +26,7 @@ from crpipe.cli.jobs import claim_data, open_campaign
 from crpipe.cli.source_jobs import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
 from crpipe.core.progress import Silent
-from crpipe.report.figure_style import COLOURS, NEUTRAL, new_figure, save, style
+from crpipe.report.figure_style import COLOURS, new_figure, save, style
 from crpipe.source.listing import list_range
 from crpipe.source.side_tables import stage_tables
 from crpipe.source.stage import stage_range
@@ -210,11 +210,9 @@ def draw(given: argparse.Namespace, rows: dict[tuple[int, bool], dict[str, Any]]
                     color=colour,
                     label=f"pretrained on {given.unlabelled:,} events" if pretrained else "from scratch",
                 )
-            simple = next(iter(rows.values()))["baseline"]
-            if name in simple:
-                axes.axhline(simple[name], ls="--", color=NEUTRAL, lw=1, label="simple reconstruction")
-            axes.set(xscale="log", xlabel="labelled events", ylabel=label, title=f"{given.steps} steps each")
-            axes.set_ylim(bottom=0)
+            simple = next(iter(rows.values()))["baseline"].get(name, float("nan"))
+            title = f"{given.steps} steps each; simple reconstruction: {simple:.3g}"
+            axes.set(xscale="log", xlabel="labelled events", ylabel=label, title=title)
             axes.legend()
         print(save(figure, given.figure))
 

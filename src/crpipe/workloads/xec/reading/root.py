@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from crpipe.workloads.xec.layout import Truth
     from crpipe.workloads.xec.reading.options import RootFilesOptions
 
-_EVENTS = (64 << 20) // (16 * SENSORS)  # of a block: 64 MiB of items
+_EVENTS = (16 << 20) // (16 * SENSORS)  # of a block: 16 MiB of items
 _AT_ONCE = 16  # events whose flags are found together, so that they stay in the processor's cache
 _NS = 1e9
 _SHAPES: dict[Truth, tuple[int, ...]] = {"energy": (), "position": (3,), "time": (), "angle": (2,)}
@@ -45,7 +45,7 @@ class RootFiles:
         self.needs: tuple[str, ...] = tuple(name for name in ("sensors", "dead") if getattr(options, name))
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:
-        """Yield all events in the order of the file, in blocks of 64 MiB of items."""
+        """Yield all events in the order of the file, in blocks of 16 MiB of items."""
         self._check_places(tables)
         dead = read_dead(tables["dead"]) if self._options.dead else DeadSensors({})
         with open_tree(path, self._options.tree) as tree:
