@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from crpipe.check.findings import CheckReport
     from crpipe.check.shard_files import Columns, FolderEvents
 
+_LEDGER = {"range", "data", "threshold", "files", "events", "items", "rejected", "quarantined", "balanced"}
+_FILE = {"path", "size", "state", "reason", "checksum", "algorithm", "verified", "events", "items"}
 _SHOWN = 3  # events that a finding names
 _ROW_BITS = np.uint64(32)
 
@@ -133,6 +135,8 @@ def _check_rejected(
 def check_ledger(report: CheckReport, path: Path, ledger: Mapping[str, Any], remedy: str) -> None:
     """Check that a ledger's own sums add up."""
     files = ledger["files"]
+    if {*ledger} - {"weights"} != _LEDGER or any({*row} != _FILE for row in files):
+        report.wrong(path, "damaged: lacks keys, or has others", remedy)
     sums = {kind: sum(row[kind] for row in files) for kind in ("events", "items")}
     listed = {kind: ledger[kind]["listed"] for kind in sums}
     aside = sum(row["state"] == QUARANTINED for row in files)

@@ -46,7 +46,8 @@ def check_merged(report: CheckReport, job: CheckJob, facts: Facts) -> None:
         if found.manifest["range"] != CONSOLIDATED:
             report.wrong(folder / MANIFEST, f"is of the range {found.manifest['range']}", remedy)
         inputs = _check_inputs(report, job, found.manifest, remedy)
-    if not found.damaged:
+        if found.damaged:
+            return
         with report.reading(folder / INDEX, remedy):
             ranges, expected = _from_ranges(job, facts, inputs)
             merged = found.columns["outliers"]

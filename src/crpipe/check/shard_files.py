@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.core.paths import MANIFEST
+from crpipe.core.paths import CONSOLIDATED, MANIFEST
 from crpipe.events.histograms import count_columns
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import ROLES, layout_of, read_manifest
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from crpipe.check.job import Facts
     from crpipe.events.layout import Layout
 
+_KEYS = {"range", "data", "layout", "threshold", "shards"}
+_MERGED = {"inputs", "shard_mib"}
 Columns = dict[str, "NDArray[Any]"]
 
 
@@ -84,6 +86,9 @@ def read_folder(
 
 def _check_head(report: CheckReport, path: Path, found: FolderEvents, facts: Facts, remedy: str) -> None:
     manifest = found.manifest
+    known = _KEYS | (_MERGED if manifest["range"] == CONSOLIDATED else {"histograms"})
+    if {*manifest} - known:
+        report.wrong(path, f"damaged: has the unknown key {min({*manifest} - known)}", remedy)
     if facts.data and manifest["data"] != facts.data:
         report.wrong(
             path, f"made under other keys ({manifest['data']}, campaign.json has {facts.data})", remedy

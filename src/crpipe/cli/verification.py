@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,8 +43,10 @@ def check(
     for why, unjudged in _by_reason(report).items():
         more = f", … ({len(unjudged)} in all)" if len(unjudged) > _SHOWN else ""
         print(f"not judged: {', '.join(unjudged[:_SHOWN])}{more}: {why}")
-    for finding in report.findings:
-        print(f"{finding.place}: {finding.what}\n    type: {finding.remedy}")
+    for remedy, findings in groupby(report.findings, lambda finding: finding.remedy):
+        for finding in findings:
+            print(f"{finding.place}: {finding.what}")
+        print(f"    type: {_as_typed(remedy)}")
     counts = report.counts
     print(
         f"checked: {counts['ranges']} ranges with {counts['events']} events, {counts['links']} links, "
@@ -50,10 +55,18 @@ def check(
     )
     if report.findings:
         raise DataError(
-            f"{len(report.findings)} things are wrong; type what is listed for each (ranges before links, "
-            "earlier links first), then crpipe check again"
+            f"{len(report.findings)} things are wrong; type what is listed, in this order, then check again"
         )
     print("nothing is wrong")
+
+
+def _as_typed(remedy: str) -> str:
+    """Add the options of this call to the commands of a remedy."""
+    words = [word for file in Settings.files for word in ("--config", str(file))]
+    words += [word for override in Settings.overrides for word in ("--set", override)]
+    command = shlex.join(["crpipe", *words])
+    parts = remedy.split(" && ")
+    return " && ".join(re.sub(r"^crpipe\b", lambda _: command, part) for part in parts)
 
 
 def _by_reason(report: CheckReport) -> dict[str, list[str]]:
