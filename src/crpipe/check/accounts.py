@@ -74,8 +74,8 @@ def read_table(path: Path, known: Sequence[str]) -> EventTable:
     return EventTable(path, keys_of(columns), columns, destinations, reasons)
 
 
-def check_table(report: CheckReport, table: EventTable, ledger: Mapping[str, Any], remedy: str) -> None:
-    """Compare the table with the ledger: each file's rows from 0 on, and the sums of each destination."""
+def check_table(report: CheckReport, table: EventTable, ledger: Mapping[str, Any], remedy: str) -> bool:
+    """Compare the table with the ledger; return whether it has the rows of each file from 0 on, once."""
     rows = (table.keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
     files = table.files
     listed = ledger["files"]
@@ -83,10 +83,11 @@ def check_table(report: CheckReport, table: EventTable, ledger: Mapping[str, Any
         files[-1] >= len(listed) or (table.keys[1:] <= table.keys[:-1]).any() or table.destinations.min() < 0
     ):
         report.wrong(table.path, "damaged: its events are not in the order of the source, each once", remedy)
-        return
+        return False
     starts = np.searchsorted(files, np.arange(len(listed) + 1))
     if (rows != np.arange(len(rows)) - starts[files]).any():
         report.wrong(table.path, "damaged: rows of a source file are missing", remedy)
+        return False
     multiplicity = table.columns[MULTIPLICITY].astype(np.int64)
     items = np.concatenate([[0], np.cumsum(multiplicity)])[starts]
     for row, events, count in zip(listed, np.diff(starts), np.diff(items), strict=True):
@@ -108,6 +109,7 @@ def check_table(report: CheckReport, table: EventTable, ledger: Mapping[str, Any
                     table.path, f"sends {count:.0f} {kind} to {name}, the ledger {ledger[kind][name]}", remedy
                 )
     _check_rejected(report, table, ledger, multiplicity, remedy)
+    return True
 
 
 def _check_rejected(
@@ -192,25 +194,30 @@ def check_role(
     if role in folder.damaged:
         return
     chosen = table.destinations == DESTINATIONS.index(role)
-    own, columns = table.keys[chosen], folder.columns[role]
-    found = keys_of(columns)
-    order = np.argsort(found, kind="stable")
-    found = found[order]
-    if np.array_equal(own, found):
-        for name in table.columns.keys() & columns.keys() - {SOURCE_FILE, SOURCE_ROW}:
-            theirs = table.columns[name][chosen]
-            if not np.array_equal(columns[name][order], theirs, equal_nan=theirs.dtype.kind == "f"):
-                report.wrong(place, f"{role}: {name} is not that of the multiplicity table", remedy)
-        report.counts["events"] += len(own)
-        return
+    columns = folder.columns[role]
+    files, rows = columns[SOURCE_FILE].astype(np.int64), columns[SOURCE_ROW].astype(np.int64)
+    starts = np.searchsorted(table.files, np.arange(len(ledger["files"]) + 1))
+    known = files < len(ledger["files"])
+    known[known] = rows[known] < np.diff(starts)[files[known]]
+    # Rows of a file follow each other from 0 on, so an event's place in the table needs no search.
+    places = starts[files[known]] + rows[known]
+    times = np.bincount(places, minlength=len(table.keys))
+    elsewhere = np.flatnonzero((times > 0) & ~chosen)
     faults = {
-        "missing": np.setdiff1d(own, found),
-        "there twice": found[1:][found[1:] == found[:-1]],
-        "there, though the multiplicity table does not send them there": np.setdiff1d(found, own),
+        "missing": table.keys[chosen & (times == 0)],
+        "there twice": table.keys[chosen & (times > 1)],
+        "there, though the multiplicity table does not send them there": np.concatenate(
+            [table.keys[elsewhere], keys_of(columns)[~known]]
+        ),
     }
     for fault, keys in faults.items():
         if len(keys):
             report.wrong(place, f"{role}: {len(keys)} events are {fault}: {_named(keys, ledger)}", remedy)
+    for name in table.columns.keys() & columns.keys() - {SOURCE_FILE, SOURCE_ROW}:
+        own, theirs = columns[name][known], table.columns[name][places]
+        if not np.array_equal(own, theirs, equal_nan=own.dtype.kind == "f"):
+            report.wrong(place, f"{role}: {name} is not that of the multiplicity table", remedy)
+    report.counts["events"] += int((times[chosen] == 1).sum())
 
 
 def _named(keys: NDArray[np.uint64], ledger: Mapping[str, Any]) -> str:

@@ -85,7 +85,9 @@ def _from_ranges(job: CheckJob, facts: Facts, names: tuple[str, ...]) -> tuple[l
     parts: list[Columns] = []
     for name in names:
         # What is damaged there is reported with its range.
-        own = read_folder(CheckReport(), job.paths.outliers(name), ("outliers",), facts, "", _wanted(facts))
+        own = read_folder(
+            CheckReport(), job.paths.outliers(name), ("outliers",), facts, "", _wanted(facts), hashes=False
+        )
         if own is not None:
             parts.append(own.columns["outliers"])
             ranges += [name] * len(parts[-1][SOURCE_ROW])

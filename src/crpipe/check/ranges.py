@@ -87,7 +87,8 @@ def _check_split(report: CheckReport, paths: Paths, facts: Facts, name: str) -> 
     with report.reading(paths.multiplicity(name), remedy):
         if paths.multiplicity(name).exists():
             table = read_table(paths.multiplicity(name), known)
-            check_table(report, table, ledger, remedy)
+            if not check_table(report, table, ledger, remedy):
+                return
             report.counts["events"] += ledger["events"]["rejected"]
             for folder, found in folders.items():
                 if found is not None:

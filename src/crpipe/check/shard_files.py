@@ -53,10 +53,13 @@ def read_folder(
     facts: Facts,
     remedy: str,
     wanted: tuple[str, ...] = (),
+    *,
+    hashes: bool = True,
 ) -> FolderEvents | None:
     """Check a folder of shards and read the columns that say whose events they hold.
 
-    wanted: more event columns to read; None where the manifest cannot be used.
+    wanted: more event columns to read. hashes: whether the bytes are hashed, which is once enough.
+    None where the manifest cannot be used.
     """
     path = folder / MANIFEST
     with report.reading(path, remedy):
@@ -73,7 +76,9 @@ def read_folder(
             if entry["role"] not in roles:
                 report.wrong(path, f"damaged: {entry['name']} has the role {entry['role']!r}", remedy)
                 continue
-            columns = _read_shard(report, folder, entry, found, remedy, wanted)
+            columns = None
+            if not hashes or _has_bytes(report, folder, entry, layout, remedy):
+                columns = _read_shard(report, folder, entry, found, remedy, wanted)
             if columns is None:
                 found.damaged.add(entry["role"])
             else:
@@ -109,17 +114,9 @@ def _read_shard(
     remedy: str,
     wanted: tuple[str, ...],
 ) -> Columns | None:
-    """Hash both files of a shard, then read its event columns; None where it cannot be trusted."""
-    layout, files = found.layout, entry["files"]
-    paths = {part: folder / f"{entry['name']}.{part}.parquet" for part in ("events", layout.item)}
-    sound = [
-        report.has_bytes(path, files[part]["size"], files[part]["sha256"], remedy)
-        for part, path in paths.items()
-    ]
-    if not all(sound):
-        return None
-    with report.reading(paths["events"], remedy):
-        pair = open_shard(folder, entry, layout)
+    """Read the event columns of a shard; None where that is not possible."""
+    with report.reading(folder / f"{entry['name']}.events.parquet", remedy):
+        pair = open_shard(folder, entry, found.layout)
         names = [SOURCE_FILE, SOURCE_ROW, MULTIPLICITY, *wanted]
         names += [name for name in found.manifest.get("histograms", {}) if name not in names]
         groups = []
@@ -128,6 +125,17 @@ def _read_shard(
             consistent(pair, group, groups[-1][MULTIPLICITY])
         return {name: np.concatenate([each[name] for each in groups]) for name in names} if groups else {}
     return None
+
+
+def _has_bytes(report: CheckReport, folder: Path, entry: dict[str, Any], layout: Layout, remedy: str) -> bool:
+    """Hash both files of a shard."""
+    files = entry["files"]
+    paths = {part: folder / f"{entry['name']}.{part}.parquet" for part in ("events", layout.item)}
+    sound = [
+        report.has_bytes(path, files[part]["size"], files[part]["sha256"], remedy)
+        for part, path in paths.items()
+    ]
+    return all(sound)
 
 
 def _joined(parts: list[Columns], layout: Layout, wanted: tuple[str, ...]) -> Columns:

@@ -234,18 +234,6 @@ DAMAGE = {
         lambda c: (c.paths.store(FIRST) / f"snapshot-x-0000000001-{'0' * 16}.pt").write_bytes(b"half"),
         "hash in its name",
     ),
-    "evaluation of another checkpoint": (
-        lambda c: edit(c.paths.evaluation(FIRST) / "metrics.json", assign("checkpoint", "0" * 64)),
-        "no receipt of this link names",
-    ),
-    "predictions": (
-        lambda c: edit_rows(c.paths.evaluation(FIRST) / "predictions.parquet", lambda rows: rows.pop()),
-        "metrics.json says",
-    ),
-    "predictions deleted": (
-        lambda c: (c.paths.evaluation(FIRST) / "predictions.parquet").unlink(),
-        "missing",
-    ),
     "recorded keys": (lambda c: c.paths.campaign().write_text("{}"), "is not the layout of campaign.json"),
     "layout": (
         lambda c: edit(c.paths.layout(), assign("item", "hits")),
@@ -307,6 +295,20 @@ def test_a_sound_campaign_is_proved_and_left_as_it_is(sound):
         1,
     ]
     assert {path: path.stat().st_mtime_ns for path in sound.folder.rglob("*")} == before
+
+
+def test_an_evaluation_names_its_checkpoint_and_has_a_row_for_each_event(campaign):
+    numbers = campaign.paths.evaluation(FIRST) / "metrics.json"
+    rows = numbers.with_name("predictions.parquet")
+    edit(numbers, assign("checkpoint", "0" * 64))
+    edit_rows(rows, lambda found: found.pop())
+    first, second = campaign.check().findings
+    assert "no receipt of this link names" in first.what
+    assert "metrics.json says" in second.what
+    rows.unlink()
+    assert campaign.check().findings[1].what == "missing"
+    campaign.type(first.remedy)
+    assert lines(campaign.check()) == []
 
 
 def test_several_processes_find_the_same(campaign):
@@ -417,3 +419,33 @@ def test_the_hash_of_the_bytes_is_that_of_the_manifest(sound):
     """What every proof of a shard rests on."""
     manifest = sound.paths.shard_manifest(FIRST).read_text()
     assert hashlib.sha256((sound.paths.shards(FIRST) / SHARD).read_bytes()).hexdigest() in manifest
+
+
+def test_the_threshold_of_a_quantile_is_that_of_the_shards(tmp_path):
+    campaign = Checked(tmp_path, ("split.quantile=0.9",))
+    for verb in (("list", FIRST), ("stage", FIRST), ("threshold",), ("split", FIRST)):
+        campaign.crpipe(*verb)
+    campaign.split(SECOND)
+    remove_tree(campaign.paths.results / "staged")
+    before = campaign.paths.threshold().read_bytes()
+    assert lines(campaign.check()) == []
+    edit(campaign.paths.threshold(), assign("threshold", 10**6))
+    (finding,) = campaign.check().findings
+    assert "does not hold the threshold of the shards" in finding.what
+    campaign.type(finding.remedy)
+    assert campaign.paths.threshold().read_bytes() == before
+    assert lines(campaign.check()) == []
+
+
+def test_a_run_that_began_from_another_checkpoint_names_it(sound, tmp_path):
+    campaign = sound.copy(tmp_path / "campaign")
+    source = campaign.paths.receipt(SECOND)
+    fork = Checked(campaign.folder, (*campaign.keys, "run=fork", f"train.init_from={source}"))
+    fork.crpipe("train", FIRST)
+    assert lines(fork.check()) == []
+    edit(source, assign("sha256", "0" * 64))
+    assert "parent is" in lines(fork.check(FIRST))[0]
+    source.unlink()
+    assert [note.why for note in fork.check(FIRST).notes] == [
+        f"{source}, from which the run began, is not here"
+    ]
