@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from crpipe.check.campaign_files import check_campaign_files, check_run_files
 from crpipe.check.evaluations import check_evaluation, list_evaluations
+from crpipe.check.exports import check_export
 from crpipe.check.findings import CheckReport
 from crpipe.check.job import read_facts
 from crpipe.check.links import check_link
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 class Unit:
     """One part of a campaign that is checked by itself."""
 
-    kind: Literal["campaign", "range", "merged", "run", "link", "evaluation"]
+    kind: Literal["campaign", "range", "merged", "run", "link", "evaluation", "export"]
     name: str
 
 
@@ -61,7 +63,7 @@ def list_units(job: CheckJob) -> list[Unit]:
     units += [Unit("link", name) for name in links if job.wants(name)]
     made = list_evaluations(job)
     units += [Unit("evaluation", name) for name in made if job.wants(name.removesuffix(".best"))]
-    return units
+    return units + [Unit("export", str(folder)) for folder in job.exports]
 
 
 def check_unit(job: CheckJob, facts: Facts, unit: Unit) -> CheckReport:
@@ -85,4 +87,6 @@ def _look(job: CheckJob, facts: Facts, unit: Unit) -> CheckReport:
             check_link(report, job, facts, unit.name)
         case "evaluation":
             check_evaluation(report, job, unit.name)
+        case "export":
+            check_export(report, job, Path(unit.name))
     return report

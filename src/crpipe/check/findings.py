@@ -62,7 +62,7 @@ class CheckReport:
 
     def wrong(self, place: Path, what: str, remedy: str) -> None:
         """Add a finding; what was found before is not said twice."""
-        finding = Finding(str(place), what[:_LONGEST], remedy)
+        finding = Finding(_printable(str(place)), _printable(what)[:_LONGEST], remedy)
         if finding not in self.findings:
             self.findings.append(finding)
 
@@ -82,9 +82,8 @@ class CheckReport:
         try:
             yield
         except FileNotFoundError as error:
-            self.wrong(
-                path, f"missing ({error.filename})" if error.filename != str(path) else "missing", remedy
-            )
+            other = error.filename is not None and str(error.filename) != str(path)
+            self.wrong(path, f"missing ({error.filename})" if other else "missing", remedy)
         except MALFORMED as error:
             self.wrong(
                 path, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())}", remedy
@@ -120,6 +119,11 @@ class CheckReport:
                 return found
             self.wrong(path, f"damaged: holds {type(found).__name__}, not an object", remedy)
         return None
+
+
+def _printable(text: str) -> str:
+    """Replace what a damaged file could do to a terminal."""
+    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def differing(found: dict[str, Any], expected: dict[str, Any]) -> str:

@@ -27,6 +27,7 @@ class CheckJob:
     """A campaign and one of its runs.
 
     chain: its links in order. names: ranges, links, ``outliers`` or ``consolidated`` to look at; empty: all.
+    exports: folders that `crpipe export` wrote.
     """
 
     paths: Paths
@@ -34,6 +35,7 @@ class CheckJob:
     chain: Chain
     names: tuple[str, ...] = ()
     processes: int = 1
+    exports: tuple[Path, ...] = ()
 
     def wants(self, name: str) -> bool:
         """Return whether something of this name is checked."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,11 +36,15 @@ def check(
         typer.Argument(metavar="NAME …", help="ranges, links, `consolidated` or `outliers`; default: all"),
     ] = None,
     jobs: Annotated[int, typer.Option(help="processes", min=1)] = 1,
+    export: Annotated[
+        list[Path] | None, typer.Option(help="folder that `crpipe export` wrote, too; several: repeat it")
+    ] = None,
 ) -> None:
     """Prove the campaign from its files alone, or list all that is wrong and what to type; writes nothing."""
     from crpipe.check.campaign import check_campaign
 
-    report = check_campaign(_check_job(Settings.config(options=False), names or (), jobs), Terminal())
+    job = _check_job(Settings.config(options=False), names or (), jobs)
+    report = check_campaign(replace(job, exports=tuple(export or ())), Terminal())
     for why, unjudged in _by_reason(report).items():
         more = f", … ({len(unjudged)} in all)" if len(unjudged) > _SHOWN else ""
         print(f"not judged: {', '.join(unjudged[:_SHOWN])}{more}: {why}")
@@ -50,8 +55,9 @@ def check(
     counts = report.counts
     print(
         f"checked: {counts['ranges']} ranges with {counts['events']} events, {counts['links']} links, "
-        f"{counts['checkpoints']} checkpoints, {counts['evaluations']} evaluations, {counts['tables']} side "
-        f"tables; {counts['files']} files with {counts['bytes'] / 1e6:.1f} MB were hashed"
+        f"{counts['checkpoints']} checkpoints, {counts['evaluations']} evaluations, {counts['exports']} "
+        f"exports, {counts['tables']} side tables; {counts['files']} files with "
+        f"{counts['bytes'] / 1e6:.1f} MB were hashed"
     )
     if report.findings:
         raise DataError(

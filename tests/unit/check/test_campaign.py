@@ -2,19 +2,32 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+import raw_files
 from checked import FIRST, SECOND, Checked, cut, edit, edit_rows, flip, swap
+from crpipe.check.campaign import check_campaign
+from crpipe.check.job import CheckJob
+from crpipe.check.ranges import check_range
+from crpipe.cli.jobs import claim_data
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import remove_tree
 from crpipe.core.lease import lease
+from crpipe.core.progress import Silent
+from crpipe.core.raw_files import Entry, read_staged, write_manifest
+from crpipe.events.layout import Field
+from plain_reader import HITS, make_hits, write_events
 from runs import BIN
 
 SHARD = "train-00000.events.parquet"
@@ -311,6 +324,47 @@ def test_an_evaluation_names_its_checkpoint_and_has_a_row_for_each_event(campaig
     assert lines(campaign.check()) == []
 
 
+def test_an_export_is_whole_and_of_a_checkpoint_of_the_run(campaign, tmp_path):
+    out = tmp_path / "an export"
+    campaign.crpipe("export", "--checkpoint", SECOND, "--out", str(out))
+    job = CheckJob(campaign.paths, (FIRST, SECOND), campaign.config.chain(has_outliers=True), exports=(out,))
+    sound = check_campaign(job, Silent())
+    assert (lines(sound), sound.counts["exports"]) == ([], 1)
+    flip(out / "README.md" if (out / "README.md").exists() else next(out.glob("*.safetensors")))
+    (finding,) = check_campaign(job, Silent()).findings
+    assert "damaged: its bytes" in finding.what
+    campaign.type(finding.remedy)
+    edit(out / "config.json", assign("checkpoint", "0" * 64))
+    (finding,) = check_campaign(job, Silent()).findings
+    assert "no receipt of this run names" in finding.what
+    campaign.type(finding.remedy)
+    assert lines(check_campaign(job, Silent())) == []
+
+
+def test_a_damaged_name_cannot_write_to_the_terminal(campaign):
+    edit(campaign.paths.shard_manifest(FIRST), assign("shards", 0, "name", "x\x1b[2J\ny"))
+    said = lines(campaign.check())
+    assert any("x?[2J?y.events.parquet: missing" in line for line in said)
+    assert all(line.isprintable() for line in said)
+
+
+def test_what_a_job_replaces_in_between_is_not_wrong(campaign, monkeypatch):
+    """The first look finds damage; before the second one the file is whole again."""
+    path = campaign.paths.shards(FIRST) / SHARD
+    whole, looks = path.read_bytes(), []
+    flip(path)
+
+    def look(*unit):
+        looks.append(unit)
+        found = check_range(*unit)
+        path.write_bytes(whole)
+        return found
+
+    monkeypatch.setattr("crpipe.check.campaign.check_range", look)
+    assert lines(campaign.check(FIRST)) == []
+    assert len(looks) == 2
+
+
 def test_several_processes_find_the_same(campaign):
     flip(campaign.paths.shards(FIRST) / SHARD)
     cut(checkpoint(campaign, SECOND))
@@ -449,3 +503,54 @@ def test_a_run_that_began_from_another_checkpoint_names_it(sound, tmp_path):
     assert [note.why for note in fork.check(FIRST).notes] == [
         f"{source}, from which the run began, is not here"
     ]
+
+
+def split_one(config):
+    """Split a range whose raw files were written as staged; describe its check."""
+    name, paths = raw_files.NAME, config.paths()
+    entries = [Entry(file.path, file.uri, file.size, None) for file in read_staged(paths.staged(name))]
+    write_manifest(paths.manifest(name), entries)
+    claim_data(config)
+    raw_files.split(config)
+    return CheckJob(paths, (name,), config.chain(has_outliers=True))
+
+
+def test_rejected_events_and_files_set_aside_are_accounted_for(tmp_path):
+    keys = ("split.on_bad_event=reject", "source.on_bad_file=quarantine")
+    config = raw_files.campaign(tmp_path, *keys)
+    name, paths = raw_files.NAME, config.paths()
+    folder = raw_files.raw_folder(config)
+    for number in range(3):
+        columns, multiplicity, items = raw_files.make_events([3, 0, 30, 5], seed=number)
+        columns["zenith_rad"][number] = 7
+        pq.write_table(raw_files.nested(columns, multiplicity, items), folder / f"{number}.parquet")
+    cut(folder / "2.parquet")
+    raw_files.write_staged(config, quarantined=["3.parquet"])
+    job = split_one(config)
+    report = check_campaign(job, Silent())
+    assert lines(report) == []
+    assert report.counts["events"] == 8
+    ledger = json.loads(paths.ledger(name).read_text())
+    assert (ledger["events"]["rejected"], ledger["quarantined"]) == (2, 2)
+    edit(paths.ledger(name), assign("rejected", 0, "row", 2))
+    assert "rejected events are not those" in lines(check_campaign(job, Silent()))[0]
+
+
+def test_weights_add_up(tmp_path):
+    keys = ("source.reader=plain_reader:Plain", "split.test_fraction=0.4", "split.on_bad_event=reject")
+    config = raw_files.campaign(tmp_path, *keys)
+    flux = Field("flux", "float32", "", 0, 1e6, "weight")
+    layout = replace(HITS, events=(*HITS.events, flux), weight="flux").describe()
+    config = config.model_copy(update={"reader": {"layout": layout}})
+    events = make_hits([1, 30, 2] * 20)
+    events.columns["flux"] = np.linspace(0, 1, 60, dtype=np.float32)
+    events.columns["flux"][:3] = np.nan, -2, np.inf
+    write_events(raw_files.raw_folder(config) / "a.npz", events)
+    raw_files.write_staged(config)
+    job = split_one(config)
+    assert lines(check_campaign(job, Silent())) == []
+    ledger, name = config.paths().ledger(raw_files.NAME), "outliers"
+    edit(ledger, lambda tree: tree["weights"].update({name: tree["weights"][name] * 1.0001}))
+    said = lines(check_campaign(job, Silent()))
+    assert any("do not balance" in line for line in said)
+    assert any("the weights of outliers add up to" in line for line in said)
