@@ -256,7 +256,7 @@ def test_other_sensors_than_the_geometry_has_are_refused_before_training(begun, 
         r"batch_\d.parquet: row \d+: expected a sensor_id from 0, below 2999 \(see source.tables", done.stdout
     )
     campaign.configure(changed(SETTINGS, source__tables={"meta": "kaggle/train_meta.parquet"}))
-    refused = replace(campaign).crpipe("check")
+    refused = replace(campaign).crpipe("config", "check")
     assert "source.tables: the table geometry is missing" in refused.stderr
 
 

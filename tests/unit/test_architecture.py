@@ -28,7 +28,7 @@ LEVELS = (
     {"events"},
     {"source", "split", "loading", "report"},
     {"train"},
-    {"inference"},
+    {"check", "inference"},
     {"workloads"},
     {"cli"},
     {"workflow", "__main__"},

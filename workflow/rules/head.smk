@@ -41,7 +41,7 @@ def check_workload():
     free = SETTINGS.train.keep_best or SETTINGS.train.loggers
     if trains() and (free or not PATHS.run_config().exists()):
         checked = subprocess.run(
-            [*shlex.split(COMMAND), "check"], stdout=subprocess.DEVNULL
+            [*shlex.split(COMMAND), "config", "check"], stdout=subprocess.DEVNULL
         )
         if checked.returncode:
             sys.exit(checked.returncode)

@@ -17,6 +17,7 @@ from crpipe.cli.jobs_report import notify_job, plan_job, view_of
 from crpipe.cli.models import models
 from crpipe.cli.terminal import Settings
 from crpipe.cli.tools import tools
+from crpipe.cli.verification import verification
 from crpipe.core.errors import AccessError, CrpipeError
 from crpipe.core.signals import follow_parent
 
@@ -38,6 +39,7 @@ app = typer.Typer(
 app.add_typer(data)
 app.add_typer(models)
 app.add_typer(tools)
+app.add_typer(verification)
 
 
 @app.callback()

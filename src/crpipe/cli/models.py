@@ -1,4 +1,4 @@
-"""Verbs around a model: check, train, evaluate, predict, generate, export."""
+"""Verbs around a model: train, evaluate, predict, generate, export."""
 
 from __future__ import annotations
 
@@ -27,14 +27,6 @@ CheckpointOption = Annotated[str, typer.Option(help=_CHECKPOINT)]
 InputOption = Annotated[list[Path], typer.Option("--in", help="file to read; several: repeat --in")]
 MoreInputs = Annotated[list[Path] | None, typer.Argument(metavar="FILE …", help="more files to read")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute")]
-
-
-@models.command()
-def check() -> None:
-    """Check that reader, simulator, workload and side tables fit together; print one line when they do."""
-    from crpipe.cli.model_jobs import check_campaign
-
-    print(check_campaign(Settings.config()))
 
 
 @models.command()

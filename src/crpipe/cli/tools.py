@@ -1,4 +1,4 @@
-"""Verbs around a campaign: its configuration's keys, shards, tokens, second copies, a federation to try."""
+"""Verbs around a campaign: its configuration's keys, tokens, second copies, a federation to try."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from crpipe.cli.terminal import RangeArgument, Settings, Terminal
+from crpipe.cli.terminal import Settings, Terminal
 from crpipe.core.errors import AccessError
 from crpipe.core.extras import require
-from crpipe.core.ranges import Range
 
 # Handlers import what they call: a verb pays for its own libraries only.
 # ruff: noqa: PLC0415
@@ -26,7 +25,7 @@ class MergeMode(enum.StrEnum):
     copy = enum.auto()
 
 
-settings = typer.Typer(no_args_is_help=True, help="Write what the configuration can hold.")
+settings = typer.Typer(no_args_is_help=True, help="Check the configuration, or write what it can hold.")
 tools.add_typer(settings, name="config")
 
 
@@ -54,6 +53,14 @@ def table() -> None:
     print(key_table(Settings.config()), end="")
 
 
+@settings.command("check")
+def check_fit() -> None:
+    """Check that reader, simulator, workload and side tables fit together; print one line when they do."""
+    from crpipe.cli.model_jobs import check_campaign
+
+    print(check_campaign(Settings.config()))
+
+
 tb = typer.Typer(no_args_is_help=True, help="Curate TensorBoard runs.")
 tools.add_typer(tb, name="tb")
 
@@ -74,39 +81,6 @@ def merge(
 
     for name in merge_runs(dst, src, since=since, match=match, glob=glob, mode=mode.value):
         print(name)
-
-
-shards = typer.Typer(no_args_is_help=True, help="Check shards, or export them as plain Parquet files.")
-tools.add_typer(shards, name="shards")
-
-
-@shards.command("verify")
-def verify_shards(
-    names: Annotated[list[str] | None, typer.Argument(metavar="RANGE …", help="default: all made")] = None,
-    deep: Annotated[bool, typer.Option(help="hash every file and decode every page too")] = False,
-) -> None:
-    """Check that the shards of ranges (or of `consolidated`) are what their manifests say."""
-    from crpipe.events.shard_manifest import read_layout, verifiable, verify
-
-    config = Settings.config(options=False)
-    for folder in verifiable(config.paths(), map(str, config.all_ranges()), names or ()):
-        totals = verify(folder, deep=deep)
-        print(f"{folder}: {read_layout(folder).count(*totals)}, good")
-
-
-@shards.command("export")
-def export_range(
-    name: RangeArgument,
-    out: Annotated[Path, typer.Option(help="directory for train, validation, test and outliers.parquet")],
-) -> None:
-    """Write the shards of one range as Parquet files: in the raw files' schema if the reader has one."""
-    from crpipe.cli.data_jobs import configured_reader
-    from crpipe.split.export import export_shards
-
-    config, key = Settings.config(), str(Range.parse(name))
-    folders = [config.paths().shards(key), config.paths().outliers(key)]
-    events = export_shards(folders, out, configured_reader(config), Terminal())
-    print(f"{out}: {events} events")
 
 
 outliers = typer.Typer(no_args_is_help=True, help="Look at the outliers.")

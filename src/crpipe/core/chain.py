@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ConfigError
+from crpipe.core.files import digest
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.ranges import Range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+HASH_DIGITS = 16  # of a file's sha256, in the name of a checkpoint or snapshot
 _NAMED = 3  # links that an error names
 
 
@@ -116,3 +118,12 @@ def make_chain(
     if has_outliers:
         links.append(ChainLink(OUTLIERS, (), rounds, links[-1].name, trained, trained))
     return Chain(tuple(links), tuple(str(tile) for tile in tiles if tile in kept))
+
+
+def key_of(name: str, fingerprint: str, parent: str, ranges: Sequence[str] = ()) -> str:
+    """Identify the result of training ``name`` under ``fingerprint`` on top of the checkpoint ``parent``.
+
+    ranges: those that the link trains on; another choice of them gives another key.
+    """
+    own = [] if tuple(ranges) in ((), (name,)) else [list(ranges)]
+    return digest([name, fingerprint, parent, *own])

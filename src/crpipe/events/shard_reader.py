@@ -127,7 +127,7 @@ class Shards:
     def multiplicity(self, shard: int, group: int) -> NDArray[np.uint32]:
         """Multiplicities of one row group of events, [N]: 4 bytes an event."""
         pair = self.pairs[shard]
-        return _consistent(pair, group, pair.events.read(group, [MULTIPLICITY])[MULTIPLICITY])
+        return consistent(pair, group, pair.events.read(group, [MULTIPLICITY])[MULTIPLICITY])
 
     def multiplicities(self) -> NDArray[np.uint32]:
         """Multiplicities of all events, in the order of shards and row groups: [N]."""
@@ -147,7 +147,7 @@ class Shards:
         """Decode one row group of events."""
         pair = self.pairs[shard]
         columns = pair.events.read(group, [*self._columns, MULTIPLICITY])
-        multiplicity = _consistent(pair, group, columns.pop(MULTIPLICITY))
+        multiplicity = consistent(pair, group, columns.pop(MULTIPLICITY))
         first = pair.item_rows[pair.item_groups[group]]
         return Group(columns, multiplicity, offsets(multiplicity) + first)
 
@@ -168,7 +168,7 @@ class Shards:
         return self._block[1]
 
 
-def _consistent(pair: ShardPair, group: int, multiplicity: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def consistent(pair: ShardPair, group: int, multiplicity: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Return a row group's multiplicities if they add up to the rows of its items; raise ShardError."""
     low, high = pair.item_rows[pair.item_groups[group : group + 2]]
     counted = int(multiplicity.sum(dtype=np.int64))
@@ -216,7 +216,7 @@ def _open_all(folder: Path, role: str, layout: Layout, number: int) -> Iterator[
     try:
         for entry in read_json(path)["shards"]:
             if entry["role"] == role:
-                yield _open(folder, entry, layout, number)
+                yield open_shard(folder, entry, layout, number)
     except KeyError as error:
         raise ShardError(f"{path}: the key {error} is missing; {REMEDY}") from error
     except ShardError:
@@ -225,7 +225,7 @@ def _open_all(folder: Path, role: str, layout: Layout, number: int) -> Iterator[
         raise ShardError(str(error)) from error
 
 
-def _open(folder: Path, entry: Mapping[str, Any], layout: Layout, number: int) -> ShardPair:
+def open_shard(folder: Path, entry: Mapping[str, Any], layout: Layout, number: int = 0) -> ShardPair:
     """Open one shard of the manifest; raise ShardError when sizes, columns or rows are not as it says."""
     sizes = {part: file["size"] for part, file in entry["files"].items()}
     columns = event_columns(layout) | {MULTIPLICITY: "uint32"}

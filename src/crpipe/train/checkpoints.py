@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from crpipe.core.chain import HASH_DIGITS
 from crpipe.core.errors import CheckpointError
-from crpipe.core.files import digest, read_json, replacing, sha256, write_json
+from crpipe.core.files import read_json, replacing, sha256, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 FORMAT = 1
 KEPT_SNAPSHOTS = 2
-HASH_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,15 +201,6 @@ def refuse_other_keys(state: dict[str, Any], keys: Mapping[str, Any], path: Path
                 ]
             )
         )
-
-
-def key_of(name: str, fingerprint: str, parent: str, ranges: Sequence[str] = ()) -> str:
-    """Identify the result of training ``name`` under ``fingerprint`` on top of the checkpoint ``parent``.
-
-    ranges: those that the link trains on; another choice of them gives another key.
-    """
-    own = [] if tuple(ranges) in ((), (name,)) else [list(ranges)]
-    return digest([name, fingerprint, parent, *own])
 
 
 def read_receipt(path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from crpipe.core.chain import key_of
 from crpipe.core.errors import DivergenceError, ShardError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.journal import Journal
@@ -15,7 +16,7 @@ from crpipe.core.progress import Silent
 from crpipe.core.signals import StopRequest
 from crpipe.events.histograms import check_wanted, read_histograms
 from crpipe.loading.loader import Loader
-from crpipe.train.checkpoints import Saved, Store, key_of, load, read_receipt, write_receipt
+from crpipe.train.checkpoints import Saved, Store, load, read_receipt, write_receipt
 from crpipe.train.inputs import Inputs
 from crpipe.train.loop import Trainer
 from crpipe.train.pretrained import find_source

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.chain import HASH_DIGITS
 from crpipe.core.errors import CheckpointError
-from crpipe.train.checkpoints import HASH_DIGITS, checkpoint_file, verified
+from crpipe.train.checkpoints import checkpoint_file, verified
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

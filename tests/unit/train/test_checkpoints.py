@@ -6,8 +6,9 @@ import subprocess
 import pytest
 import torch
 
+from crpipe.core.chain import key_of
 from crpipe.core.errors import CheckpointError, DiskError
-from crpipe.train.checkpoints import FORMAT, Store, key_of, load, refuse_other_keys, verified
+from crpipe.train.checkpoints import FORMAT, Store, load, refuse_other_keys, verified
 
 
 def state(value):

@@ -1,0 +1,112 @@
+"""How fast `crpipe check` proves a range, beside sha256 of the same files and nothing else.
+
+One command: ``python benchmarks/check.py``. Files like the real ones are split and their outliers
+consolidated; then check and hashing take turns in one process, and the table shows medians: MB/s by the
+clock and of CPU time, of the bytes of all shards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from data import READER, write_file
+
+from crpipe.check.campaign import check_campaign
+from crpipe.check.job import CheckJob
+from crpipe.cli.data_jobs import consolidate_job, split_job
+from crpipe.cli.jobs import open_campaign
+from crpipe.cli.source_jobs import list_job, stage_job
+from crpipe.config.loading import load_config
+from crpipe.core.files import sha256
+from crpipe.core.progress import Silent
+from crpipe.source.listing import list_range
+from crpipe.source.stage import stage_range
+from crpipe.split.outliers import consolidate_outliers
+from crpipe.split.split import split_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from crpipe.config.loading import Config
+
+
+def make(root: Path, files: int) -> Config:
+    """Write raw files, and bring them through list, stage, split and consolidate."""
+    config = load_config(
+        (),
+        (
+            f"source.uri=file://{root}/raw/{{range}}/*.parquet",
+            f"source.reader={READER}",
+            "train.workload=crpipe.workloads.muons:MuonGan",
+            f"results={root}/results",
+            f"runs={root}/runs",
+            f"ranges.last={files - 1}",
+            f"ranges.step={files}",
+            "split.threshold=10000",
+            "split.workers=1",
+        ),
+    )
+    name = str(config.all_ranges()[0])
+    folder = root / "raw" / name
+    folder.mkdir(parents=True)
+    for number in range(files):
+        write_file(folder / f"{number:07d}.parquet", number)
+    campaign = open_campaign(config)
+    list_range(list_job(config, name), Silent())
+    stage_range(stage_job(config, name), Silent())
+    split_range(split_job(campaign, name), Silent())
+    consolidate_outliers(consolidate_job(campaign), Silent())
+    config.paths().staged(name).unlink()
+    return config
+
+
+def measured(work: Callable[[], object], size: int) -> tuple[float, float]:
+    """Return MB/s by the clock and of CPU time."""
+    clock, cpu = time.perf_counter(), time.process_time()
+    work()
+    return size / 1e6 / (time.perf_counter() - clock), size / 1e6 / (time.process_time() - cpu)
+
+
+def main() -> None:
+    """Make the files, let both take turns, print medians."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--files", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--jobs", type=int, default=1, help="processes of the check")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as root:
+        config = make(Path(root), args.files)
+        paths = config.paths()
+        shards = sorted(
+            path for part in ("*.events.parquet", "*.muons.parquet") for path in paths.results.rglob(part)
+        )
+        size = sum(path.stat().st_size for path in shards)
+        ranges = tuple(map(str, config.all_ranges()))
+        job = CheckJob(paths, ranges, config.chain(has_outliers=True), processes=args.jobs)
+
+        def check() -> None:
+            report = check_campaign(job, Silent())
+            if report.findings or report.counts["bytes"] < size:
+                raise SystemExit(f"not sound: {report}")
+
+        contestants = {"sha256 alone": lambda: [sha256(path) for path in shards], "crpipe check": check}
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
+        for _ in range(args.rounds):
+            for name, work in contestants.items():
+                found[name].append(measured(work, size))
+        print(f"{len(shards)} files with {size / 1e6:.0f} MB, {args.rounds} rounds")
+        print("| | MB/s | MB per CPU s |\n|---|---|---|")
+        for name, rows in found.items():
+            clock, cpu = (statistics.median(each) for each in zip(*rows, strict=True))
+            print(f"| {name} | {clock:.0f} | {cpu:.0f} |")
+
+
+if __name__ == "__main__":
+    main()

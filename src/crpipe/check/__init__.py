@@ -1,0 +1,1 @@
+"""`crpipe check`: proves a campaign from its files alone, and names all that is wrong."""

@@ -1,0 +1,213 @@
+"""The chain of training: each receipt follows from the one before, and names what is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crpipe.check.checkpoint_notes import read_notes
+from crpipe.check.findings import MALFORMED, differing
+from crpipe.check.job import removing, retrain, train_again
+from crpipe.core.chain import HASH_DIGITS, key_of
+from crpipe.core.files import digest, read_json, sha256
+from crpipe.core.lease import is_held
+from crpipe.core.paths import CONSOLIDATED
+from crpipe.events.shard_manifest import read_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from crpipe.check.findings import CheckReport
+    from crpipe.check.job import CheckJob, Facts
+    from crpipe.core.chain import ChainLink
+
+_COUNTERS = ("step", "events", "items", "skipped")
+
+
+def check_link(report: CheckReport, job: CheckJob, facts: Facts, name: str) -> None:
+    """Check the receipts and the store of one link."""
+    link, paths = job.chain.named(name), job.paths
+    receipt, best = paths.receipt(name), paths.best_receipt(name)
+    later = job.chain.links[job.chain.links.index(link) + 1 :]
+    if is_held(paths.store(name) / "lease"):
+        report.note(f"link {name}", "a job trains it")
+        return
+    if not receipt.exists():
+        if any(paths.receipt(other.name).exists() for other in later):
+            report.wrong(receipt, "missing, though later links are trained", train_again(paths, name))
+        elif any(paths.store(name).glob("*.pt")):
+            report.note(f"link {name}", "not finished")
+        else:
+            report.note(f"link {name}", "not trained yet")
+        _check_snapshots(report, paths.store(name))
+        return
+    remedy = train_again(paths, name)
+    row = report.read_object(receipt, remedy)
+    if row is None:
+        return
+    report.counts["links"] += 1
+    with report.reading(receipt, remedy):
+        _check_receipt(report, job, facts, link, row)
+        _check_best(report, job, link, str(row["key"]), best)
+    _check_snapshots(report, paths.store(name))
+
+
+def _check_receipt(
+    report: CheckReport, job: CheckJob, facts: Facts, link: ChainLink, row: dict[str, Any]
+) -> None:
+    """Compare a receipt with what follows from its link, the receipt before it, and its checkpoint."""
+    paths = job.paths
+    receipt, remedy = paths.receipt(link.name), train_again(paths, link.name)
+    parent, before = _parent(report, job, facts, link)
+    fingerprint = facts.fingerprint or row["fingerprint"]
+    key = key_of(link.name, fingerprint, row["parent"] if parent is None else parent, link.ranges)
+    expected = {
+        "range": link.name,
+        "ranges": list(link.ranges),
+        "round": link.round,
+        "key": key,
+        "checkpoint": f"checkpoint-{key}-{row['sha256'][:HASH_DIGITS]}.pt",
+        "parent": row["parent"] if parent is None else parent,
+        "fingerprint": fingerprint,
+    }
+    path = paths.store(link.name) / row["checkpoint"]
+    notes = _notes_of(report, job, link, path, row)
+    if notes is None:
+        found = {name: row[name] for name in expected}
+    else:
+        found = dict(row)
+        expected |= {"sha256": row["sha256"], "metrics": notes["metrics"]}
+        expected |= {name: notes["counters"][name] for name in _COUNTERS}
+        expected |= {"stopped": notes["stopped"]} if "stopped" in notes else {}
+        if notes["range"] != link.name or (facts.fingerprint and digest(notes["keys"]) != facts.fingerprint):
+            report.wrong(path, "was trained as another link, or under other keys", retrain(paths, link.name))
+    wrong = differing(found, expected)
+    if wrong:
+        report.wrong(receipt, wrong, remedy)
+    elif before is not None and "stopped" not in row:
+        _check_trained(report, job, facts, link, row["events"] - before)
+
+
+def _parent(
+    report: CheckReport, job: CheckJob, facts: Facts, link: ChainLink
+) -> tuple[str | None, int | None]:
+    """Give the hash of the checkpoint that a link began with, and the events trained on until then.
+
+    Each is None where it cannot be known here.
+    """
+    if link.parent:
+        row = _receipt_of(job.paths.receipt(link.parent))
+        return (row["sha256"], row["events"]) if row else (None, None)
+    begun = str(facts.run_keys.get("train.init_from", ""))
+    if not begun:
+        return "", 0
+    source = _receipt_of(Path(begun))
+    if source:
+        return source["sha256"], None
+    if Path(begun).suffix == ".pt" and Path(begun).is_file():
+        return sha256(Path(begun)), None
+    report.note(f"link {link.name}", f"{begun}, from which the run began, is not here")
+    return None, None
+
+
+def _receipt_of(path: Path) -> dict[str, Any] | None:
+    """Read the receipt of another link, which is judged there."""
+    try:
+        row = read_json(path) if path.suffix == ".json" else None
+    except MALFORMED:
+        return None
+    whole = (
+        isinstance(row, dict) and isinstance(row.get("sha256"), str) and isinstance(row.get("events"), int)
+    )
+    return row if whole else None
+
+
+def _notes_of(
+    report: CheckReport, job: CheckJob, link: ChainLink, path: Path, row: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Hash a checkpoint and read what it says of itself; None where it is gone or damaged."""
+    if not path.exists() and _is_passed(job, link):
+        report.note(
+            f"link {link.name}", "its checkpoint is gone; the next link is finished and does not need it"
+        )
+        return None
+    remedy = f"crpipe train {link.name}"
+    size = path.stat().st_size if path.exists() else 0
+    if not report.has_bytes(path, size, row["sha256"], remedy):
+        return None
+    with report.reading(path, remedy):
+        report.counts["checkpoints"] += 1
+        return read_notes(path)
+    return None
+
+
+def _is_passed(job: CheckJob, link: ChainLink) -> bool:
+    """Return whether the next link is finished: nothing of the chain needs this checkpoint any more."""
+    following = job.chain.links[job.chain.links.index(link) + 1 :][:1]
+    return any(job.paths.receipt(other.name).exists() for other in following)
+
+
+def _check_trained(report: CheckReport, job: CheckJob, facts: Facts, link: ChainLink, trained: int) -> None:
+    """Compare the events that a link trained on with those of its shards, in each epoch."""
+    folders = [job.paths.shards(name) for name in link.ranges] or [job.paths.outliers(CONSOLIDATED)]
+    role, key = ("train", "train.epochs") if link.ranges else ("outliers", "train.outlier_epochs")
+    try:
+        entries = [entry for folder in folders for entry in read_manifest(folder, None)["shards"]]
+        there = sum(entry["events"] for entry in entries if entry["role"] == role) * facts.run_keys[key]
+    except MALFORMED:
+        return  # reported where the shards are checked
+    if trained != there:
+        report.wrong(
+            job.paths.receipt(link.name),
+            f"trained on {trained} events, its shards hold {there} (in all epochs)",
+            retrain(job.paths, link.name),
+        )
+
+
+def _check_best(report: CheckReport, job: CheckJob, link: ChainLink, key: str, receipt: Path) -> None:
+    """Check the best checkpoint of a finished link against what points to it."""
+    paths, store = job.paths, job.paths.store(link.name)
+    there = sorted(store.glob(f"best-{key}-*.pt"))
+    if not receipt.exists():
+        if there:
+            report.wrong(receipt, "missing, though there is a best checkpoint", train_again(paths, link.name))
+        return
+    remedy = f"{removing(receipt)} && crpipe train {link.name}"
+    row = report.read_object(receipt, remedy)
+    if row is None:
+        return
+    with report.reading(receipt, remedy):
+        path = store / row["checkpoint"]
+        if not path.exists() and len(there) == 1:
+            report.wrong(receipt, f"names {row['checkpoint']}; {there[0].name} is there", remedy)
+            return
+        size = path.stat().st_size if path.exists() else 0
+        if not report.has_bytes(path, size, row["sha256"], retrain(paths, link.name)):
+            return
+        report.counts["checkpoints"] += 1
+        wrong = differing(row, _expected_best(link.name, key, row, read_notes(path)))
+        if wrong:
+            report.wrong(receipt, wrong, remedy)
+
+
+def _expected_best(name: str, key: str, row: Mapping[str, Any], notes: Mapping[str, Any]) -> dict[str, Any]:
+    counters, best = notes["counters"], notes["best"]
+    file = f"best-{key}-{counters['range_step']:010d}-{row['sha256'][:HASH_DIGITS]}.pt"
+    return {
+        "range": name,
+        "key": key,
+        "checkpoint": file,
+        "sha256": row["sha256"],
+        "step": counters["step"],
+        "metric": best["metric"],
+        "value": best["value"],
+    }
+
+
+def _check_snapshots(report: CheckReport, store: Path) -> None:
+    """Check the snapshots of a link that is not being trained against the hashes in their names."""
+    for path in sorted(store.glob("snapshot-*.pt")):
+        with report.reading(path, removing(path)):
+            report.counts.update(files=1, bytes=path.stat().st_size)
+            if sha256(path)[:HASH_DIGITS] != path.stem.rpartition("-")[2]:
+                report.wrong(path, "damaged: its bytes do not have the hash in its name", removing(path))

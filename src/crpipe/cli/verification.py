@@ -1,0 +1,134 @@
+"""Verbs that prove what is there: check, shards verify; and shards export."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crpipe.cli.terminal import RangeArgument, Settings, Terminal
+from crpipe.core.errors import DataError
+from crpipe.core.files import read_json_if_any
+from crpipe.core.ranges import Range
+
+if TYPE_CHECKING:
+    from crpipe.check.findings import CheckReport
+    from crpipe.check.job import CheckJob
+    from crpipe.config.loading import Config
+
+# Handlers import what they call: a verb pays for its own libraries only.
+# ruff: noqa: PLC0415
+
+_SHOWN = 3  # names in a line
+_PANEL = "Verify what is on the disk"
+verification = typer.Typer()
+
+
+@verification.command(rich_help_panel=_PANEL)
+def check(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME …", help="ranges, links, `consolidated` or `outliers`; default: all"),
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="processes", min=1)] = 1,
+    export: Annotated[
+        list[Path] | None, typer.Option(help="folder that `crpipe export` wrote, too; several: repeat it")
+    ] = None,
+) -> None:
+    """Prove the campaign from its files alone, or list all that is wrong and what to type; writes nothing."""
+    from crpipe.check.campaign import check_campaign
+
+    job = _check_job(Settings.config(options=False), names or (), jobs)
+    report = check_campaign(replace(job, exports=tuple(export or ())), Terminal())
+    for why, unjudged in _by_reason(report).items():
+        more = f", … ({len(unjudged)} in all)" if len(unjudged) > _SHOWN else ""
+        print(f"not judged: {', '.join(unjudged[:_SHOWN])}{more}: {why}")
+    for remedy, findings in groupby(report.findings, lambda finding: finding.remedy):
+        for finding in findings:
+            print(f"{finding.place}: {finding.what}")
+        print(f"    type: {_as_typed(remedy)}")
+    counts = report.counts
+    print(
+        f"checked: {counts['ranges']} ranges with {counts['events']} events, {counts['links']} links, "
+        f"{counts['checkpoints']} checkpoints, {counts['evaluations']} evaluations, {counts['exports']} "
+        f"exports, {counts['tables']} side tables; {counts['files']} files with "
+        f"{counts['bytes'] / 1e6:.1f} MB were hashed"
+    )
+    if report.findings:
+        raise DataError(
+            f"{len(report.findings)} things are wrong; type what is listed, in this order, then check again"
+        )
+    print("nothing is wrong")
+
+
+def _as_typed(remedy: str) -> str:
+    """Add the options of this call to the commands of a remedy."""
+    words = [word for file in Settings.files for word in ("--config", str(file))]
+    words += [word for override in Settings.overrides for word in ("--set", override)]
+    command = shlex.join(["crpipe", *words])
+    parts = remedy.split(" && ")
+    return " && ".join(re.sub(r"^crpipe\b", lambda _: command, part) for part in parts)
+
+
+def _by_reason(report: CheckReport) -> dict[str, list[str]]:
+    """Give the names of what was not judged, by the reason."""
+    reasons: dict[str, list[str]] = {}
+    for note in report.notes:
+        reasons.setdefault(note.why, []).append(note.name)
+    return reasons
+
+
+def _check_job(config: Config, names: list[str] | tuple[str, ...], processes: int) -> CheckJob:
+    """Describe a check; a layout that cannot be read is reported by it."""
+    from crpipe.check.job import CheckJob
+
+    try:
+        layout = read_json_if_any(config.paths().layout())
+    except DataError:
+        layout = None
+    fixed = isinstance(layout, dict) and bool(layout.get("fixed"))
+    return CheckJob(
+        paths=config.paths(),
+        ranges=tuple(map(str, config.all_ranges())),
+        chain=config.chain(has_outliers=not fixed),
+        names=tuple(names),
+        processes=processes,
+    )
+
+
+shards = typer.Typer(no_args_is_help=True, help="Check shards alone, or export them as plain Parquet files.")
+verification.add_typer(shards, name="shards", rich_help_panel=_PANEL)
+
+
+@shards.command("verify")
+def verify_shards(
+    names: Annotated[list[str] | None, typer.Argument(metavar="RANGE …", help="default: all made")] = None,
+    deep: Annotated[bool, typer.Option(help="hash every file and decode every page too")] = False,
+) -> None:
+    """Check that the shards of ranges (or of `consolidated`) are what their manifests say."""
+    from crpipe.events.shard_manifest import read_layout, verifiable, verify
+
+    config = Settings.config(options=False)
+    for folder in verifiable(config.paths(), map(str, config.all_ranges()), names or ()):
+        totals = verify(folder, deep=deep)
+        print(f"{folder}: {read_layout(folder).count(*totals)}, good")
+
+
+@shards.command("export")
+def export_range(
+    name: RangeArgument,
+    out: Annotated[Path, typer.Option(help="directory for train, validation, test and outliers.parquet")],
+) -> None:
+    """Write the shards of one range as Parquet files: in the raw files' schema if the reader has one."""
+    from crpipe.cli.data_jobs import configured_reader
+    from crpipe.split.export import export_shards
+
+    config, key = Settings.config(), str(Range.parse(name))
+    folders = [config.paths().shards(key), config.paths().outliers(key)]
+    events = export_shards(folders, out, configured_reader(config), Terminal())
+    print(f"{out}: {events} events")

@@ -1,0 +1,145 @@
+"""A small campaign whose verbs run in this process, and ways to damage it."""
+
+import json
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from typer.testing import CliRunner
+
+from crpipe.check.campaign import check_campaign
+from crpipe.check.job import CheckJob
+from crpipe.cli.campaign import app
+from crpipe.config.loading import load_config
+from crpipe.core.progress import Silent
+from runs import REPOSITORY, TINY
+
+FIRST, SECOND = "0000000-0000001", "0000002-0000003"
+KEYS = (
+    "ranges.last=3",
+    "split.test_fraction=0.2",
+    "split.histograms={depth_m: [0, 3000, 10]}",
+    "train.epochs=1",
+    "train.outlier_epochs=1",
+    "train.validate_steps=2",
+    "train.keep_best=critic/loss",
+)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A campaign below ``folder``; ``keys``: further overrides of its configuration."""
+
+    folder: Path
+    keys: tuple[str, ...] = ()
+
+    def copy(self, folder):
+        subprocess.run(["cp", "-a", self.folder, folder], check=True)  # with second names of files
+        return Checked(folder, self.keys)
+
+    @property
+    def files(self):
+        return [REPOSITORY / "config" / "config.yaml", TINY]
+
+    @property
+    def overrides(self):
+        places = (f"results={self.folder}/results", f"runs={self.folder}/runs")
+        return (*KEYS, *places, *self.keys)
+
+    @property
+    def config(self):
+        return load_config(self.files, self.overrides)
+
+    @property
+    def paths(self):
+        return self.config.paths()
+
+    def crpipe(self, *words):
+        """Run a verb; raise what it raises."""
+        before = [word for file in self.files for word in ("--config", str(file))]
+        before += [word for key in self.overrides for word in ("--set", key)]
+        done = CliRunner().invoke(app, [*before, *words], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    def split(self, *names):
+        for name in names:
+            for verb in ("list", "stage", "split"):
+                self.crpipe(verb, name)
+
+    def check(self, *names, processes=1):
+        config = self.config
+        chain = config.chain(has_outliers=True)
+        ranges = tuple(map(str, config.all_ranges()))
+        return check_campaign(CheckJob(config.paths(), ranges, chain, names, processes), Silent())
+
+    def type(self, remedy):
+        """Run the commands of a remedy."""
+        for command in remedy.split(" && "):
+            words = shlex.split(command)
+            if words[0] == "crpipe":
+                self.crpipe(*words[1:])
+            else:
+                subprocess.run(words, check=True)
+
+    def contents(self):
+        """Read every file, but those about the attempt itself."""
+        passing = ("journal.jsonl", "lease", "metrics.jsonl")
+        return {
+            str(path.relative_to(self.folder)): path.read_bytes()
+            for path in self.folder.rglob("*")
+            if path.is_file()
+            and path.name not in passing
+            and not {"tensorboard", "evaluation"} & {*path.parts}
+        }
+
+
+def finished(folder):
+    """Run a campaign of two ranges with a side table and best checkpoints to its end."""
+    (folder / "notes.txt").write_text("a table that no reader needs\n")
+    campaign = Checked(folder / "campaign", (f"source.tables={{notes: 'file://{folder}/notes.txt'}}",))
+    campaign.crpipe("tables")
+    campaign.split(FIRST, SECOND)
+    campaign.crpipe("consolidate")
+    for link in (FIRST, SECOND, "outliers"):
+        campaign.crpipe("train", link)
+    # As the workflow does: what only the next step needs is gone.
+    shutil.rmtree(campaign.paths.results / "staged")
+    return campaign
+
+
+def flip(path, place=None):
+    """Change one byte, in the middle if no place is given."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if place is None else place] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def swap(one, other):
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def edit(path, change):
+    """Change a JSON file in place, so that a second name of it changes too."""
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree, indent=1, sort_keys=True) + "\n")
+
+
+def edit_rows(path, change):
+    """Change the rows of a Parquet file."""
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    change(rows)
+    path.write_bytes(b"")
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)

@@ -1,0 +1,556 @@
+"""Each kind of damage is found and named, and what is printed beside it repairs it."""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import raw_files
+from checked import FIRST, SECOND, Checked, cut, edit, edit_rows, flip, swap
+from crpipe.check.campaign import check_campaign
+from crpipe.check.job import CheckJob
+from crpipe.check.ranges import check_range
+from crpipe.cli.jobs import claim_data
+from crpipe.core.errors import ConfigError
+from crpipe.core.files import remove_tree
+from crpipe.core.lease import lease
+from crpipe.core.progress import Silent
+from crpipe.core.raw_files import Entry, read_staged, write_manifest
+from crpipe.events.layout import Field
+from plain_reader import HITS, make_hits, write_events
+from runs import BIN
+
+SHARD = "train-00000.events.parquet"
+ITEMS = "train-00000.muons.parquet"
+MERGED = "part-00000.muons.parquet"
+
+
+def checkpoint(campaign, link, kind="checkpoint"):
+    return next(campaign.paths.store(link).glob(f"{kind}-*.pt"))
+
+
+def table_of(campaign):
+    return campaign.paths.results / "tables" / "notes.txt"
+
+
+def repeat(key):
+    return lambda tree: tree[key].append(tree[key][0])
+
+
+def drop(key):
+    return lambda tree: tree[key].pop()
+
+
+def assign(*keys):
+    *path, last, value = keys
+
+    def change(tree):
+        for key in path:
+            tree = tree[key]
+        assert tree[last] != value
+        tree[last] = value
+
+    return change
+
+
+def send_elsewhere(rows):
+    row = next(row for row in rows if row["destination"] == "train")
+    row["destination"] = "validation"
+
+
+def repeat_rejected(tree):
+    tree["rejected"] = [{"file": "x", "row": 0, "reason": "y", "items": 0}]
+
+
+def remove_range(campaign):
+    paths = campaign.paths
+    table = paths.multiplicity(FIRST)
+    for path in (table, table.with_suffix(".histogram.json"), paths.ledger(FIRST)):
+        path.unlink()
+    for folder in (paths.shards(FIRST), paths.outliers(FIRST)):
+        shutil.rmtree(folder)
+
+
+def written_again(path):
+    """Give a file another content and another inode than its second name has."""
+    text = path.read_text()
+    path.unlink()
+    path.write_text(text + "\n")
+
+
+# What is done to the campaign, what a finding says.
+DAMAGE = {
+    "flipped byte of events": (lambda c: flip(c.paths.shards(FIRST) / SHARD), f"{SHARD}: damaged"),
+    "flipped byte of items": (lambda c: flip(c.paths.shards(FIRST) / ITEMS), f"{ITEMS}: damaged"),
+    "cut shard": (lambda c: cut(c.paths.shards(FIRST) / ITEMS), "are recorded"),
+    "deleted shard": (lambda c: (c.paths.shards(FIRST) / SHARD).unlink(), f"{SHARD}: missing"),
+    "swapped shards": (
+        lambda c: swap(c.paths.shards(FIRST) / SHARD, c.paths.shards(SECOND) / SHARD),
+        f"{SECOND}/{SHARD}: damaged",
+    ),
+    "shard listed twice": (
+        lambda c: edit(c.paths.shard_manifest(FIRST), repeat("shards")),
+        "events are there twice: bundles-",
+    ),
+    "shard not listed": (
+        lambda c: edit(c.paths.shard_manifest(FIRST), drop("shards")),
+        "events are missing: bundles-",
+    ),
+    "role changed": (
+        lambda c: edit(c.paths.shard_manifest(FIRST), assign("shards", 0, "role", "test")),
+        "though the multiplicity table does not send them there: bundles-",
+    ),
+    "number in a manifest": (
+        lambda c: edit(c.paths.shard_manifest(FIRST), assign("shards", 0, "items", 1)),
+        "the ledger",
+    ),
+    "text in a manifest": (
+        lambda c: edit(c.paths.shard_manifest(FIRST), assign("shards", 0, "files", "x")),
+        "cannot be read: TypeError",
+    ),
+    "histogram in a manifest": (
+        lambda c: edit(c.paths.shard_manifest(FIRST), assign("histograms", "depth_m", "under", 7)),
+        "the histogram of depth_m",
+    ),
+    "manifest of other keys": (
+        lambda c: edit(c.paths.outlier_manifest(FIRST), assign("data", "0" * 16)),
+        "made under other keys",
+    ),
+    "threshold of a manifest": (
+        lambda c: edit(c.paths.outlier_manifest(FIRST), assign("threshold", 41)),
+        "the threshold is 41",
+    ),
+    "layout of a manifest": (
+        lambda c: edit(c.paths.shard_manifest(FIRST), assign("layout", "events", 2, "unit", "TeV")),
+        "not that of layout.json",
+    ),
+    "manifest deleted": (lambda c: c.paths.shard_manifest(FIRST).unlink(), "manifest.json: missing"),
+    "manifest written again": (
+        lambda c: written_again(c.paths.outlier_manifest(SECOND)),
+        "is not what the split recorded",
+    ),
+    "manifest is no JSON": (
+        lambda c: c.paths.shard_manifest(FIRST).write_text("{"),
+        "cannot be read: ShardError",
+    ),
+    "ledger deleted": (lambda c: c.paths.ledger(FIRST).unlink(), "missing"),
+    "ledger says less": (
+        lambda c: edit(c.paths.ledger(FIRST), assign("events", "train", 1)),
+        "its sums do not balance",
+    ),
+    "file in a ledger": (
+        lambda c: edit(c.paths.ledger(FIRST), assign("files", 0, "events", 7)),
+        "the ledger says 7",
+    ),
+    "rejected in a ledger": (
+        lambda c: edit(c.paths.ledger(FIRST), repeat_rejected),
+        "rejected events are not those of the ledger",
+    ),
+    "checksum in a ledger": (
+        lambda c: edit(c.paths.ledger(FIRST), assign("files", 0, "checksum", "00000000")),
+        "not the key of this ledger",
+    ),
+    "record deleted": (lambda c: remove_tree(c.paths.shards(FIRST) / ".finished"), "record of the split"),
+    "all of a range deleted": (remove_range, "though a finished link was trained on this range"),
+    "event sent elsewhere": (
+        lambda c: edit_rows(c.paths.multiplicity(FIRST), send_elsewhere),
+        "to validation, the ledger",
+    ),
+    "row twice in the table": (
+        lambda c: edit_rows(c.paths.multiplicity(FIRST), lambda rows: rows.insert(1, rows[1])),
+        "each once",
+    ),
+    "row missing in the table": (
+        lambda c: edit_rows(c.paths.multiplicity(FIRST), lambda rows: rows.pop(5)),
+        "rows of a source file are missing",
+    ),
+    "group in the table": (
+        lambda c: edit_rows(c.paths.multiplicity(FIRST), lambda rows: rows[0].update(primary_minor_id=9)),
+        "primary_minor_id is not that of the multiplicity table",
+    ),
+    "table deleted": (lambda c: c.paths.multiplicity(FIRST).unlink(), "missing"),
+    "histogram": (
+        lambda c: edit(
+            c.paths.multiplicity(FIRST).with_suffix(".histogram.json"), assign("events", 0, 10**6)
+        ),
+        "not the histogram of the multiplicity table",
+    ),
+    "list without a file": (
+        lambda c: edit_rows(c.paths.manifest(FIRST), lambda rows: rows.pop()),
+        "bundles-0000001.parquet is missing in the list",
+    ),
+    "list names a file twice": (
+        lambda c: edit_rows(c.paths.manifest(FIRST), lambda rows: rows.append(rows[0])),
+        "names a file twice",
+    ),
+    "list deleted": (lambda c: c.paths.manifest(FIRST).unlink(), "missing"),
+    "merged outliers": (lambda c: flip(c.paths.outliers("consolidated") / MERGED), f"{MERGED}: damaged"),
+    "merged from other outliers": (
+        lambda c: edit(c.paths.outlier_manifest("consolidated"), assign("inputs", FIRST, "0" * 16)),
+        "made from other outliers",
+    ),
+    "merged outliers listed twice": (
+        lambda c: edit(c.paths.outlier_manifest("consolidated"), repeat("shards")),
+        "not those of the ranges' outliers",
+    ),
+    "merged outliers deleted": (
+        lambda c: c.paths.outlier_manifest("consolidated").unlink(),
+        "though the outliers were trained on",
+    ),
+    "index": (
+        lambda c: edit_rows(
+            c.paths.outliers("consolidated") / "index.parquet", lambda rows: rows[0].update(position=9)
+        ),
+        "does not say where the merged events are",
+    ),
+    "receipt of another parent": (
+        lambda c: edit(c.paths.receipt(SECOND), assign("parent", "0" * 64)),
+        "parent is '000",
+    ),
+    "number in a receipt": (
+        lambda c: edit(c.paths.receipt(FIRST), assign("metrics", "critic/loss", 0.5)),
+        "metrics is",
+    ),
+    "round of a receipt": (lambda c: edit(c.paths.receipt(FIRST), assign("round", 2)), "round is 2"),
+    "ranges of a receipt": (lambda c: edit(c.paths.receipt(FIRST), assign("ranges", [SECOND])), "ranges is"),
+    "events of a receipt": (lambda c: edit(c.paths.receipt(SECOND), assign("events", 5)), "events is 5"),
+    "text in a receipt": (lambda c: c.paths.receipt(SECOND).write_text("[]"), "holds list, not an object"),
+    "empty receipt": (lambda c: c.paths.receipt(FIRST).write_text(""), "cannot be read: DataError"),
+    "receipt deleted": (lambda c: c.paths.receipt(FIRST).unlink(), "though later links are trained"),
+    "checkpoint": (lambda c: flip(checkpoint(c, FIRST)), "damaged: its bytes"),
+    "last checkpoint deleted": (lambda c: checkpoint(c, "outliers").unlink(), "missing"),
+    "swapped checkpoints": (
+        lambda c: swap(checkpoint(c, FIRST), checkpoint(c, SECOND)),
+        "damaged: its bytes",
+    ),
+    "best checkpoint": (lambda c: flip(checkpoint(c, SECOND, "best")), "damaged: its bytes"),
+    "best checkpoint deleted": (lambda c: checkpoint(c, SECOND, "best").unlink(), "missing"),
+    "best receipt": (
+        lambda c: edit(c.paths.best_receipt(FIRST), assign("value", 0.5)),
+        "value is 0.5",
+    ),
+    "best receipt deleted": (
+        lambda c: c.paths.best_receipt(FIRST).unlink(),
+        "missing, though there is a best checkpoint",
+    ),
+    "snapshot": (
+        lambda c: (c.paths.store(FIRST) / f"snapshot-x-0000000001-{'0' * 16}.pt").write_bytes(b"half"),
+        "hash in its name",
+    ),
+    "recorded keys": (lambda c: c.paths.campaign().write_text("{}"), "is not the layout of campaign.json"),
+    "layout": (
+        lambda c: edit(c.paths.layout(), assign("item", "hits")),
+        "is not the layout of campaign.json",
+    ),
+    "keys of the run deleted": (lambda c: c.paths.run_config().unlink(), "missing"),
+    "keys of the run": (
+        lambda c: edit(c.paths.run_config(), assign("seed", 2)),
+        "not hold the keys that the run was trained with",
+    ),
+    "keys of the data": (
+        lambda c: edit(c.paths.campaign(), assign("seed", 2)),
+        "not hold the keys that the shards were made with",
+    ),
+    "meaning in the layout": (
+        lambda c: edit(c.paths.layout(), assign("events", 2, "meaning", "mass")),
+        "is not the layout of the shards",
+    ),
+    "side table": (lambda c: flip(table_of(c)), "damaged: its bytes"),
+    "side table deleted": (lambda c: table_of(c).unlink(), "missing"),
+    "record of the side tables": (lambda c: c.paths.tables().write_text("{"), "cannot be read: DataError"),
+}
+
+
+def lines(report):
+    return [f"{finding.place}: {finding.what}" for finding in report.findings]
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_is_named_and_its_remedy_repairs_it(campaign, kind):
+    before = campaign.contents()
+    damage, said = DAMAGE[kind]
+    damage(campaign)
+    report = campaign.check()
+    assert any(said in line for line in lines(report)), lines(report)
+    for remedy in dict.fromkeys(finding.remedy for finding in report.findings):
+        campaign.type(remedy)
+    assert lines(campaign.check()) == []
+    after = {name: data for name, data in campaign.contents().items() if not name.endswith(".damaged")}
+    assert {name for name in before if after.get(name) != before[name]} - {*regenerated(campaign)} == set()
+
+
+def regenerated(campaign):
+    """Files that hold a time."""
+    folder = campaign.folder
+    return [str(path.relative_to(folder)) for path in (campaign.folder / "results" / "staged").rglob("*")]
+
+
+def test_a_sound_campaign_is_proved_and_left_as_it_is(sound):
+    before = {path: path.stat().st_mtime_ns for path in sound.folder.rglob("*")}
+    report = sound.check()
+    assert (lines(report), report.notes) == ([], [])
+    assert report.counts["events"] == 480
+    assert [report.counts[name] for name in ("ranges", "links", "checkpoints", "evaluations", "tables")] == [
+        2,
+        3,
+        6,
+        1,
+        1,
+    ]
+    assert {path: path.stat().st_mtime_ns for path in sound.folder.rglob("*")} == before
+
+
+def test_an_evaluation_names_its_checkpoint_and_has_a_row_for_each_event(campaign):
+    numbers = campaign.paths.evaluation(FIRST) / "metrics.json"
+    rows = numbers.with_name("predictions.parquet")
+    edit(numbers, assign("checkpoint", "0" * 64))
+    edit_rows(rows, lambda found: found.pop())
+    first, second = campaign.check().findings
+    assert "no receipt of this link names" in first.what
+    assert "metrics.json says" in second.what
+    rows.unlink()
+    assert campaign.check().findings[1].what == "missing"
+    campaign.type(first.remedy)
+    assert lines(campaign.check()) == []
+
+
+def test_an_export_is_whole_and_of_a_checkpoint_of_the_run(campaign, tmp_path):
+    out = tmp_path / "an export"
+    campaign.crpipe("export", "--checkpoint", SECOND, "--out", str(out))
+    job = CheckJob(campaign.paths, (FIRST, SECOND), campaign.config.chain(has_outliers=True), exports=(out,))
+    sound = check_campaign(job, Silent())
+    assert (lines(sound), sound.counts["exports"]) == ([], 1)
+    flip(out / "README.md" if (out / "README.md").exists() else next(out.glob("*.safetensors")))
+    (finding,) = check_campaign(job, Silent()).findings
+    assert "damaged: its bytes" in finding.what
+    campaign.type(finding.remedy)
+    edit(out / "config.json", assign("checkpoint", "0" * 64))
+    (finding,) = check_campaign(job, Silent()).findings
+    assert "no receipt of this run names" in finding.what
+    campaign.type(finding.remedy)
+    assert lines(check_campaign(job, Silent())) == []
+
+
+def test_a_damaged_name_cannot_write_to_the_terminal(campaign):
+    edit(campaign.paths.shard_manifest(FIRST), assign("shards", 0, "name", "x\x1b[2J\ny"))
+    said = lines(campaign.check())
+    assert any("x?[2J?y.events.parquet: missing" in line for line in said)
+    assert all(line.isprintable() for line in said)
+
+
+def test_what_a_job_replaces_in_between_is_not_wrong(campaign, monkeypatch):
+    """The first look finds damage; before the second one the file is whole again."""
+    path = campaign.paths.shards(FIRST) / SHARD
+    whole, looks = path.read_bytes(), []
+    flip(path)
+
+    def look(*unit):
+        looks.append(unit)
+        found = check_range(*unit)
+        path.write_bytes(whole)
+        return found
+
+    monkeypatch.setattr("crpipe.check.campaign.check_range", look)
+    assert lines(campaign.check(FIRST)) == []
+    assert len(looks) == 2
+
+
+def test_several_processes_find_the_same(campaign):
+    flip(campaign.paths.shards(FIRST) / SHARD)
+    cut(checkpoint(campaign, SECOND))
+    one, two = campaign.check(), campaign.check(processes=2)
+    assert len(one.findings) > 1
+    assert (one.findings, one.notes, one.counts) == (two.findings, two.notes, two.counts)
+
+
+def test_names_limit_what_is_checked(campaign):
+    flip(campaign.paths.shards(FIRST) / SHARD)
+    assert lines(campaign.check(SECOND, "outliers", "consolidated")) == []
+    assert lines(campaign.check(FIRST)) != []
+    with pytest.raises(ConfigError, match="nothing: neither a range nor a link"):
+        campaign.check("nothing")
+
+
+def test_a_checkpoint_that_nobody_needs_any_more_may_be_gone(campaign):
+    checkpoint(campaign, FIRST).unlink()
+    report = campaign.check()
+    assert lines(report) == []
+    assert [note.name for note in report.notes] == [f"link {FIRST}"]
+    edit(campaign.paths.receipt(FIRST), assign("round", 2))
+    assert "round is 2" in lines(campaign.check())[0]
+
+
+def test_running_jobs_are_not_judged(campaign):
+    flip(campaign.paths.shards(FIRST) / SHARD)
+    flip(checkpoint(campaign, SECOND))
+    flip(campaign.paths.outliers("consolidated") / MERGED)
+    folders = (
+        campaign.paths.shards(FIRST),
+        campaign.paths.store(SECOND),
+        campaign.paths.outliers("consolidated"),
+    )
+    with contextlib.ExitStack() as held:
+        for folder in folders:
+            held.enter_context(lease(folder, wait_s=0, say=print))
+        report = campaign.check()
+    assert lines(report) == []
+    assert {note.name for note in report.notes} == {FIRST, f"link {SECOND}", "consolidated"}
+
+
+def test_a_campaign_that_is_half_done_is_judged_as_far_as_it_is(tmp_path):
+    campaign = Checked(tmp_path, ("ranges.last=7",))
+    assert next(note.why for note in campaign.check().notes) == "no job has run yet"
+    third, fourth = "0000004-0000005", "0000006-0000007"
+    campaign.split(FIRST)
+    campaign.crpipe("train", FIRST)
+    for verb in ("list", "stage"):
+        campaign.crpipe(verb, SECOND)
+    campaign.crpipe("list", third)
+    report = campaign.check()
+    assert lines(report) == []
+    assert (report.counts["ranges"], report.counts["links"]) == (1, 1)
+    notes = {note.name: note.why for note in report.notes}
+    assert notes[SECOND].startswith("staged, not split yet")
+    assert notes[third] == "listed, not staged yet"
+    assert notes[fourth] == "not listed yet"
+    assert notes["consolidated"] == "not consolidated yet"
+    copy = next(campaign.paths.raw(SECOND).glob("*.parquet"))
+    flip(copy)
+    (finding,) = campaign.check().findings
+    assert finding.place == str(copy)
+    assert "changed since it was staged" in finding.what
+    campaign.type(finding.remedy)
+    assert lines(campaign.check()) == []
+
+
+def test_the_command_line_lists_everything_exits_with_65_and_prints_commands_that_repair_it(campaign):
+    flip(campaign.paths.shards(FIRST) / SHARD)
+    checkpoint(campaign, "outliers").unlink()
+    words = [word for file in campaign.files for word in ("--config", str(file))]
+    words += [word for key in campaign.overrides for word in ("--set", key)]
+    variables = {**os.environ, "PATH": os.pathsep.join([str(BIN), os.environ["PATH"]])}
+
+    def shell(command):
+        return subprocess.run(command, shell=True, capture_output=True, text=True, check=False, env=variables)
+
+    check = shlex.join(["crpipe", *words, "check"])
+    done = shell(check)
+    assert done.returncode == 65, done.stderr
+    assert done.stderr.endswith("things are wrong; type what is listed, in this order, then check again\n")
+    commands = re.findall(r"^    type: (.*)$", done.stdout, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        assert shell(command).returncode == 0
+    assert shell(check).returncode == 0
+
+
+def test_the_command_line_needs_no_torch(sound):
+    code = (
+        "import sys; from typer.testing import CliRunner; from crpipe.cli.campaign import app; "
+        "done = CliRunner().invoke(app, sys.argv[1:]); print(done.output); "
+        "assert done.exit_code == 0; assert 'torch' not in sys.modules"
+    )
+    words = [word for file in sound.files for word in ("--config", str(file))]
+    words += [word for key in sound.overrides for word in ("--set", key)]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words, "check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "nothing is wrong" in done.stdout
+
+
+def test_the_hash_of_the_bytes_is_that_of_the_manifest(sound):
+    """What every proof of a shard rests on."""
+    manifest = sound.paths.shard_manifest(FIRST).read_text()
+    assert hashlib.sha256((sound.paths.shards(FIRST) / SHARD).read_bytes()).hexdigest() in manifest
+
+
+def test_the_threshold_of_a_quantile_is_that_of_the_shards(tmp_path):
+    campaign = Checked(tmp_path, ("split.quantile=0.9",))
+    for verb in (("list", FIRST), ("stage", FIRST), ("threshold",), ("split", FIRST)):
+        campaign.crpipe(*verb)
+    campaign.split(SECOND)
+    remove_tree(campaign.paths.results / "staged")
+    before = campaign.paths.threshold().read_bytes()
+    assert lines(campaign.check()) == []
+    edit(campaign.paths.threshold(), assign("threshold", 10**6))
+    (finding,) = campaign.check().findings
+    assert "does not hold the threshold of the shards" in finding.what
+    campaign.type(finding.remedy)
+    assert campaign.paths.threshold().read_bytes() == before
+    assert lines(campaign.check()) == []
+
+
+def test_a_run_that_began_from_another_checkpoint_names_it(sound, tmp_path):
+    campaign = sound.copy(tmp_path / "campaign")
+    source = campaign.paths.receipt(SECOND)
+    fork = Checked(campaign.folder, (*campaign.keys, "run=fork", f"train.init_from={source}"))
+    fork.crpipe("train", FIRST)
+    assert lines(fork.check()) == []
+    edit(source, assign("sha256", "0" * 64))
+    assert "parent is" in lines(fork.check(FIRST))[0]
+    source.unlink()
+    assert [note.why for note in fork.check(FIRST).notes] == [
+        f"{source}, from which the run began, is not here"
+    ]
+
+
+def split_one(config):
+    """Split a range whose raw files were written as staged; describe its check."""
+    name, paths = raw_files.NAME, config.paths()
+    entries = [Entry(file.path, file.uri, file.size, None) for file in read_staged(paths.staged(name))]
+    write_manifest(paths.manifest(name), entries)
+    claim_data(config)
+    raw_files.split(config)
+    return CheckJob(paths, (name,), config.chain(has_outliers=True))
+
+
+def test_rejected_events_and_files_set_aside_are_accounted_for(tmp_path):
+    keys = ("split.on_bad_event=reject", "source.on_bad_file=quarantine")
+    config = raw_files.campaign(tmp_path, *keys)
+    name, paths = raw_files.NAME, config.paths()
+    folder = raw_files.raw_folder(config)
+    for number in range(3):
+        columns, multiplicity, items = raw_files.make_events([3, 0, 30, 5], seed=number)
+        columns["zenith_rad"][number] = 7
+        pq.write_table(raw_files.nested(columns, multiplicity, items), folder / f"{number}.parquet")
+    cut(folder / "2.parquet")
+    raw_files.write_staged(config, quarantined=["3.parquet"])
+    job = split_one(config)
+    report = check_campaign(job, Silent())
+    assert lines(report) == []
+    assert report.counts["events"] == 8
+    ledger = json.loads(paths.ledger(name).read_text())
+    assert (ledger["events"]["rejected"], ledger["quarantined"]) == (2, 2)
+    edit(paths.ledger(name), assign("rejected", 0, "row", 2))
+    assert "rejected events are not those" in lines(check_campaign(job, Silent()))[0]
+
+
+def test_weights_add_up(tmp_path):
+    keys = ("source.reader=plain_reader:Plain", "split.test_fraction=0.4", "split.on_bad_event=reject")
+    config = raw_files.campaign(tmp_path, *keys)
+    flux = Field("flux", "float32", "", 0, 1e6, "weight")
+    layout = replace(HITS, events=(*HITS.events, flux), weight="flux").describe()
+    config = config.model_copy(update={"reader": {"layout": layout}})
+    events = make_hits([1, 30, 2] * 20)
+    events.columns["flux"] = np.linspace(0, 1, 60, dtype=np.float32)
+    events.columns["flux"][:3] = np.nan, -2, np.inf
+    write_events(raw_files.raw_folder(config) / "a.npz", events)
+    raw_files.write_staged(config)
+    job = split_one(config)
+    assert lines(check_campaign(job, Silent())) == []
+    ledger, name = config.paths().ledger(raw_files.NAME), "outliers"
+    edit(ledger, lambda tree: tree["weights"].update({name: tree["weights"][name] * 1.0001}))
+    said = lines(check_campaign(job, Silent()))
+    assert any("do not balance" in line for line in said)
+    assert any("the weights of outliers add up to" in line for line in said)
