@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 CONSOLIDATED = "consolidated"
 BEST = ".best.json"  # ends the name of what points to the best checkpoint of a link
 MANIFEST = "manifest.json"  # of a folder of shards
+FINISHED = ".finished"  # folder of the record of a split, in the folder of its shards
 OUTLIERS = "outliers"  # also the name of the last link of the training chain
 
 
@@ -56,6 +57,14 @@ class Paths:
     def multiplicity(self, name: str) -> Path:
         """Split's output: source file, row, ids, multiplicity and destination of each event."""
         return self.results / "multiplicity" / f"{name}.parquet"
+
+    def histogram(self, name: str) -> Path:
+        """Split's output: events by multiplicity."""
+        return self.results / "multiplicity" / f"{name}.histogram.json"
+
+    def split_record(self, name: str) -> Path:
+        """What a finished split can be restored from: a file in the shards' directory, undeclared."""
+        return self.shards(name) / FINISHED / "key.json"
 
     def threshold(self) -> Path:
         """Threshold's output: the quantile of the reference ranges; only with ``split.quantile``."""

@@ -9,19 +9,21 @@ from crpipe.core.paths import OUTLIERS
 from crpipe.report.status.failures import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from crpipe.cli.jobs import Campaign
 
 
 def what_failed(
-    campaign: Campaign, messages: str, since: float, words: Sequence[str], *, training: bool
+    campaign: Campaign, messages: str, ends: Mapping[Path, int], words: Sequence[str], *, training: bool
 ) -> str:
     """Describe in a few lines why the workflow did not finish.
 
-    messages: Snakemake's own log of this call; since: when it began; words: its command line, to repeat.
+    messages: Snakemake's own log of this call; ends: where the journals ended when it began; words: its
+    command line, to repeat.
     """
-    lines = explain(campaign.paths, messages, since)
+    lines = explain(campaign.paths, messages, ends)
     names = [name for name in campaign.chain.names if name != OUTLIERS]
     waiting = [name for name in names if not campaign.paths.receipt(name).exists()]
     if training and waiting:
