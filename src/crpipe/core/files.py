@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import platform
+import shlex
 import shutil
 import time
 from typing import TYPE_CHECKING, Any
@@ -158,7 +159,10 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run the step that makes it") from error
     except ValueError as error:
-        raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
+        raise DataError(
+            f"{path}: damaged ({error}); delete it (rm {shlex.quote(str(path))}) and run the workflow again, or "
+            "the command that makes it"
+        ) from error
 
 
 def read_json_if_any(path: Path) -> Any:

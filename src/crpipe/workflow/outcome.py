@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from crpipe.core.paths import OUTLIERS
+from crpipe.core.progress import printable
 from crpipe.report.status.failures import explain
 
 if TYPE_CHECKING:
@@ -31,4 +32,4 @@ def what_failed(
         lines.append(f"Training waits at {noun} {waiting[0]} ({len(waiting)} of {len(names)} still to do).")
     lines.append("Fix the cause; the same command continues where this one stopped:")
     lines.append(f"  {shlex.join(words)}")
-    return "\n  ".join(["\ncrpipe: the workflow did not finish.", *lines])
+    return printable("\n  ".join(["\ncrpipe: the workflow did not finish.", *lines]))

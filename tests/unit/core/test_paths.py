@@ -13,6 +13,8 @@ OF_DATA |= {
     "positions",
     "position_names",
     "multiplicity",
+    "histogram",
+    "split_record",
     "ledger",
     "threshold",
     "campaign",
