@@ -110,24 +110,42 @@ def test_a_checkpoint_cut_in_half_is_refused_and_its_remedy_works(split, tmp_pat
     assert checkpoint.read_bytes() == whole
 
 
-def test_an_empty_receipt_in_a_finished_campaign_has_a_remedy_that_works(finished, tmp_path):
-    campaign = finished.copy(tmp_path / "campaign")
-    receipt = campaign.run / "ranges" / f"{RANGES[1]}.json"
-    receipt.write_bytes(b"")
-    for verb in ("status", "summary"):
+def empty(path, campaign):
+    """Empty a file; give the exit code of status, and what its message says to type."""
+    path.write_bytes(b"")
+    for verb in ("summary", "status"):
         told = campaign.crpipe(verb)
         assert told.returncode == 65
         assert "Traceback" not in told.stderr
-    typed = re.search(r"delete it \((rm \S+)\) and run the workflow again", told.stderr)[1]
-    subprocess.run(typed.split(), cwd=campaign.folder, check=True)
+    return re.search(r"delete it \((rm \S+)\) and run `crpipe (.+)` again", told.stderr).groups()
+
+
+@pytest.mark.parametrize("way", ["workflow", "command"])
+def test_an_empty_receipt_in_a_finished_campaign_has_a_remedy_that_works(finished, tmp_path, way):
+    campaign = finished.copy(tmp_path / "campaign")
+    remove, again = empty(campaign.run / "ranges" / f"{RANGES[1]}.json", campaign)
+    subprocess.run(remove.split(), cwd=campaign.folder, check=True)
+    if way == "command":
+        assert campaign.crpipe(*again.split()).returncode == 0
+    assert campaign.crpipe("status").returncode == 0
     campaign.snakemake()
     assert campaign.receipts() == finished.receipts()
-    assert campaign.crpipe("status").returncode == 0
     assert campaign.jobs("all") == {}
 
 
+def test_an_empty_ledger_in_a_finished_campaign_has_a_remedy_that_works(finished, tmp_path):
+    campaign = finished.copy(tmp_path / "campaign")
+    ledger = campaign.results / "ledgers" / f"{RANGES[1]}.json"
+    whole = ledger.read_bytes()
+    remove, again = empty(ledger, campaign)
+    subprocess.run(remove.split(), cwd=campaign.folder, check=True)
+    assert campaign.crpipe(*again.split()).returncode == 0
+    assert ledger.read_bytes() == whole
+    assert campaign.crpipe("status").returncode == 0
+
+
 def test_a_report_is_made_after_a_workflow_was_killed(split, tmp_path):
-    """Killed while the training runs and, where it can be, after its checkpoint: the output exists, marked."""
+    """Killed in training; and, which cannot be aimed at, between the end of a job and its record."""
     campaign = split.copy(tmp_path / "campaign")
     with campaign.running() as head:
         assert wait_for((campaign.run / "ranges" / f"{LINKS[0]}.json").exists, head)
@@ -136,7 +154,6 @@ def test_a_report_is_made_after_a_workflow_was_killed(split, tmp_path):
         head.kill()
         head.wait()
     campaign.snakemake()
-    # What a kill between the end of a job and its record leaves: a whole output with a mark.
     marked = base64.urlsafe_b64encode(f"runs/tiny/ranges/{LINKS[0]}.json".encode()).decode()
     (marks / marked).write_text('{"external_jobid": null}')
     campaign.snakemake("--report report.html")
@@ -150,10 +167,11 @@ def test_a_staged_table_that_a_killed_workflow_left_does_not_stop_a_range_from_b
     """As docs/operations.md says of damaged shards: delete their directory."""
     campaign = split.copy(tmp_path / "campaign")
     stale = campaign.results / "staged" / f"{RANGES[0]}.parquet"
+    stale.parent.mkdir(exist_ok=True)
     shutil.copy(campaign.results / "manifests" / f"{RANGES[0]}.parquet", stale)
     before = campaign.contents()
     shutil.rmtree(campaign.results / "shards" / RANGES[0])
-    campaign.snakemake("outliers_consolidated")
+    campaign.snakemake(f"results/shards/{RANGES[0]}/manifest.json")
     assert not stale.exists()
     del before[str(stale.relative_to(campaign.folder))]
     assert campaign.contents() == before
@@ -171,7 +189,7 @@ def test_a_damaged_shard_is_made_again_once_its_directory_is_deleted(split, tmp_
     assert told.returncode == 65
     assert "delete the shard's directory and run the same command again" in told.stderr
     shutil.rmtree(folder)
-    campaign.snakemake("outliers_consolidated")
+    campaign.snakemake(f"outliers_consolidated results/shards/{RANGES[0]}/manifest.json")
     assert campaign.contents() == before
     assert campaign.crpipe("shards", "verify", "--deep").returncode == 0
 

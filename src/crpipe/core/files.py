@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import DataError, DiskError
+from crpipe.core.paths import command_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,9 +160,10 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run the step that makes it") from error
     except ValueError as error:
+        command = command_for(path)
+        again = f"`{command}`" if command else "the same command"
         raise DataError(
-            f"{path}: damaged ({error}); delete it (rm {shlex.quote(str(path))}) and run the workflow again, or "
-            "the command that makes it"
+            f"{path}: damaged ({error}); delete it (rm {shlex.quote(str(path))}) and run {again} again"
         ) from error
 
 

@@ -15,6 +15,20 @@ FINISHED = ".finished"  # folder of the record of a split, in the folder of its 
 OUTLIERS = "outliers"  # also the name of the last link of the training chain
 
 
+def command_for(path: Path) -> str:
+    """Give the command that makes a JSON file of a campaign again; empty where its place does not show it."""
+    name, folder = path.parent.name, path.parents[1].name if len(path.parents) > 1 else ""
+    if name == "ranges":
+        return f"crpipe train {path.name.removesuffix(BEST).removesuffix('.json')}"
+    if name in ("ledgers", "multiplicity"):
+        return f"crpipe split {path.name.partition('.')[0]}"
+    if name == CONSOLIDATED:
+        return "crpipe consolidate"
+    if folder in ("shards", OUTLIERS):
+        return f"crpipe split {name}"
+    return f"crpipe evaluate {name}" if folder == "evaluation" else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Paths:
     """Files of one campaign (under ``results``) and one run (under ``runs``).

@@ -43,8 +43,8 @@ class Outputs:
         for file in (self._rows, self._events):
             if file.last_step < logged:
                 say(
-                    f"warning: {file.path}: cut; what it had after step {file.last_step}, up to step {logged}, "
-                    "is lost and stays missing in the curves; the training itself goes on exactly"
+                    f"warning: {file.path}: cut; what it had after step {file.last_step}, up to {logged}, is "
+                    "lost and stays missing in the curves; the training itself goes on exactly"
                 )
         folder = files.journal.parent
         run = LoggedRun(folder.name, job.link.name, step, job.keys, folder)
