@@ -1,6 +1,7 @@
 """The workflow as a user runs it: real Snakemake, real jobs, tiny data."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -15,7 +16,18 @@ import pytest
 import yaml
 
 from raw_files import make_events, nested, write_parquet
-from runs import BIN, LINKS, RANGES, REPOSITORY, Campaign, flipped
+from runs import (
+    BIN,
+    LINKS,
+    RANGES,
+    REPOSITORY,
+    Campaign,
+    children,
+    environment,
+    flipped,
+    kill,
+    wait_for,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -182,6 +194,34 @@ def test_a_second_workflow_in_the_same_directory_is_refused_by_name(begun):
         assert head.poll() is None
     assert done.returncode == 75
     assert f"already being worked on by process {head.pid}" in done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a host name of its own needs root")
+@pytest.mark.skipif(not (shutil.which("unshare") and shutil.which("cc")), reason="no unshare, or no cc")
+def test_a_second_workflow_on_another_host_is_refused_where_locks_are_local(begun, tmp_path):
+    """Another host name, and a flock that succeeds for everyone: as on a file system with local locks."""
+    (tmp_path / "flock.c").write_text("int flock(int a, int b) { (void)a; (void)b; return 0; }")
+    command = ["cc", "-shared", "-fPIC", "-o", tmp_path / "flock.so", tmp_path / "flock.c"]
+    subprocess.run(command, check=True)
+    local = Campaign(begun.folder, {"LD_PRELOAD": str(tmp_path / "flock.so")})
+    far = ["unshare", "--uts", "sh", "-c", 'hostname far && exec "$@"', "-", *local.command("")]
+    lease = begun.folder / ".snakemake" / "head" / "lease"
+    with (
+        (tmp_path / "far.log").open("w") as log,
+        subprocess.Popen(
+            far, cwd=begun.folder, env=environment(local.variables), stdout=log, stderr=log
+        ) as head,
+    ):
+        try:
+            assert wait_for(lease.exists, head)
+            done = local.snakemake(check=False)
+            assert head.poll() is None
+        finally:
+            for process in [head, *children(head)]:
+                kill(process)
+    assert done.returncode == 75
+    assert f"already being worked on by process {head.pid} on far" in done.stdout
+    assert local.snakemake("--dry-run").returncode == 0
 
 
 def test_another_look_ahead_copies_nothing_again(split, tmp_path):
