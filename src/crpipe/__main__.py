@@ -1,5 +1,20 @@
 """`python -m crpipe` is `crpipe`: what torchrun starts."""
 
-from crpipe.cli.campaign import main
+import sys
 
-main()
+_INTERRUPTED = 130  # as a shell reports a program that SIGINT ended
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C while its libraries are imported ends it in silence."""
+    try:
+        # Imported here: most of the time before the first line of output is spent on it.
+        from crpipe.cli.campaign import main as run  # noqa: PLC0415
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,15 +1,20 @@
 """What can go wrong on the way: killed processes, full disks, damaged files. Each is survived or refused."""
 
+import base64
 import json
 import os
 import random
+import re
+import shutil
+import signal
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+import psutil
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from runs import LINKS, RANGES, flipped, job_of, kill_at_random, wait_for
+from runs import LINKS, RANGES, children, flipped, job_of, kill_at_random, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -87,7 +92,7 @@ def chain_until(split, folder, link):
     return campaign
 
 
-def test_a_checkpoint_cut_in_half_is_refused_and_nothing_is_overwritten(split, tmp_path):
+def test_a_checkpoint_cut_in_half_is_refused_and_its_remedy_works(split, tmp_path):
     campaign = chain_until(split, tmp_path / "campaign", RANGES[1])
     (checkpoint,) = (campaign.run / "store" / RANGES[0]).glob("checkpoint-*.pt")
     whole = checkpoint.read_bytes()
@@ -99,8 +104,94 @@ def test_a_checkpoint_cut_in_half_is_refused_and_nothing_is_overwritten(split, t
     assert checkpoint.name in told
     assert "Traceback" not in told
     assert {name: data for name, data in campaign.contents().items() if name in before} == before
-    checkpoint.write_bytes(whole)
+    typed = re.search(r"train the link again: (rm \S+), and run the workflow again", told)[1]
+    subprocess.run(typed.split(), cwd=campaign.folder, check=True)
     campaign.snakemake("train_all")
+    assert checkpoint.read_bytes() == whole
+
+
+def empty(path, campaign):
+    """Empty a file; give the exit code of status, and what its message says to type."""
+    path.write_bytes(b"")
+    for verb in ("summary", "status"):
+        told = campaign.crpipe(verb)
+        assert told.returncode == 65
+        assert "Traceback" not in told.stderr
+    return re.search(r"delete it \((rm \S+)\) and run `crpipe (.+)` again", told.stderr).groups()
+
+
+@pytest.mark.parametrize("way", ["workflow", "command"])
+def test_an_empty_receipt_in_a_finished_campaign_has_a_remedy_that_works(finished, tmp_path, way):
+    campaign = finished.copy(tmp_path / "campaign")
+    remove, again = empty(campaign.run / "ranges" / f"{RANGES[1]}.json", campaign)
+    subprocess.run(remove.split(), cwd=campaign.folder, check=True)
+    if way == "command":
+        assert campaign.crpipe(*again.split()).returncode == 0
+    assert campaign.crpipe("status").returncode == 0
+    campaign.snakemake()
+    assert campaign.receipts() == finished.receipts()
+    assert campaign.jobs("all") == {}
+
+
+def test_an_empty_ledger_in_a_finished_campaign_has_a_remedy_that_works(finished, tmp_path):
+    campaign = finished.copy(tmp_path / "campaign")
+    ledger = campaign.results / "ledgers" / f"{RANGES[1]}.json"
+    whole = ledger.read_bytes()
+    remove, again = empty(ledger, campaign)
+    subprocess.run(remove.split(), cwd=campaign.folder, check=True)
+    assert campaign.crpipe(*again.split()).returncode == 0
+    assert ledger.read_bytes() == whole
+    assert campaign.crpipe("status").returncode == 0
+
+
+def test_a_report_is_made_after_a_workflow_was_killed(split, tmp_path):
+    """Killed in training; and, which cannot be aimed at, between the end of a job and its record."""
+    campaign = split.copy(tmp_path / "campaign")
+    with campaign.running() as head:
+        assert wait_for((campaign.run / "ranges" / f"{LINKS[0]}.json").exists, head)
+        marks = campaign.folder / ".snakemake" / "incomplete"
+        assert wait_for(lambda: [path for path in marks.rglob("*") if path.is_file()], head)
+        head.kill()
+        head.wait()
+    campaign.snakemake()
+    marked = base64.urlsafe_b64encode(f"runs/tiny/ranges/{LINKS[0]}.json".encode()).decode()
+    (marks / marked).write_text('{"external_jobid": null}')
+    campaign.snakemake("--report report.html")
+    assert "Training" in (campaign.folder / "report.html").read_text()
+    assert not [path for path in marks.rglob("*") if path.is_file()]
+
+
+def test_a_staged_table_that_a_killed_workflow_left_does_not_stop_a_range_from_being_made_again(
+    split, tmp_path
+):
+    """As docs/operations.md says of damaged shards: delete their directory."""
+    campaign = split.copy(tmp_path / "campaign")
+    stale = campaign.results / "staged" / f"{RANGES[0]}.parquet"
+    stale.parent.mkdir(exist_ok=True)
+    shutil.copy(campaign.results / "manifests" / f"{RANGES[0]}.parquet", stale)
+    before = campaign.contents()
+    shutil.rmtree(campaign.results / "shards" / RANGES[0])
+    campaign.snakemake(f"results/shards/{RANGES[0]}/manifest.json")
+    assert not stale.exists()
+    del before[str(stale.relative_to(campaign.folder))]
+    assert campaign.contents() == before
+
+
+@pytest.mark.parametrize("place", ["shards", "outliers"])
+def test_a_damaged_shard_is_made_again_once_its_directory_is_deleted(split, tmp_path, place):
+    campaign = split.copy(tmp_path / "campaign")
+    before = campaign.contents()
+    folder = campaign.results / place / RANGES[0]
+    shard = min(folder.glob("*.muons.parquet"))
+    shard.write_bytes(shard.read_bytes()[:-9])
+    (campaign.results / "outliers" / "consolidated" / "manifest.json").unlink()
+    told = campaign.crpipe("shards", "verify", RANGES[0])
+    assert told.returncode == 65
+    assert "delete the shard's directory and run the same command again" in told.stderr
+    shutil.rmtree(folder)
+    campaign.snakemake(f"outliers_consolidated results/shards/{RANGES[0]}/manifest.json")
+    assert campaign.contents() == before
+    assert campaign.crpipe("shards", "verify", "--deep").returncode == 0
 
 
 @pytest.mark.parametrize("part", ["events", "muons"])
@@ -154,6 +245,31 @@ def test_a_file_in_the_place_of_the_results_directory_is_named(begun):
     done = begun.crpipe("list", RANGES[0])
     assert done.returncode == 74
     assert "a file is where a directory is needed" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_workflow_is_resumed(begun, finished, number):
+    """As docs/operations.md says: the signal goes to the head and its jobs, as Ctrl-C in a terminal does."""
+    with begun.running() as head:
+        assert wait_for((begun.run / "store" / RANGES[0] / "metrics.jsonl").exists, head)
+        for process in [head, *children(head)]:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        head.wait()
+    assert not [process for process in children(head) if process.is_running()]
+    assert begun.jobs("all")["train"] >= 2
+    begun.snakemake()
+    same_result(begun, finished)
+
+
+def test_a_signal_to_the_head_alone_lets_its_running_jobs_end(begun):
+    with begun.running("train_all") as head:
+        job = wait_for(lambda: job_of(head, ["train"]), head)
+        head.send_signal(signal.SIGINT)
+        head.wait()
+        assert not job.is_running()
+    assert (begun.run / "ranges" / f"{RANGES[0]}.json").exists()
+    assert begun.jobs("train_all")["train"] == len(RANGES) - 1
 
 
 def test_a_second_job_on_the_same_range_waits_and_adopts(split, tmp_path):

@@ -1,7 +1,9 @@
 """The workflow as a user runs it: real Snakemake, real jobs, tiny data."""
 
 import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,9 +13,21 @@ from itertools import pairwise
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from raw_files import make_events, nested, write_parquet
-from runs import BIN, LINKS, RANGES, REPOSITORY, flipped
+from runs import (
+    BIN,
+    LINKS,
+    RANGES,
+    REPOSITORY,
+    Campaign,
+    children,
+    environment,
+    flipped,
+    kill,
+    wait_for,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -182,6 +196,34 @@ def test_a_second_workflow_in_the_same_directory_is_refused_by_name(begun):
     assert f"already being worked on by process {head.pid}" in done.stdout
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="a host name of its own needs root")
+@pytest.mark.skipif(not (shutil.which("unshare") and shutil.which("cc")), reason="no unshare, or no cc")
+def test_a_second_workflow_on_another_host_is_refused_where_locks_are_local(begun, tmp_path):
+    """Another host name, and a flock that succeeds for everyone: as on a file system with local locks."""
+    (tmp_path / "flock.c").write_text("int flock(int a, int b) { (void)a; (void)b; return 0; }")
+    command = ["cc", "-shared", "-fPIC", "-o", tmp_path / "flock.so", tmp_path / "flock.c"]
+    subprocess.run(command, check=True)
+    local = Campaign(begun.folder, {"LD_PRELOAD": str(tmp_path / "flock.so")})
+    far = ["unshare", "--uts", "sh", "-c", 'hostname far && exec "$@"', "-", *local.command("")]
+    lease = begun.folder / ".snakemake" / "head" / "lease"
+    with (
+        (tmp_path / "far.log").open("w") as log,
+        subprocess.Popen(
+            far, cwd=begun.folder, env=environment(local.variables), stdout=log, stderr=log
+        ) as head,
+    ):
+        try:
+            assert wait_for(lease.exists, head)
+            done = local.snakemake(check=False)
+            assert head.poll() is None
+        finally:
+            for process in [head, *children(head)]:
+                kill(process)
+    assert done.returncode == 75
+    assert f"already being worked on by process {head.pid} on far" in done.stdout
+    assert local.snakemake("--dry-run").returncode == 0
+
+
 def test_another_look_ahead_copies_nothing_again(split, tmp_path):
     """Only the range whose data are gone is staged, though the ranges now wait for others than before."""
     campaign = split.copy(tmp_path / "campaign")
@@ -226,12 +268,50 @@ def test_a_plain_call_in_a_clone_plans_the_whole_campaign(begun):
     assert "Gather the figures of the evaluation" in done.stdout
 
 
-def test_a_path_is_never_executed(begun):
-    begun.snakemake("outliers_consolidated --config 'results=a $(touch executed) & b; `touch executed`'")
-    (results,) = begun.folder.glob("a *")
-    assert results.name == "a $(touch executed) & b; `touch executed`"
-    assert (results / "outliers" / "consolidated" / "manifest.json").exists()
-    assert not list(begun.folder.rglob("executed"))
+HOSTILE = "a $(touch executed) & b; `touch executed` 'c' \"d\" > e, (f)"
+
+
+def test_a_path_is_never_executed_and_nothing_beside_it_is_written(tmp_path):
+    """Of the working directory, the results and the runs; through every rule, and the report."""
+    campaign = Campaign.begin(tmp_path / HOSTILE / "campaign")
+    for name in ("a", "e,", "a.part"):
+        (campaign.folder / name).write_text("of someone else")
+    beside = {path for path in tmp_path.rglob("*") if path.is_file()}
+    campaign.change(ranges={"last": 1}, train={"epochs": 1})
+    config = campaign.folder / "config" / "tiny.yaml"
+    config.write_text(config.read_text() + yaml.safe_dump({"results": HOSTILE, "runs": f"{HOSTILE}/runs"}))
+    campaign.snakemake()
+    campaign.snakemake("--report report.html")
+    made = campaign.folder / HOSTILE
+    assert (made / "outliers" / "consolidated" / "manifest.json").exists()
+    assert (made / "runs" / "tiny" / "figures" / "losses.svg").exists()
+    for name in ("a", "e,", "a.part"):
+        assert (campaign.folder / name).read_text() == "of someone else"
+    new = {path for path in tmp_path.rglob("*") if path.is_file()} - beside
+    kept = (made, campaign.folder / ".snakemake", campaign.folder / "report.html")
+    assert [path for path in new if not any(path.is_relative_to(place) for place in kept)] == []
+
+
+def test_a_failure_below_such_a_path_is_explained(tmp_path):
+    campaign = Campaign.begin(tmp_path / "campaign")
+    (folder := campaign.folder / "raw" / RANGES[0]).mkdir(parents=True)
+    (folder / "red\x1b[31m.parquet").write_bytes(b"no parquet")
+    config = campaign.folder / "config" / "tiny.yaml"
+    config.write_text(config.read_text().replace("synthetic://", "raw/{range}/*.parquet"))
+    config.write_text(config.read_text() + yaml.safe_dump({"results": HOSTILE}))
+    done = campaign.snakemake(shlex.quote(f"{HOSTILE}/ledgers/{RANGES[0]}.json"), check=False)
+    told = done.stdout[done.stdout.index("crpipe: the workflow did not finish.") :]
+    assert f"{RANGES[0]} (exit 6" in told
+    assert "\x1b" not in told
+
+
+@pytest.mark.parametrize("path", ["a{b}", "50%", "~/results", "a\\b"])
+def test_a_path_that_would_be_changed_on_its_way_is_refused_before_any_job(begun, path):
+    config = begun.folder / "config" / "tiny.yaml"
+    config.write_text(config.read_text() + yaml.safe_dump({"results": path}))
+    done = begun.snakemake("--dry-run", check=False)
+    assert done.returncode == 2
+    assert f"crpipe: results: {path!r}: " in done.stdout
 
 
 def test_every_path_in_a_shell_line_is_quoted():

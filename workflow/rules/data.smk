@@ -91,7 +91,7 @@ rule split:
         shards=PATHS.shard_manifest("{range}"),
         outliers=PATHS.outlier_manifest("{range}"),
         multiplicity=PATHS.multiplicity("{range}"),
-        histogram=PATHS.multiplicity("{range}").with_suffix(".histogram.json"),
+        histogram=PATHS.histogram("{range}"),
         ledger=PATHS.ledger("{range}"),
     log:
         PATHS.results / "logs/split/{range}.log",

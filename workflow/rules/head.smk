@@ -4,33 +4,56 @@ import os
 import shlex
 import subprocess
 import sys
-import time as clock
 from importlib.metadata import version
 from pathlib import Path
 
+from crpipe.report.status.journal_tail import ends_of
 from crpipe.workflow import slurm_plugin
 from crpipe.workflow.command import only_looks
-from crpipe.workflow.head import remove_locks, take_lease
-from crpipe.workflow.orphans import cancel_orphans
+from crpipe.workflow.head import (
+    check_folder,
+    drop_spent_tables,
+    remove_locks,
+    remove_marks,
+    take_lease,
+)
+from crpipe.workflow.orphans import cancel_orphans, jobs_left
 from crpipe.workflow.outcome import what_failed
 
-STARTED = clock.time()
+# Where the journals ended when this call began: what follows is about its own jobs.
+ENDS = ends_of(PATHS.data_journal(), PATHS.train_journal())
 
 
 def take_charge():
     """Take this directory's lease and clear up after a killed workflow; return what holds the lease."""
     executes = not (workflow.output_settings.dryrun or only_looks(sys.argv))
-    lease = take_lease(Path(".snakemake/head"), executes=executes, say=logger.info)
+    own_job = os.environ.get("SLURM_JOB_ID", "")
+    lease = take_lease(
+        Path(".snakemake/head"),
+        executes=executes,
+        say=logger.info,
+        jobs=lambda: jobs_left(own_job, logger.warning),
+    )
     if lease is not None and remove_locks(Path(".snakemake/locks")):
         logger.warning(
             "A workflow in this directory was killed: its locks are removed, its jobs resume."
         )
     if executes:
         keep_to_squeue()
-        cancel_orphans(os.environ.get("SLURM_JOB_ID", ""), logger.warning)
-    elif lease is not None:
-        lease.close()
+        cancel_orphans(own_job, logger.warning)
+        drop_spent_tables(PATHS, RANGES)
+    if lease is not None:
+        remove_marks(Path(".snakemake/incomplete"))
+        if not executes:
+            lease.close()
     return lease
+
+
+def check_submission():
+    """Refuse a working directory that jobs of a cluster would not find."""
+    if workflow.non_local_exec:
+        with refusing():
+            check_folder(Path.cwd())
 
 
 def check_workload():
@@ -58,7 +81,7 @@ def farewell(messages):
     """Describe why this call failed, from Snakemake's own log ``messages``, and how to continue."""
     words = ["snakemake", *sys.argv[1:]]
     text = Path(messages).read_text()
-    return what_failed(CAMPAIGN, text, STARTED, words, training=trains())
+    return what_failed(CAMPAIGN, text, ENDS, words, training=trains())
 
 
 if workflow.is_main_process:

@@ -15,10 +15,11 @@ from crpipe import __version__
 from crpipe.cli.data import data
 from crpipe.cli.jobs_report import notify_job, plan_job, view_of
 from crpipe.cli.models import models
-from crpipe.cli.terminal import Settings
+from crpipe.cli.terminal import Settings, show
 from crpipe.cli.tools import tools
 from crpipe.cli.verification import verification
 from crpipe.core.errors import AccessError, CrpipeError
+from crpipe.core.progress import printable
 from crpipe.core.signals import follow_parent
 
 if TYPE_CHECKING:
@@ -89,8 +90,8 @@ def plan(
     config = Settings.config()
     check_source(config)
     checked = check_campaign(config)
-    print(render_plan(plan_job(config)))
-    print(f"checked: {checked}")
+    show(render_plan(plan_job(config)))
+    show(f"checked: {checked}")
     if figure is not None:
         from crpipe.cli.schedule_jobs import rate_plan
         from crpipe.report.schedule_figure import plot_rates
@@ -103,7 +104,7 @@ def summary() -> None:
     """Show the campaign's sums, their check, and how good the final checkpoint is."""
     from crpipe.report.summary import render_summary
 
-    print(render_summary(view_of(Settings.config())))
+    show(render_summary(view_of(Settings.config())))
 
 
 @app.command()
@@ -117,7 +118,7 @@ def compare(
     from crpipe.report.compare import plot_comparison, read_runs, render_comparison
 
     found = read_runs(Settings.config(options=False).paths(), runs)
-    print(render_comparison(found))
+    show(render_comparison(found))
     if figure is not None:
         print(plot_comparison(found, figure))
 
@@ -182,5 +183,5 @@ def main() -> None:
     except CrpipeError as error:
         # On a full disk the log may take no more text: the exit code still says what happened.
         with contextlib.suppress(OSError):
-            print(f"crpipe: {error}", file=sys.stderr)
+            print(printable(f"crpipe: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)

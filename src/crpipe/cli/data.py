@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe.cli.jobs import claim_data, open_campaign
-from crpipe.cli.terminal import RangeArgument, Settings, Terminal
+from crpipe.cli.terminal import RangeArgument, Settings, Terminal, show
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
 
@@ -124,4 +124,4 @@ def inspect(
     from crpipe.cli.data_jobs import configured_reader
     from crpipe.split.inspect import inspect_file
 
-    print(inspect_file(file, rows, configured_reader(Settings.config())))
+    show(inspect_file(file, rows, configured_reader(Settings.config())))

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from crpipe.config.loading import Config, load_config
+from crpipe.core.progress import printable
 
 DEFAULT_CONFIG = Path("config/config.yaml")
 
@@ -23,6 +24,11 @@ LinkArgument = Annotated[
 ]
 
 
+def show(text: str) -> None:
+    """Print a report; control characters in names are written as escapes."""
+    print(printable(text))
+
+
 class Terminal:
     """Progress on a terminal: one line that is rewritten, with the time left; plain lines elsewhere."""
 
@@ -34,7 +40,7 @@ class Terminal:
     def say(self, text: str) -> None:
         """Print one line."""
         self._clear()
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text, keep=""), file=sys.stderr, flush=True)
 
     def advance(self, label: str, done: float, total: float, note: str = "") -> None:
         """Print how far the work is, at most five times a second on a terminal, every 10 s elsewhere."""
@@ -46,7 +52,7 @@ class Terminal:
             return
         self._told = now
         left = f"{(now - started) * (1 - share) / (share - first):.0f} s left" if share > first else ""
-        text = f"{label} {share:4.0%}  {left}  {note}".rstrip()
+        text = printable(f"{label} {share:4.0%}  {left}  {note}".rstrip(), keep="")
         if self._tty:
             print(f"\r\x1b[K{text}", end="\n" if done >= total else "", file=sys.stderr, flush=True)
         else:

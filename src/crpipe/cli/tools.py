@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from crpipe.cli.terminal import Settings, Terminal
+from crpipe.cli.terminal import Settings, Terminal, show
 from crpipe.core.errors import AccessError
 from crpipe.core.extras import require
 
@@ -96,7 +96,7 @@ def suggest() -> None:
     campaign = open_campaign(Settings.config())
     tables = [campaign.paths.multiplicity(name) for name in campaign.ranges]
     made = [path for path in tables if path.exists()]
-    print(suggest_threshold(made, campaign.layout, campaign.config.load.batch_events))
+    show(suggest_threshold(made, campaign.layout, campaign.config.load.batch_events))
 
 
 @tools.command()
@@ -133,7 +133,7 @@ def token(
 
         log_in(job, Terminal())
     access = check_access(job)
-    print(access.text)
+    show(access.text)
     if access.problem:
         raise AccessError(access.problem)
 

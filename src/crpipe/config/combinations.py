@@ -11,6 +11,27 @@ if TYPE_CHECKING:
     from crpipe.config.sections import SplitSection
     from crpipe.config.training import TrainSection
 
+# Characters of a path that do not reach its files as they are, and who changes them.
+_CHANGED = {
+    "{": "Snakemake reads it as a wildcard",
+    "}": "Snakemake reads it as a wildcard",
+    "%": "Slurm replaces it in the names of its logs",
+    "\\": "Slurm replaces it in the names of its logs",
+}
+
+
+def check_directory(name: str, path: str) -> None:
+    """Refuse a directory whose name does not reach Snakemake, Slurm or the lines of logs as it is."""
+    if path.startswith("~"):
+        raise ConfigError(f"{name}: {path!r}: ~ is not replaced here; write the whole path")
+    for character in path:
+        why = _CHANGED.get(character) or ("" if character.isprintable() else "it breaks the lines of logs")
+        if why:
+            raise ConfigError(
+                f"{name}: {path!r}: the character {character!r} cannot be part of this path ({why}); choose "
+                "a directory without it"
+            )
+
 
 def check_file_numbers(split: SplitSection, first: int, last: int) -> None:
     """Refuse numbers of held-out files that no file of the campaign can have."""

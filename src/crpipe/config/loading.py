@@ -13,7 +13,13 @@ import pydantic
 import yaml
 from pydantic import BaseModel, model_validator
 
-from crpipe.config.combinations import check_binnings, check_file_numbers, check_held_out, check_start
+from crpipe.config.combinations import (
+    check_binnings,
+    check_directory,
+    check_file_numbers,
+    check_held_out,
+    check_start,
+)
 from crpipe.config.messages import explain
 from crpipe.config.names import free_options, options_class
 from crpipe.config.sections import (
@@ -86,6 +92,8 @@ class Config(Section):
             self._expand(self.ranges.last)
             self._check_horizon(self.ranges.last)
             check_file_numbers(self.split, self.ranges.first, self.ranges.last)
+        check_directory("results", self.results)
+        check_directory("runs", self.runs)
         check_held_out(self.split, self.train)
         check_start(self.train)
         check_binnings(self.split)

@@ -5,18 +5,26 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import os
+import platform
+import shlex
 import shutil
+import time
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import DataError, DiskError
+from crpipe.core.paths import command_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 GIB = 1 << 30
+_HOST = platform.node()
+_PARTS = itertools.count()  # numbers the temporary files of this process
+_OLD_S = 86_400.0
 _DISK_ERRORS = {
     errno.ENOSPC: "the disk is full: free some space",
     errno.EDQUOT: "the quota is used up: free some space",
@@ -40,14 +48,17 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def disk_watched() -> Iterator[None]:
-    """Turn a full disk that nothing inside the block has named, but a log or a library, into a DiskError."""
+def disk_watched(place: Path | None = None) -> Iterator[None]:
+    """Turn a full disk that nothing inside the block has named, but a log or a library, into a DiskError.
+
+    place: what is written there, if it is known.
+    """
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise _refused(error, error.filename or "a log or a temporary file") from error
+        raise _refused(error, error.filename or place or "a log or a temporary file") from error
 
 
 def _refused(error: OSError, place: Path | str) -> DiskError:
@@ -59,18 +70,60 @@ def _refused(error: OSError, place: Path | str) -> DiskError:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary sibling of ``path``; when the block ends well, fsync it and rename it to ``path``.
 
-    A reader sees the old file or the whole new one. Nothing is left behind when the block raises; a SIGKILL
-    leaves one ``.part`` file, which the next call for the same path overwrites.
+    A reader sees the old file or the whole new one. Each writer has a temporary file of its own. Nothing is
+    left behind when the block raises; a SIGKILL leaves one ``.part`` file, which a later call for the same
+    path removes.
     """
-    part = path.with_name(f".{path.name}.part")
+    part = path.with_name(f".{path.name}.{_HOST}.{os.getpid()}.{next(_PARTS)}.part")
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        _drop_leftovers(path)
         try:
             yield part
             publish(part, path)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
+
+
+def make_folder(folder: Path) -> None:
+    """Make a directory and those above it, each of them on the disk as an entry of its parent."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            each.mkdir()
+        if not each.is_dir():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(each))
+        sync(each.parent)
+
+
+def _drop_leftovers(path: Path) -> None:
+    """Remove the temporary files of ``path`` that killed writers left.
+
+    Whether a writer on another host lives is not known: its file has to be a day old.
+    """
+    start = f".{path.name}."
+    for part in path.parent.iterdir():
+        if not (part.name.startswith(start) and part.suffix == ".part"):
+            continue
+        host, _, rest = part.stem.removeprefix(start).rpartition(".")[0].rpartition(".")
+        with contextlib.suppress(OSError, ValueError):
+            dead = not _lives(int(rest)) if host == _HOST else time.time() - part.stat().st_mtime > _OLD_S
+            if dead:
+                part.unlink()
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def publish(part: Path, path: Path) -> None:
@@ -107,7 +160,11 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run the step that makes it") from error
     except ValueError as error:
-        raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
+        command = command_for(path)
+        again = f"`{command}`" if command else "the same command"
+        raise DataError(
+            f"{path}: damaged ({error}); delete it (rm {shlex.quote(str(path))}) and run {again} again"
+        ) from error
 
 
 def read_json_if_any(path: Path) -> Any:
@@ -119,6 +176,17 @@ def sha256(path: Path) -> str:
     """Hash a file's bytes."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def forget_cached(path: Path) -> None:
+    """Let the next reading of a flushed file come from the disk; where that cannot be asked, do nothing."""
+    if hasattr(os, "posix_fadvise"):
+        with contextlib.suppress(OSError):
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(handle)
 
 
 def digest(value: Any) -> str:

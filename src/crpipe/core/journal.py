@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import platform
@@ -11,15 +12,21 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import CrpipeError
-from crpipe.core.files import disk_watched, writing
+from crpipe.core.files import disk_watched, make_folder, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+_TRIES, _PAUSE_S = 100, 0.01
+
 
 class Journal:
-    """Appends rows ``{"time", "what", …}``; a row is one write, so rows of two processes never mix."""
+    """Appends rows ``{"time", "what", …}``; a row is one write, so rows of two processes never mix.
+
+    Two hosts can write to the same place of a file on NFS: they append under a lock. Where locks hold within
+    one host only, a row may be lost there; nothing but reports is made from it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,8 +44,9 @@ class Journal:
         if job:
             row["slurm_job"] = job
         with writing(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             with self.path.open("ab+", buffering=0) as handle:
+                _lock(handle.fileno())
                 line = (json.dumps(row) + "\n").encode()
                 if _ends_in_a_cut_line(handle.fileno()):
                     line = b"\n" + line
@@ -68,6 +76,22 @@ class Journal:
                 self.add("failed", verb=verb, range=name, kind=type(error).__name__, error=text)
             raise
         self.add("finished", verb=verb, range=name)
+
+
+def _lock(handle: int) -> None:
+    """Lock a journal for one row; closing it unlocks it.
+
+    Whoever holds the lock for long is suspended, and a file system may have no locks: neither may stop a job.
+    """
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_PAUSE_S)
+        except OSError:
+            return
+        else:
+            return
 
 
 def _ends_in_a_cut_line(handle: int) -> bool:

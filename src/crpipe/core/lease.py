@@ -1,33 +1,44 @@
-"""Lease: at most one live job works on a directory, whoever started it twice."""
+"""Lease: at most one live job works on a directory, whoever started it twice.
+
+The kernel's lock decides. Some file systems keep locks within one host: so the holder also counts in the
+lease file every few seconds, and who gets the lock first watches whether another host's holder still counts.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import platform
+import threading
 import time
-from typing import TYPE_CHECKING
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from crpipe.core.errors import LeaseError
-from crpipe.core.files import writing
+from crpipe.core.errors import DiskError, LeaseError
+from crpipe.core.files import make_folder, writing
+from crpipe.core.mounts import mount_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+Row = dict[str, Any]
+
+BEAT_S = 10.0
+WATCH_S = 2.5 * BEAT_S  # a holder that does not count for so long is dead
+_SEEN_S = 6 * BEAT_S  # for reports alone: they do not watch
 _GRACE_S = 0.5
+_WIDTH = 512  # a row is written at once, over the one before
+_NO_LOCKS = frozenset((errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK))
 
 
 def owner_of(path: Path) -> str:
     """Describe who holds (or last held) the lease file."""
-    try:
-        row = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return "an unknown process"
-    job = f", Slurm job {row['slurm_job']}" if row.get("slurm_job") else ""
-    return f"process {row['pid']} on {row['host']}{job}"
+    return _described(_read(path))
 
 
 def is_held(path: Path) -> bool:
@@ -40,60 +51,214 @@ def is_held(path: Path) -> bool:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    except OSError:
+        return False  # no locks here: nothing can hold one
+    else:
+        fresh = time.time() - os.fstat(handle).st_mtime < _SEEN_S
+        return fresh and _is_elsewhere(_read(path))
     finally:
         os.close(handle)
-    return False
+
+
+def is_claimed(path: Path) -> bool:
+    """Return whether a live process holds the lease, or one on another host did not give it back."""
+    return is_held(path) or _is_elsewhere(_read(path))
+
+
+@dataclass(slots=True)
+class Lease:
+    """A lease that this process holds."""
+
+    path: Path
+    handle: int
+    row: Row
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def check(self) -> None:
+        """Raise LeaseError when another process took the lease over: this one was suspended, or cut off."""
+        row = _read(self.path)
+        if row.get("id") != self.row["id"]:
+            raise LeaseError(
+                f"{self.path.parent}: taken over by {_described(row)} while this job did not answer; that "
+                "one goes on with it"
+            )
+
+    def beat(self) -> None:
+        """Count up until the lease ends or is lost."""
+        while not self._ended.wait(BEAT_S):
+            try:
+                self.check()
+                self.row["beat"] += 1
+                self._write()
+            except LeaseError:
+                return
+            except OSError:
+                continue  # a full disk or a server that is down: the lock still holds
+
+    def begin(self) -> None:
+        """Write whose lease it is, and begin to count."""
+        with writing(self.path):
+            self._write()
+        threading.Thread(target=self.beat, name="lease", daemon=True).start()
+
+    def end(self) -> None:
+        """Write that the lease is free, so that nobody has to watch it; what does not work is no error."""
+        self._ended.set()
+        with contextlib.suppress(OSError, LeaseError):
+            self.check()
+            self.row["ended"] = True
+            self._write()
+
+    def _write(self) -> None:
+        line = json.dumps(self.row).encode().ljust(_WIDTH)
+        os.pwrite(self.handle, line, 0)
+        os.ftruncate(self.handle, len(line))
+        os.fsync(self.handle)  # other hosts see what is on the server
 
 
 @contextlib.contextmanager
 def lease(
-    folder: Path, *, wait_s: float, say: Callable[[str], None], stopped: Callable[[], bool] = bool
-) -> Iterator[None]:
+    folder: Path,
+    *,
+    wait_s: float,
+    say: Callable[[str], None],
+    stopped: Callable[[], bool] = bool,
+    seize: Callable[[Row], None] | None = None,
+) -> Iterator[Lease]:
     """Hold ``folder/lease`` while the block runs; the kernel frees it when the process dies, however it dies.
 
     Wait at most ``wait_s`` seconds for a live owner to finish (it may be the orphan of a killed workflow that
     is just writing its snapshot), telling once through ``say`` whom the wait is for; then raise LeaseError.
+    seize: may raise before the lease of a process that died on another host is taken; gets its row.
+    Raise DiskError where the file system has no locks.
     """
     path = folder / "lease"
-    with writing(path):
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    waiting = _Waiting(path, wait_s, say, stopped)
+    handle = _acquired(path, waiting)
     try:
-        _acquire(handle, path, wait_s, say, stopped)
+        before = _read(path)
+        if _is_elsewhere(before):
+            waiting.watch(before)
+            if seize is not None:
+                seize(before)
         row = {"host": platform.node(), "pid": os.getpid(), "since": round(time.time(), 3)}
         if os.environ.get("SLURM_JOB_ID"):
             row["slurm_job"] = os.environ["SLURM_JOB_ID"]
-        with writing(path):
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(row).encode(), 0)
-        yield
+        held = Lease(path, handle, {**row, "id": uuid.uuid4().hex, "beat": 0, "ended": False})
+        held.begin()
+        try:
+            yield held
+        finally:
+            held.end()
     finally:
         os.close(handle)
 
 
-def _acquire(
-    handle: int, path: Path, wait_s: float, say: Callable[[str], None], stopped: Callable[[], bool]
-) -> None:
+@dataclass(slots=True)
+class _Waiting:
+    """A wait for a live owner: how long at most, and whether it was reported."""
+
+    path: Path
+    wait_s: float
+    say: Callable[[str], None]
+    stopped: Callable[[], bool]
+    begun: float = field(default_factory=time.monotonic)
+    reported: bool = False
+
+    def go_on(self, pause_s: float) -> None:
+        """Report the wait once, and pause; raise LeaseError when it was long enough."""
+        holder, waited = owner_of(self.path), time.monotonic() - self.begun
+        if self.stopped() or waited >= self.wait_s:
+            raise LeaseError(
+                f"{self.path.parent}: already being worked on by {holder}; wait for it or stop it, "
+                "then run the same command again"
+            )
+        if not self.reported:
+            self.say(f"{self.path.parent}: waiting for {holder} to finish")
+            self.reported = True
+        time.sleep(pause_s)
+
+    def watch(self, row: Row) -> None:
+        """Wait until a holder on another host has ended, or has not counted for some time.
+
+        Its host's clock is not asked: only whether the number changes.
+        """
+        since = time.monotonic()
+        while time.monotonic() - since < WATCH_S and _is_elsewhere(row):
+            time.sleep(min(0.2, BEAT_S))
+            now = _read(self.path)
+            if now.get("beat") != row.get("beat") or now.get("id") != row.get("id"):
+                row, since = now, time.monotonic()
+                if _is_elsewhere(row):
+                    self.go_on(min(0.2, BEAT_S))
+
+
+def _acquired(path: Path, waiting: _Waiting) -> int:
+    """Open and lock the lease file; it may be removed and made again meanwhile, with its directory."""
+    while True:
+        with writing(path):
+            make_folder(path.parent)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            _lock(handle, path, waiting)
+            if _is_at(handle, path):
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _lock(handle: int, path: Path, waiting: _Waiting) -> None:
     # `is_held` shares the lock for a moment; only who holds it for longer is an owner.
     begun = time.monotonic()
-    reported = False
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = owner_of(path)
-            waited = time.monotonic() - begun
-            if waited < _GRACE_S:
+            if time.monotonic() - begun < _GRACE_S:
                 time.sleep(0.02)
                 continue
-            if stopped() or waited >= wait_s:
-                raise LeaseError(
-                    f"{path.parent}: already being worked on by {holder}; wait for it or stop it, "
-                    "then run the same command again"
-                ) from None
-            if not reported:
-                say(f"{path.parent}: waiting for {holder} to finish")
-                reported = True
-            time.sleep(0.2)
+            waiting.go_on(0.2)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            mount = mount_of(path)
+            raise DiskError(
+                f"{path}: the file system ({mount.describe() if mount else 'of unknown type'}) has no file "
+                f"locks ({error.strerror}): have it mounted with locks (Lustre: -o flock), or move the "
+                "campaign to a file system that has them"
+            ) from error
         else:
             return
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Return whether the open file is still the one of this name."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _is_elsewhere(row: Row) -> bool:
+    """Return whether a process on another host wrote the row, and did not end its lease."""
+    own_job = os.environ.get("SLURM_JOB_ID")
+    requeued = own_job is not None and row.get("slurm_job") == own_job  # Slurm ended it before it began again
+    return bool(row) and row.get("host") != platform.node() and not row.get("ended") and not requeued
+
+
+def _read(path: Path) -> Row:
+    """Read the row of a lease file; empty when there is none, or no whole one."""
+    try:
+        row = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _described(row: Row) -> str:
+    if "pid" not in row or "host" not in row:
+        return "an unknown process"
+    job = f", Slurm job {row['slurm_job']}" if row.get("slurm_job") else ""
+    return f"process {row['pid']} on {row['host']}{job}"

@@ -11,7 +11,22 @@ if TYPE_CHECKING:
 CONSOLIDATED = "consolidated"
 BEST = ".best.json"  # ends the name of what points to the best checkpoint of a link
 MANIFEST = "manifest.json"  # of a folder of shards
+FINISHED = ".finished"  # folder of the record of a split, in the folder of its shards
 OUTLIERS = "outliers"  # also the name of the last link of the training chain
+
+
+def command_for(path: Path) -> str:
+    """Give the command that makes a JSON file of a campaign again; empty where its place does not show it."""
+    name, folder = path.parent.name, path.parents[1].name if len(path.parents) > 1 else ""
+    if name == "ranges":
+        return f"crpipe train {path.name.removesuffix(BEST).removesuffix('.json')}"
+    if name in ("ledgers", "multiplicity"):
+        return f"crpipe split {path.name.partition('.')[0]}"
+    if name == CONSOLIDATED:
+        return "crpipe consolidate"
+    if folder in ("shards", OUTLIERS):
+        return f"crpipe split {name}"
+    return f"crpipe evaluate {name}" if folder == "evaluation" else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +71,14 @@ class Paths:
     def multiplicity(self, name: str) -> Path:
         """Split's output: source file, row, ids, multiplicity and destination of each event."""
         return self.results / "multiplicity" / f"{name}.parquet"
+
+    def histogram(self, name: str) -> Path:
+        """Split's output: events by multiplicity."""
+        return self.results / "multiplicity" / f"{name}.histogram.json"
+
+    def split_record(self, name: str) -> Path:
+        """What a finished split can be restored from: a file in the shards' directory, undeclared."""
+        return self.shards(name) / FINISHED / "key.json"
 
     def threshold(self) -> Path:
         """Threshold's output: the quantile of the reference ranges; only with ``split.quantile``."""

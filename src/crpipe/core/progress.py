@@ -5,6 +5,19 @@ from __future__ import annotations
 from typing import Protocol
 
 
+def printable(text: str, keep: str = "\n\t") -> str:
+    """Write control characters as escapes: the name of a file must not steer a terminal.
+
+    keep: control characters that stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
 class Progress(Protocol):
     """Where messages and progress of a job go."""
 

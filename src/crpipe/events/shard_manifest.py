@@ -5,12 +5,13 @@ What it says can be checked at any time, and shards are read from it alone.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from crpipe.core.errors import DataError, LayoutError, ShardError
-from crpipe.core.files import read_json, sha256
+from crpipe.core.files import forget_cached, read_json, sha256
 from crpipe.core.paths import CONSOLIDATED, MANIFEST
 from crpipe.events.batch import Events
 from crpipe.events.layout import Layout
@@ -100,9 +101,39 @@ def verifiable(paths: Paths, ranges: Iterable[str], names: Iterable[str]) -> Ite
 def check_hashes(folder: Path, entry: dict[str, Any]) -> None:
     """Raise ShardError unless both files of a manifest's entry have the recorded hash."""
     for part, recorded in entry["files"].items():
-        path = folder / f"{entry['name']}.{part}.parquet"
-        if sha256(path) != recorded["sha256"]:
-            raise ShardError(f"{path}: damaged: its bytes are not those the manifest names; {REMEDY}")
+        _check_hash(folder / f"{entry['name']}.{part}.parquet", recorded["sha256"])
+
+
+def check_on_disk(folders: Iterable[Path], workers: int) -> None:
+    """Raise ShardError unless all files of folders have the recorded hash, read from the disk once more.
+
+    The hashes were taken when the files were written, from memory; what counts is what the disk gives back.
+    """
+    wanted = [
+        (folder / f"{entry['name']}.{part}.parquet", recorded["sha256"])
+        for folder in folders
+        for entry in read_manifest(folder, None)["shards"]
+        for part, recorded in entry["files"].items()
+    ]
+
+    def check(file: tuple[Path, str]) -> None:
+        forget_cached(file[0])
+        _check_hash(*file)
+
+    with ThreadPoolExecutor(workers) as pool:
+        for _ in pool.map(check, wanted):
+            pass
+
+
+def _check_hash(path: Path, recorded: str) -> None:
+    try:
+        found = sha256(path)
+    except FileNotFoundError as error:
+        raise ShardError(f"{path}: missing, though the manifest names it; {REMEDY}") from error
+    except OSError as error:
+        raise ShardError(f"{path}: cannot be read ({error.strerror}); {REMEDY}") from error
+    if found != recorded:
+        raise ShardError(f"{path}: damaged: its bytes are not those the manifest names; {REMEDY}")
 
 
 def groups_of(shards: Shards, layout: Layout) -> Iterator[Events]:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from crpipe.core.errors import DataError
 from crpipe.core.files import free_bytes, read_json, tree_bytes
+from crpipe.core.mounts import mount_of
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.report.text import Column, counted, number, size, table
 
@@ -198,6 +199,7 @@ def _facts(job: PlanJob) -> Iterator[str]:
     yield _line("ranges", f"{volume.ranges}{skipped}: {view.ranges[0]} to {view.ranges[-1]}")
     yield from _volume(volume)
     yield from _disk(job, volume)
+    yield from _locks(view)
 
 
 def _volume(volume: Volume) -> Iterator[str]:
@@ -236,6 +238,17 @@ def _disk(job: PlanJob, volume: Volume) -> Iterator[str]:
         yield _line("WARNING", "raw copies exceed their budget: lower source.look_ahead or raise the budget")
     if peak.more > free:
         yield _line("WARNING", "this does not fit on the disk: free some space, or set `results` elsewhere")
+
+
+def _locks(view: CampaignView) -> Iterator[str]:
+    """Warn where locks may hold within one host only: two of them could work on the same range."""
+    for folder in (view.paths.results, view.paths.runs):
+        mount = mount_of(folder)
+        if mount is not None and mount.may_lock_locally():
+            yield _line(
+                "WARNING", f"{folder}: on {mount.describe()}: its locks may hold within one host only:"
+            )
+            yield _line("", "always start the workflow on the same host, or have it mounted with -o flock")
 
 
 def _line(label: str, text: str) -> str:

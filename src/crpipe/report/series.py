@@ -124,7 +124,7 @@ def smoothed(series: Series, window: int = WINDOW_STEPS) -> Series:
 
 def multiplicities(view: CampaignView) -> MultiplicityCounts | None:
     """Sum the multiplicity histograms of all ranges that have been split; ``None`` while there is none."""
-    paths = [view.paths.multiplicity(name).with_suffix(".histogram.json") for name in view.ranges]
+    paths = [view.paths.histogram(name) for name in view.ranges]
     found = map(read_json_if_any, paths)
     return add_histograms(row for row in found if row is not None)
 

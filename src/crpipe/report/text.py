@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from crpipe.core.progress import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -69,8 +71,11 @@ def _least_width(columns: Sequence[Column]) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut a text to one line of at most ``width`` characters; an ellipsis marks the cut."""
-    line = " ".join(text.split())
+    """Cut a text to one line of at most ``width`` characters; an ellipsis marks the cut.
+
+    Control characters are written as escapes.
+    """
+    line = printable(" ".join(text.split()))
     return line if len(line) <= width else line[: max(width - 1, 0)] + "…"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.core import checksums
 from crpipe.core.errors import ConfigError, DiskError, SourceError, TransferError
-from crpipe.core.files import publish, write_json, writing
+from crpipe.core.files import replacing, write_json
 from crpipe.source.retries import Deadline, Transient, each, persist
 from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
 
@@ -116,13 +116,10 @@ def _to_folder(folder: str) -> Send:
 
 def _copy(file: Path, name: str, folder: str) -> None:
     target = Path(folder) / name
-    part = target.with_name(f".{target.name}.part")
     try:
-        with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(target) as part:
             shutil.copyfile(file, part)
             if checksums.of_file(part, checksums.OWN) != checksums.of_file(file, checksums.OWN):
                 raise Transient("it changed while it was copied")
-            publish(part, target)
     except OSError as error:
         raise TransferError(f"{target}: {error.strerror}") from error

@@ -20,6 +20,7 @@ PART = ".part"
 _JOURNAL, _LISTING = ".proofs.jsonl", ".listing"
 _RESERVED = frozenset({_JOURNAL, _LISTING, "lease"})
 _THREADS = 4
+_TEXTS = ("checksum", "algorithm", "verified")
 
 
 def is_reserved(path: str) -> bool:
@@ -99,14 +100,26 @@ class Proofs:
         if not self._path.exists():
             return {}
         rows = {}
-        for line in self._path.read_text().splitlines():
-            try:
-                row = json.loads(line)
-                path, listed = row.pop("path"), row.pop("listed")
-            except (ValueError, KeyError):
-                continue  # cut by a crash, or of an earlier version: its copy is made again
-            rows[path] = (listed, Proof(**row))
+        for line in self._path.read_text(errors="replace").splitlines():
+            found = _read_row(line)
+            if found is not None:
+                rows[found[0]] = (found[1], found[2])
         return rows
+
+
+def _read_row(line: str) -> tuple[str, list[str], Proof] | None:
+    """Read a line: path, which file was listed, proof.
+
+    None for a line cut by a crash, damaged, or of another version: its copy is made again.
+    """
+    try:
+        row = json.loads(line)
+        texts = [row["path"], *row["listed"], *(row[name] for name in _TEXTS)]
+    except (ValueError, KeyError, TypeError):
+        return None
+    if not all(isinstance(text, str) for text in texts) or type(row["size"]) is not int:
+        return None
+    return row["path"], list(row["listed"]), Proof(row["size"], *(row[name] for name in _TEXTS))
 
 
 def _listed(entry: Entry) -> list[str]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from crpipe.core.destinations import DESTINATIONS, PARTS
 from crpipe.core.errors import FormatError
+from crpipe.core.files import disk_watched
 from crpipe.core.raw_files import RawFile, check_unchanged
 from crpipe.events.batch import Events, offsets
 from crpipe.events.histograms import add_up, count_columns
@@ -130,7 +131,15 @@ def table_schema(layout: Layout) -> pa.Schema:
 
 
 def scatter(task: Task) -> Scattered:
-    """Send the events of the task's files to their buckets; nothing is kept of a bad file."""
+    """Send the events of the task's files to their buckets; nothing is kept of a bad file.
+
+    Raise DiskError when the temporary files cannot be written.
+    """
+    with disk_watched(task.spills):
+        return _scatter(task)
+
+
+def _scatter(task: Task) -> Scattered:
     reader = task.rules.reader.open()
     schema = table_schema(reader.layout)
     reports: list[FileReport] = []

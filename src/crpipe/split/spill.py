@@ -95,9 +95,9 @@ class SpillWriter:
         return self._blocks
 
     def close(self) -> None:
-        """Close both files."""
-        self._events.close()
-        self._items.close()
+        """Close both files, also where a full disk refuses the rest of the first."""
+        with self._items:
+            self._events.close()
 
     def _flush(self) -> None:
         """Write the held events: one block of finished raw files, and one of the file in progress."""

@@ -6,9 +6,7 @@ depend on the job's description and the raw files alone. Nothing counts until th
 
 from __future__ import annotations
 
-import os
 import shlex
-import shutil
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,10 +17,11 @@ from crpipe.core.destinations import PARTS
 from crpipe.core.errors import FormatError
 from crpipe.core.files import digest, publish, read_json, remove_tree, replacing, write_json, writing
 from crpipe.core.lease import lease
-from crpipe.core.paths import MANIFEST
+from crpipe.core.paths import FINISHED, MANIFEST
 from crpipe.core.raw_files import STAGED, RawFile, check_present, read_staged
 from crpipe.events.shard_manifest import verify
 from crpipe.split import gather, scatter
+from crpipe.split.delivery import deliver, has_shards, remove_raw
 from crpipe.split.ledger import check_unique, check_written, describe_histograms, make_ledger, write_table
 from crpipe.split.parts import TEST, VALIDATION, SplitRange, refuse_torn_groups
 from crpipe.split.workers import in_order, reuse_freed_memory
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from crpipe.split.spill import Block
 
 _SPILLS = ".scatter"
-_RECORD = ".finished"
 _MOST_TASKS = 64  # spills that are open at once while shards are gathered
 _TASKS_PER_WORKER = 10
 _WORKER_MIB = 256  # decoded block, its gathered copy, one row group on its way to the disk
@@ -80,6 +78,25 @@ class SplitJob:
     max_quarantined: int
     on_bad_event: Literal["fail", "reject"]
     lease_wait_s: float
+
+    @property
+    def record(self) -> Path:
+        """Directory of the record of the finished split."""
+        return self.shards / FINISHED
+
+    def places(self) -> dict[str, Path]:
+        """Final names of the files in the record, the shards' manifest last."""
+        return {
+            "multiplicity.parquet": self.multiplicity,
+            "histogram.json": self.multiplicity.with_name(f"{self.name}.histogram.json"),
+            "ledger.json": self.ledger,
+            "outliers.json": self.outliers / MANIFEST,
+            "shards.json": self.shards / MANIFEST,
+        }
+
+    def is_whole(self) -> bool:
+        """Return whether every shard of the record is there."""
+        return has_shards(self.record, {"shards.json": self.shards, "outliers.json": self.outliers})
 
     def processes(self, raw_bytes: int) -> int:
         """Count the processes to use: as asked, as the memory allows, and as the work is worth."""
@@ -122,24 +139,24 @@ def split_range(job: SplitJob, progress: Progress) -> None:
             check_unique(run.files, job.staged)
             if not _is_recorded(run):
                 _split(run)
-        _deliver(job)
+        deliver(job.record, job.places())
         for folder in (job.shards, job.outliers):
             verify(folder, deep=False)
         remove_tree(job.shards / _SPILLS)
-        remove_tree(job.raw)
+        remove_raw(job.raw, (job.shards, job.outliers), job.workers, job.lease_wait_s, progress)
 
 
 def _is_delivered(job: SplitJob) -> bool:
     """Return whether the range was split and its staged table is already gone."""
-    record = job.shards / _RECORD / "key.json"
+    record = job.record / "key.json"
     if job.staged.exists() or not record.exists():
         return False
-    return bool(read_json(record)["data"] == job.data)
+    return bool(read_json(record)["data"] == job.data) and job.is_whole()
 
 
 def _is_recorded(run: _Run) -> bool:
-    record = run.job.shards / _RECORD / "key.json"
-    return record.exists() and bool(read_json(record) == run.key)
+    record = run.job.record / "key.json"
+    return record.exists() and bool(read_json(record) == run.key) and run.job.is_whole()
 
 
 def _split(run: _Run) -> None:
@@ -164,7 +181,7 @@ def _clear(run: _Run) -> None:
     job = run.job
     for path in (job.shards / MANIFEST, job.outliers / MANIFEST, job.ledger):
         path.unlink(missing_ok=True)
-    remove_tree(job.shards / _RECORD)
+    remove_tree(job.record)
     for path in job.shards.iterdir():
         if path.is_dir():
             remove_tree(path)
@@ -301,7 +318,7 @@ def _record(
     """
     job = run.job
     counted = describe_histograms(ledger, job.histograms, (each.histograms for each in scattered))
-    part = job.shards / f"{_RECORD}.part"
+    part = job.shards / f"{FINISHED}.part"
     head = {"range": job.name, "data": job.data, "threshold": job.threshold}
     common = head | {"layout": job.layout.describe()}
     with writing(part):
@@ -318,32 +335,4 @@ def _record(
     write_json(part / "outliers.json", common | {"shards": outliers})
     write_json(part / "shards.json", common | {"shards": bulk} | counted)
     write_json(part / "key.json", run.key)
-    publish(part, job.shards / _RECORD)
-
-
-def _deliver(job: SplitJob) -> None:
-    """Give the record's files their final names, the shards' manifest last."""
-    record = job.shards / _RECORD
-    places = {
-        "multiplicity.parquet": job.multiplicity,
-        "histogram.json": job.multiplicity.with_name(f"{job.name}.histogram.json"),
-        "ledger.json": job.ledger,
-        "outliers.json": job.outliers / MANIFEST,
-        "shards.json": job.shards / MANIFEST,
-    }
-    for source, target in places.items():
-        if target.exists() and target.samefile(record / source):
-            os.utime(target)  # renaming one link of a file over another would leave both
-            continue
-        with replacing(target) as part:
-            _copy(record / source, part)
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Give a file a second name, or a copy where the file system has no links; its time is now."""
-    target.unlink(missing_ok=True)
-    try:
-        target.hardlink_to(source)
-    except OSError:
-        shutil.copyfile(source, target)
-    os.utime(target)
+    publish(part, job.record)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import shlex
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 KEPT_SNAPSHOTS = 2
+_RESTORE = "; restore it, or delete its receipt to train the range again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,14 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Checkpoints and snapshots of one range under one key."""
+    """Checkpoints and snapshots of one range under one key.
+
+    check: raises an error when the store is not this process's any more; called before each file appears.
+    """
 
     folder: Path
     key: str
+    check: Callable[[], object] = bool
 
     def save_snapshot(self, state: dict[str, Any], step: int) -> Saved:
         """Write a snapshot, then drop all but the newest two of this key."""
@@ -126,6 +132,7 @@ class Store:
         path = self.folder / f"{stem}-{full[:HASH_DIGITS]}.pt"
         with replacing(path) as part:
             part.write_bytes(content)
+            self.check()
         return Saved(path, full)
 
 
@@ -151,11 +158,22 @@ def _canonical(value: Any) -> Any:
 def verified(path: Path) -> Saved:
     """Check a checkpoint or snapshot against the hash in its name; raise CheckpointError when it differs."""
     if not path.exists():
-        raise CheckpointError(f"{path}: missing; restore it, or delete its receipt to train the range again")
+        raise CheckpointError(f"{path}: missing{_remedy(path) or _RESTORE}")
     full = sha256(path)
     if full[:HASH_DIGITS] != path.stem.rpartition("-")[2]:
-        raise CheckpointError(f"{path}: damaged (its content does not match the hash in its name)")
+        raise CheckpointError(
+            f"{path}: damaged (its content does not match the hash in its name){_remedy(path)}"
+        )
     return Saved(path, full)
+
+
+def _remedy(path: Path) -> str:
+    """Say how the checkpoint of a finished link is made again; nothing for other files."""
+    receipt = path.parent.parent.parent / "ranges" / f"{path.parent.name}.json"
+    if not (path.name.startswith("checkpoint-") and receipt.exists()):
+        return ""
+    again = f"rm {shlex.quote(str(receipt))}, and run the workflow again"
+    return f"; restore it, or train the link again: {again}"
 
 
 def checkpoint_file(path: Path) -> Path:

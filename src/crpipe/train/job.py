@@ -27,7 +27,7 @@ from crpipe.train.validation.measure import find_metric, read_sample
 from crpipe.train.workload import UsesHistograms, give_histograms, open_workload, wanted_histograms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from crpipe.core.progress import Progress
@@ -52,26 +52,34 @@ def train_link(
     use_threads(job.train.threads)
     torch.backends.cuda.matmul.allow_tf32 = job.train.tf32
     with joined(job.train.device) as world, ExitStack() as stack:
+        check: Callable[[], object] = bool
         if world.leads:
             stack.enter_context(Journal(job.files.journal).attempt("train", job.link.name))
-            stack.enter_context(
-                lease(
-                    job.files.store,
-                    wait_s=job.train.lease_wait_s,
-                    say=progress.say,
-                    stopped=lambda: bool(stop.reason()),
-                )
+            held = lease(
+                job.files.store,
+                wait_s=job.train.lease_wait_s,
+                say=progress.say,
+                stopped=lambda: bool(stop.reason()),
             )
+            check = stack.enter_context(held).check
         world.any(False)  # no rank reads the store before the leading rank holds its lease
-        _run(job, world, stop, progress if world.leads else Silent(), profile_steps)
+        _run(job, world, stop, progress if world.leads else Silent(), profile_steps, check)
 
 
-def _run(job: TrainJob, world: World, stop: StopRequest, progress: Progress, profile_steps: int) -> None:
-    """Execute the job on one rank, inside the lease."""
+def _run(
+    job: TrainJob,
+    world: World,
+    stop: StopRequest,
+    progress: Progress,
+    profile_steps: int,
+    check: Callable[[], object],
+) -> None:
+    """Execute the job on one rank, inside the lease; ``check`` raises LeaseError once it is lost."""
     parent = read_receipt(job.files.parent_receipt) if job.files.parent_receipt else None
     source = find_source(job.train.init_from) if job.train.init_from and not parent else None
     parent_sha256 = parent["sha256"] if parent else source.sha256 if source else ""
-    store = Store(job.files.store, key_of(job.link.name, job.fingerprint, parent_sha256, job.link.ranges))
+    key = key_of(job.link.name, job.fingerprint, parent_sha256, job.link.ranges)
+    store = Store(job.files.store, key, check)
     # Only the leading rank looks into the store: it may rename or delete what another rank is reading.
     finished = store.checkpoint(progress.say) if world.leads else None
     if world.any(finished is not None):
@@ -102,6 +110,7 @@ def _run(job: TrainJob, world: World, stop: StopRequest, progress: Progress, pro
         )
         finished = _train(inputs, mark)
     if finished is not None:
+        check()
         store.drop_snapshots()
         if job.train.keep_best:
             _adopt_best(job, store)

@@ -77,6 +77,7 @@ class Trainer:
         self.loggers = inputs.loggers
         self.outputs: Outputs | None = None
         self.last: dict[str, float] = {}
+        self.logged = 0  # the last step with a row of metrics
         self.compiled = False
         self.saved = _Moment(0, time.monotonic())
         self._stack = ExitStack()
@@ -182,12 +183,13 @@ class Trainer:
         self.smooth.restore(extra["smooth"])
         self.throttle_meter.restore(extra["throttle_meter"])
         self.last = extra["last"]
+        self.logged = extra.get("logged", 0)
         self.judge.restore(extra["best"])
 
     def _open_outputs(self) -> None:
         if not self.world.leads:
             return
-        outputs = Outputs(self.job, self.state.counters.step, self.loggers, self.progress.say)
+        outputs = Outputs(self.job, self.state.counters.step, self.logged, self.loggers, self.progress.say)
         self.outputs = self._stack.enter_context(outputs)
 
     def _compile(self, group: Group) -> None:
@@ -267,6 +269,7 @@ class Trainer:
             row |= {"range_steps": self.range_steps, "epoch": counters.cursor.epoch}
             row |= {"events": counters.events, "items": counters.items, "skipped": counters.skipped}
             self.outputs.add(row, values)
+            self.logged = counters.step
 
     def _throttle(self) -> None:
         """Decide with the means of the steps since the last decision, whatever train.log_steps is."""
@@ -327,6 +330,7 @@ class Trainer:
                 "throttle_meter": self.throttle_meter.state(),
                 "smooth": self.smooth.state(),
                 "last": dict(self.last),
+                "logged": self.logged,
                 "best": self.judge.state(),
             }
             state = {**self.state.state(self.job.keys), "extra": extra, "ranks": self.world.size}

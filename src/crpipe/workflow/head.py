@@ -1,33 +1,78 @@
-"""The head: the one workflow process of a directory; the kernel frees its lease however it dies."""
+"""The head: the one workflow process of a directory, and what it clears up after one that was killed."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import TYPE_CHECKING
 
-from crpipe.core.errors import LeaseError
-from crpipe.core.lease import lease
+from crpipe.core.errors import ConfigError, LeaseError
+from crpipe.core.lease import is_claimed, lease
+from crpipe.core.mounts import mount_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from crpipe.core.lease import Row
+    from crpipe.core.paths import Paths
+
 WAIT_S = 10.0
+# Snakemake's Slurm plugin puts the command of a job between double quotes, and Slurm reads patterns in names.
+_NOT_FOR_SLURM = frozenset('$`\\"%')
 
 
-def take_lease(folder: Path, *, executes: bool, say: Callable[[str], None]) -> contextlib.ExitStack | None:
+def take_lease(
+    folder: Path, *, executes: bool, say: Callable[[str], None], jobs: Callable[[], Iterable[str]] = tuple
+) -> contextlib.ExitStack | None:
     """Take the lease of ``folder``; closing the result, or the end of the process, gives it back.
 
     A call that runs no jobs gets None where another head works, one that ``executes`` raises LeaseError.
+    jobs: lists the jobs that were left here; after a head on another host they are not touched unasked.
     """
+    path = folder / "lease"
+    if not executes and is_claimed(path):
+        return None
     claim = contextlib.ExitStack()
+
+    def seize(row: Row) -> None:
+        refuse_unasked(path, row, list(jobs()))
+
     try:
-        claim.enter_context(lease(folder, wait_s=WAIT_S if executes else 0.0, say=say))
+        held = lease(folder, wait_s=WAIT_S if executes else 0.0, say=say, seize=seize)
+        claim.enter_context(held)
     except LeaseError:
         if executes:
             raise
         return None
     return claim
+
+
+def refuse_unasked(path: Path, row: Row, jobs: list[str]) -> None:
+    """Raise LeaseError when jobs of a head on another host would be cancelled, and that head may live.
+
+    It does not count any more in its lease, but where locks hold within one host only, that is all there is
+    to see of it: it may be suspended, or cut off from this file system for a while.
+    """
+    mount = mount_of(path)
+    if not jobs or (mount is not None and not mount.may_lock_locally()):
+        return
+    place = mount.describe() if mount else "a file system of unknown type"
+    raise LeaseError(
+        f"{path}: process {row.get('pid')} on {row.get('host')} runs the workflow of this directory, or was "
+        f"killed there; its jobs {' '.join(jobs)} would be cancelled. The locks of {place} may hold within "
+        f"one host only. See on {row.get('host')} whether it lives (ps -p {row.get('pid')}), and stop it; "
+        f"then: rm {path}, and run the same command again"
+    )
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ConfigError for a working directory whose name does not reach the jobs of a cluster as it is."""
+    for character in str(folder):
+        if character in _NOT_FOR_SLURM or not character.isprintable():
+            raise ConfigError(
+                f"{str(folder)!r}: the character {character!r} in the path of the working directory would be "
+                "replaced or executed when jobs are submitted; move the campaign to a directory without it"
+            )
 
 
 def remove_locks(folder: Path) -> int:
@@ -39,3 +84,36 @@ def remove_locks(folder: Path) -> int:
     for path in stale:
         path.unlink()
     return len(stale)
+
+
+def remove_marks(folder: Path) -> None:
+    """Remove Snakemake's marks of incomplete outputs in ``folder``; only the holder of the lease may.
+
+    Every output appears whole or not at all, so one that exists is complete; a mark that a killed workflow
+    left would stay for ever, and `snakemake --report` would refuse the finished campaign.
+    """
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.unlink()
+
+
+def drop_spent_tables(paths: Paths, names: Iterable[str]) -> None:
+    """Remove the staged tables of split ranges whose raw copies are gone; only the holder of the lease may.
+
+    Snakemake removes them when a split ends, unless it dies in that moment. Such a table promises raw copies:
+    a range whose shards are deleted later would not be staged again.
+    """
+    for name in names:
+        staged = paths.staged(name)
+        if not staged.exists() or paths.raw(name).exists():
+            continue
+        outputs = (
+            paths.shard_manifest(name),
+            paths.outlier_manifest(name),
+            paths.multiplicity(name),
+            paths.histogram(name),
+            paths.ledger(name),
+        )
+        # A split whose outputs Snakemake deleted restores them from its record, for which it needs the table.
+        if all(path.exists() for path in outputs) or not paths.split_record(name).exists():
+            staged.unlink()

@@ -6,22 +6,25 @@ import shlex
 from typing import TYPE_CHECKING
 
 from crpipe.core.paths import OUTLIERS
+from crpipe.core.progress import printable
 from crpipe.report.status.failures import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from crpipe.cli.jobs import Campaign
 
 
 def what_failed(
-    campaign: Campaign, messages: str, since: float, words: Sequence[str], *, training: bool
+    campaign: Campaign, messages: str, ends: Mapping[Path, int], words: Sequence[str], *, training: bool
 ) -> str:
     """Describe in a few lines why the workflow did not finish.
 
-    messages: Snakemake's own log of this call; since: when it began; words: its command line, to repeat.
+    messages: Snakemake's own log of this call; ends: where the journals ended when it began; words: its
+    command line, to repeat.
     """
-    lines = explain(campaign.paths, messages, since)
+    lines = explain(campaign.paths, messages, ends)
     names = [name for name in campaign.chain.names if name != OUTLIERS]
     waiting = [name for name in names if not campaign.paths.receipt(name).exists()]
     if training and waiting:
@@ -29,4 +32,4 @@ def what_failed(
         lines.append(f"Training waits at {noun} {waiting[0]} ({len(waiting)} of {len(names)} still to do).")
     lines.append("Fix the cause; the same command continues where this one stopped:")
     lines.append(f"  {shlex.join(words)}")
-    return "\n  ".join(["\ncrpipe: the workflow did not finish.", *lines])
+    return printable("\n  ".join(["\ncrpipe: the workflow did not finish.", *lines]))

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 import time
@@ -153,3 +154,31 @@ def test_looking_needs_neither_torch_nor_a_campaign(tmp_path, verb):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("library", "words"), [("typer", ["version"]), ("pyarrow", ["inspect", "x.parquet"])]
+)
+def test_an_interruption_while_libraries_are_imported_prints_no_traceback(tmp_path, library, words):
+    """A library of this name that is interrupted while it is imported, as by Ctrl-C."""
+    (tmp_path / f"{library}.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-m", "crpipe", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode not in (0, 2)
+    assert "Traceback" not in done.stderr
+
+
+def test_control_characters_of_a_name_never_reach_the_terminal(crpipe, tmp_path):
+    """A name that clears the screen, or begins a line of its own."""
+    (tmp_path / "red\x1b[31m.yaml").write_text("seed: many\n")
+    ended, told = crpipe("--config", "red\x1b[31m.yaml", "status")
+    assert ended == 2
+    assert "red\\x1b[31m.yaml: seed" in told
+    assert "\x1b" not in told

@@ -296,3 +296,32 @@ def test_origin_of_every_leaf_is_known(tmp_path):
 @pytest.mark.parametrize("name", ["config.yaml", "demo.yaml"])
 def test_configurations_of_the_repository_are_legal(name):
     load_config([REPOSITORY / "config" / "config.yaml", REPOSITORY / "config" / name])
+
+
+@pytest.mark.parametrize("key", ["results", "runs"])
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("a\nb", r"the character '\n' cannot be part of this path (it breaks the lines of logs)"),
+        ("a\x1b[2Jb", r"the character '\x1b' cannot be part"),
+        ("a/{range}", "the character '{' cannot be part of this path (Snakemake reads it as a wildcard)"),
+        ("a}", "the character '}' cannot be part"),
+        (
+            "100%",
+            "the character '%' cannot be part of this path (Slurm replaces it in the names of its logs)",
+        ),
+        ("a\\b", "Slurm replaces it"),
+        ("~/results", "~ is not replaced here; write the whole path"),
+    ],
+)
+def test_a_directory_whose_name_would_be_changed_on_the_way_is_refused(key, path, said):
+    with pytest.raises(ConfigError) as caught:
+        validate({key: path}, {})
+    assert str(caught.value).startswith(f"{key}: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["a $(touch x) & `b`; 'c' \"d\" *", "/data/été/v2 (new), final", ".."])
+def test_any_other_name_of_a_directory_is_taken(path):
+    assert validate({"results": path, "runs": path}, {}).results == path

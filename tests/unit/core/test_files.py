@@ -1,5 +1,8 @@
 import errno
 import os
+import subprocess
+import sys
+import time
 
 import pytest
 from hypothesis import given
@@ -23,13 +26,65 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_part_file_of_a_killed_process_is_overwritten(tmp_path):
+WRITE = (
+    "import sys, time; from pathlib import Path; from crpipe.core.files import replacing\n"
+    "with replacing(Path(sys.argv[1])) as part:\n"
+    "    part.write_text(sys.argv[2]); print('half', flush=True); sys.stdin.readline()"
+)
+
+
+def writer(path, text):
+    """Start a process that has written half of ``path``, and goes on at a line of its stdin."""
+    command = [sys.executable, "-c", WRITE, str(path), text]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "half\n"
+    return process
+
+
+def test_two_writers_of_one_file_never_mix(tmp_path):
+    path = tmp_path / "table"
+    with writer(path, "one") as one, writer(path, "two") as two:
+        one.communicate("go\n")
+        assert path.read_text() == "one"
+        two.communicate("go\n")
+    assert (one.returncode, two.returncode) == (0, 0)
+    assert path.read_text() == "two"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_writer_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path):
     path = tmp_path / "deep" / "table"
-    path.parent.mkdir()
-    (path.parent / ".table.part").write_text("of a killed process, and longer than what follows")
-    files.write_text(path, "new")
-    assert path.read_text() == "new"
+    with writer(path, "of a live process") as live, writer(path, "of a killed process") as killed:
+        killed.kill()
+        killed.wait()
+        assert len(list(path.parent.iterdir())) == 2
+        files.write_text(path, "new")
+        assert path.read_text() == "new"
+        assert len(list(path.parent.iterdir())) == 2
+        live.communicate("go\n")
+    assert path.read_text() == "of a live process"
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", [".table.part", ".table.other-host.12.0.part"])
+def test_what_another_host_left_is_removed_after_a_day(tmp_path, name):
+    path, left = tmp_path / "table", tmp_path / name
+    left.write_text("half")
+    files.write_text(path, "new")
+    assert left.exists()
+    os.utime(left, (time.time() - 100_000,) * 2)
+    files.write_text(path, "new")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_each_new_directory_is_on_the_disk_as_an_entry_of_its_parent(tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(files, "sync", flushed.append)
+    files.make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    assert flushed == [tmp_path, tmp_path / "a"]
+    files.make_folder(tmp_path / "a" / "b")
+    assert len(flushed) == 2
 
 
 @pytest.mark.parametrize(

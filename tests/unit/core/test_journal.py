@@ -1,9 +1,14 @@
+import errno
+import fcntl
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
+from crpipe.core import journal as module
 from crpipe.core.errors import LedgerError
 from crpipe.core.journal import Journal
 
@@ -79,3 +84,34 @@ def test_the_slurm_job_is_named(journal, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     journal.add("start")
     assert journal.rows()[0]["slurm_job"] == "4711"
+
+
+def test_a_row_waits_for_one_that_another_process_writes(journal):
+    """Two clients of NFS see the end of the file at the same place: the lock is what keeps them apart."""
+    journal.add("first")
+    with journal.path.open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        waiting = threading.Thread(target=journal.add, args=("second",))
+        waiting.start()
+        time.sleep(0.1)
+        assert [row["what"] for row in journal.rows()] == ["first"]
+    waiting.join()
+    assert [row["what"] for row in journal.rows()] == ["first", "second"]
+
+
+def test_a_suspended_writer_stops_no_job(journal, monkeypatch):
+    monkeypatch.setattr(module, "_TRIES", 3)
+    journal.add("first")
+    with journal.path.open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        journal.add("second")
+    assert len(journal.rows()) == 2
+
+
+def test_a_file_system_without_locks_stops_no_job(journal, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    journal.add("first")
+    assert len(journal.rows()) == 1

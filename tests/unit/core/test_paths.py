@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from crpipe.core.paths import Paths
+from crpipe.core.paths import Paths, command_for
 
 PATHS = Paths(Path("here/results"), Path("there/runs"), "night")
 OF_DATA = {"manifest", "staged", "raw", "shards", "outliers", "shard_manifest", "outlier_manifest"}
@@ -13,6 +13,8 @@ OF_DATA |= {
     "positions",
     "position_names",
     "multiplicity",
+    "histogram",
+    "split_record",
     "ledger",
     "threshold",
     "campaign",
@@ -39,3 +41,23 @@ def test_a_file_stands_below_its_root_and_a_run_touches_no_other(name):
 def test_no_two_files_share_a_place():
     places = [place(name) for name in METHODS]
     assert len(set(places)) == len(places)
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        (PATHS.receipt("0000000-0000999.2"), "crpipe train 0000000-0000999.2"),
+        (PATHS.best_receipt("0000000-0000999"), "crpipe train 0000000-0000999"),
+        (PATHS.receipt("outliers"), "crpipe train outliers"),
+        (PATHS.ledger("0000000-0000999"), "crpipe split 0000000-0000999"),
+        (PATHS.histogram("0000000-0000999"), "crpipe split 0000000-0000999"),
+        (PATHS.shard_manifest("0000000-0000999"), "crpipe split 0000000-0000999"),
+        (PATHS.outlier_manifest("0000000-0000999"), "crpipe split 0000000-0000999"),
+        (PATHS.outlier_manifest("consolidated"), "crpipe consolidate"),
+        (PATHS.evaluation("outliers") / "metrics.json", "crpipe evaluate outliers"),
+        (PATHS.campaign(), ""),
+        (Path("metrics.json"), ""),
+    ],
+)
+def test_the_command_that_makes_a_file_again_follows_from_its_place(path, command):
+    assert command_for(path) == command

@@ -4,6 +4,8 @@ from campaign_files import EVENTS, LAYOUT, CampaignFiles
 from crpipe.cli.jobs_report import plan_job
 from crpipe.core.errors import DataError
 from crpipe.core.files import write_json
+from crpipe.core.mounts import Mount
+from crpipe.report import plan
 from crpipe.report.plan import Ratios, measure_ratios, measure_volume, peak_disk, render_plan
 
 RAW = 10 * (40 << 20)  # of one range
@@ -100,3 +102,14 @@ def test_a_layout_that_is_none_is_named(tmp_path):
     write_json(files.paths.layout(), {"item": "hits", "events": LAYOUT["events"]})
     with pytest.raises(DataError, match="layout.json: .*delete it and campaign.json"):
         words(files)
+
+
+def test_locks_that_may_hold_within_one_host_are_warned_about(tmp_path, monkeypatch):
+    files = CampaignFiles(tmp_path, ranges=1)
+    monkeypatch.setattr(plan, "mount_of", lambda path: Mount(str(path), "lustre", ("rw", "localflock")))
+    for folder in (files.paths.results, files.paths.runs):
+        assert f"{folder}: on lustre at {folder} with localflock: its locks may hold within one" in words(
+            files
+        )
+    monkeypatch.setattr(plan, "mount_of", lambda path: Mount(str(path), "lustre", ("rw", "flock")))
+    assert "locks" not in words(files)

@@ -69,3 +69,7 @@ def test_a_narrower_table_first_cuts_the_last_column_then_drops_columns_in_order
     assert table(columns(), 20)[0].split() == ["range"]
     for width in (20, 32, 50, 100):
         assert max(map(len, table(columns(), width))) <= width
+
+
+def test_control_characters_of_a_name_are_written_as_escapes():
+    assert shorten("a\x1b[2J b\r\nc\u202e", 80) == r"a\x1b[2J b c\u202e"

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -59,3 +60,46 @@ def test_an_unfinished_copy_is_kept_under_its_listing_and_no_other(tmp_path):
         part.write_bytes(b"beg")
         proofs.begin(entries)
         assert part.exists() == kept
+
+
+ROW = {"path": "a.parquet", "listed": ["pelican://h/a.parquet", ""], "size": 5, "checksum": "0"}
+ROW |= {"algorithm": "adler32", "verified": "size-only"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {name: ROW[name] for name in ROW if name != "checksum"},
+        {**ROW, "size": "5"},
+        {**ROW, "size": True},
+        {**ROW, "listed": 7},
+        {**ROW, "listed": [None, ""]},
+        {**ROW, "path": ["a.parquet"]},
+        {**ROW, "algorithm": {}},
+        [],
+        7,
+        None,
+        "text",
+    ],
+)
+def test_a_line_that_is_no_proof_costs_one_copy_and_never_the_range(tmp_path, row):
+    with (tmp_path / ".proofs.jsonl").open("w") as memory:
+        memory.write(json.dumps(row) + "\n")
+    entry = replace(ENTRY, path="b.parquet")
+    proof = remember(tmp_path, entry=entry)
+    found = Proofs(tmp_path, require_checksum=False).keep([ENTRY, entry])
+    assert found == {"b.parquet": proof}
+
+
+def test_a_proof_with_more_than_this_version_knows_is_taken(tmp_path):
+    proof = remember(tmp_path)
+    path = tmp_path / ".proofs.jsonl"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "etag": "x"}) + "\n")
+    assert Proofs(tmp_path, require_checksum=False).keep([ENTRY]) == {"a.parquet": proof}
+
+
+def test_bytes_that_are_no_text_cost_one_copy(tmp_path):
+    proof = remember(tmp_path)
+    with (tmp_path / ".proofs.jsonl").open("ab") as memory:
+        memory.write(b"\xff\xfe\x00{\n")
+    assert Proofs(tmp_path, require_checksum=False).keep([ENTRY]) == {"a.parquet": proof}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import crpipe
+from campaign_files import DEAD_PID
 from crpipe.core.errors import DataError, ShardError
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
@@ -67,7 +69,7 @@ def test_again_and_after_any_interruption_the_same_bytes(config):
     folder = config.paths().outliers(CONSOLIDATED)
     for name in expected:
         (folder / name).unlink()
-        (folder / f".{name}.part").write_bytes(b"half")
+        (folder / f".{name}.{platform.node()}.{DEAD_PID}.0.part").write_bytes(b"half")
         consolidate(config)
         assert files_of(config) == expected
 
@@ -97,6 +99,13 @@ def test_a_damaged_input_is_named(config):
     with pytest.raises(ShardError, match=r"outliers-00000\.muons\.parquet: damaged"):
         consolidate(config)
     assert not config.paths().outlier_manifest(CONSOLIDATED).exists()
+
+
+def test_a_missing_shard_of_a_range_is_named(config):
+    path = config.paths().outliers(str(config.all_ranges()[0])) / "outliers-00000.muons.parquet"
+    path.unlink()
+    with pytest.raises(ShardError, match=r"outliers-00000\.muons\.parquet: missing, though the manifest"):
+        consolidate(config)
 
 
 def test_no_outliers_at_all(tmp_path):

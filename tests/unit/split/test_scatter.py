@@ -11,7 +11,7 @@ import pytest
 
 from crpipe.core import checksums
 from crpipe.core.destinations import DESTINATIONS
-from crpipe.core.errors import ForeignError
+from crpipe.core.errors import DiskError, ForeignError
 from crpipe.core.raw_files import STAGED, RawFile
 from crpipe.events.layout import SOURCE_FILE
 from crpipe.split.parts import OUTLIERS, REJECTED, TEST, TRAIN, VALIDATION, Parts
@@ -141,3 +141,14 @@ def test_a_large_file_takes_no_more_memory_than_a_small_one(tmp_path):
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         peak[times] = float(done.stdout)
     assert peak[100] - peak[20] < 300
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("name", ["0000.events", "0000.items"])
+def test_a_full_disk_is_named_with_its_place(tmp_path, name):
+    """The system's own full device in the place of a temporary file."""
+    task = replace(task_of(tmp_path, [1, 20, 0, 3] * 10), spills=tmp_path / "spills")
+    task.spills.mkdir()
+    (task.spills / name).symlink_to("/dev/full")
+    with pytest.raises(DiskError, match=f"{task.spills}: cannot write: the disk is full"):
+        scatter(task)

@@ -1,6 +1,9 @@
 """What a split promises: nothing lost or doubled, the same bytes every time, errors that name the file."""
 
 import json
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +12,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from crpipe.cli.jobs import open_campaign
-from crpipe.core.errors import ConfigError, DataError, ForeignError, FormatError, LedgerError, SourceError
+from crpipe.core.errors import (
+    ConfigError,
+    DataError,
+    ForeignError,
+    FormatError,
+    LeaseError,
+    LedgerError,
+    ShardError,
+    SourceError,
+)
 from crpipe.events.layout import Field
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.split import gather
+from crpipe.split import split as split_module
 from crpipe.split.ledger import is_balanced
 from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.muons.layout import BUNDLES
@@ -247,6 +260,71 @@ def test_outputs_deleted_after_the_raw_files_come_back(staged):
         path.unlink()
     split(config)
     assert product_bytes(config) == before
+
+
+@pytest.mark.parametrize("deleted", ["shards", "outliers"])
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_a_damaged_shard_is_made_again_once_its_directory_is_deleted(staged, deleted, damage):
+    """As the message about it says, and as the workflow then does: stage, and split."""
+    config = staged()
+    split(config)
+    before = product_bytes(config)
+    config.paths().staged(NAME).unlink()  # as the workflow does
+    folder = getattr(config.paths(), deleted)(NAME)
+    shard = min(folder.glob("*.muons.parquet"))
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 3] ^= 4
+    shard.write_bytes(data[:-10] if damage == "cut" else data)
+    with pytest.raises(ShardError, match="delete the shard's directory and run the same command again"):
+        verify(folder, deep=True)
+    shutil.rmtree(folder)
+    with pytest.raises(DataError, match=f"run `crpipe stage {NAME}` first"):
+        split(config)
+    staged()
+    split(config)
+    assert product_bytes(config) == before
+    assert not config.paths().raw(NAME).exists()
+
+
+def test_raw_copies_stay_until_the_shards_were_read_back(staged, monkeypatch):
+    """A disk that loses a bit after the shard was written: the raw copies are the only good ones."""
+    config = staged()
+    deliver = split_module.deliver
+
+    def damage(record, places):
+        deliver(record, places)
+        shard = min(places["outliers.json"].parent.glob("*.muons.parquet"))
+        data = bytearray(shard.read_bytes())
+        data[len(data) // 3] ^= 4
+        shard.write_bytes(data)
+
+    monkeypatch.setattr(split_module, "deliver", damage)
+    with pytest.raises(ShardError, match=r"outliers-00000\.muons\.parquet: damaged"):
+        split(config)
+    monkeypatch.undo()
+    assert len(list(config.paths().raw(NAME).glob("*.parquet"))) == len(MULTIPLICITIES)
+    shutil.rmtree(config.paths().outliers(NAME))
+    split(config)
+    assert verify(config.paths().outliers(NAME), deep=True)
+    assert not config.paths().raw(NAME).exists()
+
+
+def test_raw_copies_that_a_live_job_stages_are_not_removed(staged):
+    config = staged()
+    code = (
+        "import sys; from pathlib import Path; from crpipe.core.lease import lease\n"
+        "with lease(Path(sys.argv[1]), wait_s=0, say=print): print('held', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(config.paths().raw(NAME))]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as stage:
+        assert stage.stdout.readline() == "held\n"
+        with pytest.raises(LeaseError, match=f"already being worked on by process {stage.pid}"):
+            split(config, lease_wait_s=0)
+        stage.communicate()
+    assert list(config.paths().raw(NAME).glob("*.parquet"))
+    split(config)
+    assert not config.paths().raw(NAME).exists()
 
 
 def test_a_range_staged_again_is_split_again(staged):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import weakref
 
 import pytest
@@ -92,9 +93,62 @@ def test_a_damaged_parent_is_refused_and_not_overwritten(tmp_path):
     path = config.paths().store(FIRST) / receipt["checkpoint"]
     half = path.read_bytes()[: path.stat().st_size // 2]
     path.write_bytes(half)
-    with pytest.raises(CheckpointError, match="damaged"):
+    with pytest.raises(CheckpointError, match="damaged") as caught:
         train(config, SECOND)
     assert path.read_bytes() == half
+    typed = str(caught.value).partition("train the link again: ")[2].partition(", and run")[0]
+    assert typed == f"rm {config.paths().receipt(FIRST)}"
+    subprocess.run(typed.split(), check=True)
+    again, _, _ = train(config)
+    assert again == receipt
+    train(config, SECOND)
+
+
+def test_a_missing_parent_has_the_same_remedy(tmp_path):
+    config = toy_config(tmp_path)
+    receipt, _, _ = train(config)
+    path = config.paths().store(FIRST) / receipt["checkpoint"]
+    path.unlink()
+    with pytest.raises(CheckpointError, match="missing; restore it, or train the link again: rm "):
+        train(config, SECOND)
+    config.paths().receipt(FIRST).unlink()
+    assert train(config)[0] == receipt
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "events"])
+def test_metrics_that_were_cut_before_the_snapshot_are_reported(tmp_path, name):
+    config = toy_config(tmp_path, train={"log_steps": 1, "snapshot_steps": 2})
+    interrupt(config)
+    with pytest.raises(Interrupted):
+        train_range(config, FIRST, Told(), max_minutes=1e-9)
+    store = config.paths().store(FIRST)
+    path = store / name if name == "metrics.jsonl" else next(config.paths().tensorboard().iterdir())
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
+    _, _, told = train(config)
+    assert f"warning: {path}: cut; what it had after step" in told
+
+
+def test_whole_metrics_are_not_reported_as_cut(tmp_path):
+    config = toy_config(tmp_path, train={"log_steps": 1})
+    interrupt(config)
+    _, _, told = train(config)
+    assert "resumes at step" in told
+    assert "cut" not in told
+
+
+def test_a_job_that_lost_its_lease_publishes_nothing(tmp_path):
+    config = toy_config(tmp_path)
+    store = config.paths().store(FIRST)
+
+    def lose(_):
+        (store / "lease").write_text(json.dumps({"host": "other", "pid": 1, "id": "another"}))
+
+    told = Told()
+    told.say = lose
+    with pytest.raises(LeaseError, match="taken over by process 1 on other"):
+        train_range(config, FIRST, told)
+    assert not list(store.glob("*.pt"))
+    assert not config.paths().receipt(FIRST).exists()
 
 
 def test_shards_of_another_configuration_are_refused(tmp_path):

@@ -21,7 +21,7 @@ def campaign(tmp_path):
 
 
 def test_the_last_lines_are_the_command_that_continues(campaign):
-    lines = what_failed(campaign, "", 0.0, WORDS, training=False).splitlines()
+    lines = what_failed(campaign, "", {}, WORDS, training=False).splitlines()
     assert lines[1:] == [
         "crpipe: the workflow did not finish.",
         "  Fix the cause; the same command continues where this one stopped:",
@@ -30,13 +30,13 @@ def test_the_last_lines_are_the_command_that_continues(campaign):
 
 
 def test_training_says_at_which_range_it_waits(campaign):
-    text = what_failed(campaign, "", 0.0, WORDS, training=True)
+    text = what_failed(campaign, "", {}, WORDS, training=True)
     assert "Training waits at range 0001000-0001999 (2 of 3 still to do)." in text
 
 
 def test_failed_jobs_are_named_with_their_logs(campaign):
     log = campaign.paths.results / "logs" / "split" / "0001000-0001999.log"
     messages = f"Error in rule split:\n    jobid: 3\n    log: {log} (check log file(s) for error details)\n"
-    text = what_failed(campaign, messages, 0.0, WORDS, training=False)
+    text = what_failed(campaign, messages, {}, WORDS, training=False)
     assert "split 0001000-0001999" in text
     assert str(log) in text

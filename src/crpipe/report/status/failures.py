@@ -13,7 +13,7 @@ from crpipe.report.status.journal_tail import attempts
 from crpipe.report.text import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from crpipe.core.paths import Paths
 
@@ -36,6 +36,8 @@ _STATES = {
 }
 _AROUND = re.compile(r"^WorkflowError:\n(.+)\n(?:\[.*\]\n)?\Z", re.MULTILINE)
 _MEMORY = re.compile(r"exceeded (?:job )?memory limit|oom[-_ ]kill", re.IGNORECASE)
+_LOGS = re.compile(r"(?<=\.log), ")  # a directory's name may have a comma, too
+_HINT = " (check log file(s) for error details)"
 _SILENT = "ended without a message: killed, or out of memory"
 
 
@@ -57,13 +59,16 @@ class JobFailure:
     around: str = ""
 
 
-def explain(paths: Paths, messages: str, since: float) -> list[str]:
-    """Describe each job that failed in its last attempt, in a workflow that started at ``since``.
+def explain(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[str]:
+    """Describe each job that failed in its last attempt.
 
-    messages: Snakemake's own log. Gives a line for each failure with its cause, then the end of its log.
+    messages: Snakemake's own log. ends: where the journals ended when the workflow started, in bytes.
+    Gives a line for each failure with its cause, then the end of its log.
     """
-    rows = [*attempts(paths.data_journal()), *attempts(paths.train_journal())]
-    last = {(row["verb"], row["range"]): row for row in rows if row["time"] >= since}
+    journals = (paths.data_journal(), paths.train_journal())
+    rows = [row for path in journals for row in attempts(path)]
+    new = [row for path in journals for row in attempts(path, ends.get(path, 0))]
+    last = {(row["verb"], row["range"]): row for row in new}
     starts = {(row["verb"], row["range"]): row for row in rows if row["what"] == "start"}
     lines = []
     for failure in failures_in(messages):
@@ -82,7 +87,7 @@ def failures_in(messages: str) -> Iterable[JobFailure]:
     recovered: set[Path] = set()
     for block in _BLOCK.finditer(messages):
         log, number = _field("log", block[1]), _field("jobid", block[1])
-        path, *more = map(Path, re.split(r", ", log.partition(" (")[0]))
+        path, *more = map(Path, _LOGS.split(log.removesuffix(_HINT)))
         if re.search(rf"^Finished jobid: {number} ", messages[block.end() :], re.MULTILINE):
             recovered.add(path)
         if not log or path in recovered:

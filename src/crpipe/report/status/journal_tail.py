@@ -22,14 +22,16 @@ METRICS_BYTES = 64 << 10
 _STOPPED = frozenset({"Interrupted", "KeyboardInterrupt", "SystemExit"})
 
 
-def tail(path: Path, limit: int, only: bytes = b"") -> list[Row]:
+def tail(path: Path, limit: int, only: bytes = b"", since: int = 0) -> list[Row]:
     """Read the rows with ``only`` in them among the last ``limit`` bytes; none when there is no file.
+
+    since: the byte after which rows are read.
 
     A line cut by the limit or by a crash is left out.
     """
     try:
         with path.open("rb") as handle:
-            start = max(0, os.fstat(handle.fileno()).st_size - limit)
+            start = max(since, os.fstat(handle.fileno()).st_size - limit)
             # Start one byte earlier: if that byte ends a line, the next line is whole.
             handle.seek(max(0, start - 1))
             lines = handle.read().split(b"\n")
@@ -43,9 +45,17 @@ def tail(path: Path, limit: int, only: bytes = b"") -> list[Row]:
     return rows
 
 
-def attempts(path: Path) -> list[Row]:
+def attempts(path: Path, since: int = 0) -> list[Row]:
     """Read the newest rows of a journal that start or end an attempt: those with a verb."""
-    return tail(path, JOURNAL_BYTES, b'"verb"')
+    return tail(path, JOURNAL_BYTES, b'"verb"', since)
+
+
+def ends_of(*paths: Path) -> dict[Path, int]:
+    """Give the sizes of journals now, in bytes.
+
+    What is new is known by its place: the clocks of nodes may differ from that of the head.
+    """
+    return {path: path.stat().st_size if path.exists() else 0 for path in paths}
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.paths import OUTLIERS
+from crpipe.core.progress import printable
 from crpipe.report.status.campaign_state import collect
 from crpipe.report.status.link_table import folded_rows, link_table, step_of
 from crpipe.report.status.status_types import AT_WORK, CampaignStatus, RangeStatus, State, Sums
@@ -73,7 +74,7 @@ def header(status: CampaignStatus, width: int) -> Iterator[str]:
         paragraphs.append(("resume", command))
     indent = max(LABEL, *(len(label) + 1 for label, _ in paragraphs))
     for label, text in paragraphs:
-        lines = textwrap.wrap(text, max(width - indent, LABEL)) or [""]
+        lines = textwrap.wrap(printable(text), max(width - indent, LABEL)) or [""]
         yield from (f"{label if line is lines[0] else '':<{indent}}{line}" for line in lines)
 
 

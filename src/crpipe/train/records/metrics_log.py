@@ -32,6 +32,7 @@ class MetricsFile:
         rows = [row for row in read_metrics(path) if row["step"] <= resumed_step]
         with replacing(path) as part:
             part.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        self.last_step = max((row["step"] for row in rows), default=0)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Append one row."""
@@ -54,7 +55,9 @@ class EventFile:
 
     def __init__(self, folder: Path, name: str, resumed_step: int) -> None:
         self.path = folder / f"events.out.tfevents.{name}"
-        kept = [record for record in _records(self.path) if Event.FromString(record).step <= resumed_step]
+        found = [(Event.FromString(record).step, record) for record in _records(self.path)]
+        kept = [record for step, record in found if step <= resumed_step]
+        self.last_step = max((step for step, _ in found if step <= resumed_step), default=0)
         with replacing(self.path) as part, part.open("wb") as handle:
             writer = RecordWriter(handle)
             for record in kept or [Event(file_version="brain.Event:2").SerializeToString()]:

@@ -28,14 +28,24 @@ class Outputs:
         self,
         job: TrainJob,
         step: int,
+        logged: int,
         loggers: Mapping[str, Callable[[LoggedRun], Logger]],
         say: Callable[[str], None],
     ) -> None:
-        """Cut the files back to ``step``, at which the job begins or resumes."""
+        """Cut the files back to ``step``, at which the job begins or resumes.
+
+        logged: the last step that both files had when the snapshot was taken; report a file that lost it.
+        """
         files = job.files
         self._stack = ExitStack()
         self._rows = MetricsFile(files.store / "metrics.jsonl", step)
         self._events = self._stack.enter_context(closing(EventFile(files.events, files.event_file, step)))
+        for file in (self._rows, self._events):
+            if file.last_step < logged:
+                say(
+                    f"warning: {file.path}: cut; what it had after step {file.last_step}, up to {logged}, is "
+                    "lost and stays missing in the curves; the training itself goes on exactly"
+                )
         folder = files.journal.parent
         run = LoggedRun(folder.name, job.link.name, step, job.keys, folder)
         self._loggers = self._stack.enter_context(closing(Loggers(loggers, run, say)))

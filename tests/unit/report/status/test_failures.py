@@ -6,6 +6,7 @@ import pytest
 
 from crpipe.config.loading import load_config
 from crpipe.report.status.failures import explain, failures_in
+from crpipe.report.status.journal_tail import ends_of
 
 NAME = "0000000-0000999"
 ERROR = """\
@@ -56,7 +57,7 @@ def note(config, what, time, **more):
 def test_an_error_of_crpipe_is_reported_with_its_code_its_node_and_the_log(campaign):
     note(campaign, "start", 10.0)
     note(campaign, "failed", 11.0, kind="ShardError", error="shard x: damaged")
-    lines = explain(campaign.paths(), said(campaign, ENDED.format(state="FAILED")), since=5.0)
+    lines = explain(campaign.paths(), said(campaign, ENDED.format(state="FAILED")), {})
     assert lines[0] == f"train {NAME} (exit 65): shard x: damaged"
     assert lines[1].endswith("Slurm job 5 on node7")
     assert lines[2:] == ["  | range starts", "  | step 20"]
@@ -73,9 +74,28 @@ def test_an_error_of_crpipe_is_reported_with_its_code_its_node_and_the_log(campa
 )
 def test_a_job_that_died_in_silence_is_explained_by_slurm(campaign, state, cause):
     note(campaign, "failed", 1.0, kind="ShardError", error="of an earlier workflow")
+    ends = ends_of(campaign.paths().train_journal())
     note(campaign, "start", 10.0)
-    lines = explain(campaign.paths(), said(campaign, ENDED.format(state=state)), since=5.0)
+    lines = explain(campaign.paths(), said(campaign, ENDED.format(state=state)), ends)
     assert lines[0].startswith(f"train {NAME}: {cause}")
+
+
+def test_a_node_whose_clock_is_an_hour_behind_is_heard(campaign):
+    note(campaign, "start", 90_000.0)
+    note(campaign, "failed", 90_001.0, kind="ShardError", error="of an earlier workflow")
+    ends = ends_of(campaign.paths().data_journal(), campaign.paths().train_journal())
+    note(campaign, "start", 86_400.0)
+    note(campaign, "failed", 86_401.0, kind="CheckpointError", error="of this one")
+    lines = explain(campaign.paths(), said(campaign, ENDED.format(state="FAILED")), ends)
+    assert lines[0] == f"train {NAME} (exit 65): of this one"
+
+
+def test_a_directory_with_commas_and_brackets_is_no_end_of_a_path(tmp_path):
+    log = tmp_path / "new (v2), final" / "logs" / "split" / f"{NAME}.log"
+    text = said(load_config((), ()), "None").replace(f"runs/default/logs/train/{NAME}.log", str(log))
+    (failure,) = failures_in(text)
+    assert (failure.verb, failure.name, failure.log) == ("split", NAME, log)
+    assert str(failure.slurm_log) == "runs/slurm/5.log"
 
 
 def test_memory_is_named_where_only_slurms_log_does(campaign, tmp_path):
@@ -83,12 +103,12 @@ def test_memory_is_named_where_only_slurms_log_does(campaign, tmp_path):
     log = tmp_path / "runs" / "slurm" / "5.log"
     log.parent.mkdir()
     log.write_text("slurmstepd-n1: error: Exceeded job memory limit\n")
-    lines = explain(campaign.paths(), said(campaign, ENDED.format(state="FAILED")), since=5.0)
+    lines = explain(campaign.paths(), said(campaign, ENDED.format(state="FAILED")), {})
     assert lines[0] == f"train {NAME}: needed more memory than it asked for"
 
 
 def test_a_job_that_slurm_refuses_is_reported_in_slurms_words(campaign):
-    (line, *_) = explain(campaign.paths(), said(campaign, REFUSED), since=0.0)
+    (line, *_) = explain(campaign.paths(), said(campaign, REFUSED), {})
     assert "Slurm refused the job: sbatch: error: Memory specification: no" in line
     assert line.endswith("Requested node configuration is not available")
 
@@ -103,12 +123,12 @@ def test_a_job_that_did_its_work_is_not_blamed_for_what_snakemake_met_after_it(c
     note(campaign, "start", 10.0)
     note(campaign, "finished", 11.0)
     full = "WorkflowError:\nOSError: [Errno 28] No space left on device\n[Sat Nov 21 19:38:04 2026]\n"
-    lines = explain(campaign.paths(), full + said(campaign, "None"), since=5.0)
+    lines = explain(campaign.paths(), full + said(campaign, "None"), {})
     assert "Snakemake failed afterwards: OSError: [Errno 28] No space left on device" in lines[0]
 
 
 def test_a_job_killed_after_its_work_is_reported_so(campaign):
     note(campaign, "start", 10.0)
     note(campaign, "finished", 11.0)
-    lines = explain(campaign.paths(), said(campaign, "None"), since=5.0)
+    lines = explain(campaign.paths(), said(campaign, "None"), {})
     assert lines[0].startswith(f"train {NAME}: finished its work, but its job failed afterwards; the next")

@@ -1,0 +1,65 @@
+"""What follows once a split is recorded: its files get their final names, and its raw copies are deleted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from crpipe.core.files import read_json, remove_tree, replacing
+from crpipe.core.lease import lease
+from crpipe.events.shard_manifest import check_on_disk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from crpipe.core.progress import Progress
+
+
+def has_shards(record: Path, folders: Mapping[str, Path]) -> bool:
+    """Return whether every shard of a record is there: a person may have deleted a damaged one.
+
+    folders: where the shards of each manifest in the record are.
+    """
+    for name, folder in folders.items():
+        for entry in read_json(record / name)["shards"]:
+            for part, recorded in entry["files"].items():
+                path = folder / f"{entry['name']}.{part}.parquet"
+                if not path.exists() or path.stat().st_size != recorded["size"]:
+                    return False
+    return True
+
+
+def deliver(record: Path, places: Mapping[str, Path]) -> None:
+    """Give the record's files their final names, the shards' manifest last."""
+    for source, target in places.items():
+        if target.exists() and target.samefile(record / source):
+            os.utime(target)  # renaming one link of a file over another would leave both
+            continue
+        with replacing(target) as part:
+            _copy(record / source, part)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Give a file a second name, or a copy where the file system has no links; its time is now."""
+    target.unlink(missing_ok=True)
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+    os.utime(target)
+
+
+def remove_raw(raw: Path, shards: tuple[Path, ...], workers: int, wait_s: float, progress: Progress) -> None:
+    """Delete the raw copies, once every byte of the shards was read back from the disk.
+
+    Raise ShardError when one is not what was written, LeaseError when a job stages the range and does not end
+    within ``wait_s`` seconds; the raw copies are then kept.
+    """
+    if not raw.exists():
+        return
+    check_on_disk(shards, workers)
+    # A job that waits for this lease looks again for its directory.
+    with lease(raw, wait_s=wait_s, say=progress.say):
+        remove_tree(raw)
