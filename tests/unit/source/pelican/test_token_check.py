@@ -3,7 +3,7 @@ import time
 import pytest
 
 from crpipe.source.pelican import token_check, tokens
-from crpipe.source.pelican.director import Namespace
+from crpipe.source.pelican.namespaces import Namespace
 from crpipe.source.pelican.token_check import TokenJob, check_access
 from crpipe.source.pelican.tokens import Token
 
