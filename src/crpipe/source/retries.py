@@ -61,6 +61,7 @@ class Deadline:
         self._what = what
         self._say = say
         self._said: set[str] = set()
+        self._failure = "the first try still ran"
 
     def left(self) -> float:
         """Seconds that remain; never negative."""
@@ -72,11 +73,16 @@ class Deadline:
             raise self.passed(reason)
 
     def passed(self, reason: str) -> SourceError:
-        """Make the error of a deadline that has passed."""
+        """Make the error of a deadline that has passed; without a reason, name the last failure of any try."""
         return SourceError(
-            f"{self._what}: not finished within source.deadline_minutes ({reason}); what is verified "
+            f"{self._what}: not finished within source.deadline_minutes ({reason or self._failure}); what is verified "
             "stays: run the same command again, or raise the deadline"
         )
+
+    def note(self, error: Transient) -> str:
+        """Remember why the last try failed, and return it."""
+        self._failure = str(error)
+        return self._failure
 
     def say_once(self, text: str) -> None:
         """Report something about the whole job, once."""
@@ -100,7 +106,7 @@ async def persist(
     that is still running, too. Unless ``patient``, a federation that is out of reach counts like all else.
     """
     failures = waits = 0
-    reason = "the first try still ran"
+    reason = ""
     while True:
         try:
             async with asyncio.timeout(deadline.left()) as limit:
@@ -110,7 +116,7 @@ async def persist(
                 raise
             raise deadline.passed(reason) from error
         except Transient as error:
-            reason = str(error)
+            reason = deadline.note(error)
             if error.waits and patient:
                 waits += 1
                 deadline.say_once(f"{reason}; waiting for it until the deadline")
