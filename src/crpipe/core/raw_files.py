@@ -148,9 +148,6 @@ def check_paths(paths: Iterable[str]) -> str:
     of who reads about it.
     """
     found = list(paths)
-    if len(set(found)) < len(found):
-        twice = [path for path, count in Counter(found).items() if count > 1]
-        return f"{', '.join(twice[:5])}: listed twice; each file may be there once, or its events count twice"
     for path in found:
         parts = path.split("/")
         if path.startswith("/") or {"", ".", ".."} & set(parts):
@@ -159,6 +156,9 @@ def check_paths(paths: Iterable[str]) -> str:
             return f"{path!r}: the name holds characters that cannot be printed"
         if max(len(part.encode()) for part in parts) > NAME_BYTES:
             return f"{path!r}: a name may have {NAME_BYTES} bytes at most"
+    if len(set(found)) < len(found):
+        twice = [path for path, count in Counter(found).items() if count > 1]
+        return f"{', '.join(twice[:5])}: listed twice; each file may be there once, or its events count twice"
     return ""
 
 

@@ -73,10 +73,10 @@ class Deadline:
             raise self.passed(reason)
 
     def passed(self, reason: str) -> SourceError:
-        """Make the error of a deadline that has passed; without a reason, name the last failure of any try."""
+        """Make the error of a deadline that has passed; without a reason, name the last failure."""
         return SourceError(
-            f"{self._what}: not finished within source.deadline_minutes ({reason or self._failure}); what is verified "
-            "stays: run the same command again, or raise the deadline"
+            f"{self._what}: not finished within source.deadline_minutes ({reason or self._failure}); what is "
+            "verified stays: run the same command again, or raise the deadline"
         )
 
     def note(self, error: Transient) -> str:

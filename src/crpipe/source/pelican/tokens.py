@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 MARGIN_S = 60.0  # a token this close to its end is looked up again: it may end on its way to the server
+_FOREVER = 1e11  # seconds since the epoch: the year 5138; clocks cannot show much later ones
 _READ = ("storage.read", "storage.stage", "read")
 
 
@@ -61,7 +62,9 @@ class Token:
     def expires(self) -> float:
         """Seconds since the epoch; infinite when the token names no end."""
         end = self.claims.get("exp")
-        return float(end) if isinstance(end, int | float) else float("inf")
+        if isinstance(end, int | float) and end < _FOREVER:
+            return max(0.0, float(end))
+        return float("inf")
 
     @property
     def left_s(self) -> float:
