@@ -534,6 +534,14 @@ def director():
         Stops(SourceError, DEADLINE),
         source=SHORT,
     )
+    yield row(
+        "a director takes 5.5 s for a listing, within source.read_timeout_s",
+        "PROPFIND",
+        "",
+        does.wait(5.5),
+        SAME,
+        source={"read_timeout_s": 8.0},
+    )
     yield row("a director answers late", "GET PROPFIND", "", does.wait(0.25), SAME)
     yield row("a director answers 500 for a while", "GET", ALL, does.status(500), SAME, 3)
     yield row(

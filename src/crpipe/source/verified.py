@@ -24,7 +24,8 @@ _THREADS = 4
 
 def is_reserved(path: str) -> bool:
     """Return whether a copy of this name would take the place of one of crpipe's own files."""
-    return path in _RESERVED or path.endswith(PART)
+    parts = path.split("/")
+    return parts[0] in _RESERVED or any(part.endswith(PART) for part in parts)
 
 
 class Proofs:
@@ -53,7 +54,7 @@ class Proofs:
         new end.
         """
         listing = digest([[entry.path, entry.size, *_listed(entry)] for entry in entries])
-        if self._listing.exists() and self._listing.read_text() == listing:
+        if self._listing.exists() and self._listing.read_bytes() == listing.encode():
             return
         for part in self._folder.rglob(f"*{PART}"):
             part.unlink()
@@ -99,13 +100,13 @@ class Proofs:
         if not self._path.exists():
             return {}
         rows = {}
-        for line in self._path.read_text().splitlines():
+        for line in self._path.read_text(errors="replace").splitlines():
             try:
                 row = json.loads(line)
                 path, listed = row.pop("path"), row.pop("listed")
-            except (ValueError, KeyError):
-                continue  # cut by a crash, or of an earlier version: its copy is made again
-            rows[path] = (listed, Proof(**row))
+                rows[path] = (listed, Proof(**row))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue  # cut by a crash, or of another version: its copy is made again
         return rows
 
 

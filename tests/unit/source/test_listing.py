@@ -134,6 +134,9 @@ def test_an_impossible_uri_is_an_error(configure, name, uri, message):
         (["x/./a.h5"], "is outside"),
         (["lease"], "crpipe needs this name"),
         (["a.part"], "crpipe needs this name"),
+        (["a.part/b.h5"], "crpipe needs this name"),
+        (["lease/b.h5"], "crpipe needs this name"),
+        ([".listing"], "crpipe needs this name"),
         ([".proofs.jsonl"], "crpipe needs this name"),
     ],
 )

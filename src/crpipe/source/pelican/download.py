@@ -106,7 +106,7 @@ class Downloads:
                     URL(url, encoded=True),
                     headers=headers,
                     raise_for_status=False,
-                    middlewares=(_https_only,) if is_secure else (),
+                    middlewares=(https_only,) if is_secure else (),
                 )
             async with response:
                 answer = Answer(response.status, response.headers)
@@ -155,7 +155,7 @@ class _Watch:
         self._next.cancel()
 
 
-async def _https_only(
+async def https_only(
     request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
     """Refuse the request that follows a redirect to http."""
