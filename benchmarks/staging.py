@@ -228,7 +228,7 @@ def fill(federation: LoopbackFederation, kinds: list[str]) -> None:
         target = federation.data / "icecube" / "wipac" / kind / str(NAME)
         target.mkdir(parents=True)
         for index in range(count):
-            (target / f"{index:05d}.parquet").write_bytes(os.urandom(size))
+            (target / f"{index:05d}.parquet").write_bytes(b"PAR1" + os.urandom(size - 8) + b"PAR1")
 
 
 def cpu_s() -> float:

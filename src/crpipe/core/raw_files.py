@@ -6,6 +6,8 @@ Both are Parquet tables with one row per file, sorted by path. They are the only
 from __future__ import annotations
 
 import re
+import statistics
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +19,7 @@ from crpipe.core.errors import DataError, SourceError
 from crpipe.core.files import replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -25,6 +27,8 @@ State = Literal["staged", "quarantined"]
 STAGED: State = "staged"
 QUARANTINED: State = "quarantined"
 SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
+NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
+FEW = 0.5  # of the median: ranges with fewer files are reported
 _DIGITS = re.compile(r"([0-9]+)")
 
 _MANIFEST = pa.schema(
@@ -137,6 +141,46 @@ def natural_key(name: str) -> tuple[list[str | int], str]:
     return [int(part) if index % 2 else part for index, part in enumerate(parts)], name
 
 
+def check_paths(paths: Iterable[str]) -> str:
+    """Say what is wrong with the paths of a range's files; empty when each names one file of its own.
+
+    A path that is there twice would count its events twice; one with control characters changes the terminal
+    of who reads about it.
+    """
+    found = list(paths)
+    for path in found:
+        parts = path.split("/")
+        if path.startswith("/") or {"", ".", ".."} & set(parts):
+            return f"{path!r} is outside the range's directory"
+        if not path.isprintable():
+            return f"{path!r}: the name holds characters that cannot be printed"
+        if max(len(part.encode()) for part in parts) > NAME_BYTES:
+            return f"{path!r}: a name may have {NAME_BYTES} bytes at most"
+    if len(set(found)) < len(found):
+        twice = [path for path, count in Counter(found).items() if count > 1]
+        return f"{', '.join(twice[:5])}: listed twice; each file may be there once, or its events count twice"
+    return ""
+
+
+def count_ways(files: Iterable[RawFile]) -> dict[str, int]:
+    """Count how staged files were verified, e.g. ``{"source-checksum": 998, "size-only": 2}``."""
+    return dict(sorted(Counter(file.verified for file in files if file.state == STAGED).items()))
+
+
+def count_listed(manifest: Path) -> int:
+    """Return the number of files in a manifest, from its footer alone; 0 when it cannot be read."""
+    try:
+        return int(pq.read_metadata(manifest).num_rows)
+    except (pa.ArrowException, OSError):
+        return 0
+
+
+def far_fewer(counts: Mapping[str, int]) -> dict[str, int]:
+    """Choose the ranges with less than half of the median number of files: their listing may not be whole."""
+    least = FEW * statistics.median(counts.values()) if counts else 0.0
+    return {name: count for name, count in counts.items() if count < least}
+
+
 def write_manifest(path: Path, entries: Iterable[Entry]) -> None:
     """Write the manifest atomically."""
     _write(path, [entry.row() for entry in entries], _MANIFEST)
@@ -151,7 +195,11 @@ def read_manifest(path: Path) -> list[Entry]:
         raise DataError(f"{path}: missing; run `crpipe list {path.stem}` first") from error
     except (pa.ArrowException, OSError, KeyError) as error:
         raise DataError(f"{path}: damaged ({error}); delete it and list the range again") from error
-    return [Entry(**row) for row in table.to_pylist()]
+    entries = [Entry(**row) for row in table.to_pylist()]
+    problem = check_paths(entry.path for entry in entries)
+    if problem:
+        raise DataError(f"{path}: {problem}; delete it and list the range again")
+    return entries
 
 
 def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
@@ -169,6 +217,11 @@ def read_staged(path: Path) -> list[RawFile]:
         raise DataError(f"{path}: missing; run `crpipe stage {path.stem}` first") from error
     except (pa.ArrowException, OSError, KeyError) as error:
         raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
+    problem = check_paths(row["path"] for row in rows)
+    if problem:
+        raise DataError(
+            f"{path}: {problem}; delete it and {path.with_suffix('')}, then stage the range again"
+        )
     return [RawFile(number, **row) for number, row in enumerate(rows)]
 
 

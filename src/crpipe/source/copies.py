@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from crpipe.source.sources import Copier
 
 RESERVE = 1 << 28  # bytes of the disk kept free for journals and manifests
+MOST_BAD = 0.5  # of a range's files: one that loses more fails
+PROBE = ".probe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,10 @@ class CopyRules:
         """How to go on without the file, where that is an option."""
         aside = ", or set such files aside with source.on_bad_file: quarantine"
         return aside if self.on_bad_file == "fail" else ""
+
+
+class _FailingError(TransferError):
+    """A file does not arrive; that may be the file's fault or the source's."""
 
 
 class Copies:
@@ -71,11 +77,13 @@ class Copies:
         self.done = self._proofs.keep(entries)
         self.bad: dict[str, str] = {}
         self._wanted = [entry for entry in entries if entry.path not in self.done]
+        self._entries = entries
+        self._suspects: list[Entry] = []
         self._folders = self._proofs.folders(entries)
         self._bytes = 0
         self._copied = 0
         self._begin = time.monotonic()
-        self._deadline = Deadline(options.deadline_s, f"staging of {rules.label}")
+        self._deadline = Deadline(options.deadline_s, f"staging of {rules.label}", progress.say)
 
     @property
     def needed(self) -> int:
@@ -114,19 +122,48 @@ class Copies:
 
     async def _copy_all(self, copier: Copier, entries: Sequence[Entry], width: int) -> None:
         await each(entries, lambda entry: self._one(copier, entry), width)
+        # What failed is tried again after all the others: an outage may have begun and ended.
+        suspects, self._suspects = self._suspects, []
+        for entry in suspects:
+            await self._one(copier, entry, again=True)
 
-    async def _one(self, copier: Copier, entry: Entry) -> None:
+    async def _one(self, copier: Copier, entry: Entry, *, again: bool = False) -> None:
+        """Copy one file; when it fails again, set it aside where that is allowed."""
         final = self._proofs.file(entry.path)
         part = final.with_name(final.name + PART)
         try:
             proof = await self._fetch(copier, entry, part)
         except TransferError as error:
-            part.unlink(missing_ok=True)
-            self._set_aside(entry, error)
+            if not isinstance(error, _FailingError):
+                part.unlink(missing_ok=True)
+            if self._rules.on_bad_file != "quarantine":
+                raise TransferError(str(error)) from error
+            if again:
+                await self._set_aside(copier, entry, error)
+                part.unlink(missing_ok=True)
+            else:
+                self._suspects.append(entry)
+            self._check_number(error)
             return
         await self._steps.do(lambda: self._publish(entry, part, final, proof))
         self._count(entry, proof)
         await self._flush.add(final, proof.size)
+
+    async def _probe(self, copier: Copier, failure: TransferError) -> None:
+        """Copy a file that arrived before once again; raise SourceError when the source is out of order."""
+        known = [entry for entry in self._entries if entry.path in self.done]
+        if not known:
+            raise SourceError(f"{failure}; no file of {self._rules.label} arrives, so that none is set aside")
+        entry = min(known, key=lambda entry: self.done[entry.path].size)
+        part = self._proofs.file(entry.path + PROBE + PART)
+        try:
+            await self._fetch(copier, entry, part)
+        except TransferError as error:
+            raise SourceError(
+                f"{failure}; {entry.uri}, which arrived before, fails now, too: nothing is set aside"
+            ) from error
+        finally:
+            part.unlink(missing_ok=True)
 
     async def _fetch(self, copier: Copier, entry: Entry, part: Path) -> Proof:
         try:
@@ -141,9 +178,8 @@ class Copies:
                 raise SourceError(
                     f"{entry.uri}: {error}; what is verified stays: run the same command again later"
                 ) from error
-            raise TransferError(
-                f"{entry.uri}: {error}; run the same command again later{self._rules.hint}"
-            ) from error
+            kind = TransferError if error.wrong else _FailingError
+            raise kind(f"{entry.uri}: {error}; run the same command again later{self._rules.hint}") from error
         except TransferError as error:
             raise TransferError(f"{error}; {self._rules.remedy}{self._rules.hint}") from error
         if self._options.require_checksum and not proof.is_checked():
@@ -158,15 +194,21 @@ class Copies:
             os.replace(part, final)  # noqa: PTH105 - that of pathlib parses the path again
         self._proofs.add(entry, proof)
 
-    def _set_aside(self, entry: Entry, error: TransferError) -> None:
-        if self._rules.on_bad_file != "quarantine":
-            raise error
+    async def _set_aside(self, copier: Copier, entry: Entry, error: TransferError) -> None:
+        if isinstance(error, _FailingError):
+            await self._probe(copier, error)
         self.bad[entry.path] = str(error)
         self._progress.say(f"{self._rules.label}: set aside: {error}")
-        if len(self.bad) > self._rules.max_quarantined:
+
+    def _check_number(self, last: TransferError) -> None:
+        """Raise SourceError when more files are bad, or fail, than may be set aside."""
+        most = min(self._rules.max_quarantined, int(MOST_BAD * len(self._entries)))
+        if len(self.bad) + len(self._suspects) > most:
+            count = len(self.bad) + len(self._suspects)
             raise SourceError(
-                f"{self._rules.label}: {len(self.bad)} bad files, at most {self._rules.max_quarantined} may "
-                f"be set aside (source.max_quarantined); the last: {error}"
+                f"{self._rules.label}: {count} bad files, at most {most} may be set aside "
+                f"(source.max_quarantined, and half of the {len(self._entries)} files of the range); the "
+                f"last: {last}"
             )
 
     def _count(self, entry: Entry, proof: Proof) -> None:

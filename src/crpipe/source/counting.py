@@ -38,7 +38,7 @@ def count_files(job: CountJob, progress: Progress) -> int:
     ``ranges.first`` or ``ranges.step`` do not fit them, or the source has no end.
     """
     kind = job.pattern.kind
-    deadline = Deadline(job.source.deadline_s, "count of the files")
+    deadline = Deadline(job.source.deadline_s, "count of the files", progress.say)
     if kind is Kind.SIMULATED:
         raise ConfigError("ranges.last: auto: a simulator makes any number of files; set it to a number")
     if kind is Kind.RANGE_LISTS:

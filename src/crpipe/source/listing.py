@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
+import statistics
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ConfigError, ListingError
-from crpipe.core.raw_files import Entry, read_manifest, write_manifest
+from crpipe.core.raw_files import (
+    Entry,
+    check_paths,
+    count_listed,
+    far_fewer,
+    read_manifest,
+    write_manifest,
+)
 from crpipe.source.options import Kind, RangeSource, SourcePattern
 from crpipe.source.positions import SHOWN, Positions, natural_order, shown
 from crpipe.source.retries import Deadline
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     from crpipe.core.ranges import Range
     from crpipe.source.options import SourceOptions
 
+COMPARED = 200  # manifests of other ranges
 TIME = "%Y-%m-%d %H:%M:%S"
 
 
@@ -40,9 +49,9 @@ class ListJob:
     min_files: int
     source: SourceOptions
 
-    def deadline(self) -> Deadline:
+    def deadline(self, progress: Progress) -> Deadline:
         """Start the time that the listing may take."""
-        return Deadline(self.source.deadline_s, f"listing of range {self.name}")
+        return Deadline(self.source.deadline_s, f"listing of range {self.name}", progress.say)
 
 
 def list_range(job: ListJob, progress: Progress) -> None:
@@ -63,6 +72,7 @@ def list_range(job: ListJob, progress: Progress) -> None:
     else:
         write_manifest(job.manifest, entries)
     progress.say(f"{job.name}: {len(entries)} files, {_total(entries)}")
+    _warn_of_few(job, len(entries), progress)
 
 
 def _entries(job: ListJob, progress: Progress) -> Sequence[Entry]:
@@ -71,13 +81,33 @@ def _entries(job: ListJob, progress: Progress) -> Sequence[Entry]:
         simulator = open_simulator(job.source.simulator, job.source.simulator_options)
         return generated_entries(simulator, job.name)
     if kind is Kind.RANGES:
-        place = job.pattern.place(job.name)
-        return entries_of(job.source, place, place.has, job.deadline())
+        return _matching(job, progress)
     if kind is Kind.RANGE_LISTS:
-        return _described(job, read_list(job.pattern.list_file(job.name)))
+        return _described(job, read_list(job.pattern.list_file(job.name)), progress)
     if kind is Kind.NUMBERS:
         return _numbered(job, progress)
     return _at_positions(job, progress)
+
+
+def _matching(job: ListJob, progress: Progress) -> Sequence[Entry]:
+    """List the files of the range's own directory that match the pattern, and report the others."""
+    place = job.pattern.place(job.name)
+    others: list[str] = []
+
+    def chosen(name: str) -> bool:
+        if place.has(name):
+            return True
+        others.append(name)
+        return False
+
+    entries = entries_of(job.source, place, chosen, job.deadline(progress))
+    if others:
+        names = shown([name if name.isprintable() else repr(name) for name in sorted(others)])
+        progress.say(
+            f"{job.name}: {len(entries) + len(others)} files listed, {len(entries)} match {place.pattern}, "
+            f"{len(others)} are left out: {names}"
+        )
+    return entries
 
 
 def entries_of(
@@ -134,8 +164,8 @@ def read_list(path: Path) -> list[str]:
     return [uri if "://" in uri else str(path.parent.absolute() / uri) for uri in found]
 
 
-def _described(job: ListJob, files: Sequence[str]) -> Sequence[Entry]:
-    return described(job.source, files, _relative(files), "source.files", job.deadline())
+def _described(job: ListJob, files: Sequence[str], progress: Progress) -> Sequence[Entry]:
+    return described(job.source, files, _relative(files), "source.files", job.deadline(progress))
 
 
 def _relative(files: Sequence[str]) -> list[str]:
@@ -165,7 +195,7 @@ def _numbered(job: ListJob, progress: Progress) -> Sequence[Entry]:
         numbers.add(number)
         return name.first <= number <= name.last
 
-    entries = entries_of(job.source, place, chosen, job.deadline())
+    entries = entries_of(job.source, place, chosen, job.deadline(progress))
     if others:
         progress.say(f"{name}: {others} files in {place.folder} have other names and are ignored")
     missing = [number for number in range(name.first, name.last + 1) if number not in numbers]
@@ -182,7 +212,7 @@ def _numbered(job: ListJob, progress: Progress) -> Sequence[Entry]:
 
 def _at_positions(job: ListJob, progress: Progress) -> Sequence[Entry]:
     """List the files whose positions make up the range; positions are those of the first listing."""
-    names = settle_positions(job.source, job.pattern, job.positions, job.deadline(), progress)
+    names = settle_positions(job.source, job.pattern, job.positions, job.deadline(progress), progress)
     chosen = names[job.name.first : job.name.last + 1]
     if len(chosen) <= job.name.last - job.name.first:
         raise ListingError(
@@ -190,9 +220,9 @@ def _at_positions(job: ListJob, progress: Progress) -> Sequence[Entry]:
             f"set ranges.last to {len(names) - 1}, or to auto"
         )
     if job.pattern.kind is Kind.FLAT_LIST:
-        return _described(job, chosen)
+        return _described(job, chosen, progress)
     wanted = frozenset(chosen)
-    entries = entries_of(job.source, job.pattern.whole(), wanted.__contains__, job.deadline())
+    entries = entries_of(job.source, job.pattern.whole(), wanted.__contains__, job.deadline(progress))
     gone = sorted(wanted - {entry.path for entry in entries})
     if gone:
         raise ListingError(
@@ -223,24 +253,29 @@ def settle_positions(
 
 def _check_paths(name: Range, entries: Sequence[Entry]) -> None:
     """Refuse a path that is there twice, leaves the range's directory, or has the name of a file of ours."""
-    twice = [path for path, count in Counter(entry.path for entry in entries).items() if count > 1]
-    if twice:
+    problem = check_paths(entry.path for entry in entries)
+    if problem:
         raise ListingError(
-            f"range {name}: {shown(twice)}: listed twice; each file may be there once, or its events would "
-            "count twice"
+            f"range {name}: {problem}; report it to the site, or name the files in source.files"
         )
-    for entry in entries:
-        parts = entry.path.split("/")
-        if entry.path.startswith("/") or {"", ".", ".."} & set(parts):
-            raise ListingError(
-                f"range {name}: {entry.path!r} is outside the range's directory; report it to the site, or "
-                "name the files in source.files"
-            )
-        if is_reserved(entry.path):
-            raise ListingError(
-                f"range {name}: {entry.path}: crpipe needs this name for itself; narrow the pattern in "
-                "source.uri, or rename the file"
-            )
+    reserved = next((entry.path for entry in entries if is_reserved(entry.path)), "")
+    if reserved:
+        raise ListingError(
+            f"range {name}: {reserved}: crpipe needs this name for itself; narrow the pattern in "
+            "source.uri, or rename the file"
+        )
+
+
+def _warn_of_few(job: ListJob, count: int, progress: Progress) -> None:
+    """Report a range with far fewer files than the others: a whole listing may still lack files."""
+    others = sorted(job.manifest.parent.glob(f"*{job.manifest.suffix}"))[:COMPARED]
+    counts = {other.stem: count_listed(other) for other in others} | {str(job.name): count}
+    if str(job.name) in far_fewer(counts):
+        usual = statistics.median(counts.values())
+        progress.say(
+            f"warning: {job.name}: {count} files, ranges have {usual:g} as a rule; if the listing is not "
+            f"whole, delete {job.manifest} and list the range again; source.min_files refuses such ranges"
+        )
 
 
 def _refuse_changes(name: Range, path: Path, entries: Sequence[Entry]) -> None:

@@ -17,8 +17,11 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 CONNECT_S = 10.0  # longest time to connect to a server
+LONGEST_S = 300.0  # longest pause that a server's Retry-After is followed for
 _SECRET = re.compile(
-    r"(authz=|Bearer[ +]|%20)?(eyJ[\w-]+\.[\w-]+(\.[\w-]+)?)|(authz=)[^&\s\"']+", re.IGNORECASE
+    r"(authz=|Bearer[ +]|%20|Bearer%20)?(eyJ[\w-]+\.[\w-]+(?:\.[\w-]+)?)"
+    r"|(authz=|Bearer(?:[ +]|%20)+|(?:access|refresh|id)_token[\"']?\s*[=:]\s*[\"']?)[^&\s\"',;]+",
+    re.IGNORECASE,
 )
 
 
@@ -26,21 +29,39 @@ class Transient(Exception):  # noqa: N818 - means that another try may succeed, 
     """Something failed that may pass; the text says what, without secrets.
 
     ``outage``: the source itself is out of reach or busy, which means nothing for the file.
+    ``waits``: the federation is out of reach: tried again until the deadline, however often.
+    ``wrong``: bytes came, and they are not those of the file.
     ``progress``: bytes arrived before it failed, so that the try does not count.
+    ``pause_s``: shortest pause before another try, as the server asks for.
     """
 
-    def __init__(self, reason: str, *, outage: bool = False, progress: bool = False) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        outage: bool = False,
+        waits: bool = False,
+        wrong: bool = False,
+        progress: bool = False,
+        pause_s: float = 0.0,
+    ) -> None:
         super().__init__(reason)
-        self.outage = outage
+        self.outage = outage or waits
+        self.waits = waits
+        self.wrong = wrong
         self.progress = progress
+        self.pause_s = pause_s
 
 
 class Deadline:
-    """A moment after which nothing is tried again."""
+    """A moment after which nothing is tried again; ``say`` reports why a job waits."""
 
-    def __init__(self, seconds: float, what: str) -> None:
+    def __init__(self, seconds: float, what: str, say: Callable[[str], object] = str) -> None:
         self._end = time.monotonic() + seconds
         self._what = what
+        self._say = say
+        self._said: set[str] = set()
+        self._failure = "the first try still ran"
 
     def left(self) -> float:
         """Seconds that remain; never negative."""
@@ -49,10 +70,25 @@ class Deadline:
     def check(self, reason: str) -> None:
         """Raise SourceError, with the ``reason`` of the last failure, when the deadline has passed."""
         if not self.left():
-            raise SourceError(
-                f"{self._what}: not finished within source.deadline_minutes ({reason}); what is verified "
-                "stays: run the same command again, or raise the deadline"
-            )
+            raise self.passed(reason)
+
+    def passed(self, reason: str) -> SourceError:
+        """Make the error of a deadline that has passed; without a reason, name the last failure."""
+        return SourceError(
+            f"{self._what}: not finished within source.deadline_minutes ({reason or self._failure}); what is "
+            "verified stays: run the same command again, or raise the deadline"
+        )
+
+    def note(self, error: Transient) -> str:
+        """Remember why the last try failed, and return it."""
+        self._failure = str(error)
+        return self._failure
+
+    def say_once(self, text: str) -> None:
+        """Report something about the whole job, once."""
+        if text not in self._said:
+            self._said.add(text)
+            self._say(f"{self._what}: {text}")
 
 
 async def persist(
@@ -61,24 +97,42 @@ async def persist(
     attempts: int,
     deadline: Deadline,
     pause_s: float = 0.5,
+    patient: bool = True,
 ) -> Result:
     """Call ``attempt`` until it does not raise Transient; raise the last one after ``attempts`` failures.
 
     Pauses double from ``pause_s`` to 30 s, each drawn between half and all of it, so that many clients of one
-    overloaded server do not return together. Raise SourceError once the deadline has passed.
+    overloaded server do not return together. Raise SourceError once the deadline has passed; it ends a try
+    that is still running, too. Unless ``patient``, a federation that is out of reach counts like all else.
     """
-    failures = 0
+    failures = waits = 0
+    reason = ""
     while True:
         try:
-            return await attempt()
+            async with asyncio.timeout(deadline.left()) as limit:
+                return await attempt()
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise deadline.passed(reason) from error
         except Transient as error:
-            failures += not error.progress
-            reason = str(error)
+            reason = deadline.note(error)
+            if error.waits and patient:
+                waits += 1
+                deadline.say_once(f"{reason}; waiting for it until the deadline")
+            else:
+                failures += not error.progress
             if failures >= attempts:
-                raise Transient(f"{error} ({failures} attempts)", outage=error.outage) from error
+                raise _last(error, failures) from error
+            asked_s = min(error.pause_s, LONGEST_S)
         deadline.check(reason)
-        full = min(30.0, pause_s * 2 ** max(failures - 1, 0))
-        await asyncio.sleep(min(deadline.left(), random.uniform(full / 2, full)))  # noqa: S311 - not a secret
+        full = min(30.0, pause_s * 2 ** min(max(failures + waits - 1, 0), 10))
+        pause = max(random.uniform(full / 2, full), asked_s)  # noqa: S311 - not a secret
+        await asyncio.sleep(min(deadline.left(), pause))
+
+
+def _last(error: Transient, failures: int) -> Transient:
+    return Transient(f"{error} ({failures} attempts)", outage=error.outage, wrong=error.wrong)
 
 
 async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], width: int) -> None:
@@ -103,4 +157,4 @@ async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], w
 
 def redact(text: str) -> str:
     """Blank out anything that looks like a token."""
-    return _SECRET.sub(lambda found: f"{found[1] or found[4] or ''}[hidden]", text)
+    return _SECRET.sub(lambda found: f"{found[1] or found[3] or ''}[hidden]", text)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.errors import ConfigError, ListingError
+from crpipe.core.errors import AccessError, ConfigError, ListingError
 from crpipe.core.files import publish, remove_tree, sha256, write_json, writing
 from crpipe.core.lease import lease
 from crpipe.core.raw_files import SIZE_ONLY
@@ -124,7 +124,7 @@ def stage_tables(job: TablesJob, progress: Progress) -> None:
         before = read_tables(job.record)
         incoming = job.folder / ".incoming"
         tables = _simulated(job, incoming / "simulated", progress)
-        tables += _look_up(job, {table.name for table in tables})
+        tables += _look_up(job, {table.name for table in tables}, progress)
         recorded = {table.name: _row_of(before, table) for table in tables}
         changed = [
             table.uri for table in tables if recorded[table.name].get("size", table.size) != table.size
@@ -164,9 +164,9 @@ def _simulated(job: TablesJob, folder: Path, progress: Progress) -> list[_Table]
     ]
 
 
-def _look_up(job: TablesJob, simulated: set[str]) -> list[_Table]:
+def _look_up(job: TablesJob, simulated: set[str], progress: Progress) -> list[_Table]:
     """Ask the sources for size and time of each table; raise ListingError for the first that is missing."""
-    deadline = Deadline(job.source.deadline_s, "staging of the side tables")
+    deadline = Deadline(job.source.deadline_s, "staging of the side tables", progress.say)
     found = []
     for name, uri in sorted(job.uris.items()):
         key = f"source.tables.{name}"
@@ -188,7 +188,7 @@ def _entry_of(job: TablesJob, name: str, copy: str, deadline: Deadline) -> Entry
         host, path = host_and_path(uri, key)
         folder, _, file = path.rpartition("/")
         place = RangeSource(scheme_of(uri, key), host, folder or "/", file, key, f"correct {key}")
-        with contextlib.suppress(ListingError):  # a site may refuse listings: then the size alone is known
+        with contextlib.suppress(ListingError, AccessError):  # a site may refuse listings alone
             for found in entries_of(job.source, place, file.__eq__, deadline):
                 return replace(found, path=copy)
     return described(job.source, [uri], [copy], key, deadline)[0]

@@ -70,6 +70,12 @@ def stage_range(job: StageJob, progress: Progress) -> None:
         ]
         write_staged(job.staged, files)
     progress.say(_summary(job.name, copies))
+    by_size = sum(not proof.is_checked() for proof in copies.done.values())
+    if by_size:
+        progress.say(
+            f"warning: {job.name}: {by_size} of {len(entries)} files are verified by their size only: the "
+            "source names no checksum for them; source.require_checksum refuses such files"
+        )
 
 
 def _check_disk(job: StageJob, needed: int) -> None:

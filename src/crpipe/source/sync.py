@@ -90,6 +90,7 @@ async def _send_all(job: SyncJob, names: list[str], progress: Progress) -> set[s
                 lambda: send(job.folder / name, f"{job.run}/{name}"),
                 attempts=job.source.attempts,
                 deadline=deadline,
+                patient=False,
             )
         except (Transient, SourceError, DiskError) as error:
             failed.add(name)

@@ -25,7 +25,8 @@ _TEXTS = ("checksum", "algorithm", "verified")
 
 def is_reserved(path: str) -> bool:
     """Return whether a copy of this name would take the place of one of crpipe's own files."""
-    return path in _RESERVED or path.endswith(PART)
+    parts = path.split("/")
+    return parts[0] in _RESERVED or any(part.endswith(PART) for part in parts)
 
 
 class Proofs:
@@ -54,7 +55,7 @@ class Proofs:
         new end.
         """
         listing = digest([[entry.path, entry.size, *_listed(entry)] for entry in entries])
-        if self._listing.exists() and self._listing.read_text() == listing:
+        if self._listing.exists() and self._listing.read_bytes() == listing.encode():
             return
         for part in self._folder.rglob(f"*{PART}"):
             part.unlink()

@@ -45,8 +45,8 @@ def federation():
     data = loopback.data / TREE.lstrip("/") / str(NAME)
     data.mkdir(parents=True)
     for index in range(FILES):
-        (data / f"part-{index:04d}.parquet").write_bytes(os.urandom(20_000 + index))
-    (data / LARGE).write_bytes(os.urandom(8_000_000))
+        (data / f"part-{index:04d}.parquet").write_bytes(like_parquet(20_000 + index))
+    (data / LARGE).write_bytes(like_parquet(8_000_000))
     (data / "README.txt").write_text("not a data file")
     try:
         loopback.up()
@@ -54,6 +54,11 @@ def federation():
     finally:
         loopback.down()
         shutil.rmtree(folder)
+
+
+def like_parquet(size):
+    """Random bytes that begin and end as a Parquet file does."""
+    return b"PAR1" + os.urandom(size - 8) + b"PAR1"
 
 
 class FaultProxy:

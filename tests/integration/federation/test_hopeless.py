@@ -49,8 +49,11 @@ def test_a_director_that_stays_broken_is_an_outage(campaign, director_proxy, wir
     wire(director=director_proxy.url)
     campaign.list()
     director_proxy.script("GET", "", always=getattr(faults, kind)(setting))
-    with pytest.raises(SourceError, match="what is verified stays: run the same command again later"):
-        campaign.stage(attempts=2, read_timeout_s=0.5, on_bad_file="quarantine")
+    with pytest.raises(
+        SourceError, match="not finished within source.deadline_minutes .*the director|out of"
+    ):
+        campaign.stage(attempts=1, read_timeout_s=0.5, deadline_minutes=0.03, on_bad_file="quarantine")
+    assert sum("waiting for it until the deadline" in line for line in campaign.lines) == 1
 
 
 def test_an_origin_killed_inside_a_file_is_waited_for_and_the_file_goes_on(campaign, federation):

@@ -42,7 +42,7 @@ def test_a_path_of_no_namespace_names_the_federation(campaign):
 
 def test_a_refused_token_names_the_range(campaign):
     campaign.give_token("storage.read:/elsewhere")
-    with pytest.raises(ListingError, match=rf"range {FOLDER}: .*: listing refused \(status 403\)"):
+    with pytest.raises(AccessError, match=rf"range {FOLDER}: .*: listing refused \(status 403\)"):
         campaign.list()
 
 

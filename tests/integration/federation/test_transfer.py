@@ -140,7 +140,7 @@ def test_a_director_that_is_gone_is_an_outage_not_a_bad_file(campaign, wire):
     campaign.list()
     wire(director="https://localhost:9")
     with pytest.raises(SourceError, match="out of reach"):
-        campaign.stage(attempts=2, on_bad_file="quarantine")
+        campaign.stage(attempts=2, deadline_minutes=0.03, on_bad_file="quarantine")
 
 
 def test_checksums_are_asked_of_the_origin_when_the_cache_has_none(campaign, proxy, wire, faults, federation):

@@ -12,10 +12,15 @@ from crpipe.core.raw_files import (
     Proof,
     RawFile,
     StagedFile,
+    check_paths,
     check_present,
     check_unchanged,
+    count_listed,
+    count_ways,
+    far_fewer,
     read_manifest,
     read_staged,
+    write_manifest,
     write_staged,
 )
 
@@ -74,3 +79,51 @@ def test_a_copy_that_is_not_what_was_staged_is_named(tmp_path):
         check_unchanged(tmp_path, replace(good, checksum="0"))
     with pytest.raises(SourceError, match="missing, though it was staged"):
         check_present(tmp_path, replace(good, path="b"))
+
+
+@pytest.mark.parametrize("path", ["a.h5", "../a.h5", "a\nb.h5", "x" * 300])
+def test_a_table_with_a_path_twice_or_a_bad_one_is_refused(tmp_path, path):
+    """The guard of split: whatever listed a file twice, its events are not counted twice."""
+    table = tmp_path / "0000000-0000999.parquet"
+    entries = [Entry(path, f"file:///{path}", 3, None)] * 2
+    write_staged(table, [StagedFile(entry, Proof(3, "0a", "crc32c", "copy-compare")) for entry in entries])
+    with pytest.raises(DataError, match=rf"{table.name}: .*; delete it and .*0000999, then stage the range"):
+        read_staged(table)
+    write_manifest(table, entries)
+    with pytest.raises(DataError, match=r"; delete it and list the range again"):
+        read_manifest(table)
+
+
+@pytest.mark.parametrize(
+    ("paths", "words"),
+    [
+        (["a.h5", "sub/b.h5", "x" * 250, "größe 1#?%.h5"], ""),
+        (["a.h5", "a.h5"], "a.h5: listed twice"),
+        (["/a.h5"], "outside"),
+        (["a/../b.h5"], "outside"),
+        (["a\x1b[2J.h5"], "cannot be printed"),
+        (["a\udc80.h5"], "cannot be printed"),
+        (["\u202ea.h5"], "cannot be printed"),
+        (["ö" * 126], "250 bytes at most"),
+    ],
+)
+def test_paths_name_one_file_each_inside_the_directory(paths, words):
+    assert words in check_paths(paths)
+    assert bool(words) == bool(check_paths(paths))
+
+
+def test_ways_of_verification_are_counted(tmp_path):
+    table = tmp_path / "0000000-0000999.parquet"
+    files = [
+        StagedFile(Entry(f"{number}.h5", "u", 3, None), Proof(3, "0a", "crc32c", way) if way else None)
+        for number, way in enumerate(["source-checksum", "size-only", "source-checksum", ""])
+    ]
+    write_staged(table, files)
+    assert count_ways(read_staged(table)) == {"size-only": 1, "source-checksum": 2}
+
+
+def test_ranges_with_far_fewer_files_are_found(tmp_path):
+    assert far_fewer({"a": 100, "b": 98, "c": 49, "d": 100}) == {"c": 49}
+    assert far_fewer({"a": 1}) == far_fewer({}) == {}
+    write_manifest(tmp_path / "m.parquet", [Entry(name, "u", 3, None) for name in "abc"])
+    assert (count_listed(tmp_path / "m.parquet"), count_listed(tmp_path / "none.parquet")) == (3, 0)

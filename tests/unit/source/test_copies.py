@@ -91,10 +91,52 @@ def test_a_bad_file_stops_the_job_with_the_way_out(copied, error, rules, kind, m
 
 def test_bad_files_are_set_aside_up_to_a_number(copied):
     rules = CopyRules("range R", "restore it", "quarantine", 1)
-    assert copied({"a.h5": [TransferError("a.h5: gone")]}, rules).bad == {"a.h5": "a.h5: gone; restore it"}
+    assert copied({"a.h5": [TransferError("a.h5: gone")] * 2}, rules).bad == {
+        "a.h5": "a.h5: gone; restore it"
+    }
     script = {name: [TransferError(f"{name}: gone")] for name in ("c.h5", "d.h5")}
     with pytest.raises(SourceError, match="range R: 2 bad files, at most 1 may be set aside"):
         copied(script, rules, uris=("/s/c.h5", "/s/d.h5"))
+
+
+def test_a_file_that_failed_is_tried_again_after_the_others(copied, tmp_path):
+    rules = CopyRules("range R", "restore it", "quarantine", 1)
+    for error in (TransferError("a.h5: gone"), Transient("bad", wrong=True), Transient("cut")):
+        job = copied({"a.h5": [error] * (1 if isinstance(error, TransferError) else 2)}, rules)
+        assert (job.bad, len(job.done)) == ({}, 2)
+        for file in tmp_path.iterdir():
+            file.unlink()
+
+
+def test_a_file_that_fails_is_set_aside_only_while_another_one_arrives(copied, tmp_path):
+    rules = CopyRules("range R", "restore it", "quarantine", 1)
+    job = copied({"a.h5": [Transient("cut")] * 4}, rules)
+    assert list(job.bad) == ["a.h5"]
+    assert {file.name for file in tmp_path.iterdir()} == {".listing", ".proofs.jsonl", "b.h5"}
+    (tmp_path / "b.h5").unlink()
+    # b.h5 arrives first, and the copy that is to show that the source works fails like a.h5.
+    script = {"a.h5": [Transient("cut")] * 4, "b.h5": Later(1, [Transient("cut")] * 2)}
+    with pytest.raises(SourceError, match="which arrived before, fails now, too: nothing is set aside"):
+        copied(script, rules)
+
+
+class Later(list):
+    """Outcomes of which the first ``good`` calls see nothing."""
+
+    def __init__(self, good, errors):
+        super().__init__(errors)
+        self.good = good
+
+    def __bool__(self):
+        self.good -= 1
+        return self.good < 0 and len(self) > 0
+
+
+def test_a_range_that_loses_more_than_half_of_its_files_fails(copied):
+    rules = CopyRules("range R", "restore it", "quarantine", 10)
+    script = {"a.h5": [TransferError("a.h5: gone")] * 2}
+    with pytest.raises(SourceError, match=r"1 bad files, at most 0 may be set aside .* half of the 1 files"):
+        copied(script, rules, uris=("/s/a.h5",))
 
 
 def test_an_outage_never_sets_a_file_aside(copied):

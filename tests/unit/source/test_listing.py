@@ -8,6 +8,7 @@ from crpipe.core.progress import Silent
 from crpipe.core.raw_files import Entry, read_manifest
 from crpipe.source import listing
 from crpipe.source.listing import list_range
+from told import Told
 
 
 def listed(config, name):
@@ -133,6 +134,9 @@ def test_an_impossible_uri_is_an_error(configure, name, uri, message):
         (["x/./a.h5"], "is outside"),
         (["lease"], "crpipe needs this name"),
         (["a.part"], "crpipe needs this name"),
+        (["a.part/b.h5"], "crpipe needs this name"),
+        (["lease/b.h5"], "crpipe needs this name"),
+        ([".listing"], "crpipe needs this name"),
         ([".proofs.jsonl"], "crpipe needs this name"),
     ],
 )
@@ -151,3 +155,29 @@ def test_a_list_that_is_no_text_is_an_error(configure, name, tmp_path):
         listed(configure(files=f"{tmp_path}/all.txt"), name)
     with pytest.raises(ConfigError, match=r"none\.txt cannot be read \(No such file"):
         listed(configure(files=f"{tmp_path}/none.txt"), name)
+
+
+def test_files_that_are_left_out_are_counted_and_named(configure, name):
+    told = Told()
+    list_range(list_job(configure(), str(name)), told)
+    assert f"{name}: 13 files listed, 12 match *.parquet, 1 are left out: README.txt" in told.lines
+
+
+def test_a_range_with_far_fewer_files_than_the_others_is_reported(configure, name, tree):
+    config = configure()
+    for number in (1, 2, 3):
+        other = f"{number:04d}000-{number:04d}999"
+        (tree / other).mkdir()
+        for index in range(30 if number < 3 else 3):
+            (tree / other / f"{index}.parquet").write_bytes(b"x")
+        told = Told()
+        list_range(list_job(config, other), told)
+    assert told.lines[-1].startswith(
+        f"warning: {other}: 3 files, ranges have 30 as a rule; if the listing is not"
+    )
+    config.paths().manifest(other).unlink()  # the remedy, after the listing is whole again
+    for index in range(30):
+        (tree / other / f"{index}.parquet").write_bytes(b"x")
+    told = Told()
+    list_range(list_job(config, other), told)
+    assert not any("warning" in line for line in told.lines)

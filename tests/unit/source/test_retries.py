@@ -84,3 +84,60 @@ def test_the_first_error_of_each_stops_the_rest():
     with pytest.raises(TransferError, match="five"):
         asyncio.run(each(range(1000), work, 4))
     assert len(done) < 20
+
+
+def test_a_try_that_still_runs_ends_with_the_deadline():
+    said = []
+    deadline = Deadline(0.05, "job", said.append)
+
+    async def attempt():
+        await asyncio.sleep(60)
+
+    with pytest.raises(
+        SourceError, match=r"job: not finished within source.deadline_minutes \(the first try"
+    ):
+        asyncio.run(persist(attempt, attempts=3, deadline=deadline))
+
+
+def test_a_federation_out_of_reach_is_waited_for_however_often_and_said_once():
+    said, left = [], [Transient("director gone", waits=True)] * 7
+
+    async def attempt():
+        if left:
+            raise left.pop()
+        return "done"
+
+    deadline = Deadline(60.0, "job", said.append)
+    assert asyncio.run(persist(attempt, attempts=2, deadline=deadline, pause_s=1e-6)) == "done"
+    assert said == ["job: director gone; waiting for it until the deadline"]
+
+
+def test_what_does_not_wait_counts_a_federation_out_of_reach_like_all_else():
+    async def attempt():
+        raise Transient("director gone", waits=True)
+
+    with pytest.raises(Transient, match=r"director gone \(2 attempts\)") as caught:
+        asyncio.run(persist(attempt, attempts=2, deadline=Deadline(60.0, "job"), pause_s=1e-6, patient=False))
+    assert caught.value.outage
+
+
+@pytest.mark.parametrize(("asked_s", "made_s"), [(7.0, 7.0), (1e6, 300.0)])
+def test_the_pause_that_a_server_asks_for_is_made(monkeypatch, asked_s, made_s):
+    left, pauses = [Transient("busy", pause_s=asked_s)], []
+
+    async def attempt():
+        if left:
+            raise left.pop()
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    asyncio.run(persist(attempt, attempts=2, deadline=Deadline(1e4, "job"), pause_s=1e-6))
+    assert pauses == [made_s]
+
+
+def test_the_deadline_names_the_last_failure_of_any_try():
+    deadline = Deadline(0.0, "job")
+    deadline.note(Transient("cut"))
+    assert "(cut)" in str(deadline.passed(""))

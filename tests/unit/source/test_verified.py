@@ -45,10 +45,23 @@ def test_a_copy_without_a_source_s_checksum_is_not_kept_where_one_is_required(tm
     assert Proofs(tmp_path, require_checksum=True).keep([ENTRY]) == {}
 
 
-def test_a_line_that_a_crash_cut_costs_one_copy(tmp_path):
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"path": "b.parq',
+        b"7",
+        b"[1, 2]",
+        b"null",
+        b'{"path": "b.parquet", "listed": [], "size": 1}',
+        b'{"path": ["b"], "listed": [], "size": 1, "checksum": "", "algorithm": "", "verified": ""}',
+        b'{"path": "b.parquet", "listed": [], "another": 1}',
+        b"\xff\xfe\x00",
+    ],
+)
+def test_a_line_that_cannot_be_read_costs_one_copy(tmp_path, line):
     proof = remember(tmp_path)
-    with (tmp_path / ".proofs.jsonl").open("a") as memory:
-        memory.write('{"path": "b.parq')
+    with (tmp_path / ".proofs.jsonl").open("ab") as memory:
+        memory.write(line)
     assert Proofs(tmp_path, require_checksum=False).keep([ENTRY]) == {"a.parquet": proof}
 
 

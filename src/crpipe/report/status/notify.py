@@ -89,11 +89,12 @@ def _is_news(job: NotifyJob, status: CampaignStatus) -> bool:
 def _run(job: NotifyJob, subject: str, message: str) -> None:
     # The command is a shell command on purpose: it comes from the user's own configuration, and nothing else
     # is inserted into it. The message comes by stdin, so that no secret appears on a command line.
-    environment = {"CRPIPE_EVENT": job.event, "CRPIPE_RUN": job.view.run, "CRPIPE_SUBJECT": subject}
+    environment = {name: value for name, value in os.environ.items() if name != "BEARER_TOKEN"}
+    environment |= {"CRPIPE_EVENT": job.event, "CRPIPE_RUN": job.view.run, "CRPIPE_SUBJECT": subject}
     with subprocess.Popen(  # noqa: S602 - see above
         job.command,
         shell=True,
-        env={**os.environ, **environment},
+        env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

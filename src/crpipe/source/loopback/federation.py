@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOKEN_S = 12 * 3600  # lifetime of the token that `up` writes
-START_S = 20.0  # longest time that a server may take to answer
+START_S = 20.0  # longest time that a server may take to start
+PROBE_S = 2.0  # longest time that one probe may take: the first connection may hang
 _FOLDERS = ("keys", "cache/scitokens", "run", "log", f"data{PROTECTED}", f"data{OPEN}")
 
 
@@ -155,16 +156,16 @@ class LoopbackFederation:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             with contextlib.suppress(urllib.error.URLError, OSError):
-                self._open(urllib.request.Request(f"https://localhost:{port}/", method="HEAD"))
+                self._open(urllib.request.Request(f"https://localhost:{port}/", method="HEAD"), PROBE_S)
                 return
             time.sleep(0.02)
         raise SourceError(f"port {port}: no answer within {START_S:g} s; see {self.folder / 'log' / log}")
 
-    def _open(self, request: urllib.request.Request) -> None:
+    def _open(self, request: urllib.request.Request, timeout_s: float = START_S) -> None:
         """Send a request; any HTTP status is an answer."""
         context = ssl.create_default_context(cafile=self.certificate)
         try:
-            with urllib.request.urlopen(request, timeout=START_S, context=context):  # noqa: S310 - https only
+            with urllib.request.urlopen(request, timeout=timeout_s, context=context):  # noqa: S310 - https only
                 pass
         except urllib.error.HTTPError as answer:
             answer.close()

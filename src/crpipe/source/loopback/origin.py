@@ -31,6 +31,9 @@ oss.localroot {folder}/data
 all.adminpath {folder}/run
 all.pidpath {folder}/run
 xrd.network nodnr
+xrd.allow host 127.0.0.1
+xrd.allow host [::ffff:127.0.0.1]
+xrd.allow host [::1]
 xrd.port {port}
 xrd.protocol http:{port} libXrdHttp.so
 xrd.tls {folder}/keys/host.pem {folder}/keys/host.key

@@ -4,35 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
 import ssl
 import time
 import weakref
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urljoin
 
 import aiohttp
 from fsspec.implementations.http import HTTPFileSystem
 from pelicanfs import PelicanFileSystem
-from pelicanfs.dir_header_parser import parse_director_response
 from pelicanfs.exceptions import PelicanException
 
 from crpipe.core.errors import SourceError
+from crpipe.source.pelican.namespaces import read_namespace
 from crpipe.source.retries import CONNECT_S, Transient, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Callable
     from typing import Self
 
+    from crpipe.source.pelican.namespaces import Namespace
+
 ANSWER_S = 600.0  # how long a director's answer holds
-BENCH_S = 30.0  # how long a server that failed is not used
 CLOSING = 100  # checks, a hundredth of a second apart, whether all connections are closed
 BUFFER = 1 << 20
+DISCOVERY = ".well-known/pelican-configuration"
+DISCOVERY_BYTES = 1 << 20  # more is no answer to discovery
 NOT_FOUND = {404, 410}
 BUSY = {429, 502, 503, 504}
+# Nobody has to wait for these: a person has to correct them.
+_LASTING = (
+    aiohttp.ClientConnectorDNSError,
+    aiohttp.ClientConnectorCertificateError,
+    aiohttp.ClientConnectorSSLError,
+)
+SLOWEST = 1000.0  # bytes per second: a body that is slower than this over one read timeout is a stall
+
+
+class TrickleError(aiohttp.SocketTimeoutError):
+    """A body goes on, but too slowly."""
+
+
 _REASONS: dict[type[Exception], str] = {  # the first that fits
+    TrickleError: f"less than {SLOWEST / 1000:g} kB/s came",
     TimeoutError: "no answer in time",
     aiohttp.ClientConnectorDNSError: "the name of its host is not known",
     aiohttp.ClientConnectorCertificateError: (
@@ -48,38 +65,13 @@ _REASONS: dict[type[Exception], str] = {  # the first that fits
 }
 
 
-@dataclass
-class Namespace:
-    """One namespace: its data servers in the director's order, its origin last, and its token's base path."""
-
-    prefix: str
-    servers: list[str]
-    origin: str
-    guarded: bool
-    base_path: str
-    issuer: str
-    asked: float = field(default_factory=time.monotonic)
-    _benched: dict[str, float] = field(default_factory=dict)
-
-    def best(self) -> str:
-        """The first server without a recent failure; when all failed, the one that failed first."""
-        now = time.monotonic()
-        free = [server for server in self.servers if self._benched.get(server, 0.0) <= now]
-        return free[0] if free else min(self.servers, key=lambda server: self._benched[server])
-
-    def bench(self, server: str) -> bool:
-        """Do not use a server for a while; tell whether another one is left."""
-        self._benched[server] = time.monotonic() + BENCH_S
-        now = time.monotonic()
-        return any(self._benched.get(other, 0.0) <= now for other in self.servers)
-
-
 class Director:
     """Discovery and director of one federation, and the HTTP session that everything else uses too."""
 
     def __init__(self, host: str, *, connections: int, read_timeout_s: float) -> None:
         self.host = host
         self._connections = connections
+        self._answer_s = CONNECT_S + 2 * read_timeout_s
         self._timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=min(CONNECT_S, read_timeout_s), sock_read=read_timeout_s
         )
@@ -140,20 +132,50 @@ class Director:
         async with self._asking:
             known = self._known(path)
             if known is None:
-                headers = await self._ask(self._pelican.get_director_headers(quote(path)), path)
-                known = _namespace(headers, path)
+                headers = await self._ask(lambda: self._pelican.get_director_headers(quote(path)), path)
+                known = read_namespace(headers, headers.getall("Link", []), path)
                 self._namespaces[known.prefix] = known
             return known
 
     async def collection(self, path: str) -> tuple[str, bool]:
         """Find where a directory is listed; return its URL and whether that needs a token."""
-        url, answer = await self._ask(self._pelican.get_dirlist_url(quote(path)), path)
-        return url, bool(answer.x_pel_ns_hdr and answer.x_pel_ns_hdr.require_token)
+        # Not get_dirlist_url of pelicanfs, which waits for an answer for five seconds at most.
+        headers = await self._ask(lambda: self._propfind(path), path)
+        space = read_namespace(headers, headers.getall("Link", []), path)
+        if not space.collections:
+            raise Transient(f"the director names no server that lists {path}", outage=True)
+        return space.collections + quote(path), space.guarded
 
     async def upload_url(self, path: str) -> str:
-        """Find the origin's address for writing ``path``."""
-        url, _ = await self._ask(self._pelican.get_origin_url(quote(path)), path)
+        """Find the origin's address for writing ``path``, or for reading it past all caches."""
+        url, _ = await self._ask(lambda: self._pelican.get_origin_url(quote(path)), path)
+        if not str(url).startswith("https://"):
+            raise SourceError(
+                f"{path}: the director names an origin that is not https; the token is not sent; report it "
+                "to the site"
+            )
         return str(url)
+
+    async def _propfind(self, path: str) -> Any:
+        url = urljoin(self._pelican.director_url, quote(path))
+        async with self.session.request("PROPFIND", url, allow_redirects=False) as answer:
+            return answer.headers
+
+    async def _discover(self) -> None:
+        """Find the director; pelicanfs would take whatever the answer holds."""
+        if self._pelican.director_url:
+            return
+        async with self.session.get(f"https://{self.host}/{DISCOVERY}") as answer:
+            body = b""
+            while len(body) <= DISCOVERY_BYTES and (piece := await answer.content.readany()):
+                body += piece
+            if not all(one.url.scheme == "https" for one in (*answer.history, answer)):
+                raise ValueError(f"{DISCOVERY} is redirected to an address that is not https")
+        found = json.loads(body) if len(body) <= DISCOVERY_BYTES else None
+        director = found.get("director_endpoint") if isinstance(found, dict) else None
+        if not isinstance(director, str) or not director.startswith("https://"):
+            raise ValueError(f"{DISCOVERY} names no director with an https address")
+        self._pelican.director_url = director.rstrip("/") + "/"
 
     def _known(self, path: str) -> Namespace | None:
         fresh = time.monotonic() - ANSWER_S
@@ -164,19 +186,25 @@ class Director:
         ]
         return max(found, key=lambda space: len(space.prefix), default=None)
 
-    async def _ask(self, question: Awaitable[Any], path: str) -> Any:
+    async def _ask(self, question: Callable[[], Awaitable[Any]], path: str) -> Any:
+        """Ask the director, after discovery; both have to answer within the read timeout or twice that."""
         where = f"federation {self.host}"
         try:
-            return await question
+            async with asyncio.timeout(self._answer_s):
+                await self._discover()
+                return await question()
         except aiohttp.ClientResponseError as error:
-            if error.status in NOT_FOUND:
+            if error.status in NOT_FOUND and self._pelican.director_url:
                 raise SourceError(
                     f"{where}: nobody serves {path} (status {error.status}); check source.uri"
                 ) from error
-            raise Transient(f"{where}: the director answers {error.status}", outage=True) from error
+            waits = error.status >= 500 or error.status in BUSY  # noqa: PLR2004
+            who = "the director" if self._pelican.director_url else "discovery"
+            raise Transient(f"{where}: {who} answers {error.status}", outage=True, waits=waits) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Transient(f"{where}: out of reach ({cause(error)})", outage=True) from error
-        except (PelicanException, ValueError) as error:
+            waits = not isinstance(error, (*_LASTING, aiohttp.InvalidURL))
+            raise Transient(f"{where}: out of reach ({cause(error)})", outage=True, waits=waits) from error
+        except (PelicanException, ValueError, RecursionError) as error:
             raise Transient(
                 f"{where}: the answer cannot be understood ({cause(error)})", outage=True
             ) from error
@@ -191,30 +219,3 @@ def cause(error: BaseException) -> str:
         return os.strerror(error.errno).lower() if error.errno else redact(error.strerror or "no connection")
     text = " ".join(redact(str(error)).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _namespace(headers: Mapping[str, str], path: str) -> Namespace:
-    answer = parse_director_response(headers)
-    if not answer.object_servers or answer.x_pel_ns_hdr is None:
-        raise Transient(f"the director names no server for {path}", outage=True)
-    origin = _root(answer.x_pel_ns_hdr.collections_url or answer.object_servers[-1])
-    servers = [_root(url) for url in answer.object_servers]
-    prefix = answer.x_pel_ns_hdr.namespace.rstrip("/")
-    rules = _pairs(headers.get("X-Pelican-Token-Generation", ""))
-    return Namespace(
-        prefix=prefix,
-        servers=list(dict.fromkeys([*servers, origin])),
-        origin=origin,
-        guarded=answer.x_pel_ns_hdr.require_token,
-        base_path=rules.get("base-path") or prefix,
-        issuer=rules.get("issuer", ""),
-    )
-
-
-def _root(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def _pairs(header: str) -> dict[str, str]:
-    return dict(part.strip().partition("=")[::2] for part in header.split(","))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import aiohttp
 from yarl import URL
 
-from crpipe.source.pelican.director import cause
+from crpipe.source.pelican.director import SLOWEST, TrickleError, cause
+from crpipe.source.retries import CONNECT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     Write = Callable[[bytes], object]
 
 LOOKS = 10  # looks at a body during one read timeout
+_DIGITS = 18  # of a length; more do not fit into 64 bits
 _UNREACHED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError)
 
 
@@ -26,6 +28,10 @@ class DownloadError(Exception):
     def __init__(self, reason: str, *, outage: bool = False) -> None:
         super().__init__(reason)
         self.outage = outage
+
+
+class OversizeError(Exception):
+    """A body is larger than it may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ class Answer:
     def length(self) -> int | None:
         """Length of the body by its header, in bytes; None when the server does not send it."""
         named = self.header("Content-Length")
-        return int(named) if named.isdecimal() else None
+        return int(named) if named.isdecimal() and len(named) <= _DIGITS else None
 
 
 class Downloads:
@@ -54,7 +60,9 @@ class Downloads:
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
-        self._look_s = (session.timeout.sock_read or 0.0) / LOOKS
+        read_timeout_s = session.timeout.sock_read or 0.0
+        self._look_s = read_timeout_s / LOOKS
+        self._headers_s = CONNECT_S + 2 * read_timeout_s
 
     async def head(self, url: str, headers: Mapping[str, str]) -> Answer:
         """Ask for the headers alone; raise DownloadError."""
@@ -67,6 +75,23 @@ class Downloads:
         """
         return await self._request("GET", url, headers, receive)
 
+    async def read(
+        self, method: str, url: str, headers: Mapping[str, str], most: int
+    ) -> tuple[Answer, bytes]:
+        """Return a whole body of at most ``most`` bytes; raise DownloadError or OversizeError."""
+        pieces: list[bytes] = []
+        size = 0
+
+        def keep(piece: bytes) -> None:
+            nonlocal size
+            size += len(piece)
+            if size > most:
+                raise OversizeError
+            pieces.append(piece)
+
+        answer = await self._request(method, url, headers, lambda _: keep)
+        return answer, b"".join(pieces)
+
     async def _request(
         self, method: str, url: str, headers: Mapping[str, str], receive: Callable[[Answer], Write] | None
     ) -> Answer:
@@ -74,49 +99,55 @@ class Downloads:
         if "Authorization" in headers and not is_secure:
             raise DownloadError("the token is not sent, because the address is not https", outage=True)
         try:
-            async with self._session.request(
-                method,
-                URL(url, encoded=True),
-                headers=headers,
-                raise_for_status=False,
-                middlewares=(_https_only,) if is_secure else (),
-            ) as response:
+            # Headers that trickle never meet the read timeout.
+            async with asyncio.timeout(self._headers_s):
+                response = await self._session.request(
+                    method,
+                    URL(url, encoded=True),
+                    headers=headers,
+                    raise_for_status=False,
+                    middlewares=(https_only,) if is_secure else (),
+                )
+            async with response:
                 answer = Answer(response.status, response.headers)
                 if receive:
                     await self._receive(response.content, receive(answer))
                 return answer
-        except (aiohttp.ClientError, ValueError) as error:  # ValueError: not an address
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:  # ValueError: not an address
             raise DownloadError(cause(error), outage=isinstance(error, _UNREACHED)) from error
 
     async def _receive(self, body: aiohttp.StreamReader, write: Write) -> None:
         watch = _Watch(body, self._look_s)
         try:
             async for piece in body.iter_any():
-                watch.moved = True
+                watch.arrived += len(piece)
                 write(piece)
         finally:
             watch.stop()
 
 
 class _Watch:
-    """Ends a body of which nothing arrives during LOOKS looks; not seconds: a slow disk stops the loop.
+    """Ends a body of which too little arrives during LOOKS looks; not seconds: a slow disk stops the loop.
 
-    aiohttp's own timeout is not enough: after a chunk that is not valid, its reader waits for ever.
+    aiohttp's own timeout is not enough: after a chunk that is not valid, its reader waits for ever, and a
+    server that sends a byte now and then never meets it.
     """
 
     def __init__(self, body: aiohttp.StreamReader, pause_s: float) -> None:
-        self.moved = True
+        self.arrived = 0  # bytes since the window began
         self._looks = 0
         self._body = body
         self._pause_s = pause_s
+        self._needed = SLOWEST * pause_s * LOOKS
         self._loop = asyncio.get_running_loop()
         self._look()
 
     def _look(self) -> None:
-        self._looks = 0 if self.moved else self._looks + 1
-        self.moved = False
         if self._looks > LOOKS:
-            self._body.set_exception(aiohttp.SocketTimeoutError())
+            if self.arrived < self._needed:
+                self._body.set_exception(TrickleError() if self.arrived else aiohttp.SocketTimeoutError())
+            self._looks = self.arrived = 0
+        self._looks += 1
         self._next = self._loop.call_later(self._pause_s, self._look)
 
     def stop(self) -> None:
@@ -124,7 +155,7 @@ class _Watch:
         self._next.cancel()
 
 
-async def _https_only(
+async def https_only(
     request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
     """Refuse the request that follows a redirect to http."""

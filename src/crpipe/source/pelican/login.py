@@ -11,11 +11,12 @@ import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
 from crpipe.core.errors import AccessError, ConfigError
-from crpipe.core.files import writing
+from crpipe.core.files import digest, publish, writing
 from crpipe.source.pelican import tokens
 from crpipe.source.pelican.director import Director, cause
 from crpipe.source.pelican.token_check import TokenJob, namespace_of
@@ -39,7 +40,7 @@ def log_in(job: TokenJob, progress: Progress) -> None:
         raise AccessError(f"{remote[0]}: {problem}")
     issuer = job.issuer or space.issuer
     scope = " ".join(dict.fromkeys(tokens.scope_for(uri, space.base_path) for uri in remote))
-    endpoints = asyncio.run(_ask(issuer, f"{issuer}/.well-known/openid-configuration"))
+    endpoints = _endpoints(issuer)
     kept = _refresh_file(issuer)
     granted = _renewed(endpoints, job.client, kept)
     if granted is None:
@@ -50,6 +51,22 @@ def log_in(job: TokenJob, progress: Progress) -> None:
     target = Path(job.token_file) if job.token_file else tokens.default_file()
     _write_secret(target, granted)
     progress.say(f"{target}: new token from {issuer} for {scope}")
+
+
+def _endpoints(issuer: str) -> dict[str, str]:
+    """Ask an issuer for its addresses; raise AccessError unless they are https, and on its own host."""
+    found = asyncio.run(_ask(issuer, f"{issuer.rstrip('/')}/.well-known/openid-configuration"))
+    own = urlsplit(issuer)
+    for name in ("token_endpoint", "device_authorization_endpoint"):
+        if name == "device_authorization_endpoint" and name not in found:
+            continue  # renews only
+        there = urlsplit(found.get(name, ""))
+        if own.scheme != "https" or (there.scheme, there.netloc) != (own.scheme, own.netloc):
+            raise AccessError(
+                f"{issuer}: names {found.get(name)!r} as its {name}, which is not an https address of the "
+                "issuer itself; nothing is sent there; check source.token_issuer"
+            )
+    return found
 
 
 def _from_browser(endpoints: dict[str, str], client: str, scope: str) -> str:
@@ -98,20 +115,27 @@ async def _ask(issuer: str, url: str, form: dict[str, str] | None = None) -> dic
         async with (
             Director("", connections=1, read_timeout_s=60.0) as federation,
             federation.session.request(
-                "POST" if form else "GET", url, data=form, raise_for_status=form is None
+                "POST" if form else "GET",
+                url,
+                data=form,
+                raise_for_status=form is None,
+                allow_redirects=form is None,  # what is sent is a secret
             ) as answer,
         ):
-            found: dict[str, str] = await answer.json(content_type=None)
+            found: Any = await answer.json(content_type=None)
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         raise AccessError(
             f"{issuer}: the token issuer does not answer ({cause(error)}); try again"
         ) from error
-    return found
+    if not isinstance(found, dict):
+        raise AccessError(f"{issuer}: the token issuer's answer cannot be understood; try again")
+    return {str(name): str(value) for name, value in found.items()}
 
 
 def _refresh_file(issuer: str) -> Path:
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return home / "crpipe" / f"refresh-{''.join(c if c.isalnum() else '-' for c in issuer)}"
+    readable = "".join(c if c.isalnum() else "-" for c in issuer)
+    return home / "crpipe" / f"refresh-{readable}-{digest(issuer)}"  # a.b and a-b are two issuers
 
 
 def _write_secret(path: Path, text: str) -> None:
@@ -123,4 +147,4 @@ def _write_secret(path: Path, text: str) -> None:
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(handle, "w") as file:  # noqa: PTH123 - a descriptor, not a path
             file.write(text)
-        part.replace(path)
+        publish(part, path)

@@ -6,17 +6,13 @@ empty list for a damaged one, and its copies neither resume nor verify.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-import aiohttp
-from yarl import URL
-
-from crpipe.core.errors import ListingError
+from crpipe.core.errors import AccessError, ListingError
 from crpipe.core.raw_files import Entry
 from crpipe.source.flush import Steps
-from crpipe.source.pelican.director import BUSY, NOT_FOUND, Director, cause
-from crpipe.source.pelican.download import Downloads
+from crpipe.source.pelican.director import BUSY, NOT_FOUND, Director
+from crpipe.source.pelican.download import DownloadError, Downloads, OversizeError
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.transfer import DENIED, Renewed, Transfer, authorization
 from crpipe.source.pelican.webdav import parse_listing, when
@@ -35,13 +31,16 @@ if TYPE_CHECKING:
     from crpipe.source.retries import Deadline
 
 
+LISTING_BYTES = 1 << 27  # of one directory: about 200,000 files
+
+
 class RemoteSource:
     """One federation as a source of raw files."""
 
     def __init__(self, options: SourceOptions, host: str, deadline: Deadline) -> None:
         self._options = options
         self._deadline = deadline
-        self._tokens = Tokens(options.token_file)
+        self._tokens = Tokens(options.token_file, deadline.say_once)
         # A copy in flight takes a connection for its bytes, and one for its checksum: with fewer than two for
         # each copy, small files wait for one another.
         self._federation = Director(
@@ -51,8 +50,13 @@ class RemoteSource:
     async def __aenter__(self) -> Self:
         """Open the session."""
         await self._federation.__aenter__()
+        self._downloads = Downloads(self._federation.session)
         self._transfer = Transfer(
-            self._federation, Downloads(self._federation.session), Steps(), self._tokens
+            self._federation,
+            self._downloads,
+            Steps(),
+            self._tokens,
+            require_checksum=self._options.require_checksum,
         )
         return self
 
@@ -66,7 +70,11 @@ class RemoteSource:
 
     async def entries(self, place: RangeSource, chosen: Callable[[str], bool]) -> Sequence[Entry]:
         """List the chosen files of one directory; never walk, because a walk skips what it cannot list."""
-        files = [file for file in await self._listed(place) if not file.is_folder and chosen(file.name)]
+        listed = await self._listed(place)
+        files = [file for file in listed if not file.is_folder and chosen(file.name)]
+        folders = [repr(file.name) for file in listed if file.is_folder and place.has(file.name)]
+        if folders:
+            self._deadline.say_once(f"left out, because they are directories: {', '.join(folders[:5])}")
         unknown = next((file.name for file in files if file.size is None), None)
         if unknown:
             raise ListingError(
@@ -95,16 +103,14 @@ class RemoteSource:
         token = self._tokens.current() if guarded else None
         headers = {"Depth": "1", **authorization(token)}
         try:
-            # aiohttp's read timeout does not end every body that stops: see download.py.
-            async with (
-                asyncio.timeout(self._deadline.left()),
-                self._federation.session.request(
-                    "PROPFIND", URL(url, encoded=True), headers=headers, raise_for_status=False
-                ) as answer,
-            ):
-                body = await answer.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Transient(f"the listing broke off ({cause(error)})") from error
+            answer, body = await self._downloads.read("PROPFIND", url, headers, LISTING_BYTES)
+        except OversizeError as error:
+            raise ListingError(
+                f"{_where(place)}: the listing is larger than {LISTING_BYTES >> 20} MiB; put the files into "
+                "smaller directories, or name them in source.files"
+            ) from error
+        except DownloadError as error:
+            raise Transient(f"the listing broke off ({error})", outage=error.outage) from error
         self._check_status(place, answer.status, token)
         try:
             return parse_listing(body, folder)
@@ -118,7 +124,7 @@ class RemoteSource:
         if status in DENIED:
             if token and self._tokens.renew(token):
                 raise Renewed
-            raise ListingError(f"{_where(place)}: listing refused (status {status}); see `crpipe token`")
+            raise AccessError(f"{_where(place)}: listing refused (status {status}); see `crpipe token`")
         if status in NOT_FOUND:
             raise ListingError(f"{_where(place)}: no such directory (status {status}); {place.remedy}")
         raise Transient(f"the server answers {status}", outage=status in BUSY)
@@ -141,8 +147,10 @@ class RemoteSource:
 
     async def _head(self, uri: str, path: str, key: str) -> Entry:
         answer = await self._transfer.look_up(host_and_path(uri)[1])
-        if answer.status in {*NOT_FOUND, *DENIED}:
+        if answer.status in NOT_FOUND:
             raise ListingError(f"{uri}: cannot be looked up (status {answer.status}); correct {key}")
+        if answer.status in DENIED:
+            raise AccessError(f"{uri}: refused (status {answer.status}); see `crpipe token`")
         if answer.status >= 300 or answer.length is None:  # noqa: PLR2004
             raise Transient(f"{uri}: the server answers {answer.status} without a size")
         return Entry(path, uri, answer.length, when(answer.header("Last-Modified")))

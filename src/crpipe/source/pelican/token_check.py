@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from crpipe.source.retries import Transient
 from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
 
 if TYPE_CHECKING:
-    from crpipe.source.pelican.director import Namespace
+    from crpipe.source.pelican.namespaces import Namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,9 @@ def check_access(job: TokenJob) -> Access:
             ("scope", " ".join(token.scopes) or "not named in the token"),
             ("ends", _end(token)),
         ]
+        readable = tokens.exposed(token)
+        if readable:
+            lines.append(("warning", f"other users may read the token: chmod 600 {shlex.quote(readable)}"))
     if not problem:
         lines.append(("verdict", "covers every range of this campaign"))
     return Access("\n".join(f"{name:11s} {value}" for name, value in lines), problem)

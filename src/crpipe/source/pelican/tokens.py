@@ -10,6 +10,9 @@ import base64
 import binascii
 import json
 import os
+import re
+import shlex
+import stat
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import AccessError
 from crpipe.core.ranges import PATTERN
+from crpipe.source.retries import Transient
 from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 MARGIN_S = 60.0  # a token this close to its end is looked up again: it may end on its way to the server
+_FOREVER = 1e11  # seconds since the epoch: the year 5138; clocks cannot show much later ones
 _READ = ("storage.read", "storage.stage", "read")
 
 
@@ -33,9 +38,10 @@ class Token:
     text: str = field(repr=False)
     place: str
     claims: dict[str, Any]
+    file: Path | None = None
 
     @classmethod
-    def parse(cls, text: str, place: str) -> Token:
+    def parse(cls, text: str, place: str, file: Path | None = None) -> Token:
         """Read a token's text, bare or as the ``access_token`` of a JSON object."""
         bare = text.strip()
         if bare.startswith("{"):
@@ -45,13 +51,20 @@ class Token:
                 raise AccessError(f"{place}: holds JSON without access_token; renew the token") from error
         if not bare:
             raise AccessError(f"{place}: holds an empty token; renew it")
-        return cls(bare, place, _claims(bare))
+        if not re.fullmatch("[!-~]+", bare):
+            raise AccessError(
+                f"{place}: holds more than a token, or none (white space, or letters beyond ASCII, inside); "
+                "write the token alone into it"
+            )
+        return cls(bare, place, _claims(bare), file)
 
     @property
     def expires(self) -> float:
         """Seconds since the epoch; infinite when the token names no end."""
         end = self.claims.get("exp")
-        return float(end) if isinstance(end, int | float) else float("inf")
+        if isinstance(end, int | float) and end < _FOREVER:
+            return max(0.0, float(end))
+        return float("inf")
 
     @property
     def left_s(self) -> float:
@@ -73,14 +86,15 @@ class Token:
 class Tokens:
     """The current token; looked up again when it is near its end or refused."""
 
-    def __init__(self, token_file: str) -> None:
+    def __init__(self, token_file: str, say: Callable[[str], object] = str) -> None:
         self._token_file = token_file
+        self._say = say
         self._token: Token | None = None
 
     def current(self) -> Token:
         """Return a token that has not ended; raise AccessError when there is none."""
         if self._token is None or self._token.left_s < MARGIN_S:
-            self._token = find(self._token_file)
+            self._token = self._found()
         if self._token is None:
             raise AccessError(
                 "no token found; put one into source.token_file, BEARER_TOKEN, BEARER_TOKEN_FILE or "
@@ -92,9 +106,30 @@ class Tokens:
         return self._token
 
     def renew(self, refused: Token) -> bool:
-        """Look the token up again after ``refused`` was; tell whether there is another one now."""
-        self._token = find(self._token_file)
+        """Look the token up again after ``refused`` was; tell whether there is another one now.
+
+        Raise Transient when its place cannot be read just now, though the token has not ended.
+        """
+        try:
+            self._token = find(self._token_file)
+        except AccessError as error:
+            if refused.left_s <= 0:
+                raise
+            raise Transient(f"the token was refused; {error}") from error
         return self._token is not None and self._token.text != refused.text
+
+    def _found(self) -> Token | None:
+        """Find the token; while the one in use is valid, a file that is just being replaced is none."""
+        old = self._token if self._token and self._token.left_s > 0 else None
+        try:
+            new = find(self._token_file)
+        except AccessError:
+            if old is None:
+                raise
+            return old
+        if new and exposed(new):
+            self._say(f"warning: other users may read the token: chmod 600 {shlex.quote(exposed(new))}")
+        return old if old and (new is None or _is_cut(new.text, old.text)) else new
 
 
 def find(token_file: str) -> Token | None:
@@ -145,7 +180,7 @@ def scope_for(uri: str, base_path: str) -> str:
 
 def _from_file(path: Path, what: str) -> Token:
     try:
-        return Token.parse(path.read_text(), f"{what} ({path})")
+        return Token.parse(path.read_text(), f"{what} ({path})", path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise AccessError(f"{what}: {path} cannot be read ({reason}); name an existing file") from error
@@ -169,6 +204,25 @@ def _claims(text: str) -> dict[str, Any]:
     except (binascii.Error, ValueError):
         return {}
     return claims if isinstance(claims, dict) else {}
+
+
+def _is_cut(new: str, old: str) -> bool:
+    """Return whether ``new`` is the first part of a token like ``old``: its file is just being written."""
+    found, before = new.split("."), old.split(".")
+    if len(before) != 3:  # noqa: PLR2004 - header, claims, signature
+        return False
+    return len(found) < len(before) or (found[0] == before[0] and len(found[2]) < len(before[2]))
+
+
+def exposed(token: Token) -> str:
+    """Name the file of a token that other users of this machine may read; empty when there is none."""
+    if token.file is None:
+        return ""
+    try:
+        mode = token.file.stat().st_mode
+    except OSError:
+        return ""
+    return str(token.file) if mode & (stat.S_IRGRP | stat.S_IROTH) else ""
 
 
 def _covers(scope: str, path: str) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections import Counter
+import time
+from collections import defaultdict
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -13,24 +15,29 @@ from crpipe.core.errors import AccessError, TransferError
 from crpipe.core.raw_files import SIZE_ONLY, Entry, Proof
 from crpipe.source.pelican.director import BUSY, NOT_FOUND
 from crpipe.source.pelican.download import DownloadError
+from crpipe.source.pelican.file_types import fault
+from crpipe.source.pelican.namespaces import BENCH_S, root_of
 from crpipe.source.pelican.partial_file import Part
+from crpipe.source.pelican.server_checksums import ServerChecksums
 from crpipe.source.pelican.tokens import scope_for
-from crpipe.source.retries import Transient
+from crpipe.source.pelican.webdav import when
+from crpipe.source.retries import LONGEST_S, Transient
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from crpipe.source.flush import Steps
-    from crpipe.source.pelican.director import Director, Namespace
+    from crpipe.source.pelican.director import Director
     from crpipe.source.pelican.download import Answer, Downloads
+    from crpipe.source.pelican.namespaces import Namespace
+    from crpipe.source.pelican.server_checksums import Named
     from crpipe.source.pelican.tokens import Token, Tokens
 
 DENIED = {401, 403}
-SILENT = {400, 401, 403, 404, 405, 501}  # answers of servers that name no checksums
-GIVE_UP = 3  # silent answers in a row after which a server is not asked for checksums again
 WANTED = "crc32c,adler32;q=0.8,md5;q=0.5"
+_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 
 
 class Renewed(Transient):
@@ -40,55 +47,122 @@ class Renewed(Transient):
         super().__init__("the token was replaced", progress=True)
 
 
+class _Begun:
+    """The answers that make up a copy so far, and whether they are of one and the same file."""
+
+    def __init__(self, server: str, answer: Answer) -> None:
+        self._version = self._of(server, answer)
+        self.is_one = True
+
+    def go_on(self, server: str, answer: Answer) -> None:
+        """Take in the answer that continues the copy."""
+        version = self._of(server, answer)
+        self.is_one = self.is_one and version == self._version and any(version[1:])
+
+    def if_range(self, server: str) -> dict[str, str]:
+        """Ask for the rest of a file only if it is the one that was begun; weak ETags may not be used."""
+        tag = self._version[1]
+        known = server == self._version[0] and re.fullmatch(r'"[!#-~]*"', tag)
+        return {"If-Range": tag} if known else {}
+
+    @staticmethod
+    def _of(server: str, answer: Answer) -> tuple[str, str, str]:
+        return server, answer.header("ETag"), answer.header("Last-Modified")
+
+
 class Transfer:
     """Copies files of one federation; copies at the same time share connections and knowledge of servers."""
 
-    def __init__(self, federation: Director, downloads: Downloads, steps: Steps, tokens: Tokens) -> None:
+    def __init__(
+        self,
+        federation: Director,
+        downloads: Downloads,
+        steps: Steps,
+        tokens: Tokens,
+        *,
+        require_checksum: bool = False,
+    ) -> None:
         self._federation = federation
         self._downloads = downloads
         self._steps = steps
         self._tokens = tokens
-        self._silent: Counter[str] = Counter()
+        self._checksums = ServerChecksums(required=require_checksum)
         self._algorithm = checksums.OWN  # the one that was named last
+        self._missing: defaultdict[str, set[str]] = defaultdict(set)  # servers without the file, by path
+        self._begun: dict[str, _Begun] = {}  # copies that are not finished, by path
 
     async def fetch(self, entry: Entry, part: Path) -> Proof:
         """Make one try to copy and verify a file; what arrived stays in ``part`` for the next try.
 
-        Raise Transient, TransferError (the file is not there, or is not what its manifest says), AccessError
-        or DiskError.
+        Raise Transient, TransferError (no server has the file), AccessError or DiskError.
         """
         path = host_and_path(entry.uri)[1]
         space = await self._federation.namespace(path)
-        server = space.best()
+        server = await self._server(space, entry.uri)
         token = self._tokens.current() if space.guarded else None
         asking = asyncio.create_task(self._checksum(space, server, path, token))
         try:
             with await self._steps.do(lambda: Part(part, entry.size or 0, self._algorithm)) as copy:
-                await self._copy(entry, copy, space, server, token)
-                return await self._verify(copy, await asking)
-        except Renewed:
-            raise
-        except Transient:
-            space.bench(server)
-            raise
+                with self._avoiding(space, server, path):
+                    await self._copy(entry, copy, space, server, token)
+                named = await asking
+                with self._avoiding(space, server, path):
+                    proof = await self._verify(entry, copy, named)
         finally:
             if not asking.done() or asking.cancelled() or asking.exception():
                 asking.cancel()
                 await asyncio.gather(asking, return_exceptions=True)
+        self._begun.pop(path, None)
+        return proof
 
     async def look_up(self, path: str) -> Answer:
-        """Ask a server about a file without copying it; raise Transient when there is no answer."""
+        """Ask about a file without copying it, until a server has it; raise Transient without an answer."""
         space = await self._federation.namespace(path)
-        server = space.best()
         token = self._tokens.current() if space.guarded else None
-        answer = await self._head(server, path, authorization(token))
-        if answer.status in DENIED and token and self._tokens.renew(token):
-            raise Renewed
-        return answer
+        missing: set[str] = set()
+        while True:
+            server = space.best(missing)
+            answer = await self._head(server, path, authorization(token))
+            if answer.status in DENIED and token and self._tokens.renew(token):
+                raise Renewed
+            if answer.status not in NOT_FOUND:
+                return answer
+            missing.add(server)
+            if missing >= set(space.servers):
+                return answer
+
+    async def _server(self, space: Namespace, uri: str) -> str:
+        """Choose the server to copy from; raise TransferError when none has the file."""
+        path = host_and_path(uri)[1]
+        missing = self._missing.get(path, set())
+        if not missing >= set(space.servers):
+            return space.best(missing)
+        if not space.collections:
+            # The director named caches alone, and all may be wrong about the file.
+            origin = root_of(await self._federation.upload_url(path))
+            if origin not in missing:
+                space.servers.append(origin)
+                return origin
+        del self._missing[path]  # asked again, should this job try once more
+        servers = f" from each of {len(missing)} servers" if len(missing) > 1 else ""
+        raise TransferError(f"{uri}: not there any more (status 404{servers})")
+
+    @contextlib.contextmanager
+    def _avoiding(self, space: Namespace, server: str, path: str) -> Iterator[None]:
+        """Avoid a server for a while after it failed; one that only lacks this file may have the others."""
+        try:
+            yield
+        except Renewed:
+            raise
+        except Transient:
+            if server not in self._missing.get(path, ()):
+                space.bench(server)
+            raise
 
     async def _copy(
         self, entry: Entry, copy: Part, space: Namespace, server: str, token: Token | None
     ) -> None:
+        path = host_and_path(entry.uri)[1]
         headers = authorization(token)
         if copy.found:
             await asyncio.to_thread(copy.read_back)
@@ -96,13 +170,20 @@ class Transfer:
                 return
             # Closed: XRootD 5.5 answers an open range with an empty body.
             headers["Range"] = f"bytes={copy.found}-{copy.size - 1}"
+            if path in self._begun:
+                headers |= self._begun[path].if_range(server)
 
         def receive(answer: Answer) -> Callable[[bytes], None]:
-            self._check_status(entry, answer.status, space, server, token)
-            return _taker(answer, copy, server)
+            self._check_status(entry, answer, space, server, token)
+            take = _taker(answer, copy, server)
+            if not copy.position:
+                self._begun[path] = _Begun(server, answer)
+            elif path in self._begun:
+                self._begun[path].go_on(server, answer)
+            return take
 
         try:
-            await self._downloads.get(_url(server, host_and_path(entry.uri)[1]), headers, receive)
+            await self._downloads.get(_url(server, path), headers, receive)
         except DownloadError as error:
             if error.outage:
                 raise Transient(f"{server}: {error}", outage=True) from error
@@ -110,36 +191,66 @@ class Transfer:
         if copy.position != copy.size:
             raise _cut(server, copy, "the connection ended early")
 
-    async def _verify(self, copy: Part, named: tuple[str, str] | None) -> Proof:
-        """Compare the copy on the disk with the checksum that the source names."""
+    async def _verify(self, entry: Entry, copy: Part, named: Named | None) -> Proof:
+        """Compare the copy on the disk with the checksum that the source names, or else with its type."""
         algorithm, expected = named or (checksums.OWN, "")
         found = copy.checksum()
         if algorithm != copy.algorithm:
             found = await asyncio.to_thread(checksums.of_file, copy.path, algorithm)
             self._algorithm = algorithm
         if expected and found != expected:
-            copy.path.unlink()
-            raise Transient(
-                f"{algorithm} is {found}, the source says {expected}: bytes were changed on the way"
+            raise self._refused(
+                entry,
+                copy,
+                f"{algorithm} is {found}, the source says {expected}: bytes were changed on the way",
             )
+        if not expected:
+            self._check_unnamed(entry, copy)
         return Proof(copy.size, found, algorithm, "source-checksum" if expected else SIZE_ONLY)
 
+    def _check_unnamed(self, entry: Entry, copy: Part) -> None:
+        """Raise Transient unless a copy whose checksum nobody names is of one piece, and of its type."""
+        begun = self._begun.get(host_and_path(entry.uri)[1])
+        if begun is None or not begun.is_one:
+            raise self._refused(
+                entry,
+                copy,
+                "it came in pieces, and nothing that the server names shows that they are of one file: no "
+                "checksum, and not the same ETag or Last-Modified",
+                wrong=False,
+            )
+        problem = fault(copy.path, entry.path)
+        if problem:
+            raise self._refused(entry, copy, f"what came {problem}")
+
+    def _refused(self, entry: Entry, copy: Part, reason: str, *, wrong: bool = True) -> Transient:
+        """Remove a copy that is not the file, so that the next try begins again."""
+        copy.path.unlink()
+        self._begun.pop(host_and_path(entry.uri)[1], None)
+        return Transient(reason, wrong=wrong)
+
     def _check_status(
-        self, entry: Entry, status: int, space: Namespace, server: str, token: Token | None
+        self, entry: Entry, answer: Answer, space: Namespace, server: str, token: Token | None
     ) -> None:
         """Raise what a status other than success means for this file."""
+        status = answer.status
         if status in {200, 206}:
             return
         if status in NOT_FOUND:
-            raise TransferError(f"{entry.uri}: not there any more (status {status})")
+            self._missing[host_and_path(entry.uri)[1]].add(server)
+            raise Transient(f"{server}: does not have it (status {status})", progress=True)
         if status in DENIED:
             if token and self._tokens.renew(token):
                 raise Renewed
             if not space.bench(server):
                 raise self._refusal(entry, status, space, token)
         if status == 416:  # noqa: PLR2004 - range not satisfiable: the file there is shorter than ours
-            raise Transient(f"{server}: holds a shorter file than the manifest says")
-        raise Transient(f"{server}: answers {status}", outage=status in BUSY)
+            raise Transient(f"{server}: holds a shorter file than the manifest says", wrong=True)
+        pause_s = _retry_after(answer) if status in BUSY else 0.0
+        alone = not space.bench(server, max(BENCH_S, pause_s))
+        raise Transient(
+            f"{server}: answers {status}", outage=status in BUSY, pause_s=pause_s if alone else 0.0
+        )
 
     def _refusal(self, entry: Entry, status: int, space: Namespace, token: Token | None) -> AccessError:
         needed = scope_for(entry.uri, space.base_path)
@@ -151,24 +262,17 @@ class Transfer:
             why = f"the token from {token.place} is refused; the scope needed is {needed}"
         return AccessError(f"{entry.uri}: refused (status {status}): {why}; renew it, see `crpipe token`")
 
-    async def _checksum(
-        self, space: Namespace, server: str, path: str, token: Token | None
-    ) -> tuple[str, str] | None:
-        """Ask the server, then the origin, for the file's checksum; None when neither names one."""
-        for place in dict.fromkeys([server, space.origin]):
-            if self._silent[place] >= GIVE_UP:
-                continue
-            answer = await self._head(place, path, authorization(token) | {"Want-Digest": WANTED})
-            named = checksums.parse(answer.header("Digest"))
-            if answer.status == 200 and named:  # noqa: PLR2004
-                self._silent[place] = 0
-                return named
+    async def _checksum(self, space: Namespace, server: str, path: str, token: Token | None) -> Named | None:
+        """Ask the server, then the origin, for the file's checksum; None when neither has one."""
+
+        async def ask(place: str) -> Answer:
+            headers = authorization(token) | {"Want-Digest": WANTED}
+            answer = await self._downloads.head(_url(place, path), headers)
             if answer.status in DENIED and token and self._tokens.renew(token):
                 raise Renewed
-            if answer.status not in {200, *SILENT}:
-                raise Transient(f"{place}: answers {answer.status} when asked for a checksum")
-            self._silent[place] += 1
-        return None
+            return answer
+
+        return await self._checksums.ask([server, space.origin], path, ask)
 
     async def _head(self, server: str, path: str, headers: dict[str, str]) -> Answer:
         try:
@@ -191,11 +295,7 @@ def _taker(answer: Answer, copy: Part, server: str) -> Callable[[bytes], None]:
     _position(answer, copy, server)
     promised = answer.length
     if promised is not None and copy.position + promised != copy.size:
-        raise Transient(
-            f"{server}: offers {copy.position + promised} bytes, the manifest says {copy.size}; if the "
-            "source changed, delete the manifest to list the range again"
-        )
-
+        raise _other_size(server, copy.position + promised, copy.size)
     return copy.write
 
 
@@ -205,9 +305,28 @@ def _position(answer: Answer, copy: Part, server: str) -> None:
         if copy.found:
             copy.restart()
         return
-    found = re.match(r"bytes (\d+)-", answer.header("Content-Range"))
+    found = _RANGE.match(answer.header("Content-Range"))
     if found is None or int(found[1]) != copy.found:
         raise Transient(f"{server}: answers another range than the one asked for")
+    if found[3] != "*" and int(found[3]) != copy.size:
+        raise _other_size(server, int(found[3]), copy.size)
+
+
+def _other_size(server: str, offered: int, size: int) -> Transient:
+    return Transient(
+        f"{server}: offers {offered} bytes, the manifest says {size}; if the source changed, delete the "
+        "manifest to list the range again",
+        wrong=True,
+    )
+
+
+def _retry_after(answer: Answer) -> float:
+    """Seconds that a busy server asks to wait, 0 when it does not."""
+    named = answer.header("Retry-After").strip()
+    if re.fullmatch(r"[0-9]{1,9}", named):
+        return min(float(named), LONGEST_S)
+    moment = when(named)
+    return min(max(0.0, moment.timestamp() - time.time()), LONGEST_S) if moment else 0.0
 
 
 def _cut(server: str, copy: Part, why: str) -> Transient:

@@ -11,6 +11,7 @@ from yarl import URL
 from crpipe.core import checksums
 from crpipe.core.errors import AccessError, TransferError
 from crpipe.source.pelican.director import BUFFER, Director, cause
+from crpipe.source.pelican.download import DownloadError, https_only
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.transfer import DENIED, WANTED, authorization
 from crpipe.source.retries import Transient
@@ -56,13 +57,19 @@ class Upload:
         session = self._federation.session
         try:
             async with session.put(
-                URL(url, encoded=True), data=_pieces(file), headers=sending, raise_for_status=False
+                URL(url, encoded=True),
+                data=_pieces(file),
+                headers=sending,
+                raise_for_status=False,
+                middlewares=(https_only,),
             ) as answer:
                 _check_status(answer.status, path)
             asking = headers | {"Want-Digest": WANTED}
-            async with session.head(URL(url, encoded=True), headers=asking, raise_for_status=False) as answer:
+            async with session.head(
+                URL(url, encoded=True), headers=asking, raise_for_status=False, middlewares=(https_only,)
+            ) as answer:
                 arrived, named = answer.content_length, checksums.parse(answer.headers.get("Digest", ""))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, DownloadError, TimeoutError, OSError) as error:
             raise Transient(f"{path}: {cause(error)}", outage=True) from error
         if arrived != size:
             raise Transient(f"{path}: {arrived} of {size} bytes arrived")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DAV = "{DAV:}"
+_ELEMENTS = {f"{_DAV}{name}" for name in ("response", "responsedescription", "sync-token")}
+_HOST = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*")
+_NEVER_ESCAPED = re.compile(r"%(?![0-9a-fA-F]{2})|[^!$%&'()*+,./0-9:;=@A-Z_a-z~-]")
+_DIGITS = 18  # of a size; more do not fit into 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +45,51 @@ def parse_listing(body: bytes, folder: str) -> list[Listed]:
 
 
 def _entries(tree: ET.Element, folder: str) -> Iterator[Listed]:
-    for response in tree.findall(f"{_DAV}response"):
-        href = response.findtext(f"{_DAV}href")
-        if not href:
-            raise ValueError("the listing holds an entry without a name")
-        path = unquote(urlsplit(href).path).rstrip("/")
+    responses = tree.findall(f"{_DAV}response")
+    other = next((child.tag for child in tree if child.tag not in _ELEMENTS), "")
+    if other:
+        raise ValueError(f"the listing holds {other!r} beside its entries")
+    paths = _paths([response.findtext(f"{_DAV}href") or "" for response in responses])
+    for response, path in zip(responses, paths, strict=True):
         if path == folder:
             continue
         parent, _, name = path.rpartition("/")
         if parent != folder or name in {".", ".."}:
-            raise ValueError(f"the listing of {folder} holds {path}, which is not in it")
+            raise ValueError(f"the listing of {folder} holds {path!r}, which is not in it")
         yield Listed(
             name,
-            _size(response.findtext(f".//{_DAV}getcontentlength")),
+            _size(response.findtext(f".//{_DAV}getcontentlength"), name),
             when(response.findtext(f".//{_DAV}getlastmodified")),
             response.find(f".//{_DAV}collection") is not None,
         )
 
 
-def _size(text: str | None) -> int | None:
-    return int(text) if text and text.strip().isdigit() else None
+def _paths(hrefs: list[str]) -> list[str]:
+    """Read the paths of all hrefs of one listing.
+
+    WebDAV wants them escaped; XRootD 5.5 sends them as they are. One character that is never left as it is
+    (a space, # or ?) shows that nothing in the listing is escaped.
+    """
+    if not all(hrefs):
+        raise ValueError("the listing holds an entry without a name")
+    paths = [_HOST.sub("", href, count=1) if "://" in href else href for href in hrefs]
+    if not any(_NEVER_ESCAPED.search(path) for path in paths):
+        paths = [unquote(path, errors="strict") for path in paths]
+    return [path.rstrip("/") for path in paths]
+
+
+def _size(text: str | None, name: str) -> int | None:
+    found = (text or "").strip()
+    if not re.fullmatch("[0-9]+", found):
+        return None
+    if len(found) > _DIGITS:
+        raise ValueError(f"the listing names an impossible size for {name!r}")
+    return int(found)
 
 
 def when(text: str | None) -> datetime | None:
     """Read an HTTP date; None when there is none."""
     try:
         return parsedate_to_datetime(text).astimezone(UTC) if text else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

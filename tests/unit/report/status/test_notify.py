@@ -36,6 +36,14 @@ def test_the_message_comes_by_stdin_and_the_subject_by_the_environment(tmp_path,
     assert "0001000-0001999" in text
 
 
+def test_the_command_does_not_get_the_token(tmp_path, message, monkeypatch):
+    monkeypatch.setenv("BEARER_TOKEN", "secret")
+    config = campaign(tmp_path, f"notify.failure='env > {message}'").config
+    assert send(notify_job(config, "failure")) == "notify.failure: sent"
+    assert "CRPIPE_EVENT=failure" in message.read_text()
+    assert "secret" not in message.read_text()
+
+
 def test_without_a_command_nothing_is_sent(tmp_path):
     assert "nothing is sent" in send(notify_job(campaign(tmp_path).config, "success"))
 

@@ -3,7 +3,7 @@ import pytest
 from crpipe.core.errors import AccessError
 from crpipe.core.progress import Silent
 from crpipe.source.pelican import login
-from crpipe.source.pelican.director import Namespace
+from crpipe.source.pelican.namespaces import Namespace
 from crpipe.source.pelican.token_check import TokenJob
 from told import Told
 
@@ -32,7 +32,7 @@ def test_a_token_is_written_for_this_user_alone_and_renewed_later(issuer, tmp_pa
     job = TokenJob(("pelican://h/ns/sim/{range}/*", "pelican://h/ns/geo/g.csv"), str(tmp_path / "token"))
     told = Told()
     login.log_in(job, told)
-    kept = tmp_path / "home" / "crpipe" / "refresh-https---issuer"
+    [kept] = (tmp_path / "home" / "crpipe").iterdir()
     assert {path.stat().st_mode & 0o777 for path in (kept, tmp_path / "token")} == {0o600}
     assert (tmp_path / "token").read_text() == "access"
     assert told.lines[-1].endswith("from https://issuer for storage.read:/sim storage.read:/geo")
@@ -51,3 +51,34 @@ def test_an_issuer_that_refuses_its_own_token_is_told(issuer, tmp_path, monkeypa
 def test_a_local_source_needs_no_login():
     with pytest.raises(AccessError, match="no federation, no token needed"):
         login.log_in(TokenJob(("/data/*.h5",)), Silent())
+
+
+def test_issuers_of_like_names_keep_their_refresh_tokens_apart(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert login._refresh_file("https://issuer.x") != login._refresh_file("https://issuer-x")
+
+
+@pytest.mark.parametrize(
+    ("issuer", "named"),
+    [
+        ("https://issuer", {"token_endpoint": "http://issuer/token"}),
+        ("https://issuer", {"token_endpoint": "https://elsewhere/token"}),
+        ("https://issuer", {"token_endpoint": "https://issuer.elsewhere/token"}),
+        ("https://issuer", {}),
+        ("http://issuer", {"token_endpoint": "http://issuer/token"}),
+        (
+            "https://issuer",
+            {
+                "token_endpoint": "https://issuer/token",
+                "device_authorization_endpoint": "https://elsewhere/d",
+            },
+        ),
+    ],
+)
+def test_a_secret_is_sent_to_the_issuer_alone_and_over_https(monkeypatch, issuer, named):
+    async def ask(_issuer, _url, _form=None):
+        return named
+
+    monkeypatch.setattr(login, "_ask", ask)
+    with pytest.raises(AccessError, match="not an https address of the issuer itself; nothing is sent there"):
+        login._endpoints(issuer)

@@ -1,9 +1,10 @@
 import time
+from dataclasses import replace
 
 import pytest
 
 from crpipe.source.pelican import token_check, tokens
-from crpipe.source.pelican.director import Namespace
+from crpipe.source.pelican.namespaces import Namespace
 from crpipe.source.pelican.token_check import TokenJob, check_access
 from crpipe.source.pelican.tokens import Token
 
@@ -69,3 +70,15 @@ def test_a_problem_is_one_line(answers, found, problem, message):
     access = check_access(TokenJob((URI,)))
     assert message in access.problem
     assert "verdict" not in access.text
+
+
+def test_a_token_that_others_may_read_is_reported_with_what_to_type(answers, tmp_path):
+    file = tmp_path / "token"
+    file.write_text("secret")
+    file.chmod(0o640)
+    answers["token"] = replace(token("storage.read:/sim"), file=file)
+    assert (
+        f"warning     other users may read the token: chmod 600 {file}" in check_access(TokenJob((URI,))).text
+    )
+    file.chmod(0o600)
+    assert "warning" not in check_access(TokenJob((URI,))).text

@@ -8,7 +8,7 @@ import pytest
 from crpipe.core.errors import AccessError
 from crpipe.source.pelican import tokens
 from crpipe.source.pelican.tokens import Token, Tokens, find, find_for, scope_for
-from crpipe.source.retries import redact
+from crpipe.source.retries import Transient, redact
 
 PRODUCTION = "pelican://osg-htc.org/icecube/wipac/data/sim/IceCube/2025/testing/{range}/*.parquet"
 
@@ -87,7 +87,7 @@ def test_only_a_federation_needs_a_token(monkeypatch, uri, needed):
     assert (find_for([uri], "") is not None) is needed
 
 
-@pytest.mark.parametrize("end", ["soon", None, {}])
+@pytest.mark.parametrize("end", ["soon", None, {}, 10**400, 1e300])
 def test_an_end_that_is_no_number_is_no_end(end):
     assert Token.parse(jwt(exp=end), "here").left_s == float("inf")
 
@@ -100,7 +100,14 @@ def test_json_around_a_token_is_understood(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("", "an empty token"), ('{"a": 1}', "JSON without access_token"), (None, "cannot be read")],
+    [
+        ("", "an empty token"),
+        ("one\ntwo", "holds more than a token"),
+        ("t\u00f6ken", "holds more than a token"),
+        ("\x00", "holds more than a token"),
+        ('{"a": 1}', "JSON without access_token"),
+        (None, "cannot be read"),
+    ],
 )
 def test_an_unusable_place_is_an_error_that_names_it(tmp_path, content, message):
     if content is not None:
@@ -152,3 +159,53 @@ def test_tokens_never_show_in_texts_or_reprs():
         "Authorization: Bearer [hidden]",
         "https://h/p?authz=[hidden]&x=1",
     ]
+
+
+@pytest.mark.parametrize("half", [None, "", '{"access', "0.1"])
+def test_a_file_that_is_being_replaced_is_read_again_while_the_old_token_is_valid(tmp_path, half):
+    path = tmp_path / "token"
+    old, new = jwt(exp=time.time() + 30), jwt(sub="new")
+    path.write_text(old)
+    current = Tokens(str(path))
+    token = current.current()
+    write = {None: path.unlink, "0.1": lambda: path.write_text(new[: len(new) - 3])}
+    write.get(half, lambda: path.write_text(half))()
+    assert current.current().text == old
+    path.write_text(new)
+    assert current.current().text == new
+    assert token.text == old
+
+
+def test_a_file_that_is_being_replaced_ends_nothing_when_the_old_token_is_refused(tmp_path):
+    path = tmp_path / "token"
+    path.write_text(jwt())
+    current = Tokens(str(path))
+    token = current.current()
+    path.write_text("")
+    with pytest.raises(Transient, match="the token was refused; .* an empty token"):
+        current.renew(token)
+    path.write_text(jwt(sub="new"))
+    assert current.renew(token)
+
+
+def test_a_token_that_others_may_read_is_reported(tmp_path):
+    path = tmp_path / "token"
+    path.write_text(jwt())
+    path.chmod(0o644)
+    said = []
+    Tokens(str(path), said.append).current()
+    assert said == [f"warning: other users may read the token: chmod 600 {path}"]
+    os.system(said[0].partition(": ")[2].partition(": ")[2])  # the remedy, as a person types it
+    Tokens(str(path), said.append).current()
+    assert len(said) == 1
+
+
+def test_opaque_tokens_never_show():
+    texts = [
+        "Authorization: Bearer opaque-0123",
+        '{"access_token": "opaque0123", "x": 1}',
+        "refresh_token=opaque0123&x=1",
+        "Bearer%20opaque0123",
+    ]
+    assert not any("0123" in redact(text) for text in texts)
+    assert redact("Bearer of news") == "Bearer [hidden] news"

@@ -1,19 +1,21 @@
 import asyncio
 import time
+import zlib
 
 import pytest
 
 from crpipe.core.errors import AccessError, TransferError
 from crpipe.core.raw_files import Entry
 from crpipe.source.flush import Steps
-from crpipe.source.pelican.director import Namespace
 from crpipe.source.pelican.download import Answer
+from crpipe.source.pelican.namespaces import Namespace
 from crpipe.source.pelican.partial_file import Part
 from crpipe.source.pelican.tokens import Token
 from crpipe.source.pelican.transfer import Renewed, Transfer
 from crpipe.source.retries import Transient
 
-CONTENT = b"0123456789" * 100
+CONTENT = (b"\x89HDF\r\n\x1a\n" + b"0123456789" * 100)[:1000]
+GOOD = f"adler32={zlib.adler32(CONTENT):08x}"
 ENTRY = Entry("f.h5", "pelican://h/ns/sim/0000000-0000999/f.h5", len(CONTENT), None)
 
 
@@ -26,7 +28,7 @@ class FakeDownloads:
 
     def __init__(self, get=None, head=None, body=CONTENT):
         self.get_answer = get or answer(Content_Length=len(CONTENT))
-        self.head_answer = head or answer(404)
+        self.head_answer = head or answer(405)
         self.body = body
         self.asked = []
 
@@ -42,7 +44,10 @@ class FakeDownloads:
 
 class FakeDirector:
     def __init__(self, guarded=False, servers=("https://one",)):
-        self.space = Namespace("/ns", list(servers), servers[-1], guarded, "/ns", "https://issuer")
+        self.host = "h"
+        self.space = Namespace(
+            "/ns", list(servers), servers[-1], guarded, "/ns", "https://issuer", servers[-1]
+        )
 
     async def namespace(self, _):
         return self.space
@@ -73,10 +78,7 @@ def test_a_whole_file_without_a_checksum_is_known_by_its_size(tmp_path):
 
 
 def test_a_checksum_that_the_server_names_is_compared(tmp_path):
-    import zlib
-
-    good = f"adler32={zlib.adler32(CONTENT):08x}"
-    proof = fetched(tmp_path / "part", FakeDownloads(head=answer(Digest=good)))
+    proof = fetched(tmp_path / "part", FakeDownloads(head=answer(Digest=GOOD)))
     assert proof.verified == "source-checksum"
     with pytest.raises(Transient, match="bytes were changed on the way"):
         fetched(tmp_path / "other", FakeDownloads(head=answer(Digest="adler32=00000001")))
@@ -89,6 +91,11 @@ def test_an_unfinished_copy_goes_on_where_it_stopped(tmp_path):
     downloads = FakeDownloads(
         answer(206, Content_Length=600, Content_Range="bytes 400-999/1000"), body=CONTENT[400:]
     )
+    with pytest.raises(Transient, match="nothing that the server names shows that they are of one file"):
+        fetched(part, downloads)
+    assert not part.exists()
+    part.write_bytes(CONTENT[:400])
+    downloads.head_answer = answer(Digest=GOOD)
     assert fetched(part, downloads).size == 1000
     assert part.read_bytes() == CONTENT
     assert next(headers for verb, _, headers in downloads.asked if verb == "GET")["Range"] == "bytes=400-999"
@@ -119,8 +126,17 @@ def test_what_may_pass_is_transient(tmp_path, get, body, message):
 
 
 def test_a_file_that_is_gone_is_bad_for_good(tmp_path):
-    with pytest.raises(TransferError, match=r"f\.h5: not there any more \(status 404\)$"):
-        fetched(tmp_path / "part", FakeDownloads(answer(404), body=b""))
+    downloads = FakeDownloads(answer(404), body=b"")
+    transfer = Transfer(
+        FakeDirector(servers=["https://one", "https://two"]), downloads, Steps(), FakeTokens()
+    )
+    for server in ("one", "two"):
+        with pytest.raises(Transient, match=rf"https://{server}: does not have it \(status 404\)$"):
+            asyncio.run(transfer.fetch(ENTRY, tmp_path / "part"))
+    with pytest.raises(
+        TransferError, match=r"f\.h5: not there any more \(status 404 from each of 2 servers\)$"
+    ):
+        asyncio.run(transfer.fetch(ENTRY, tmp_path / "part"))
 
 
 def test_a_refusal_names_the_scope_that_is_needed(tmp_path):

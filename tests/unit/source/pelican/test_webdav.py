@@ -56,9 +56,12 @@ def test_a_missing_size_stays_unknown(length):
         (listing(FOLDER, FILE.replace("<D:href>/a/b/one.parquet</D:href>", "")), "an entry without a name"),
         (
             listing(FOLDER, FILE.replace("/a/b/one", "/a/other/one")),
-            "holds /a/other/one.parquet, which is not",
+            "holds '/a/other/one.parquet', which is not",
         ),
-        (listing(FOLDER, FILE.replace("/a/b/one", "/a/b/inner/one")), "holds /a/b/inner/one.parquet, which"),
+        (
+            listing(FOLDER, FILE.replace("/a/b/one", "/a/b/inner/one")),
+            "holds '/a/b/inner/one.parquet', which",
+        ),
         (listing(FOLDER, FILE.replace("one.parquet", "..")), "which is not in it"),
     ],
 )

@@ -1,0 +1,94 @@
+"""Every row of the table of faults: identical bytes, or the named error with its exit code."""
+
+import gc
+
+import pyarrow.parquet as pq
+import pytest
+
+import misbehaving_table
+from crpipe.cli.source_jobs import list_job, stage_job
+from crpipe.config.loading import validate
+from crpipe.core.errors import CrpipeError
+from crpipe.source.listing import list_range
+from crpipe.source.loopback import credentials
+from crpipe.source.stage import stage_range
+from misbehaving import MisbehavingFederation
+from misbehaving_table import FAULTS, FILES, PAGE, Aside, Stops, section
+from told import Told
+
+NAME = "0000000-0000999"
+QUICK = {"attempts": 2, "read_timeout_s": 0.3, "deadline_minutes": 0.3, "concurrency": 4, "lease_wait_s": 0.0}
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keys")
+    credentials.write_certificates(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def environment(keys, monkeypatch, tmp_path):
+    monkeypatch.setenv("SSL_CERT_FILE", str(keys / "ca.pem"))
+    for name in ("BEARER_TOKEN", "BEARER_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    yield
+    gc.collect()
+
+
+def staged(federation, fault, tmp_path, told):
+    """List and stage the range; return the rows of its staged table and the folder of the copies."""
+    (tmp_path / "token").write_text("opaque")
+    (tmp_path / "token").chmod(0o600)
+    more = dict(fault.source)
+    uri = federation.uri.replace("*.parquet", more.pop("pattern", "*.parquet"))
+    source = {"uri": uri, "token_file": str(tmp_path / "token"), **QUICK, **more}
+    config = validate({"results": str(tmp_path / "results"), "ranges": {"last": 999}, "source": source})
+    list_range(list_job(config, NAME), told)
+    stage_range(stage_job(config, NAME), told)
+    return pq.read_table(config.paths().staged(NAME)).to_pylist(), config.paths().raw(NAME)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.group}: {fault.what}")
+def test_a_fault_has_the_outcome_of_the_table(fault, keys, tmp_path, monkeypatch):
+    made = dict(fault.made)
+    expected = made.pop("expected", {})
+    files = made.pop("files", FILES)
+    if not made.pop("trusted", True):
+        monkeypatch.delenv("SSL_CERT_FILE")
+    told = Told()
+    with MisbehavingFederation(keys, files, fault.script(), **made) as federation:
+        if isinstance(fault.outcome, Stops):
+            with pytest.raises(CrpipeError) as caught:
+                staged(federation, fault, tmp_path, told)
+            assert type(caught.value) is fault.outcome.error, caught.value
+            assert fault.outcome.words in str(caught.value)
+            assert not list(tmp_path.glob("results/staged/*.parquet"))
+            return
+        rows, raw = staged(federation, fault, tmp_path, told)
+        seen = [rule.seen for rule in federation.rules]
+    assert 0 not in seen, "the fault was not met"
+    aside = [row for row in rows if row["state"] == "quarantined"]
+    if isinstance(fault.outcome, Aside):
+        [row] = aside
+        assert (row["path"], fault.outcome.words in row["reason"]) == (misbehaving_table.ONE, True)
+    else:
+        assert aside == []
+        by_size = fault.outcome == misbehaving_table.BY_SIZE or not made.get("digests", True)
+        assert any("by their size only" in line for line in told.lines) == by_size
+    kept = {row["path"]: (raw / row["path"]).read_bytes() for row in rows if row["state"] == "staged"}
+    assert kept == {name: expected.get(name, files[name]) for name in kept}
+    assert len(rows) == len(files)
+    assert not [path for path in raw.rglob("*") if path.name.endswith(".part")]
+
+
+def test_the_table_of_the_docs_is_that_of_the_tests():
+    page = PAGE.read_text()
+    assert section(page) == page, "run python tests/support/misbehaving_table.py"
+
+
+def test_the_table_holds_no_row_twice_and_no_outcome_that_hurts():
+    assert len({(fault.group, fault.what) for fault in FAULTS}) == len(FAULTS)
+    assert all(isinstance(fault.outcome, str | Stops | Aside) for fault in FAULTS)
