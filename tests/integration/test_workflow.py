@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from crpipe.core.lease import is_claimed
 from raw_files import make_events, nested, write_parquet
 from runs import (
     BIN,
@@ -51,6 +52,12 @@ def test_every_bulk_event_is_trained_on_in_every_epoch(finished):
     outliers = sum(ledger["events"]["outliers"] for ledger in ledgers)
     assert outliers > 0
     assert finished.receipts()["outliers"]["events"] == 6 * bulk + outliers
+
+
+def test_a_workflow_that_ended_gave_its_lease_back(finished):
+    """Where it did not, a head on another host watches it for a while."""
+    assert not is_claimed(finished.folder / ".snakemake" / "head" / "lease")
+    assert json.loads((finished.folder / ".snakemake" / "head" / "lease").read_text())["ended"]
 
 
 def test_the_same_command_again_has_nothing_to_do(finished):

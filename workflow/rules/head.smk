@@ -1,5 +1,6 @@
 """The one workflow process of this directory: its lease, what a killed one left behind, why one failed."""
 
+import atexit
 import os
 import shlex
 import subprocess
@@ -42,6 +43,7 @@ def take_charge():
         keep_to_squeue()
         cancel_orphans(own_job, logger.warning)
         drop_spent_tables(PATHS, RANGES)
+        atexit.register(lease.close)
     if lease is not None:
         remove_marks(Path(".snakemake/incomplete"))
         if not executes:

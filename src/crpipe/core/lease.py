@@ -32,6 +32,7 @@ BEAT_S = 10.0
 WATCH_S = 2.5 * BEAT_S  # a holder that does not count for so long is dead
 _SEEN_S = 6 * BEAT_S  # for reports alone: they do not watch
 _GRACE_S = 0.5
+_READS, _READ_AGAIN_S = 5, 0.1
 _WIDTH = 512  # a row is written at once, over the one before
 _NO_LOCKS = frozenset((errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK))
 
@@ -76,7 +77,11 @@ class Lease:
 
     def check(self) -> None:
         """Raise LeaseError when another process took the lease over: this one was suspended, or cut off."""
-        row = _read(self.path)
+        for _ in range(_READS):
+            row = _read(self.path)
+            if row:
+                break
+            time.sleep(_READ_AGAIN_S)  # a server that is down for a moment
         if row.get("id") != self.row["id"]:
             raise LeaseError(
                 f"{self.path.parent}: taken over by {_described(row)} while this job did not answer; that "
@@ -104,10 +109,10 @@ class Lease:
     def end(self) -> None:
         """Write that the lease is free, so that nobody has to watch it; what does not work is no error."""
         self._ended.set()
-        with contextlib.suppress(OSError, LeaseError):
-            self.check()
-            self.row["ended"] = True
-            self._write()
+        with contextlib.suppress(OSError):
+            if _read(self.path).get("id") == self.row["id"]:
+                self.row["ended"] = True
+                self._write()
 
     def _write(self) -> None:
         line = json.dumps(self.row).encode().ljust(_WIDTH)
@@ -187,7 +192,7 @@ class _Waiting:
         while time.monotonic() - since < WATCH_S and _is_elsewhere(row):
             time.sleep(min(0.2, BEAT_S))
             now = _read(self.path)
-            if now.get("beat") != row.get("beat") or now.get("id") != row.get("id"):
+            if now and (now.get("beat"), now.get("id")) != (row.get("beat"), row.get("id")):
                 row, since = now, time.monotonic()
                 if _is_elsewhere(row):
                     self.go_on(min(0.2, BEAT_S))

@@ -36,7 +36,7 @@ class Column:
 
     def width(self) -> int:
         """Width of the widest cell."""
-        return max(map(len, (self.title, *self.cells)))
+        return max(len(printable(text)) for text in (self.title, *self.cells))
 
     def padded(self, text: str, width: int) -> str:
         """Cut and pad one cell."""

@@ -79,6 +79,15 @@ def test_a_killed_copy_is_interrupted_and_a_failed_one_says_why(files):
     assert "cannot be trained before" in render_status(files.view, 120)
 
 
+def test_a_name_in_an_error_adds_no_line_and_steers_no_terminal(files):
+    name = files.copied(0, 3)
+    files.journal("stage", name, "start")
+    files.journal("stage", name, "failed", error="x\x1b[2J\ncrpipe: all is well: missing")
+    shown = render_status(files.view, 200)
+    assert r"x\x1b[2J crpipe: all is well: missing" in shown
+    assert not any(line.startswith("crpipe") for line in shown.splitlines())
+
+
 def test_a_held_lease_means_training_with_its_progress(files):
     name = files.split(0)
     files.journal("train", name, "start")
