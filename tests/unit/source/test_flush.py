@@ -1,6 +1,5 @@
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -9,12 +8,20 @@ from crpipe.source import flush as disk
 from crpipe.source.flush import Flush, Steps
 
 
-def test_steps_stay_here_while_they_are_quick_and_go_to_threads_while_they_are_not():
+def test_steps_stay_here_while_they_are_quick_and_go_to_threads_while_they_are_not(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(disk.time, "perf_counter", lambda: clock[0])
+
     async def places(pause_s):
         steps = Steps()
         found = []
+
+        def step():
+            clock[0] += pause_s
+            found.append(threading.current_thread())
+
         for _ in range(3):
-            await steps.do(lambda: (time.sleep(pause_s), found.append(threading.current_thread())))
+            await steps.do(step)
         return [place is threading.main_thread() for place in found]
 
     assert asyncio.run(places(0)) == [True, True, True]
