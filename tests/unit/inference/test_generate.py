@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from counting import Counting, Echo, checkpoint_of
+from counting import NAMED, Counting, Echo, checkpoint_of, state_of
 from crpipe.core.errors import CheckpointError, ConfigError, FormatError
 from crpipe.core.files import sha256
 from crpipe.core.progress import Silent
@@ -30,7 +30,7 @@ def checkpoint(tmp_path_factory):
     keys = {"train.workload": "crpipe.workloads.muons:MuonGan", "source.reader": READERS["bundles"]}
     keys |= BUNDLES.identity()
     keys |= {f"model.{name}": value for name, value in options.model_dump(mode="json").items()}
-    state = {"format": 1, "keys": keys, "model": MuonGan(options).model().state_dict(), "average": {}}
+    state = state_of(keys, MuonGan(options).model().state_dict())
     return Store(tmp_path_factory.mktemp("store"), "k").save_checkpoint(state).path
 
 
@@ -55,7 +55,7 @@ def flat(tmp_path, columns):
 
 
 def job_of(checkpoint, table, out, multiplicity="column", cap=1000, events=20_000, items=4_000_000):
-    use = PredictJob(checkpoint, (table,), out, {}, {}, events, items, 1, "cpu", 1)
+    use = PredictJob(checkpoint, (table,), out, {}, {}, events, items, 1, "cpu", 1, named=NAMED)
     return GenerateJob(use, multiplicity, cap)
 
 
