@@ -13,7 +13,13 @@ from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS, RAW_MUONS, RAW_PRIMARY
 from crpipe.workloads.muons.nested_rows import nested_table
-from crpipe.workloads.muons.reading.checks import Location, check_owner, reading, whole_numbers
+from crpipe.workloads.muons.reading.checks import (
+    Location,
+    check_owner,
+    reading,
+    refuse_twins,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +107,7 @@ class Bundles:
                 "choose the reader of its layout with source.reader"
             )
         expected = {field.name: pa.from_numpy_dtype(np.dtype(field.dtype)) for field in plain}
+        refuse_twins(path, schema.names, (*expected, RAW_PRIMARY, RAW_MUONS))
         for name, kind in expected.items():
             if schema.field(name).type != kind:
                 raise FormatError(f"{path}: column {name}: expected {kind}, found {schema.field(name).type}")
