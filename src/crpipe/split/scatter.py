@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from crpipe.events.histograms import add_up, count_columns
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.split.hashing import bucket_of, shuffle_keys
 from crpipe.split.parts import OUTLIERS, REJECTED, TRAIN
+from crpipe.split.repeated import identify
 from crpipe.split.spill import Block, SpillWriter
 from crpipe.split.validity import find_invalid_events
 from crpipe.split.workers import FreedMemory
@@ -105,6 +106,11 @@ def table_path(spills: Path, number: int) -> Path:
     return spills / f"{number:04d}.table"
 
 
+def identities_path(spills: Path, number: int) -> Path:
+    """Numbers that identify the events of a finished task, uint64, in the order of its table."""
+    return spills / f"{number:04d}.identities"
+
+
 def known_columns(layout: Layout) -> tuple[str, ...]:
     """Event columns of that table: the group, and the weight."""
     weight = (layout.weight,) if layout.weight and layout.weight not in layout.group else ()
@@ -138,10 +144,13 @@ def scatter(task: Task) -> Scattered:
     spill = SpillWriter(task.spills, task.number, reader.layout, task.rules.outlier_bucket + 1)
     memory = FreedMemory()
     try:
-        with pa.ipc.new_stream(table_path(task.spills, task.number), schema) as table:
+        with (
+            pa.ipc.new_stream(table_path(task.spills, task.number), schema) as table,
+            identities_path(task.spills, task.number).open("wb") as numbers,
+        ):
             for file in task.files:
                 check_unchanged(task.raw, file)
-                report, batches, counted = _scatter_file(task, file, reader, spill, memory)
+                report, batches, counted = _scatter_file(task, file, reader, spill, memory, numbers)
                 reports.append(report)
                 histograms = add_up([histograms, counted])
                 for batch in batches:
@@ -152,14 +161,20 @@ def scatter(task: Task) -> Scattered:
 
 
 def _scatter_file(
-    task: Task, file: RawFile, reader: CheckedReader, spill: SpillWriter, memory: FreedMemory
+    task: Task,
+    file: RawFile,
+    reader: CheckedReader,
+    spill: SpillWriter,
+    memory: FreedMemory,
+    numbers: BinaryIO,
 ) -> tuple[FileReport, list[pa.RecordBatch], dict[str, Histogram]]:
     report = FileReport(file)
     batches: list[pa.RecordBatch] = []
     counted: dict[str, Histogram] = {}
-    row = 0
+    row, begin = 0, numbers.tell()
     try:
         for events in reader.rows(task.raw / file.path):
+            numbers.write(identify(events, reader.layout).tobytes())
             rows = np.arange(row, row + len(events), dtype=np.uint32)
             source = {SOURCE_FILE: np.full(len(events), file.number, np.uint32), SOURCE_ROW: rows}
             known = Events(events.columns | source, events.multiplicity, events.items)
@@ -175,6 +190,8 @@ def _scatter_file(
             memory.passed(events.items.nbytes)
     except FormatError as error:
         spill.forget()
+        numbers.seek(begin)
+        numbers.truncate()
         return FileReport(file, bad=str(error)), [], {}
     spill.keep()
     return report, batches, counted

@@ -25,6 +25,7 @@ from crpipe.events.shard_manifest import verify
 from crpipe.split import gather, scatter
 from crpipe.split.ledger import check_unique, check_written, describe_histograms, make_ledger, write_table
 from crpipe.split.parts import TEST, VALIDATION, SplitRange, refuse_torn_groups
+from crpipe.split.repeated import describe, find_repeated
 from crpipe.split.workers import in_order, reuse_freed_memory
 
 if TYPE_CHECKING:
@@ -153,10 +154,24 @@ def _split(run: _Run) -> None:
     reports.sort(key=lambda report: report.file.number)
     aside = [file for file in run.files if file.state != STAGED]
     ledger = make_ledger(reports, aside, totals, run.job.layout)
+    ledger["repeated"] = _repeated(run, len(scattered), ledger["events"]["listed"])
     blocks = [block for each in scattered for block in each.blocks]
     entries = list(_gather(run, rules, blocks))
     check_written(ledger, entries, run.job.layout)
     _record(run, ledger, entries, scattered)
+
+
+def _repeated(run: _Run, tasks: int, events: int) -> dict[str, Any]:
+    """Count the events that occur twice in the range, and say so."""
+    found = find_repeated(
+        [scatter.identities_path(run.spills, number) for number in range(tasks)],
+        [scatter.table_path(run.spills, number) for number in range(tasks)],
+        run.job.layout,
+        {file.number: file.path for file in run.files},
+    )
+    if said := describe(found, events, run.job.name):
+        run.progress.say(said)
+    return found
 
 
 def _clear(run: _Run) -> None:
