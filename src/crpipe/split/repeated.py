@@ -14,11 +14,13 @@ from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.split.hashing import identities
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from crpipe.core.progress import Progress
+    from crpipe.core.raw_files import RawFile
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
 
@@ -35,6 +37,23 @@ def identify(events: Events, layout: Layout) -> NDArray[np.uint64]:
     """Give a number for each event, [N]; different ones for events of different values."""
     columns = {**events.columns, MULTIPLICITY: events.multiplicity}
     return identities([columns[name] for name in names_of(layout)])
+
+
+def numbers_path(spills: Path, task: int) -> Path:
+    """What ``identify`` gave for the events of a task, uint64, in the order of the source."""
+    return spills / f"{task:04d}.numbers"
+
+
+def count_repeated(
+    spills: Path, files: Iterable[RawFile], layout: Layout, progress: Progress
+) -> dict[str, Any]:
+    """Count the events that occur twice in a range, and say so; the ledger's ``repeated``."""
+    numbers = sorted(spills.glob("*.numbers"))
+    tables = [path.with_suffix(".table") for path in numbers]
+    found = find_repeated(numbers, tables, layout, {file.number: file.path for file in files})
+    if found["events"]:
+        progress.say(describe(found))
+    return found
 
 
 def find_repeated(
@@ -66,13 +85,11 @@ def find_repeated(
     }
 
 
-def describe(found: Mapping[str, Any], events: int, name: str) -> str:
-    """Say in one line what was found; empty when nothing was."""
-    if not found["events"]:
-        return ""
+def describe(found: Mapping[str, Any]) -> str:
+    """Say in one line what was found."""
     first = found["first"][0]
     return (
-        f"warning: {name}: {found['events']} of {events} events repeat an earlier one (in "
+        f"warning: {found['events']} events repeat an earlier one of the range (in "
         f"{', '.join(found['columns'])}), the first: row {first['row']} of {first['file']} and row "
         f"{first['same_row']} of {first['same_as']}; all are used: take a file that is there twice out of "
         "the source (the ledger names more, under repeated)"

@@ -20,7 +20,7 @@ from crpipe.events.histograms import add_up, count_columns
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.split.hashing import bucket_of, shuffle_keys
 from crpipe.split.parts import OUTLIERS, REJECTED, TRAIN
-from crpipe.split.repeated import identify
+from crpipe.split.repeated import identify, numbers_path
 from crpipe.split.spill import Block, SpillWriter
 from crpipe.split.validity import find_invalid_events
 from crpipe.split.workers import FreedMemory
@@ -106,11 +106,6 @@ def table_path(spills: Path, number: int) -> Path:
     return spills / f"{number:04d}.table"
 
 
-def identities_path(spills: Path, number: int) -> Path:
-    """Numbers that identify the events of a finished task, uint64, in the order of its table."""
-    return spills / f"{number:04d}.identities"
-
-
 def known_columns(layout: Layout) -> tuple[str, ...]:
     """Event columns of that table: the group, and the weight."""
     weight = (layout.weight,) if layout.weight and layout.weight not in layout.group else ()
@@ -146,7 +141,7 @@ def scatter(task: Task) -> Scattered:
     try:
         with (
             pa.ipc.new_stream(table_path(task.spills, task.number), schema) as table,
-            identities_path(task.spills, task.number).open("wb") as numbers,
+            numbers_path(task.spills, task.number).open("wb") as numbers,
         ):
             for file in task.files:
                 check_unchanged(task.raw, file)

@@ -25,7 +25,7 @@ from crpipe.events.shard_manifest import verify
 from crpipe.split import gather, scatter
 from crpipe.split.ledger import check_unique, check_written, describe_histograms, make_ledger, write_table
 from crpipe.split.parts import TEST, VALIDATION, SplitRange, refuse_torn_groups
-from crpipe.split.repeated import describe, find_repeated
+from crpipe.split.repeated import count_repeated
 from crpipe.split.workers import in_order, reuse_freed_memory
 
 if TYPE_CHECKING:
@@ -139,8 +139,7 @@ def _is_delivered(job: SplitJob) -> bool:
 
 
 def _is_recorded(run: _Run) -> bool:
-    record = run.job.shards / _RECORD / "key.json"
-    return record.exists() and bool(read_json(record) == run.key)
+    return (record := run.job.shards / _RECORD / "key.json").exists() and bool(read_json(record) == run.key)
 
 
 def _split(run: _Run) -> None:
@@ -154,24 +153,11 @@ def _split(run: _Run) -> None:
     reports.sort(key=lambda report: report.file.number)
     aside = [file for file in run.files if file.state != STAGED]
     ledger = make_ledger(reports, aside, totals, run.job.layout)
-    ledger["repeated"] = _repeated(run, len(scattered), ledger["events"]["listed"])
+    ledger["repeated"] = count_repeated(run.spills, run.files, run.job.layout, run.progress)
     blocks = [block for each in scattered for block in each.blocks]
     entries = list(_gather(run, rules, blocks))
     check_written(ledger, entries, run.job.layout)
     _record(run, ledger, entries, scattered)
-
-
-def _repeated(run: _Run, tasks: int, events: int) -> dict[str, Any]:
-    """Count the events that occur twice in the range, and say so."""
-    found = find_repeated(
-        [scatter.identities_path(run.spills, number) for number in range(tasks)],
-        [scatter.table_path(run.spills, number) for number in range(tasks)],
-        run.job.layout,
-        {file.number: file.path for file in run.files},
-    )
-    if said := describe(found, events, run.job.name):
-        run.progress.say(said)
-    return found
 
 
 def _clear(run: _Run) -> None:
@@ -242,8 +228,7 @@ def _scatter(
         scatter.Task(number, job.raw, run.spills, tuple(files[start : start + share]), rules)
         for number, start in enumerate(range(0, len(files), share))
     ]
-    done = 0
-    seen = list(bad)
+    done, seen = 0, list(bad)
     for finished in in_order(scatter.scatter, tasks, workers):
         seen += [report for report in finished.files if report.bad]
         _check_quarantine(run, seen)
