@@ -124,11 +124,14 @@ def _flat_columns(path: Path, wanted: Wanted) -> list[str]:
                 names = file.schema.names
         else:
             names = pq.read_schema(path).names
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         if path.suffix == ".csv":
             raise FormatError(f"{path}: cannot be read as CSV ({error})") from error
         return []
     missing = sorted({field.name for field in wanted.required} - {*names})
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice and not missing:
+        raise FormatError(f"{path}: {names.count(twice[0])} columns are called {twice[0]}; write it again")
     if not missing:
         known = {*(field.name for field in (*wanted.required, *wanted.optional)), MULTIPLICITY}
         return [name for name in names if name in known]
@@ -164,7 +167,7 @@ def _batches(path: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
         else:
             with pq.ParquetFile(path, pre_buffer=False) as file:
                 yield from file.iter_batches(_ROWS, columns=names)
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise FormatError(f"{path}: cannot be read ({error})") from error
 
 

@@ -101,7 +101,8 @@ def trained(config):
         folder.mkdir(parents=True)
         saved = Store(folder, "k").save_checkpoint({**state.state(campaign.train_keys), "range": link})
         receipt = {"range": link, "ranges": [link], "round": 1, "key": f"k{link}", "parent": parent}
-        receipt |= {"checkpoint": saved.path.name, "sha256": saved.sha256}
+        receipt |= {"checkpoint": saved.path.name, "sha256": saved.sha256, "fingerprint": "f"}
+        receipt |= dict.fromkeys(("step", "events", "items", "skipped"), 0)
         write_json(paths.receipt(link), receipt)
         parent = saved.sha256
     write_json(paths.evaluation(RANGES[-1]) / "metrics.json", {"checkpoint": parent, **SCORES})
@@ -332,7 +333,8 @@ def chained(folder, rounds):
         keys = {"source.uri": "file:///data", "train.horizon_ranges": 9, "step": step}
         path = checkpoint_of(run / "store" / name, link=name, **keys)
         receipt = {"range": name, "ranges": LINKS[first], "round": number, "key": f"k{step}"}
-        receipt |= {"parent": parent, "sha256": sha256(path), "checkpoint": path.name}
+        receipt |= {"parent": parent, "sha256": sha256(path), "checkpoint": path.name, "fingerprint": "f"}
+        receipt |= dict.fromkeys(("step", "events", "items", "skipped"), 0)
         write_json(run / "ranges" / f"{name}.json", receipt)
         parent = receipt["sha256"]
     return path
