@@ -148,6 +148,13 @@ def test_bad_input_is_told_with_place_and_reason(checkpoint, flat, tmp_path, col
         run(checkpoint, bare, tmp_path / "out.parquet", "3")
     columns["zenith_rad"][5] = 0
     pq.write_table(pa.table(columns), bare)
+    twice = pa.table({**columns}).append_column("depth_m", pa.array(columns["depth_m"]))
+    pq.write_table(twice, tmp_path / "twice.parquet")
+    with pytest.raises(FormatError, match=r"twice\.parquet: 2 columns are called depth_m; write it again"):
+        run(checkpoint, tmp_path / "twice.parquet", tmp_path / "out.parquet")
+    (tmp_path / "latin.csv").write_bytes(b"energy_gev,zenith_rad\xe9\n1,2\n")
+    with pytest.raises(FormatError, match=r"latin\.csv: cannot be read as CSV"):
+        run(checkpoint, tmp_path / "latin.csv", tmp_path / "out.parquet")
     with pytest.raises(FormatError, match="the table has no column multiplicity"):
         run(checkpoint, bare, tmp_path / "out.parquet")
     ids = {name: pa.array([1, 2], pa.uint64()) for name in ("primary_major_id", "primary_minor_id")}
