@@ -146,12 +146,12 @@ def read_manifest(path: Path) -> list[Entry]:
     """Read a manifest, or the manifest's part of a staged table; raise DataError when missing or damaged."""
     try:
         with pq.ParquetFile(path) as file:
-            table = file.read(_MANIFEST.names).select(_MANIFEST.names)
+            rows = file.read(_MANIFEST.names).select(_MANIFEST.names).to_pylist()
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe list {path.stem}` first") from error
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise DataError(f"{path}: damaged ({error}); delete it and list the range again") from error
-    return [Entry(**row) for row in table.to_pylist()]
+    return [Entry(**row) for row in rows]
 
 
 def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
@@ -167,7 +167,7 @@ def read_staged(path: Path) -> list[RawFile]:
             rows = file.read(names).select(names).to_pylist()
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe stage {path.stem}` first") from error
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
     return [RawFile(number, **row) for number, row in enumerate(rows)]
 

@@ -177,10 +177,18 @@ def _values(path: Path, row: int, name: str, column: pa.Array, wanted: Wanted) -
     if column.null_count:
         gap = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise FormatError(f"{path}: row {row + gap}: {name} is missing")
+    kind = np.dtype(types.get(name, "int64"))
+    found = column.to_numpy(zero_copy_only=False)
     try:
-        values: NDArray[Any] = column.to_numpy(zero_copy_only=False).astype(types.get(name, "int64"))
-    except (ValueError, TypeError) as error:
+        with np.errstate(invalid="ignore", over="ignore"):
+            values: NDArray[Any] = found.astype(kind)
+    except (ValueError, TypeError, OverflowError) as error:
         raise FormatError(f"{path}: column {name} holds {column.type}, expected numbers") from error
+    if kind.kind in "iu" and found.dtype.kind in "iuf" and not np.array_equal(values, found):
+        wrong = int(np.argmax(values != found))
+        raise FormatError(
+            f"{path}: row {row + wrong}: {name} is {found[wrong]}, expected a whole number in {kind}"
+        )
     return values
 
 

@@ -152,6 +152,13 @@ def test_bad_input_is_told_with_place_and_reason(checkpoint, flat, tmp_path, col
     pq.write_table(twice, tmp_path / "twice.parquet")
     with pytest.raises(FormatError, match=r"twice\.parquet: 2 columns are called depth_m; write it again"):
         run(checkpoint, tmp_path / "twice.parquet", tmp_path / "out.parquet")
+    for value in (1e30, 0.5, -1.0, np.nan):
+        ids = np.full(ROWS, value)
+        pq.write_table(pa.table({**columns, "primary_minor_id": ids}), tmp_path / "ids.parquet")
+        with pytest.raises(
+            FormatError, match=r"ids\.parquet: row 0: primary_minor_id is .*, expected a whole"
+        ):
+            run(checkpoint, tmp_path / "ids.parquet", tmp_path / "out.parquet", "3")
     (tmp_path / "latin.csv").write_bytes(b"energy_gev,zenith_rad\xe9\n1,2\n")
     with pytest.raises(FormatError, match=r"latin\.csv: cannot be read as CSV"):
         run(checkpoint, tmp_path / "latin.csv", tmp_path / "out.parquet")

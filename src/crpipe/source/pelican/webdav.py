@@ -66,5 +66,5 @@ def when(text: str | None) -> datetime | None:
     """Read an HTTP date; None when there is none."""
     try:
         return parsedate_to_datetime(text).astimezone(UTC) if text else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

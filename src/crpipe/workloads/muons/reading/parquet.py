@@ -79,7 +79,7 @@ class Bundles:
         with reading(path), _open(path) as file:
             self._columns(path, file.schema_arrow)
             groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
-        leaves = [(column.num_values, column.statistics) for column in map(_muon_column, groups)]
+            leaves = [(column.num_values, column.statistics) for column in map(_muon_column, groups)]
         if all(statistics is not None and statistics.has_null_count for _, statistics in leaves):
             values = sum(count - statistics.null_count for count, statistics in leaves)
             muons, left = divmod(values, len(self.muon))
