@@ -7,6 +7,7 @@
 #              and the demos
 # make test-clean-install   install without extras into an environment of its own, and train there on tiny data
 # make test-slurm   everything that a cluster does to a campaign, on a Slurm of its own; a quarter of an hour
+# make fuzz    damaged and malformed files of every kind: FUZZ_CASES=N (5000) of them, chosen by FUZZ_SEED=S (1)
 # make test-physics what a model has to reach on simulated events; some ten minutes
 # make test-jetnet  the distances beside those of JetNet
 #
@@ -19,6 +20,8 @@ TORCH ?=
 SOURCE := synthetic
 WORKLOAD := muons
 FEDERATION ?= results/demo-pelican/federation
+FUZZ_CASES ?= 5000
+FUZZ_SEED ?= 1
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,7 +29,7 @@ READY := $(VENV)/.installed
 DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
-.PHONY: demo known-demo demo-synthetic demo-pelican test test-slurm test-physics test-jetnet test-clean-install check install clean
+.PHONY: demo known-demo demo-synthetic demo-pelican test fuzz test-slurm test-physics test-jetnet test-clean-install check install clean
 
 demo: demo-$(SOURCE)
 
@@ -44,9 +47,12 @@ demo-pelican: $(READY)
 	workflow/scripts/demo-pelican $(BIN) $(FEDERATION)
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit tests/properties
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit tests/properties tests/fuzz
 	$(BIN)/python -m pytest -q tests/integration --ignore tests/integration/test_slurm_failures.py
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope tests/outside
+
+fuzz: $(READY)
+	FUZZ_CASES=$(FUZZ_CASES) FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest -s -q tests/fuzz
 
 test-slurm: $(READY)
 	$(BIN)/python -m pytest -q -n 2 tests/integration/test_slurm_failures.py

@@ -184,16 +184,20 @@ class Again:
         return Events(dict(columns), np.zeros(count, np.uint32), np.zeros((0, 3), np.float32))
 
 
+NAMED = tuple(f"{__name__}:{name}" for name, each in vars().copy().items() if isinstance(each, type))
+
+
 def checkpoint_of(folder, kind=Counting, link="0000000-0000999", **keys):
     """Write a checkpoint of an untrained model."""
     name = f"{kind.__module__}:{kind.__name__}"
     keys = {"train.workload": name, "source.reader": READERS["bundles"], "model.width": 1, **keys}
-    state = {
-        "format": 1,
-        "keys": {**BUNDLES.identity(), **keys},
-        "model": kind(CountingOptions()).model().state_dict(),
-        "average": {},
-        "counters": {"step": 7, "events": 12_345, "items": 678_901, "skipped": 0},
-        "range": link,
-    }
+    weights = kind(CountingOptions()).model().state_dict()
+    state = state_of({**BUNDLES.identity(), **keys}, weights, range=link)
     return Store(folder, "k").save_checkpoint(state).path
+
+
+def state_of(keys, weights, **more):
+    """Give the fields of a checkpoint; ``more`` replaces some."""
+    counters = {"step": 7, "events": 12_345, "items": 678_901, "skipped": 0, "skipped_in_row": 0}
+    state = {"format": 1, "keys": keys, "model": weights, "average": {}, "optimizers": {}, "shares": {}}
+    return {**state, "counters": counters | {"range_step": 7, "cursor": [0, 0]}, **more}

@@ -135,7 +135,13 @@ def evaluate_job(campaign: Campaign, name: str, asked: str = "") -> EvaluateJob:
         simulator=config.source.simulator if simulates else "",
         simulator_options=config.options("simulator") if simulates else None,
         tests=bool(config.split.test_fraction or config.split.test_files),
+        named=_named(config),
     )
+
+
+def _named(config: Config) -> tuple[str, ...]:
+    """Name what a checkpoint may name besides what crpipe includes."""
+    return (config.train.workload, config.source.reader)
 
 
 def _judged(campaign: Campaign, name: str, found: Path) -> tuple[str, str]:
@@ -182,13 +188,14 @@ def predict_job(
         own_tables=own_tables or {},
         columns=tuple(columns),
         use_options=config.use_options(),
+        named=_named(config),
     )
 
 
 def export_job(config: Config, checkpoint: Path, out: Path) -> ExportJob:
     """Describe an export; a configuration says where the training shards are."""
     if not config.source.reader:
-        return ExportJob(checkpoint, out, {}, {}, TrainingData({}, "", {}, None))
+        return ExportJob(checkpoint, out, {}, {}, TrainingData({}, "", {}, None), _named(config))
     campaign = open_campaign(config)
     paths = campaign.paths
     training = TrainingData(
@@ -197,7 +204,7 @@ def export_job(config: Config, checkpoint: Path, out: Path) -> ExportJob:
         shards={name: paths.shards(name) for name in campaign.ranges},
         outliers=paths.outliers(CONSOLIDATED),
     )
-    return ExportJob(checkpoint, out, campaign.tables, campaign.table_keys, training)
+    return ExportJob(checkpoint, out, campaign.tables, campaign.table_keys, training, _named(config))
 
 
 def check_campaign(config: Config) -> str:

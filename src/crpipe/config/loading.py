@@ -322,7 +322,7 @@ def _read_yaml(path: Path) -> Tree:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}); name an existing file with --config"
         ) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: expected keys with values, found {type(tree).__name__}")

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import DataError, DiskError
-from crpipe.core.paths import command_for
+from crpipe.core.paths import command_for, wrong_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,15 +156,22 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read a JSON file that crpipe wrote; raise DataError when it is missing or damaged."""
     try:
-        return json.loads(path.read_text())
+        return _parsed(path)
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run the step that makes it") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         command = command_for(path)
         again = f"`{command}`" if command else "the same command"
         raise DataError(
             f"{path}: damaged ({error}); delete it (rm {shlex.quote(str(path))}) and run {again} again"
         ) from error
+
+
+def _parsed(path: Path) -> Any:
+    value = json.loads(path.read_text())
+    if problem := wrong_form(path, value):
+        raise ValueError(problem)
+    return value
 
 
 def read_json_if_any(path: Path) -> Any:

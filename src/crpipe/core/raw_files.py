@@ -190,12 +190,12 @@ def read_manifest(path: Path) -> list[Entry]:
     """Read a manifest, or the manifest's part of a staged table; raise DataError when missing or damaged."""
     try:
         with pq.ParquetFile(path) as file:
-            table = file.read(_MANIFEST.names).select(_MANIFEST.names)
+            rows = file.read(_MANIFEST.names).select(_MANIFEST.names).to_pylist()
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe list {path.stem}` first") from error
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise DataError(f"{path}: damaged ({error}); delete it and list the range again") from error
-    entries = [Entry(**row) for row in table.to_pylist()]
+    entries = [Entry(**row) for row in rows]
     problem = check_paths(entry.path for entry in entries)
     if problem:
         raise DataError(f"{path}: {problem}; delete it and list the range again")
@@ -215,7 +215,7 @@ def read_staged(path: Path) -> list[RawFile]:
             rows = file.read(names).select(names).to_pylist()
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe stage {path.stem}` first") from error
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
     problem = check_paths(row["path"] for row in rows)
     if problem:

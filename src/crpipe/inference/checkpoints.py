@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from crpipe.config.names import free_options, options_class
 from crpipe.core.errors import CheckpointError
+from crpipe.core.foreign import Foreign
 from crpipe.split.readers import open_reader
-from crpipe.train.checkpoints import checkpoint_file, load, verified
+from crpipe.train.checkpoints import checkpoint_file, load, refuse_not_finite, verified
 from crpipe.train.workload import open_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import torch
     from torch import Tensor, nn
@@ -27,13 +31,17 @@ if TYPE_CHECKING:
 
 _MAX_NAMES = 8
 _OTHER_VERSION = "use the version that trained it, or train again"
+_SHIPPED = "crpipe.workloads."
+_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+# A module may build more than it keeps; options of another model build many times as much.
+_MOST_TIMES, _MOST_MORE = 4, 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """A workload with its trained model, averaged weights in place, ready to predict.
 
-    name: the workload, as module:Name.
+    name: the workload, as module:Name. named: see ``open_checkpoint``.
     """
 
     path: Path
@@ -42,6 +50,7 @@ class LoadedModel:
     model: nn.Module
     checkpoint: dict[str, Any]
     sha256: str
+    named: Collection[str] = ()
 
 
 def open_checkpoint(
@@ -50,25 +59,70 @@ def open_checkpoint(
     tables: Tables | None = None,
     table_keys: Mapping[str, Any] | None = None,
     use_options: Mapping[str, Any] | None = None,
+    named: Collection[str] = (),
 ) -> LoadedModel:
     """Load a checkpoint, or the one that a receipt points to.
 
     tables, table_keys: the campaign's copies of the side tables, and their hashes. use_options: values of
-    options that no checkpoint depends on, such as how often a prediction is repeated. Raise CheckpointError
-    when the checkpoint is damaged, when its weights or options are those of another version, or when it was
-    trained with other side tables; ConfigError when a table that the workload needs is missing.
+    options that no checkpoint depends on, such as how often a prediction is repeated. named: workload and
+    reader of the configuration; nothing is imported that neither it names nor crpipe includes. Raise
+    CheckpointError when the checkpoint is damaged, when its weights or options are those of another version,
+    when it names a workload that is not in ``named``, or when it was trained with other side tables;
+    ConfigError when a table that the workload needs is missing.
     """
     saved = verified(checkpoint_file(path))
     checkpoint = load(saved.path)
     keys = checkpoint["keys"]
     _refuse_other_tables(saved.path, keys, table_keys or {})
-    name = keys["train.workload"]
+    name = _trusted(saved.path, keys, "train.workload", named)
     workload = open_workload(name, _options(saved.path, name, keys, use_options or {}), tables or {})
-    model = workload.model()
     weights = {**checkpoint["model"], **checkpoint["average"]}
+    with _no_larger_than(saved.path, weights):
+        model = workload.model()
     _refuse_other_weights(saved.path, model.state_dict(), weights)
-    model.load_state_dict(weights)
-    return LoadedModel(saved.path, name, workload, model.to(device).eval(), checkpoint, saved.sha256)
+    refuse_not_finite(saved.path, {each: weights[each] for each, _ in model.named_parameters()})
+    with Foreign(f"{saved.path}: the model does not take its weights ({_OTHER_VERSION})"):
+        model.load_state_dict(weights)
+    return LoadedModel(saved.path, name, workload, model.to(device).eval(), checkpoint, saved.sha256, named)
+
+
+def _trusted(path: Path, keys: Mapping[str, Any], key: str, named: Collection[str]) -> str:
+    """Give the value of a key that names what is imported; raise CheckpointError for one from outside."""
+    name = keys.get(key)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise CheckpointError(f"{path}: {key} is {name!r}, not module:Name; {_OTHER_VERSION}")
+    if not name.startswith(_SHIPPED) and name not in named:
+        raise CheckpointError(
+            f"{path}: names {name} as {key}, which is neither part of crpipe nor in the configuration; a "
+            "checkpoint does not decide what is imported: give the configuration of its training "
+            f"(crpipe --config FILE …), or if you know that package, crpipe --set {key}={name} …"
+        )
+    return name
+
+
+@contextmanager
+def _no_larger_than(path: Path, weights: Mapping[str, Tensor]) -> Iterator[None]:
+    """Raise CheckpointError when a model is built inside that is much larger than ``weights``.
+
+    Called for each parameter when it has an address, but before its memory is used.
+    """
+    known, most = 0, _MOST_TIMES * sum(each.numel() for each in weights.values()) + _MOST_MORE
+
+    def add(_module: nn.Module, name: str, value: Tensor | None) -> None:
+        nonlocal known
+        known += 0 if value is None else value.numel()
+        if value is not None and known > most:
+            raise CheckpointError(
+                f"{path}: its options build a larger model than its weights are (from {name} on, "
+                f"{list(value.shape)}); {_OTHER_VERSION}"
+            )
+
+    hook = register_module_parameter_registration_hook(add)
+    try:
+        with Foreign(f"{path}: no model can be built with its options ({_OTHER_VERSION})"):
+            yield
+    finally:
+        hook.remove()
 
 
 def find_checkpoint(asked: str, paths: Paths, links: Callable[[], Sequence[str]]) -> Path:
@@ -102,7 +156,8 @@ def open_its_reader(trained: LoadedModel) -> Reader:
     keys = trained.checkpoint["keys"]
     if "source.reader" not in keys:
         raise CheckpointError(f"{trained.path}: does not name the reader of its raw files; {_OTHER_VERSION}")
-    reader = open_reader(keys["source.reader"], nested(keys, "reader."))
+    name = _trusted(trained.path, keys, "source.reader", trained.named)
+    reader = open_reader(name, nested(keys, "reader."))
     own = reader.layout.identity()
     changed = [name for name in sorted(own) if name in keys and keys[name] != own[name]]
     if changed:
@@ -145,6 +200,11 @@ def _refuse_other_weights(path: Path, own: dict[str, Tensor], found: dict[str, T
         f"{name} is {list(found[name].shape)}, the model has {list(own[name].shape)}"
         for name in sorted(own.keys() & found.keys())
         if own[name].shape != found[name].shape
+    ]
+    wrong += [
+        f"{name} is {found[name].dtype}, the model has {own[name].dtype}"
+        for name in sorted(own.keys() & found.keys())
+        if own[name].shape == found[name].shape and own[name].dtype != found[name].dtype
     ]
     if wrong:
         more = f" and {len(wrong) - _MAX_NAMES} more" if len(wrong) > _MAX_NAMES else ""

@@ -37,7 +37,7 @@ from crpipe.train.weights import weighed
 from crpipe.train.workload import Baseline, ShowsEvents, WorkloadCall
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Collection, Generator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -70,7 +70,7 @@ class EvaluateJob:
     events: most events to compare; batch_events, budget_items: most events and items of one block.
     simulator, simulator_options: empty where the raw files come from elsewhere.
     tests: whether the campaign keeps a test part. use_options: of the workload, those that no checkpoint
-    depends on.
+    depends on. named: what the checkpoint may name besides what crpipe includes.
     """
 
     name: str
@@ -92,6 +92,7 @@ class EvaluateJob:
     simulator: str = ""
     simulator_options: Mapping[str, Any] | None = None
     tests: bool = False
+    named: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
     with Journal(job.journal).attempt("evaluate", job.name):
         use_threads(job.threads)
         device = find_device(job.device)
-        trained = open_checkpoint(job.receipt, device, job.tables, job.table_keys, job.use_options)
+        trained = open_checkpoint(job.receipt, device, job.tables, job.table_keys, job.use_options, job.named)
         with writing(job.folder):
             job.folder.mkdir(parents=True, exist_ok=True)
         part, shards = judged_on(job.shards)

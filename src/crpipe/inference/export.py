@@ -21,7 +21,7 @@ from crpipe.inference.checkpoints import nested, open_checkpoint, open_its_reade
 from crpipe.inference.provenance import Provenance, provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
     from types import ModuleType
 
@@ -64,13 +64,17 @@ class Exportable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExportJob:
-    """One export; tables, table_keys: the campaign's copies of the side tables, and their hashes."""
+    """One export; tables, table_keys: the campaign's copies of the side tables, and their hashes.
+
+    named: what the checkpoint may name besides what crpipe includes.
+    """
 
     checkpoint: Path
     out: Path
     tables: Tables
     table_keys: Mapping[str, Any]
     training: TrainingData
+    named: Collection[str] = ()
 
 
 def export_checkpoint(job: ExportJob, progress: Progress) -> None:
@@ -80,7 +84,7 @@ def export_checkpoint(job: ExportJob, progress: Progress) -> None:
     the workload's graphs do not compute what the model does.
     """
     _safetensors()  # before any work
-    trained = open_checkpoint(job.checkpoint, "cpu", job.tables, job.table_keys)
+    trained = open_checkpoint(job.checkpoint, "cpu", job.tables, job.table_keys, named=job.named)
     layout = open_its_reader(trained).layout
     made = provenance(trained, layout, job.training, progress)
     _write_weights(job.out / WEIGHTS, trained, made)

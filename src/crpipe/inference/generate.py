@@ -64,7 +64,7 @@ def generate_files(job: GenerateJob, progress: Progress) -> int:
     check_suffix(use.out)
     use_threads(use.threads)
     device = find_device(use.device)
-    trained = open_checkpoint(use.checkpoint, device, use.tables, use.table_keys, use.use_options)
+    trained = open_checkpoint(use.checkpoint, device, use.tables, use.table_keys, use.use_options, use.named)
     if not isinstance(trained.workload, Generates):
         raise ConfigError(f"{use.checkpoint}: {trained.name} generates no events; use `crpipe predict`")
     reader = open_its_reader(trained)

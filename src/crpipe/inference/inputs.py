@@ -124,11 +124,14 @@ def _flat_columns(path: Path, wanted: Wanted) -> list[str]:
                 names = file.schema.names
         else:
             names = pq.read_schema(path).names
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         if path.suffix == ".csv":
             raise FormatError(f"{path}: cannot be read as CSV ({error})") from error
         return []
     missing = sorted({field.name for field in wanted.required} - {*names})
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice and not missing:
+        raise FormatError(f"{path}: {names.count(twice[0])} columns are called {twice[0]}; write it again")
     if not missing:
         known = {*(field.name for field in (*wanted.required, *wanted.optional)), MULTIPLICITY}
         return [name for name in names if name in known]
@@ -164,7 +167,7 @@ def _batches(path: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
         else:
             with pq.ParquetFile(path, pre_buffer=False) as file:
                 yield from file.iter_batches(_ROWS, columns=names)
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise FormatError(f"{path}: cannot be read ({error})") from error
 
 
@@ -174,10 +177,18 @@ def _values(path: Path, row: int, name: str, column: pa.Array, wanted: Wanted) -
     if column.null_count:
         gap = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise FormatError(f"{path}: row {row + gap}: {name} is missing")
+    kind = np.dtype(types.get(name, "int64"))
+    found = column.to_numpy(zero_copy_only=False)
     try:
-        values: NDArray[Any] = column.to_numpy(zero_copy_only=False).astype(types.get(name, "int64"))
-    except (ValueError, TypeError) as error:
+        with np.errstate(invalid="ignore", over="ignore"):
+            values: NDArray[Any] = found.astype(kind)
+    except (ValueError, TypeError, OverflowError) as error:
         raise FormatError(f"{path}: column {name} holds {column.type}, expected numbers") from error
+    if kind.kind in "iu" and found.dtype.kind in "iuf" and not np.array_equal(values, found):
+        wrong = int(np.argmax(values != found))
+        raise FormatError(
+            f"{path}: row {row + wrong}: {name} is {found[wrong]}, expected a whole number in {kind}"
+        )
     return values
 
 

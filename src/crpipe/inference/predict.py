@@ -24,7 +24,7 @@ from crpipe.train.ranks import find_device, use_threads
 from crpipe.train.workload import UsesTables, WorkloadCall, WritesTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from crpipe.core.progress import Progress
@@ -43,7 +43,8 @@ class PredictJob:
     write, Parquet, CSV or ROOT. tables, table_keys: the campaign's copies of the side tables, their hashes.
     batch_events, budget_items: most events and items of one block. own_tables: side tables of these files in
     place of the campaign's, for the reader. columns: those of the table to write; empty: all. use_options: of
-    the workload, those that no checkpoint depends on.
+    the workload, those that no checkpoint depends on. named: what the checkpoint may name besides what
+    crpipe includes.
     """
 
     checkpoint: Path
@@ -59,6 +60,7 @@ class PredictJob:
     own_tables: Mapping[str, Path] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     use_options: Mapping[str, Any] = field(default_factory=dict)
+    named: Collection[str] = ()
 
 
 def predict_files(job: PredictJob, progress: Progress) -> int:
@@ -70,7 +72,7 @@ def predict_files(job: PredictJob, progress: Progress) -> int:
     check_suffix(job.out)
     use_threads(job.threads)
     device = find_device(job.device)
-    trained = open_checkpoint(job.checkpoint, device, job.tables, job.table_keys, job.use_options)
+    trained = open_checkpoint(job.checkpoint, device, job.tables, job.table_keys, job.use_options, job.named)
     reader = open_its_reader(trained)
     source = RawInput(job.inputs, reader, _reader_tables(job, trained, reader))
     total = source.count()

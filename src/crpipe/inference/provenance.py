@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crpipe.core.destinations import HELD_OUT
-from crpipe.core.errors import ShardError
+from crpipe.core.errors import CheckpointError, ShardError
 from crpipe.core.files import digest, read_json, read_json_if_any
 from crpipe.core.paths import BEST, OUTLIERS
 from crpipe.events.layout import MULTIPLICITY
@@ -106,8 +106,16 @@ def ranges_of(chain: Sequence[TrainedLink]) -> tuple[str, ...]:
 def provenance(
     trained: LoadedModel, layout: Layout, training: TrainingData, progress: Progress
 ) -> Provenance:
-    """Gather what is known about a checkpoint from the files beside it and from the training shards."""
+    """Gather what is known about a checkpoint from the files beside it and from the training shards.
+
+    Raise CheckpointError when it does not name its source.
+    """
     checkpoint = trained.checkpoint
+    if "range" not in checkpoint or "source.uri" not in checkpoint["keys"]:
+        raise CheckpointError(
+            f"{trained.path}: does not say which range of which source it was trained on; name the "
+            "checkpoint of a link of a training"
+        )
     run = trained.path.parents[2]  # runs/<run>/store/<range>/<checkpoint>
     name, keys = str(checkpoint["range"]), checkpoint["keys"]
     own = () if name == OUTLIERS else (name,)

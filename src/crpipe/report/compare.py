@@ -130,8 +130,9 @@ def _rows(paths: Paths) -> Iterator[Row]:
     found = []
     for path in paths.run_dir().glob("store/*/metrics.jsonl"):
         for line in path.read_bytes().splitlines():
-            with contextlib.suppress(ValueError):  # cut by a crash
+            with contextlib.suppress(ValueError, RecursionError):  # cut by a crash
                 found.append(json.loads(line))
+    found = [row for row in found if isinstance(row, dict) and type(row.get("step")) is int]
     found.sort(key=lambda row: int(row["step"]))
     stride = max(1, len(found) // _MOST_ROWS)
     for place, row in enumerate(found):

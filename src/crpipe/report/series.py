@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crpipe.core.files import read_json_if_any
+from crpipe.report.status.journal_tail import metric_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -68,9 +69,9 @@ def chain_rows(view: CampaignView, most: int = 0) -> list[Row]:
     for number, line in enumerate(lines):
         if number % stride and _VALIDATION_KEY not in line:
             continue
-        with contextlib.suppress(ValueError):  # cut by a crash
+        with contextlib.suppress(ValueError, RecursionError):  # cut by a crash
             rows.append(json.loads(line))
-    return rows
+    return metric_rows(rows)
 
 
 def _lines(path: Path) -> list[bytes]:

@@ -49,6 +49,16 @@ def bucket_of(keys: NDArray[np.uint64], buckets: int | NDArray[np.uint64]) -> ND
     return ((keys >> np.uint64(32)) * np.asarray(buckets, np.uint64) >> np.uint64(32)).astype(np.int64)
 
 
+def identities(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
+    """Give each row of some columns a number, [N]: the same for equal values, another one for others."""
+    key = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        key ^= _bits(column)
+        key *= _INCREMENT  # odd, so one-to-one; the shift brings the upper bits down
+        key ^= key >> np.uint64(32)
+    return key
+
+
 def _bits(column: NDArray[Any]) -> NDArray[np.uint64]:
     if column.dtype.kind == "f":
         column = (column + 0.0).view(f"u{column.itemsize}")  # -0.0 and 0.0 are one value

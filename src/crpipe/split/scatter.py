@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from crpipe.events.histograms import add_up, count_columns
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.split.hashing import bucket_of, shuffle_keys
 from crpipe.split.parts import OUTLIERS, REJECTED, TRAIN
+from crpipe.split.repeated import identify, numbers_path
 from crpipe.split.spill import Block, SpillWriter
 from crpipe.split.validity import find_invalid_events
 from crpipe.split.workers import FreedMemory
@@ -147,10 +148,13 @@ def _scatter(task: Task) -> Scattered:
     spill = SpillWriter(task.spills, task.number, reader.layout, task.rules.outlier_bucket + 1)
     memory = FreedMemory()
     try:
-        with pa.ipc.new_stream(table_path(task.spills, task.number), schema) as table:
+        with (
+            pa.ipc.new_stream(table_path(task.spills, task.number), schema) as table,
+            numbers_path(task.spills, task.number).open("wb") as numbers,
+        ):
             for file in task.files:
                 check_unchanged(task.raw, file)
-                report, batches, counted = _scatter_file(task, file, reader, spill, memory)
+                report, batches, counted = _scatter_file(task, file, reader, spill, memory, numbers)
                 reports.append(report)
                 histograms = add_up([histograms, counted])
                 for batch in batches:
@@ -161,14 +165,20 @@ def _scatter(task: Task) -> Scattered:
 
 
 def _scatter_file(
-    task: Task, file: RawFile, reader: CheckedReader, spill: SpillWriter, memory: FreedMemory
+    task: Task,
+    file: RawFile,
+    reader: CheckedReader,
+    spill: SpillWriter,
+    memory: FreedMemory,
+    numbers: BinaryIO,
 ) -> tuple[FileReport, list[pa.RecordBatch], dict[str, Histogram]]:
     report = FileReport(file)
     batches: list[pa.RecordBatch] = []
     counted: dict[str, Histogram] = {}
-    row = 0
+    row, begin = 0, numbers.tell()
     try:
         for events in reader.rows(task.raw / file.path):
+            numbers.write(identify(events, reader.layout).tobytes())
             rows = np.arange(row, row + len(events), dtype=np.uint32)
             source = {SOURCE_FILE: np.full(len(events), file.number, np.uint32), SOURCE_ROW: rows}
             known = Events(events.columns | source, events.multiplicity, events.items)
@@ -184,6 +194,8 @@ def _scatter_file(
             memory.passed(events.items.nbytes)
     except FormatError as error:
         spill.forget()
+        numbers.seek(begin)
+        numbers.truncate()
         return FileReport(file, bad=str(error)), [], {}
     spill.keep()
     return report, batches, counted

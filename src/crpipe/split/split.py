@@ -24,6 +24,7 @@ from crpipe.split import gather, scatter
 from crpipe.split.delivery import deliver, has_shards, remove_raw
 from crpipe.split.ledger import check_unique, check_written, describe_histograms, make_ledger, write_table
 from crpipe.split.parts import TEST, VALIDATION, SplitRange, refuse_torn_groups
+from crpipe.split.repeated import count_repeated
 from crpipe.split.workers import in_order, reuse_freed_memory
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ def _split(run: _Run) -> None:
     reports.sort(key=lambda report: report.file.number)
     aside = [file for file in run.files if file.state != STAGED]
     ledger = make_ledger(reports, aside, totals, run.job.layout)
+    ledger["repeated"] = count_repeated(run.spills, run.files, run.job.layout, run.progress)
     blocks = [block for each in scattered for block in each.blocks]
     entries = list(_gather(run, rules, blocks))
     check_written(ledger, entries, run.job.layout)
@@ -244,8 +246,7 @@ def _scatter(
         scatter.Task(number, job.raw, run.spills, tuple(files[start : start + share]), rules)
         for number, start in enumerate(range(0, len(files), share))
     ]
-    done = 0
-    seen = list(bad)
+    done, seen = 0, list(bad)
     for finished in in_order(scatter.scatter, tasks, workers):
         seen += [report for report in finished.files if report.bad]
         _check_quarantine(run, seen)

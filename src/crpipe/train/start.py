@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crpipe.core.files import write_json
-from crpipe.train.checkpoints import load
+from crpipe.train.checkpoints import load, refuse_not_finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,11 +25,19 @@ def begin_from(
     train, saved = job.train, load(source.path)
     if train.start_after:
         say(state.continue_from(saved, train.on_optimizer_change))
+        _check_weights(source, state)
         say(f"link {job.link.name}: goes on after {train.start_after}, from {source.path}")
         return
     match = state.init_from(saved, train.init_map)
+    _check_weights(source, state)
     say(match.describe())
     if not train.init_map:
         say(state.load_optimizers(saved, train.on_optimizer_change))
     if records:
         write_json(job.files.loaded, match.record(source))
+
+
+def _check_weights(source: Saved, state: TrainState) -> None:
+    """Raise CheckpointError when what was loaded is not finite."""
+    for weights in (dict(state.model.named_parameters()), state.average):
+        refuse_not_finite(source.path, weights)

@@ -108,6 +108,13 @@ def test_an_override_that_cannot_be_read(text, said):
         load_config([], [text])
 
 
+def test_a_file_that_is_not_utf8_is_named(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_bytes(b"run: \xff\n")
+    with pytest.raises(ConfigError, match=rf"{path}: not valid YAML: .*utf-8"):
+        load_config([path])
+
+
 def test_every_wrong_key_is_told_at_once(tmp_path):
     path = write(tmp_path, "config.yaml", "seed: many\nsorce: {}\n")
     with pytest.raises(ConfigError) as caught:
@@ -267,7 +274,7 @@ def test_a_campaign_of_automatic_length_needs_its_files_counted_first(tmp_path):
     config = load_config([], ["ranges.last=auto", f"results={tmp_path}"])
     with pytest.raises(ConfigError, match="run `crpipe count` first"):
         config.all_ranges()
-    (tmp_path / "positions.json").write_text('{"last": 2499}')
+    (tmp_path / "positions.json").write_text('{"last": 2499, "source": ""}')
     assert [str(name) for name in config.all_ranges()][-1] == "0002000-0002499"
 
 

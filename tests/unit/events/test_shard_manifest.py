@@ -51,7 +51,7 @@ def test_a_manifest_of_another_campaign_is_refused(config):
     with pytest.raises(ShardError, match="made under other data keys"):
         read_manifest(folder, "0" * 16)
     (folder / "manifest.json").write_text("{}")
-    with pytest.raises(ShardError, match="key data is missing"):
+    with pytest.raises(ShardError, match="damaged .data is missing"):
         read_manifest(folder, None)
     (folder / "manifest.json").unlink()
     with pytest.raises(ShardError, match="missing"):

@@ -126,7 +126,7 @@ def test_a_manifest_with_other_counts_is_refused(own_folder):
 
 def test_a_manifest_without_a_key_is_refused(own_folder):
     change_manifest(own_folder, lambda shards: shards[0].pop("files"))
-    with pytest.raises(ShardError, match="the key 'files' is missing"):
+    with pytest.raises(ShardError, match="damaged .files is missing"):
         load(own_folder)
 
 

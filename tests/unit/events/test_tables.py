@@ -46,5 +46,5 @@ def test_a_copy_that_is_missing_or_short_is_named(record):
 )
 def test_a_damaged_record_is_refused(record, content):
     record.write_text(content)
-    with pytest.raises(DataError, match=rf"{record}: .*damaged; delete it"):
+    with pytest.raises(DataError, match=rf"{record}: damaged \(.*\); delete it"):
         table_paths(record)

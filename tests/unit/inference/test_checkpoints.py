@@ -1,12 +1,24 @@
 """A checkpoint alone gives back its model, or an error that says what does not fit."""
 
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
-from crpipe.core.errors import CheckpointError
-from crpipe.inference.checkpoints import nested, open_checkpoint
+from counting import NAMED, checkpoint_of, state_of
+from crpipe.core.errors import CheckpointError, CrpipeError
+from crpipe.core.progress import Silent
+from crpipe.inference.checkpoints import nested, open_checkpoint, open_its_reader
+from crpipe.inference.provenance import TrainingData, provenance
 from crpipe.train.checkpoints import Store
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
+from crpipe.workloads.muons.layout import BUNDLES
+from crpipe.workloads.muons.nested_rows import nested_table
+from toy import make_events
 
 
 @pytest.fixture
@@ -20,12 +32,7 @@ def save(tmp_path):
             f"model.{name}": value for name, value in {**options.model_dump(mode="json"), **changed}.items()
         }
         keys["train.workload"] = "crpipe.workloads.muons:MuonGan"
-        state = {
-            "format": 1,
-            "keys": keys,
-            "model": weights,
-            "average": {"generator.out.bias": torch.ones(2)},
-        }
+        state = state_of(keys, weights, average={"generator.out.bias": torch.ones(2)})
         return Store(tmp_path, "k").save_checkpoint(state).path
 
     write.weights = weights
@@ -65,6 +72,70 @@ def test_options_of_another_version_are_refused_by_name(save):
     path = save(wings=2)
     with pytest.raises(CheckpointError, match=f"{path}: its options do not fit .*MuonGan .*: wings; use the"):
         open_checkpoint(path)
+
+
+@pytest.mark.parametrize("key", ["train.workload", "source.reader"])
+def test_a_checkpoint_does_not_decide_what_is_imported(tmp_path, monkeypatch, key):
+    (tmp_path / "outsider.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = checkpoint_of(tmp_path / "store", **{key: "outsider:Anything"})
+    with pytest.raises(CheckpointError, match=f"names outsider:Anything as {key}.* --set {key}=outsider:Any"):
+        open_its_reader(open_checkpoint(path, named=NAMED))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", [7, None, "os", "os:system;x", "a:b:c", "$(ls):x", ".:a", "x:\x1b[0m"])
+def test_a_workload_that_is_no_name_is_refused(tmp_path, name):
+    path = checkpoint_of(tmp_path, **{"train.workload": name})
+    with pytest.raises(CheckpointError, match=r"\.pt: train.workload is .*not module:Name"):
+        open_checkpoint(path, named=[name])
+
+
+def test_the_command_that_the_refusal_names_works(tmp_path):
+    path = checkpoint_of(tmp_path / "runs" / "r" / "store" / "x", **{"source.uri": "file:///data"})
+    events = make_events(3, 1)
+    events.columns["zenith_rad"][:] = 1
+    raw = tmp_path / "raw.parquet"
+    pq.write_table(nested_table(events.columns, events.multiplicity, np.abs(events.items)), raw)
+    for words in (
+        ["predict", "--checkpoint", str(path), "--in", str(raw), "--out", str(tmp_path / "p.parquet")],
+        ["export", "--checkpoint", str(path), "--out", str(tmp_path / "export")],
+    ):
+        refused = crpipe(*words, cwd=tmp_path)
+        assert refused.returncode == 65
+        named = re.search(r"crpipe (--set \S+) …$", refused.stderr.strip())[1].split()
+        done = crpipe(*named, *words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert len(pq.read_table(tmp_path / "p.parquet")) == 3
+
+
+def test_a_checkpoint_without_its_source_is_not_exported(tmp_path):
+    trained = open_checkpoint(checkpoint_of(tmp_path), named=NAMED)
+    with pytest.raises(CheckpointError, match="does not say which range of which source"):
+        provenance(trained, BUNDLES, TrainingData({}, "", {}, None), Silent())
+
+
+def crpipe(*words, cwd):
+    command = [sys.executable, "-m", "crpipe", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("width", [20_000, 10**7])
+def test_options_of_a_much_larger_model_are_refused_before_it_is_built(save, width):
+    with pytest.raises(CrpipeError, match=r"build a larger model than its|no model can be built with its"):
+        open_checkpoint(save(hidden=width))
+
+
+def test_weights_that_are_not_finite_are_refused(save):
+    weights = {**save.weights, "generator.lift.bias": torch.full((8,), torch.nan)}
+    with pytest.raises(CheckpointError, match="the weight generator.lift.bias is not finite; use another"):
+        open_checkpoint(save(weights))
+
+
+def test_weights_of_another_type_are_refused(save):
+    weights = {**save.weights, "generator.lift.bias": torch.zeros(8, dtype=torch.complex64)}
+    with pytest.raises(CheckpointError, match="generator.lift.bias is torch.complex64, the model has"):
+        open_checkpoint(save(weights))
 
 
 def test_dotted_names_become_a_tree():

@@ -37,7 +37,9 @@ def job(tmp_path, monkeypatch):
         entries = [Entry(f"{letter}.parquet", f"file:///{letter}", 1, None) for letter in "ab"]
         write_manifest(paths.manifest(FIRST), entries)
         path = checkpoint_of(paths.store(SECOND), kind)
-        receipt = {"range": SECOND, "checkpoint": path.name, "sha256": "", "parent": ""}
+        receipt = {"range": SECOND, "checkpoint": path.name, "sha256": "", "parent": "", "fingerprint": "f"}
+        receipt |= {"ranges": [SECOND], "round": 1, "key": "k"}
+        receipt |= dict.fromkeys(("step", "events", "items", "skipped"), 0)
         write_json(paths.receipt(SECOND), receipt)
         return evaluate_job(campaign, SECOND)
 

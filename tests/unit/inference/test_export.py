@@ -12,7 +12,7 @@ import torch
 import yaml
 from safetensors.numpy import load_file
 
-from counting import checkpoint_of
+from counting import NAMED, checkpoint_of
 from crpipe.cli.jobs import open_campaign
 from crpipe.cli.model_jobs import export_job
 from crpipe.config.loading import load_config
@@ -101,7 +101,8 @@ def trained(config):
         folder.mkdir(parents=True)
         saved = Store(folder, "k").save_checkpoint({**state.state(campaign.train_keys), "range": link})
         receipt = {"range": link, "ranges": [link], "round": 1, "key": f"k{link}", "parent": parent}
-        receipt |= {"checkpoint": saved.path.name, "sha256": saved.sha256}
+        receipt |= {"checkpoint": saved.path.name, "sha256": saved.sha256, "fingerprint": "f"}
+        receipt |= dict.fromkeys(("step", "events", "items", "skipped"), 0)
         write_json(paths.receipt(link), receipt)
         parent = saved.sha256
     write_json(paths.evaluation(RANGES[-1]) / "metrics.json", {"checkpoint": parent, **SCORES})
@@ -297,7 +298,9 @@ def test_a_workload_without_graphs_is_exported_with_everything_else(tmp_path):
     path = checkpoint_of(store, **keys)
     training = TrainingData({}, "", {}, tmp_path)
     tables = {"geometry": tmp_path / "geometry.csv"}
-    job = ExportJob(path, tmp_path / "out", tables, {"tables.geometry": keys["tables.geometry"]}, training)
+    job = ExportJob(
+        path, tmp_path / "out", tables, {"tables.geometry": keys["tables.geometry"]}, training, NAMED
+    )
     export_checkpoint(job, Silent())
     config = read_json(tmp_path / "out" / "config.json")
     assert Layout.from_description(config["layout"]) == BUNDLES
@@ -311,7 +314,9 @@ def test_a_workload_without_graphs_is_exported_with_everything_else(tmp_path):
 
 def test_a_side_table_of_another_content_is_refused(tmp_path):
     path = checkpoint_of(tmp_path, **{"tables.geometry": "1"})
-    job = ExportJob(path, tmp_path / "out", {}, {"tables.geometry": "2"}, TrainingData({}, "", {}, tmp_path))
+    job = ExportJob(
+        path, tmp_path / "out", {}, {"tables.geometry": "2"}, TrainingData({}, "", {}, tmp_path), NAMED
+    )
     with pytest.raises(CheckpointError, match="another content of the side table geometry"):
         export_checkpoint(job, Silent())
 
@@ -328,7 +333,8 @@ def chained(folder, rounds):
         keys = {"source.uri": "file:///data", "train.horizon_ranges": 9, "step": step}
         path = checkpoint_of(run / "store" / name, link=name, **keys)
         receipt = {"range": name, "ranges": LINKS[first], "round": number, "key": f"k{step}"}
-        receipt |= {"parent": parent, "sha256": sha256(path), "checkpoint": path.name}
+        receipt |= {"parent": parent, "sha256": sha256(path), "checkpoint": path.name, "fingerprint": "f"}
+        receipt |= dict.fromkeys(("step", "events", "items", "skipped"), 0)
         write_json(run / "ranges" / f"{name}.json", receipt)
         parent = receipt["sha256"]
     return path
@@ -336,7 +342,7 @@ def chained(folder, rounds):
 
 def test_links_of_several_ranges_and_rounds_are_followed_back(tmp_path):
     path = chained(tmp_path, rounds=2)
-    job = ExportJob(path, tmp_path / "out", {}, {}, TrainingData({}, "", {}, tmp_path))
+    job = ExportJob(path, tmp_path / "out", {}, {}, TrainingData({}, "", {}, tmp_path), NAMED)
     export_checkpoint(job, Silent())
     config = read_json(tmp_path / "out" / "config.json")
     assert config["links"] == [*LINKS, *(f"{name}.2" for name in LINKS)]
@@ -351,12 +357,12 @@ def test_links_of_several_ranges_and_rounds_are_followed_back(tmp_path):
 
 def test_a_best_checkpoint_has_the_chain_of_its_link_and_is_no_receipt(tmp_path):
     last = chained(tmp_path, rounds=1)
-    best = checkpoint_of(last.parent, link="0000020-0000029", step=0)
+    best = checkpoint_of(last.parent, link="0000020-0000029", step=0, **{"source.uri": "file:///data"})
     pointer = tmp_path / "runs" / "r" / "ranges" / "0000020-0000029.best.json"
     about = {"range": "0000020-0000029", "key": "k2", "checkpoint": best.name, "sha256": sha256(best)}
     write_json(pointer, {**about, "step": 3, "metric": "x/loss", "value": 0.5})
     nothing = TrainingData({}, "", {}, tmp_path)
     for path, receipt in ((last, "0000020-0000029.json"), (best, pointer.name)):
-        made = provenance(open_checkpoint(path), BUNDLES, nothing, Silent())
+        made = provenance(open_checkpoint(path, named=NAMED), BUNDLES, nothing, Silent())
         assert [link.name for link in made.chain] == list(LINKS)
         assert made.receipt == receipt

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from counting import Counting, Echo, checkpoint_of
+from counting import NAMED, Counting, Echo, checkpoint_of, state_of
 from crpipe.core.errors import CheckpointError, ConfigError, FormatError
 from crpipe.core.files import sha256
 from crpipe.core.progress import Silent
@@ -30,7 +30,7 @@ def checkpoint(tmp_path_factory):
     keys = {"train.workload": "crpipe.workloads.muons:MuonGan", "source.reader": READERS["bundles"]}
     keys |= BUNDLES.identity()
     keys |= {f"model.{name}": value for name, value in options.model_dump(mode="json").items()}
-    state = {"format": 1, "keys": keys, "model": MuonGan(options).model().state_dict(), "average": {}}
+    state = state_of(keys, MuonGan(options).model().state_dict())
     return Store(tmp_path_factory.mktemp("store"), "k").save_checkpoint(state).path
 
 
@@ -55,7 +55,7 @@ def flat(tmp_path, columns):
 
 
 def job_of(checkpoint, table, out, multiplicity="column", cap=1000, events=20_000, items=4_000_000):
-    use = PredictJob(checkpoint, (table,), out, {}, {}, events, items, 1, "cpu", 1)
+    use = PredictJob(checkpoint, (table,), out, {}, {}, events, items, 1, "cpu", 1, named=NAMED)
     return GenerateJob(use, multiplicity, cap)
 
 
@@ -148,6 +148,20 @@ def test_bad_input_is_told_with_place_and_reason(checkpoint, flat, tmp_path, col
         run(checkpoint, bare, tmp_path / "out.parquet", "3")
     columns["zenith_rad"][5] = 0
     pq.write_table(pa.table(columns), bare)
+    twice = pa.table({**columns}).append_column("depth_m", pa.array(columns["depth_m"]))
+    pq.write_table(twice, tmp_path / "twice.parquet")
+    with pytest.raises(FormatError, match=r"twice\.parquet: 2 columns are called depth_m; write it again"):
+        run(checkpoint, tmp_path / "twice.parquet", tmp_path / "out.parquet")
+    for value in (1e30, 0.5, -1.0, np.nan):
+        ids = np.full(ROWS, value)
+        pq.write_table(pa.table({**columns, "primary_minor_id": ids}), tmp_path / "ids.parquet")
+        with pytest.raises(
+            FormatError, match=r"ids\.parquet: row 0: primary_minor_id is .*, expected a whole"
+        ):
+            run(checkpoint, tmp_path / "ids.parquet", tmp_path / "out.parquet", "3")
+    (tmp_path / "latin.csv").write_bytes(b"energy_gev,zenith_rad\xe9\n1,2\n")
+    with pytest.raises(FormatError, match=r"latin\.csv: cannot be read as CSV"):
+        run(checkpoint, tmp_path / "latin.csv", tmp_path / "out.parquet")
     with pytest.raises(FormatError, match="the table has no column multiplicity"):
         run(checkpoint, bare, tmp_path / "out.parquet")
     ids = {name: pa.array([1, 2], pa.uint64()) for name in ("primary_major_id", "primary_minor_id")}

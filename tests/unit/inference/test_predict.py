@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from counting import Counting, Echo, KeyedBundles, Listing, NeedsPlaces, TwoTables, checkpoint_of
+from counting import NAMED, Counting, Echo, KeyedBundles, Listing, NeedsPlaces, TwoTables, checkpoint_of
 from crpipe import __version__
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, FormatError
@@ -38,7 +38,8 @@ def job(tmp_path, monkeypatch):
             items = np.abs(events.items)
             pq.write_table(nested_table(events.columns, events.multiplicity, items), paths[-1])
         path = checkpoint_of(tmp_path / "store", kind, **keys)
-        return PredictJob(path, tuple(paths), tmp_path / out, {}, {}, 8, 40, 1, "cpu", 1)
+        use = {"named": NAMED}
+        return PredictJob(path, tuple(paths), tmp_path / out, {}, {}, 8, 40, 1, "cpu", 1, **use)
 
     yield prepare
     Counting.seen = staticmethod(lambda _: None)
@@ -80,7 +81,7 @@ def test_root_holds_the_same_with_its_types_and_its_origin(job):
             "sum_gev": "float",
         }
         assert tree.arrays(library="ak").to_list() == whole.to_pylist()
-    trained = open_checkpoint(root.checkpoint)
+    trained = open_checkpoint(root.checkpoint, named=NAMED)
     assert origin == {
         "crpipe": __version__,
         "command": "predict",
@@ -275,7 +276,7 @@ def test_columns_are_chosen_in_the_order_given(job):
 
 def test_another_use_of_the_same_files_is_not_continued(job):
     job = job()
-    trained = open_checkpoint(job.checkpoint, "cpu", {}, {})
+    trained = open_checkpoint(job.checkpoint, "cpu", {}, {}, named=NAMED)
     device = torch.device("cpu")
     uses = (job, replace(job, columns=("count",)), replace(job, use_options={"repeats": 2}))
     assert len({str(identity(use, trained, device)) for use in uses}) == 3
@@ -283,6 +284,6 @@ def test_another_use_of_the_same_files_is_not_continued(job):
 
 def test_an_option_of_the_use_reaches_the_workload_and_no_other_does(job):
     job = job()
-    workload = open_checkpoint(job.checkpoint, use_options={"repeats": 5, "width": 3}).workload
+    workload = open_checkpoint(job.checkpoint, use_options={"repeats": 5, "width": 3}, named=NAMED).workload
     assert (workload.options.repeats, workload.options.width) == (5, 1)
-    assert open_checkpoint(job.checkpoint).workload.options.repeats == 1
+    assert open_checkpoint(job.checkpoint, named=NAMED).workload.options.repeats == 1

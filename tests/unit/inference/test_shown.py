@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from counting import Counting, Echo, Showing, checkpoint_of
+from counting import NAMED, Counting, Echo, Showing, checkpoint_of
 from crpipe.core.errors import ForeignError
 from crpipe.core.files import read_json
 from crpipe.core.progress import Silent
@@ -23,7 +23,7 @@ def trained(tmp_path, monkeypatch):
     """An untrained model of the workload that shows events, put back after the test."""
     for name in ("choose", "look"):
         monkeypatch.setattr(Showing, name, Showing.__dict__[name])
-    return open_checkpoint(checkpoint_of(tmp_path / "store", Showing))
+    return open_checkpoint(checkpoint_of(tmp_path / "store", Showing), named=NAMED)
 
 
 def blocks(events, size):

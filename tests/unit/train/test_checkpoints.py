@@ -2,17 +2,22 @@
 
 import os
 import subprocess
+import zipfile
 
+import numpy as np
 import pytest
 import torch
 
+from counting import state_of
 from crpipe.core.chain import key_of
 from crpipe.core.errors import CheckpointError, DiskError
-from crpipe.train.checkpoints import FORMAT, Store, load, refuse_other_keys, verified
+from crpipe.core.files import write_json
+from crpipe.train.checkpoints import FORMAT, Store, checkpoint_file, load, refuse_other_keys, verified
 
 
 def state(value):
-    return {"format": FORMAT, "keys": {"model.hidden": 64}, "weight": torch.full((3,), float(value))}
+    weight = torch.full((3,), float(value))
+    return state_of({"model.hidden": 64}, {"weight": weight}, weight=weight, format=FORMAT)
 
 
 @pytest.fixture
@@ -103,6 +108,71 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
     path.write_text("nothing")
     with pytest.raises(CheckpointError, match="cannot be loaded"):
         load(path)
+
+
+MALFORMED = {
+    "keys is missing": {"keys": None},
+    "average is no mapping": {"average": [1]},
+    "keys has both a and a.b": {"keys": {"a": 1, "a.b": 2}},
+    "the key a is no plain value": {"keys": {"a": torch.ones(1)}},
+    "keys has a key that is no text": {"keys": {1: 1}},
+    "model holds w, no tensor": {"model": {"w": 1.0}},
+    "average holds w, no tensor": {"average": {"w": None}},
+    "counters has no cursor": {"counters": {}},
+    "the counter step is no whole number": {"counters": {**state(1)["counters"], "step": "7"}},
+    "the share p is no number": {"shares": {"p": float("nan")}},
+    "the optimizer p is none": {"optimizers": {"p": {"state": {3: {}}, "param_groups": [{"params": [0]}]}}},
+    "range is no name of a range": {"range": "../x"},
+}
+
+
+@pytest.mark.parametrize("said", MALFORMED)
+def test_malformed_content_behind_the_right_hash_is_refused(store, said):
+    changed = {**state(1), **MALFORMED[said]}
+    path = store.save_checkpoint({name: value for name, value in changed.items() if value is not None}).path
+    with pytest.raises(CheckpointError, match=f"{path}: not a checkpoint as crpipe writes it: {said}; use"):
+        load(path)
+
+
+def test_a_tensor_that_claims_more_numbers_than_the_file_holds_is_refused(tmp_path):
+    path = tmp_path / "x.pt"
+    torch.save({**state(1), "model": {"w": torch.zeros(1).expand(10**12)}}, path)
+    with pytest.raises(CheckpointError, match="model holds w, no tensor"):
+        load(path)
+
+
+class Runs:
+    def __reduce__(self):
+        return os.system, ("true",)
+
+
+@pytest.mark.parametrize("content", [Runs(), torch.nn.Linear(1, 1), {"format": 1, "keys": np.float64(1)}])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_torch_never_advises_to_load_what_is_not_safe(tmp_path, content, zipped):
+    path = tmp_path / "x.pt"
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(CheckpointError) as caught:
+        load(path)
+    assert "cannot be loaded" in str(caught.value)
+    assert "weights_only" not in str(caught.value)
+
+
+def test_an_archive_that_unpacks_to_more_than_it_is_is_refused(tmp_path, store):
+    saved = store.save_checkpoint(state(1)).path
+    bomb = tmp_path / "bomb.pt"
+    with zipfile.ZipFile(saved) as source, zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name in source.namelist():
+            packed.writestr(name, source.read(name) + bytes(1 << 20))
+    with pytest.raises(CheckpointError, match=r"cannot be loaded \(it holds \d+ bytes in \d+\)"):
+        load(bomb)
+
+
+@pytest.mark.parametrize("names", [{"range": "../x"}, {"checkpoint": "/etc/passwd"}, {"range": 3}])
+def test_a_receipt_points_into_its_store_only(tmp_path, names):
+    path = tmp_path / "receipt.json"
+    write_json(path, {"range": "0000000-0000999", "checkpoint": "checkpoint-k-0.pt", **names})
+    with pytest.raises(CheckpointError, match="no names of files"):
+        checkpoint_file(path)
 
 
 def test_other_keys_are_listed_with_both_values(store):

@@ -20,6 +20,10 @@ JOURNAL_BYTES = 1 << 20
 METRICS_BYTES = 64 << 10
 # Failures by which a job was stopped from outside: its range is interrupted, not failed.
 _STOPPED = frozenset({"Interrupted", "KeyboardInterrupt", "SystemExit"})
+_PLACE = {"range_step", "range_steps", "step", "time"}
+_LARGEST = 1e18
+# Rows of attempts of another form are left out, as those are that a crash cut.
+_ATTEMPT: dict[str, Any] = {**dict.fromkeys(("verb", "range", "what", "host"), str), "pid": int}
 
 
 def tail(path: Path, limit: int, only: bytes = b"", since: int = 0) -> list[Row]:
@@ -40,9 +44,9 @@ def tail(path: Path, limit: int, only: bytes = b"", since: int = 0) -> list[Row]
     rows = []
     for line in lines[1:] if start else lines:
         if only in line:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 rows.append(json.loads(line))
-    return rows
+    return [row for row in rows if isinstance(row, dict)]
 
 
 def attempts(path: Path, since: int = 0) -> list[Row]:
@@ -56,6 +60,25 @@ def ends_of(*paths: Path) -> dict[Path, int]:
     What is new is known by its place: the clocks of nodes may differ from that of the head.
     """
     return {path: path.stat().st_size if path.exists() else 0 for path in paths}
+
+
+def metric_rows(rows: Iterable[Any]) -> list[Row]:
+    """Choose the rows of metrics that have a form to compute with: numbers, and where they belong."""
+    return [row for row in rows if isinstance(row, dict) and row.keys() >= _PLACE and _is_measured(row)]
+
+
+def _is_measured(row: Row) -> bool:
+    places = [row[name] for name in _PLACE]
+    values = [value for name, value in row.items() if name not in _PLACE and name != "range"]
+    return (
+        isinstance(row.get("range"), str)
+        and all(map(_is_small, places))
+        and all(isinstance(value, float) or _is_small(value) for value in values)
+    )
+
+
+def _is_small(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) < _LARGEST
 
 
 @dataclass(slots=True)
@@ -81,8 +104,8 @@ class History:
     def error(self, verb: str) -> str:
         """Give the error of the last attempt of ``verb``, else of the evaluation, which has no own state."""
         if verb in self.failed:
-            return str(self.failed[verb]["error"])
-        return f"evaluate: {self.failed['evaluate']['error']}" if "evaluate" in self.failed else ""
+            return str(self.failed[verb].get("error", ""))
+        return f"evaluate: {self.failed['evaluate'].get('error', '')}" if "evaluate" in self.failed else ""
 
     def has_failed(self, verb: str) -> bool:
         """Return whether the last attempt failed; a killed one that began after it counts as interrupted."""
@@ -98,7 +121,7 @@ def histories(rows: Iterable[Row]) -> dict[str, History]:
     """Group journal rows by range."""
     found: dict[str, History] = {}
     for row in rows:
-        if "verb" in row:
+        if all(isinstance(row.get(name), kind) for name, kind in _ATTEMPT.items()):
             found.setdefault(row.get("range", ""), History()).add(row)
     return found
 
@@ -109,7 +132,7 @@ def may_live(row: Row) -> bool:
         return True
     try:
         os.kill(row["pid"], 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.core.lease import is_held
 from crpipe.core.paths import OUTLIERS
-from crpipe.report.status.journal_tail import METRICS_BYTES, History, Row, tail
+from crpipe.report.status.journal_tail import METRICS_BYTES, History, Row, metric_rows, tail
 from crpipe.report.status.range_state import (
     LEASE,
     Expected,
@@ -47,7 +47,7 @@ class LinkTrace:
     @cached_property
     def metrics(self) -> list[Row]:
         """The last rows that the training wrote."""
-        return tail(self.paths.store(self.link.name) / "metrics.jsonl", METRICS_BYTES)
+        return metric_rows(tail(self.paths.store(self.link.name) / "metrics.jsonl", METRICS_BYTES))
 
     @property
     def weight(self) -> int:

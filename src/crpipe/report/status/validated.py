@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core.files import read_json_if_any
 from crpipe.report.series import VALIDATION
-from crpipe.report.status.journal_tail import METRICS_BYTES, tail
+from crpipe.report.status.journal_tail import METRICS_BYTES, metric_rows, tail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +76,8 @@ def last_validation(paths: Paths, links: Sequence[str]) -> ValidationStatus | No
 def _last_row(paths: Paths, link: str, metric: str) -> tuple[dict[str, Any], dict[str, float]]:
     """Read the last validation of a link, with ``metric`` in it where that is given."""
     wanted = VALIDATION + metric
-    for row in reversed(tail(paths.store(link) / "metrics.jsonl", METRICS_BYTES, VALIDATION.encode())):
+    rows = metric_rows(tail(paths.store(link) / "metrics.jsonl", METRICS_BYTES, VALIDATION.encode()))
+    for row in reversed(rows):
         names = [name for name in row if name.startswith(VALIDATION)]
         if wanted in names or (names and not metric):
             return row, {name.removeprefix(VALIDATION): row[name] for name in names}

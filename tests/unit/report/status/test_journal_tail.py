@@ -2,7 +2,7 @@ import json
 import os
 import platform
 
-from crpipe.report.status.journal_tail import histories, may_live, tail
+from crpipe.report.status.journal_tail import histories, may_live, metric_rows, tail
 
 DEAD = {"host": platform.node(), "pid": 2**22 + 1}
 ALIVE = {"host": platform.node(), "pid": os.getpid()}
@@ -45,3 +45,25 @@ def test_a_later_success_clears_the_failure_and_attempts_add_up():
     past = histories([*failed, row("start"), row("finished"), {"what": "snapshot", "time": 0.0}])["a"]
     assert past.failed == {}
     assert past.attempts == {"split": 2}
+
+
+def test_rows_of_another_form_are_left_out_as_those_that_a_crash_cut(tmp_path):
+    good = row("start")
+    wrong = [{**good, "verb": ["split"]}, {**good, "range": []}, {**good, "pid": "7"}, {**good, "what": None}]
+    lacking = [
+        {name: value for name, value in good.items() if name != gone} for gone in ("what", "host", "pid")
+    ]
+    found = histories([*wrong, good, *lacking])
+    assert list(found) == ["a"]
+    assert found["a"].attempts == {"split": 1}
+    assert not may_live({**good, "pid": 10**30})
+    path = tmp_path / "rows.jsonl"
+    path.write_text('[1]\n{"n": 1}\n7\nnull\n' + "[" * 100_000 + "\n")
+    assert tail(path, 1 << 20) == [{"n": 1}]
+
+
+def test_metrics_that_nobody_can_compute_with_are_left_out():
+    good = {"range": "a", "range_step": 1, "range_steps": 2, "step": 1, "time": 0.5, "loss": float("nan")}
+    wrong = [{**good, name: value} for name in ("step", "time", "loss") for value in ("1", None, [], 10**400)]
+    lacking = [{name: value for name, value in good.items() if name != gone} for gone in ("step", "time")]
+    assert metric_rows([*wrong, good, [1], *lacking, {**good, "time": float("inf")}]) == [good]

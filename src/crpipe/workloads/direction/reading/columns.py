@@ -80,6 +80,10 @@ def check_columns(path: Path, schema: pa.Schema, kinds: Mapping[str, str]) -> No
             "reader of its format with source.reader"
         )
     for name, kind in kinds.items():
+        if schema.names.count(name) > 1:
+            raise FormatError(
+                f"{path}: {schema.names.count(name)} columns are called {name}; have the file made again"
+            )
         found = schema.field(name).type
         if not _KINDS[kind](found):
             raise FormatError(f"{path}: column {name}: expected {kind}, found {found}")

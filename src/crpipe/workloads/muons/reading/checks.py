@@ -12,7 +12,7 @@ import pyarrow as pa
 from crpipe.core.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -55,6 +55,15 @@ def reading(path: Path) -> Iterator[None]:
             f"{path}: cannot be read whole ({' '.join(str(error).split())}); it is truncated, damaged or of "
             "another format; have it copied or made again"
         ) from error
+
+
+def refuse_twins(path: Path, names: Sequence[str], wanted: Iterable[str]) -> None:
+    """Raise FormatError when a column that is read occurs twice: nobody knows which one is meant."""
+    for name in wanted:
+        if names.count(name) > 1:
+            raise FormatError(
+                f"{path}: {names.count(name)} columns are called {name}; have the file made again"
+            )
 
 
 def whole_numbers(values: NDArray[np.float32], place: Location) -> NDArray[np.uint64]:

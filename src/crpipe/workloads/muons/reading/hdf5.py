@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.core.errors import FormatError
-from crpipe.core.extras import require
 from crpipe.events.batch import Events, cuts, offsets
+from crpipe.workloads.hdf5 import describe, find_dataset, open_hdf5
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS
 from crpipe.workloads.muons.nested_rows import nested_table
-from crpipe.workloads.muons.reading.checks import Location, check_owner, reading, whole_numbers
+from crpipe.workloads.muons.reading.checks import Location, check_owner, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import ModuleType
 
     import h5py
     import pyarrow as pa
@@ -31,6 +30,8 @@ PRIMARIES = (*IDS, *(field.name for field in PRIMARY[:3]), "time", PRIMARY[3].na
 MUONS = (*IDS, *(field.name for field in MUON), "time")
 _EVENTS = 1 << 16
 _ITEMS = 1 << 20
+_MOST = 2**32 - 1
+_AGAIN = "have the file made again, or choose the reader of its layout with source.reader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class BundlesHdf5:
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:  # noqa: ARG002
         """Yield all events in order, in blocks of about a million muons, or one larger event."""
-        with reading(path), _h5py().File(path, "r") as file:
+        with open_hdf5(path) as file:
             primaries, muons, counts = _datasets(path, file)
             starts = offsets(counts)
             for first, last in cuts(counts, _EVENTS, _ITEMS):
@@ -65,7 +66,7 @@ class BundlesHdf5:
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
         """Count events and muons; only the rows of muons of zeros must be looked for."""
-        with reading(path), _h5py().File(path, "r") as file:
+        with open_hdf5(path) as file:
             _, muons, counts = _datasets(path, file)
             starts = offsets(counts)
             zeros = 0
@@ -75,40 +76,37 @@ class BundlesHdf5:
             return len(counts), int(starts[-1]) - zeros
 
 
-def _h5py() -> ModuleType:
-    return require("h5py", extra="hdf5", why="to read HDF5 files")
-
-
 def _datasets(path: Path, file: h5py.File) -> tuple[h5py.Dataset, h5py.Dataset, NDArray[np.uint32]]:
     primaries = _dataset(path, file, "primaries", PRIMARIES)
     muons = _dataset(path, file, "muons", MUONS)
-    counts = file.get("counts")
-    if not isinstance(counts, _h5py().Dataset) or counts.ndim != 1 or counts.dtype.kind not in "iu":
-        raise FormatError(f"{path}: counts: expected a dataset of integers [N], found {_found(counts)}")
-    values = counts[:].astype(np.int64)
-    if len(values) != len(primaries):
-        raise FormatError(f"{path}: counts holds {len(values)} rows, primaries {len(primaries)}")
-    if len(values) and values.min() < 0:
-        row = int(np.argmin(values))
-        raise FormatError(f"{path}: row {row}: counts: expected 0 or more, found {values[row]}")
-    if values.sum() != len(muons):
-        raise FormatError(f"{path}: counts sum to {values.sum()}, muons holds {len(muons)} rows")
+    counts = find_dataset(path, file, "counts")
+    if counts is None or counts.ndim != 1 or counts.dtype.kind not in "iu":
+        found = describe(file, "counts")
+        raise FormatError(f"{path}: counts: expected a dataset of integers [N], found {found}; {_AGAIN}")
+    if len(counts) != len(primaries):
+        raise FormatError(f"{path}: counts holds {len(counts)} rows, primaries {len(primaries)}; {_AGAIN}")
+    values = counts[:]
+    wrong = (values < 0) | (values > min(len(muons), _MOST))  # before the sum, which could overflow
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise FormatError(
+            f"{path}: row {row}: counts: expected 0 to {min(len(muons), _MOST)} (muons holds {len(muons)} "
+            f"rows), found {values[row]}; {_AGAIN}"
+        )
+    total = int(values.sum(dtype=np.int64))
+    if total != len(muons):
+        raise FormatError(f"{path}: counts sum to {total}, muons holds {len(muons)} rows; {_AGAIN}")
     return primaries, muons, values.astype(np.uint32)
 
 
 def _dataset(path: Path, file: h5py.File, name: str, columns: tuple[str, ...]) -> h5py.Dataset:
-    found = file.get(name)
-    good = isinstance(found, _h5py().Dataset) and found.ndim == 2 and found.dtype == np.float32  # noqa: PLR2004
-    if not good or found.shape[1] != len(columns):
-        expected = f"float32 [rows, {len(columns)}] ({', '.join(columns)})"
-        raise FormatError(f"{path}: {name}: expected a dataset of {expected}, found {_found(found)}")
+    found = find_dataset(path, file, name)
+    if found is None or found.shape != (*found.shape[:1], len(columns)) or found.dtype != np.float32:
+        raise FormatError(
+            f"{path}: {name}: expected a dataset of float32 [rows, {len(columns)}] ({', '.join(columns)}), "
+            f"found {describe(file, name)}; {_AGAIN}"
+        )
     return found
-
-
-def _found(item: Any) -> str:
-    if isinstance(item, _h5py().Dataset):
-        return f"{item.dtype} {list(item.shape)}"
-    return "none" if item is None else type(item).__name__.lower()
 
 
 def _means_none(counts: NDArray[np.uint32], tracks: NDArray[np.float32]) -> NDArray[np.bool_]:

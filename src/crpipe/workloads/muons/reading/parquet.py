@@ -13,7 +13,13 @@ from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS, RAW_MUONS, RAW_PRIMARY
 from crpipe.workloads.muons.nested_rows import nested_table
-from crpipe.workloads.muons.reading.checks import Location, check_owner, reading, whole_numbers
+from crpipe.workloads.muons.reading.checks import (
+    Location,
+    check_owner,
+    reading,
+    refuse_twins,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +79,7 @@ class Bundles:
         with reading(path), _open(path) as file:
             self._columns(path, file.schema_arrow)
             groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
-        leaves = [(column.num_values, column.statistics) for column in map(_muon_column, groups)]
+            leaves = [(column.num_values, column.statistics) for column in map(_muon_column, groups)]
         if all(statistics is not None and statistics.has_null_count for _, statistics in leaves):
             values = sum(count - statistics.null_count for count, statistics in leaves)
             muons, left = divmod(values, len(self.muon))
@@ -101,6 +107,7 @@ class Bundles:
                 "choose the reader of its layout with source.reader"
             )
         expected = {field.name: pa.from_numpy_dtype(np.dtype(field.dtype)) for field in plain}
+        refuse_twins(path, schema.names, (*expected, RAW_PRIMARY, RAW_MUONS))
         for name, kind in expected.items():
             if schema.field(name).type != kind:
                 raise FormatError(f"{path}: column {name}: expected {kind}, found {schema.field(name).type}")

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.core.errors import FormatError
-from crpipe.core.extras import require
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.events.layout import Field, Layout
-from crpipe.workloads.xec.reading.checks import reading
+from crpipe.workloads.hdf5 import describe, find_dataset, open_hdf5
 from crpipe.workloads.xec.reading.frame import Frame, find_frame, turned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-    from types import ModuleType
 
     import h5py
     from numpy.typing import NDArray
@@ -176,22 +174,15 @@ def _counts(path: Path, ids: NDArray[np.float32], hits: h5py.Dataset) -> NDArray
 @contextlib.contextmanager
 def _tables(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
     """Open TruthData and HitData; raise FormatError when one is missing or has another shape."""
-    with reading(path, OSError, RuntimeError), _h5py().File(path, "r") as file:
+    with open_hdf5(path) as file:
         yield _table(path, file, "TruthData", EVENTS), _table(path, file, "HitData", HITS)
 
 
 def _table(path: Path, file: h5py.File, name: str, columns: Sequence[str]) -> h5py.Dataset:
-    found = file.get(name)
-    shape: tuple[int, ...] = getattr(found, "shape", ())
-    kind = getattr(found, "dtype", None)
-    if len(shape) != 2 or shape[1] != len(columns) or kind != np.float32:  # noqa: PLR2004 - a table
-        there = f"{kind} {list(shape)}" if shape else f"no such table (it has {', '.join(file) or 'none'})"
+    found = find_dataset(path, file, name)
+    if found is None or found.shape != (*found.shape[:1], len(columns)) or found.dtype != np.float32:
         raise FormatError(
             f"{path}: {name}: expected float32 [rows, {len(columns)}] with {', '.join(columns)}, found "
-            f"{there}; choose the reader of this file with source.reader"
+            f"{describe(file, name)}; choose the reader of this file with source.reader"
         )
     return found
-
-
-def _h5py() -> ModuleType:
-    return require("h5py", extra="hdf5", why="to read HDF5 files")

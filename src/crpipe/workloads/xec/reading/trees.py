@@ -31,6 +31,7 @@ class EventTree:
     def __init__(self, path: Path, name: str, found: Any) -> None:
         self.path, self.name, self._found = path, name, found
         self.branches: dict[str, Any] = {each.name: each for each in found.branches}
+        self._names = [each.name for each in found.branches]
         self.events = int(found.num_entries)
 
     def need(self, option: str, name: str) -> None:
@@ -43,7 +44,12 @@ class EventTree:
             )
 
     def check(self, name: str, kinds: str, shape: tuple[int, ...]) -> None:
-        """Raise FormatError unless a branch holds numbers of ``kinds`` (as in numpy) in this shape."""
+        """Raise FormatError unless one branch holds numbers of ``kinds`` (as in numpy) in this shape."""
+        if self._names.count(name) > 1:
+            raise FormatError(
+                f"{self.path}: tree {self.name}: {self._names.count(name)} branches are called {name}; have "
+                "the file made again"
+            )
         branch = self.branches[name]
         word = {"f": "float or double", "iu": "an integer type"}[kinds]
         expected = f"{word}{list(shape) or ''}"

@@ -174,6 +174,12 @@ def test_a_footer_of_another_number_of_pulses_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["sensor_id", "time", "charge", "auxiliary", "event_id"])
+def test_two_columns_of_one_name(broken, name):
+    path = broken(pulses=lambda table: table.append_column(name, table[name]))
+    refused(path, "batch_7.parquet", f"2 columns are called {name}; have the file made again")
+
+
+@pytest.mark.parametrize("name", ["sensor_id", "time", "charge", "auxiliary", "event_id"])
 def test_a_missing_column_of_pulses(broken, name):
     refused(broken(pulses=lambda table: table.drop([name])), "batch_7.parquet", f"no column {name}")
 

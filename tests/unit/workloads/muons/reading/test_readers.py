@@ -152,6 +152,17 @@ def test_a_missing_column_is_named(tmp_path):
         list(READERS["bundles"].rows(path))
 
 
+@pytest.mark.parametrize("name", ["primary_minor_id", "primary", "muons"])
+def test_two_columns_of_one_name_are_refused(tmp_path, name):
+    table = nested(*make_events(MULTIPLICITY))
+    pq.write_table(table.append_column(name, table[name]), tmp_path / "a.parquet")
+    for call in (READERS["bundles"].totals, lambda path: list(READERS["bundles"].rows(path))):
+        with pytest.raises(
+            FormatError, match=rf"a\.parquet: 2 columns are called {name}; have the file made"
+        ):
+            call(tmp_path / "a.parquet")
+
+
 def test_muons_of_another_primary_are_damage(tmp_path):
     path = write_hdf5(tmp_path / "a.h5", MULTIPLICITY)
     with h5py.File(path, "r+") as file:
@@ -167,7 +178,7 @@ def test_muons_of_another_primary_are_damage(tmp_path):
         ("primaries", np.zeros((9, 6), np.float32), r"primaries: expected .*float32 \[9, 6\]"),
         ("muons", np.zeros((51, 6)), r"muons: expected .*found float64"),
         ("counts", np.zeros(8, np.int32), "counts holds 8 rows, primaries 9"),
-        ("counts", np.full(9, -1, np.int32), "row 0: counts: expected 0 or more"),
+        ("counts", np.full(9, -1, np.int32), "row 0: counts: expected 0 to 51 .* found -1"),
         ("counts", np.ones(9, np.int32), "counts sum to 9, muons holds 51 rows"),
     ],
 )

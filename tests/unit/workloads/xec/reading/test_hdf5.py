@@ -112,7 +112,7 @@ def test_a_missing_table(tmp_path, name):
     path = write_liquido(tmp_path / "a.h5", *make_liquido(COUNTS))
     with h5py.File(path, "a") as file:
         del file[name]
-    refused(path, f"{name}: expected float32", "no such table", "SiPMIDxyz")
+    refused(path, f"{name}: expected float32", "found none", "SiPMIDxyz")
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,14 @@ def write(tmp_path):
     return build
 
 
+def test_two_branches_of_one_name(write):
+    path = write(rux=np.arange(EVENTS, dtype=np.int32), compression=0)
+    content = path.read_bytes()
+    assert b"\x03rux" in content
+    path.write_bytes(content.replace(b"\x03rux", b"\x03run"))
+    refused(path, "tree tree: 2 branches are called run; have the file made again")
+
+
 @pytest.mark.parametrize("block", [1, 2, 881])
 @pytest.mark.parametrize("basket", [1, 3, 1000])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
