@@ -36,6 +36,7 @@ from crpipe.events.batch import Events, concatenate
 from crpipe.events.shard_manifest import ROLES, groups_of, read_layout, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.events.tables import table_keys, table_paths
+from crpipe.events.validity import find_invalid_events
 from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.inputs import RawInput, Wanted, count_rows, event_rows
 from crpipe.report.plan import measure_ratios
@@ -47,7 +48,6 @@ from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.webdav import parse_listing
 from crpipe.source.positions import Positions
 from crpipe.split.readers import ReaderChoice
-from crpipe.split.validity import find_invalid_events
 from crpipe.train.checkpoints import checkpoint_file, read_receipt
 from crpipe.workloads.direction.geometry import read_geometry
 from crpipe.workloads.direction.reading.prometheus import geometry_of

@@ -19,11 +19,11 @@ from crpipe.core.raw_files import RawFile, check_unchanged
 from crpipe.events.batch import Events, offsets
 from crpipe.events.histograms import add_up, count_columns
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+from crpipe.events.validity import find_invalid_events
 from crpipe.split.hashing import bucket_of, shuffle_keys
 from crpipe.split.parts import OUTLIERS, REJECTED, TRAIN
 from crpipe.split.repeated import identify, numbers_path
 from crpipe.split.spill import Block, SpillWriter
-from crpipe.split.validity import find_invalid_events
 from crpipe.split.workers import FreedMemory
 
 if TYPE_CHECKING:

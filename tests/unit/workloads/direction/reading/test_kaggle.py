@@ -7,8 +7,8 @@ import pytest
 
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import concatenate, offsets
+from crpipe.events.validity import find_invalid_events
 from crpipe.split.readers import ReaderChoice
-from crpipe.split.validity import find_invalid_events
 from crpipe.workloads.direction.reading import columns as columns_module
 from pulse_files import (
     make_pulses,

@@ -8,8 +8,8 @@ import pytest
 
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import concatenate
+from crpipe.events.validity import find_invalid_events
 from crpipe.split.readers import ReaderChoice
-from crpipe.split.validity import find_invalid_events
 from crpipe.workloads.direction.angles import opening_angle, unit_vectors
 from crpipe.workloads.direction.geometry import read_geometry
 from crpipe.workloads.direction.reading import columns as columns_module

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from crpipe.events.batch import concatenate
+from crpipe.events.validity import find_invalid_events
 from crpipe.split.readers import ReaderChoice
-from crpipe.split.validity import find_invalid_events
 from crpipe.workloads.direction.geometry import read_geometry
 from crpipe.workloads.direction.reading.prometheus import geometry_of
 

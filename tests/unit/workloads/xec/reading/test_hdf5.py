@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from crpipe.core.errors import FormatError, MissingExtra
 from crpipe.events.batch import concatenate
+from crpipe.events.validity import find_invalid_events
 from crpipe.split.readers import ReaderChoice
-from crpipe.split.validity import find_invalid_events
 from crpipe.workloads.xec.reading import hdf5
 from crpipe.workloads.xec.reading.options import LiquidOFilesOptions
 from liquido_files import make_liquido, write_liquido

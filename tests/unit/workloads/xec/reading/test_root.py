@@ -10,8 +10,8 @@ import uproot
 
 from crpipe.core.errors import FormatError, MissingExtra
 from crpipe.events.batch import concatenate
+from crpipe.events.validity import find_invalid_events
 from crpipe.split.readers import ReaderChoice
-from crpipe.split.validity import find_invalid_events
 from crpipe.workloads.xec.layout import SENSORS
 from crpipe.workloads.xec.reading import root
 from root_files import SENTINEL, make_sensors, make_truth, write_root

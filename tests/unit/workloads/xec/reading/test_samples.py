@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from crpipe.events.batch import concatenate
+from crpipe.events.validity import find_invalid_events
 from crpipe.split.readers import ReaderChoice
-from crpipe.split.validity import find_invalid_events
 from crpipe.workloads.xec.reading.hdf5 import frame_check
 
 SAMPLES = Path(os.environ.get("CRPIPE_SAMPLES", ""))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from crpipe.events.batch import Events
-from crpipe.split.validity import find_invalid_events
+from crpipe.events.validity import find_invalid_events
 from plain_reader import HITS, make_hits
 
 
