@@ -95,9 +95,8 @@ def replay(found):
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         expected = prepared(target, folder)
-        for path in found.rglob("*"):
-            if path.is_file():
-                (folder / path.relative_to(found)).write_bytes(path.read_bytes())
+        for path in found.iterdir():
+            (folder / path.name.replace("@", "/")).write_bytes(path.read_bytes())
         say(target=target.name, case=found.name)
         kind, text = outcome(target, folder, expected)
         say(kind=kind, text=text)

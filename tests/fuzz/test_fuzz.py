@@ -83,7 +83,8 @@ def keep(case):
     with tempfile.TemporaryDirectory() as place:
         prepared(target, Path(place))
         victim, content = change(target, SEED, case["case"], Path(place))
-    path = FOUND / target.name / f"{SEED}-{case['case']}" / victim
+    # git ignores folders called results and runs
+    path = FOUND / target.name / f"{SEED}-{case['case']}" / victim.replace("/", "@")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
 

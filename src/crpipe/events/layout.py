@@ -44,6 +44,10 @@ class Field:
     high: float
     meaning: str
 
+    def words(self) -> tuple[str, str, str, str]:
+        """Name, dtype, unit and meaning."""
+        return self.name, self.dtype, self.unit, self.meaning
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -81,6 +85,8 @@ class Layout:
             group, key = (tuple(tree[name]) for name in ("group", "key"))
             layout = cls(tree["item"], events, items, group, key, tree["weight"], tree["fixed"])
             layout.check()
+            if not all(isinstance(text, str) for each in (*events, *items) for text in each.words()):
+                raise LayoutError("not the description of a layout (a name, type or unit is no text)")
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise LayoutError(f"not the description of a layout ({error!r})") from error
         return layout
