@@ -20,7 +20,7 @@ import torch
 from crpipe.core.chain import HASH_DIGITS
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import read_json, replacing, sha256, write_json
-from crpipe.train.checkpoint_form import PLAIN, problems
+from crpipe.train.records.checkpoint_form import PLAIN, is_name, problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
