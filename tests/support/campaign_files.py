@@ -106,15 +106,15 @@ class CampaignFiles:
         self.clock += seconds
         self.journal(verb, name, "finished")
 
-    def listed(self, index: int, size: int | None = 40 << 20) -> str:
+    def listed(self, index: int, size: int | None = 40 << 20, files: int = FILES) -> str:
         name = self.name(index)
-        names = [f"{number:07d}.parquet" for number in range(FILES)]
+        names = [f"{number:07d}.parquet" for number in range(files)]
         table = pa.table(
             {
                 "path": names,
                 "uri": [f"file:///data/{name}/{file}" for file in names],
-                "size": pa.array([size] * FILES, pa.int64()),
-                "mtime": pa.array([None] * FILES, pa.timestamp("us", tz="UTC")),
+                "size": pa.array([size] * files, pa.int64()),
+                "mtime": pa.array([None] * files, pa.timestamp("us", tz="UTC")),
             }
         )
         self.paths.manifest(name).parent.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,18 @@ if TYPE_CHECKING:
     from crpipe.check.findings import CheckReport
     from crpipe.check.shard_files import Columns, FolderEvents
 
-_LEDGER = {"range", "data", "threshold", "files", "events", "items", "rejected", "quarantined", "balanced"}
+_LEDGER = {
+    "range",
+    "data",
+    "threshold",
+    "files",
+    "events",
+    "items",
+    "rejected",
+    "repeated",
+    "quarantined",
+    "balanced",
+}
 _FILE = {"path", "size", "state", "reason", "checksum", "algorithm", "verified", "events", "items"}
 _SHOWN = 3  # events that a finding names
 _ROW_BITS = np.uint64(32)

@@ -14,6 +14,7 @@ from crpipe.core.errors import DataError
 from crpipe.core.files import free_bytes, read_json, tree_bytes
 from crpipe.core.mounts import mount_of
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
+from crpipe.core.raw_files import count_listed, far_fewer
 from crpipe.report.text import Column, counted, number, size, table
 
 if TYPE_CHECKING:
@@ -198,6 +199,7 @@ def _facts(job: PlanJob) -> Iterator[str]:
     yield _line("source", job.source)
     yield _line("ranges", f"{volume.ranges}{skipped}: {view.ranges[0]} to {view.ranges[-1]}")
     yield from _volume(volume)
+    yield from _few_files(view)
     yield from _disk(job, volume)
     yield from _locks(view)
 
@@ -211,6 +213,15 @@ def _volume(volume: Volume) -> Iterator[str]:
     elif unknown:
         basis = f"the mean of {counted(volume.known, 'range')}" if volume.known else "source.range_gib each"
         yield _line("", f"assumed: {basis}, for {counted(unknown, 'range')} not listed yet, or without sizes")
+
+
+def _few_files(view: CampaignView) -> Iterator[str]:
+    """Warn of ranges with far fewer files than the others: their listing may not be whole."""
+    manifests = {name: view.paths.manifest(name) for name in view.ranges}
+    counts = {name: count_listed(path) for name, path in manifests.items() if path.exists()}
+    for name, count in far_fewer(counts).items():
+        yield _line("WARNING", f"range {name} has {counted(count, 'file')}, far fewer than the others:")
+        yield _line("", f"if there are more, delete {manifests[name]} to list it again")
 
 
 def _disk(job: PlanJob, volume: Volume) -> Iterator[str]:

@@ -46,6 +46,16 @@ def test_a_range_that_is_not_listed_counts_as_the_mean_of_the_others(tmp_path):
     assert "assumed: the mean of 2 ranges, for 1 range not listed yet" in words(files)
 
 
+def test_a_range_with_far_fewer_files_than_the_others_is_warned_about(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=4)
+    files.listed(0)
+    files.listed(1)
+    assert "far fewer" not in words(files)
+    name = files.listed(2, files=2)
+    assert f"WARNING range {name} has 2 files, far fewer than the others" in words(files)
+    assert f"delete {files.paths.manifest(name)} to list it again" in words(files)
+
+
 def test_the_peak_counts_ranges_staged_ahead_and_the_shards_of_all(tmp_path):
     files = CampaignFiles(tmp_path, ranges=4, overrides=("source.look_ahead=3",))
     for index in range(4):

@@ -128,6 +128,13 @@ def _sums(status: CampaignStatus) -> Iterator[tuple[str, str]]:
     balanced = f"{ledgers.count - len(ledgers.unbalanced)} of {ledgers.count} balance"
     bad_files, bad_events = counted(ledgers.quarantined, "file"), counted(ledgers.events.rejected, "event")
     yield "ledgers", f"{balanced}; {bad_files} quarantined, {bad_events} rejected"
+    if ledgers.size_only:
+        yield "", f"{counted(ledgers.size_only, 'file')} verified by size only: the source names no checksum"
+    if ledgers.repeated:
+        yield (
+            "",
+            f"{counted(ledgers.repeated, 'event')} repeat another one of the range; the ledgers name them",
+        )
     if done.step:
         seen = f"{number(done.events)} events, {number(done.items)} {status.item}"
         yield "trained", f"{number(done.step)} steps, {seen}, {counted(done.skipped, 'step')} skipped"

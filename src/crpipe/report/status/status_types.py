@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.paths import OUTLIERS
+from crpipe.core.raw_files import SIZE_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -111,12 +112,15 @@ class Ledgers:
     """All ledgers taken together; ``unbalanced`` names the ranges whose sums do not add up.
 
     weights: sums of the events' weights, listed and by destination; empty where events have none.
+    size_only: files of which nothing but the size was verified. repeated: events that occur twice in a range.
     """
 
     count: int = 0
     events: Sums = field(default_factory=Sums)
     items: Sums = field(default_factory=Sums)
     quarantined: int = 0
+    size_only: int = 0
+    repeated: int = 0
     unbalanced: tuple[str, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
 
@@ -237,6 +241,8 @@ def add_ledgers(ledgers: Iterable[Mapping[str, Any]]) -> Ledgers:
         events=_total(row["events"] for row in rows),
         items=_total(row["items"] for row in rows),
         quarantined=sum(row["quarantined"] for row in rows),
+        size_only=sum(file.get("verified") == SIZE_ONLY for row in rows for file in row["files"]),
+        repeated=sum(row.get("repeated", {"events": 0})["events"] for row in rows),
         unbalanced=tuple(unbalanced),
         weights=_weights([row["weights"] for row in rows if "weights" in row]),
     )

@@ -156,6 +156,19 @@ def test_ledgers_are_summed_and_checked_again(files):
     assert f"UNBALANCED  {name}" in render_status(files.view, 120)
 
 
+def test_files_without_checksums_and_repeated_events_are_said(files):
+    path = files.paths.ledger(files.split(0))
+    ledger = json.loads(path.read_text())
+    assert "size only" not in render_status(files.view, 120)
+    for row in ledger["files"][:3]:
+        row["verified"] = "size-only"
+    ledger["repeated"] = {"columns": ["run"], "events": 7, "first": []}
+    path.write_text(json.dumps(ledger))
+    text = render_status(files.view, 120)
+    assert "3 files verified by size only: the source names no checksum" in text
+    assert "7 events repeat another one of the range; the ledgers name them" in text
+
+
 def test_the_outliers_are_the_last_link(files):
     files.consolidated(events=406)
     item = collect(files.view).ranges[-1]
