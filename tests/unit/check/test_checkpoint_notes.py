@@ -7,20 +7,19 @@ import zipfile
 import pytest
 import torch
 
+from counting import state_of
 from crpipe.check.checkpoint_notes import read_notes
 from crpipe.core.errors import CheckpointError
 from crpipe.train.checkpoints import Store, load
 
-STATE = {
-    "format": 1,
-    "keys": {"seed": 1},
-    "model": {"weight": torch.ones(3, 2), "half": torch.ones(2, dtype=torch.float16)},
-    "average": {"weight": torch.zeros(3, 2)},
-    "optimizers": {"adam": {"state": {0: {"step": torch.tensor(3.0)}}}},
-    "counters": {"step": 3, "cursor": [0, 1]},
-    "metrics": {"loss": 0.1, "nan": float("nan")},
-    "range": "a",
-}
+STATE = state_of(
+    {"seed": 1},
+    {"weight": torch.ones(3, 2), "half": torch.ones(2, dtype=torch.float16)},
+    average={"weight": torch.zeros(3, 2)},
+    optimizers={"adam": {"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"params": [0]}]}},
+    metrics={"loss": 0.1, "nan": float("nan")},
+    range="a",
+)
 
 
 def test_the_notes_are_those_that_torch_reads(tmp_path):
