@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from typing import Any
 import direction_data as data
 import pyarrow.parquet as pq
 import torch
+from side_by_side import print_facts, spread
 
 HERE = Path(__file__).parent
 BUDGETS = (2_000_000, 10_000)  # sensors in a micro-batch: more than any batch has, and few
@@ -148,11 +148,6 @@ def measure_loaders(given: argparse.Namespace, raw: Path) -> None:
             print(f"{peer}: not run; see --{peer}")
 
 
-def spread(ratios: list[float]) -> str:
-    """Show the median with the least and greatest."""
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"
-
-
 def alone(given: argparse.Namespace, what: str, raw: Path, size: str, number: int) -> dict[str, Any]:
     """Run a measurement of direction_step.py in a process of its own."""
     arguments = [what, str(data.shards(raw)), str(raw / "sensor_geometry.csv"), size, str(number)]
@@ -218,18 +213,6 @@ def measure_scale(given: argparse.Namespace, folder: Path) -> None:
         print(f"{count:10,}{1e6 * statistics.median(cpus):14.1f}{ratios:>30}", flush=True)
 
 
-def facts(given: argparse.Namespace) -> None:
-    """Print what the numbers depend on."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "?")
-    print(f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    print(f"Python {platform.python_version()}, torch {torch.__version__}")
-    if given.peer:
-        git = ["git", "-C", str(given.peer), "log", "-1", "--format=%h of %cs"]
-        commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-        print(f"iceaggr {commit}")
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -246,7 +229,7 @@ def main() -> None:
     parser.add_argument("--long", action="store_true", help="the loader at a million events, too")
     parser.add_argument("--folder", type=Path, help="where events are kept; default: a temporary directory")
     given = parser.parse_args()
-    facts(given)
+    print_facts("iceaggr", given.peer)
     with tempfile.TemporaryDirectory() as name:
         folder = given.folder or Path(name)
         raw = data.kaggle(folder, given.events)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import multiprocessing
 import os
 import sys
 import time
@@ -19,6 +18,8 @@ import warnings
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from side_by_side import cpu_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,15 +142,6 @@ def graphnet(folder: Path, _: Path, __: str, workers: int) -> Epoch:
 
 
 LOADERS = {"crpipe": crpipe, "iceaggr": iceaggr, "graphnet": graphnet}
-
-
-def cpu_seconds() -> float:
-    """Give the CPU time of this process and of its living children."""
-    ticks = 0
-    for child in multiprocessing.active_children():
-        fields = Path(f"/proc/{child.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def serve(epoch: Epoch, answers: Any) -> None:

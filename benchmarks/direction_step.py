@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from direction_peers import DOMS, PULSES
 from peak import peak_mib
+from side_by_side import prepared_steps
 
 from crpipe.config.training import LoadSection, TrainSection
 from crpipe.loading.loader import Loader
@@ -30,8 +31,6 @@ from crpipe.train.step import Stepper
 from crpipe.workloads.direction import FlatTransformer, FlatTransformerOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from crpipe.events.batch import Cursor, Events
 
     Group = tuple[Events, Cursor]
@@ -68,20 +67,6 @@ def prepare(
     state = TrainState(workload.model(), workload.phases(), 1, device)
     load = LoadSection(batch_events=batch_events, budget_items=budget)
     return workload, Stepper(TrainSection(), load, workload, state, World(0, 1, device), Meter(device))
-
-
-def ours(stepper: Stepper, groups: list[Group]) -> list[Callable[[], object]]:
-    """Prepare a step of crpipe for each batch: all that training does but collating."""
-    steps: list[Callable[[], object]] = []
-    for group in groups:
-        ready = {group[1]: stepper.collate_ahead(group, (1,))[2]}
-
-        def step(group: Group = group, ready: Any = ready) -> None:
-            stepper.step([group], (1,), 1.0, ready=ready)
-            stepper.meter.read(stepper.world)
-
-        steps.append(step)
-    return steps
 
 
 def theirs(geometry: Path, size: str, dropout: float, groups: list[Group]) -> tuple[Any, list[Any], float]:
@@ -139,7 +124,7 @@ def measure_steps(shards: Path, geometry: Path, size: str, rounds: int) -> dict[
     with closing(loader.batches()) as stream:
         groups = [group for group, _ in zip(stream, range(4), strict=False)]
     _, stepper = prepare(geometry, size, BATCH)
-    all_steps = {"crpipe": ours(stepper, groups)}
+    all_steps = {"crpipe": prepared_steps(stepper, groups)}
     padding = [
         batch["cut"][0].item() for group in groups for batch, _ in stepper.collate_ahead(group, (1,))[2]
     ]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from typing import Any
 
 import torch
 import xec_data as data
+from side_by_side import print_facts, spread
 
 HERE = Path(__file__).parent
 SECTIONS = ("loader", "memory", "step", "scale")
@@ -172,11 +172,6 @@ def chosen(rows: list[Contestant], expected: tuple[int, int], stack: ExitStack) 
     return best
 
 
-def spread(ratios: list[float]) -> str:
-    """Show the median with the least and greatest."""
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"
-
-
 def alone(given: argparse.Namespace, what: str, raw: Path, *more: str) -> dict[str, Any]:
     """Run a measurement of xec_step.py in a process of its own."""
     peer = f"{given.peer}:" if given.peer else ""
@@ -276,18 +271,6 @@ def cost(found: dict[str, Any]) -> float:
     return float(found["split"][1] + found["load"][1]) / int(found["events"])
 
 
-def facts(given: argparse.Namespace) -> None:
-    """Print what the numbers depend on."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "?")
-    print(f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    print(f"Python {platform.python_version()}, torch {torch.__version__}")
-    if given.peer:
-        git = ["git", "-C", str(given.peer), "log", "-1", "--format=%h of %cs"]
-        commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-        print(f"xec-ml-wl {commit}")
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -306,7 +289,7 @@ def main() -> None:
     parser.add_argument("--scale", type=int, nargs="+", default=[10_000, 100_000, 300_000])
     parser.add_argument("--folder", type=Path, help="where events are kept; default: a temporary directory")
     given = parser.parse_args()
-    facts(given)
+    print_facts("xec-ml-wl", given.peer)
     measures = {
         "loader": measure_loaders,
         "memory": measure_memory,

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import multiprocessing
 import os
 import sys
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from peak import peak_mib
+from side_by_side import cpu_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,15 +94,6 @@ def xec_ml_wl(given: argparse.Namespace) -> Epoch:
 
 
 LOADERS = {"crpipe": crpipe, "xec-ml-wl": xec_ml_wl}
-
-
-def cpu_seconds() -> float:
-    """Give the CPU time of this process and of its living children."""
-    ticks = 0
-    for child in multiprocessing.active_children():
-        fields = Path(f"/proc/{child.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def serve(epoch: Epoch, least: float, answers: Any) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 import xec_data as data
 from peak import peak_mib
+from side_by_side import prepared_steps
 
 from crpipe.config.training import LoadSection, TrainSection
 from crpipe.loading.loader import Loader
@@ -71,16 +72,7 @@ def ours(raw: Path, size: str, groups: list[Group]) -> tuple[torch.nn.Module, li
     state = TrainState(workload.model(), workload.phases(), 1, device)
     train, load = TrainSection(clip_norm=CLIP, ema=AVERAGE), LoadSection(batch_events=len(groups[0][0]))
     stepper = Stepper(train, load, workload, state, World(0, 1, device), Meter(device))
-    steps: list[Callable[[], object]] = []
-    for group in groups:
-        ready = {group[1]: stepper.collate_ahead(group, (1,))[2]}
-
-        def step(group: Group = group, ready: Any = ready) -> None:
-            stepper.step([group], (1,), 1.0, ready=ready)
-            stepper.meter.read(stepper.world)
-
-        steps.append(step)
-    return state.model, steps
+    return state.model, prepared_steps(stepper, groups)
 
 
 def theirs(size: str, groups: list[Group], *, dropout: bool) -> tuple[torch.nn.Module, list[Any]]:

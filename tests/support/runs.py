@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import shlex
 import shutil
@@ -233,6 +234,21 @@ def caught_after(process, seconds):
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def check_kills_change_nothing(begun, finished, folder, kills, seed):
+    """Kill a copy of a campaign that has begun; its files must be those of the one that nobody killed."""
+    campaign = begun.copy(folder)
+    killed = kill_at_random(campaign, "--cores 1", kills, random.Random(seed))
+    assert killed.total() == sum(kills.values())
+    assert set(killed) == {"head", "job"}
+    campaign.snakemake("all")
+    assert campaign.checkpoints() == finished.checkpoints()
+    ours, theirs = campaign.contents(), finished.contents()
+    made = [name for name in theirs if re.match("results/(ledgers|shards|outliers|multiplicity)/", name)]
+    made += [name for name in theirs if name.endswith(("metrics.json", "predictions.parquet", ".best.json"))]
+    assert len(made) > 10
+    assert [name for name in made if theirs[name] != ours.get(name)] == []
 
 
 def kill_at_random(campaign, words, kills, choice):

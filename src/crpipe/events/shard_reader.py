@@ -36,7 +36,7 @@ REMEDY = "delete the shard's directory and run the same command again"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One Parquet file: what its footer says about rows. Few footers are kept: see ``_footer``.
+    """One Parquet file: what its footer says about rows.
 
     rows: [G + 1] first row of each row group, and the end.
     """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from crpipe.core.errors import CheckpointError
 from crpipe.core.extras import require
 from crpipe.core.files import replacing
 
@@ -81,6 +82,15 @@ def largest_difference(found: Iterable[NDArray[Any]], wanted: Iterable[NDArray[A
     """Compare arrays pair by pair; give the largest difference, relative to 1 + the value, or NaN."""
     pairs = zip(found, wanted, strict=True)
     return float(np.max([np.max(np.abs(one - other) / (1.0 + np.abs(other))) for one, other in pairs]))
+
+
+def refuse_difference(path: Path, worst: float, most: float) -> None:
+    """Raise CheckpointError when a graph differs from its model by more than ``most``, or by NaN."""
+    if not worst <= most:
+        raise CheckpointError(
+            f"{path}: the exported graph differs from the model by {worst:.1e} (at most {most:g} is "
+            "allowed); are the weights finite?"
+        )
 
 
 def _strip(model: Any) -> None:

@@ -56,7 +56,7 @@ def available() -> int:
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # mallopt(3)
 _KEPT = 64 << 20
-_RETURNED = 256 << 20
+_RETURNED = 256 << 20  # bytes of events after which freed memory is returned
 
 
 def reuse_freed_memory() -> None:
@@ -76,8 +76,8 @@ def reuse_freed_memory() -> None:
 class FreedMemory:
     """Returns freed memory to the system from time to time, however large a raw file is.
 
-    What stays of each block, a few kB, lies where the block before was: the next one does not fit there. Of a
-    file of 3 GB, 2.5 GB were free and not used again.
+    A few kB stay in memory for each block of events. They take the place where the block before was, so that
+    the next block does not fit there: a file of 3 GB took 3 GB, most of it free.
     """
 
     def __init__(self) -> None:

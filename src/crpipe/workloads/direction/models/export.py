@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from crpipe.core.errors import CheckpointError
 from crpipe.events.batch import Events
 from crpipe.inference import card
 from crpipe.inference.export import Graphs
-from crpipe.inference.onnx_graph import largest_difference, run_graph, write_graph
+from crpipe.inference.onnx_graph import largest_difference, refuse_difference, run_graph, write_graph
 from crpipe.workloads.direction.layout import TRUTH
 
 if TYPE_CHECKING:
@@ -50,11 +49,7 @@ def write(graph: PulseGraph, predict: Predict, layout: Layout, folder: Path) -> 
         with torch.no_grad():
             wanted.append(predict(block))
     worst = largest_difference(found, wanted)
-    if not worst <= TOLERANCE:  # so that NaN is refused
-        raise CheckpointError(
-            f"{path}: the exported graph differs from the model by {worst:.1e} (at most {TOLERANCE:g} is "
-            "allowed); are the weights finite?"
-        )
+    refuse_difference(path, worst, TOLERANCE)
     described: dict[str, Any] = {
         "inputs": {
             "pulses": [

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from crpipe.core.errors import CheckpointError
-from crpipe.inference.onnx_graph import graph_difference, write_graph
+from crpipe.inference.onnx_graph import graph_difference, refuse_difference, write_graph
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,11 +39,7 @@ def check_graphs(sampler: SamplerGraphs, primaries: NDArray[np.float32], folder:
     inputs = _example(sampler, torch.from_numpy(primaries))
     law = graph_difference(folder / LAW, sampler.multiplicity, {"primaries": inputs["primaries"]})
     worst = float(np.maximum(law, graph_difference(folder / MUONS, sampler.muons, inputs)))
-    if not worst <= sampler.tolerance:  # so that NaN is refused
-        raise CheckpointError(
-            f"{folder}: the exported sampler differs from the model by {worst:.1e} (at most "
-            f"{sampler.tolerance:g} is allowed); are the weights finite?"
-        )
+    refuse_difference(folder, worst, sampler.tolerance)
     return worst
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from crpipe.core.errors import CheckpointError
 from crpipe.inference.export import Graphs
-from crpipe.inference.onnx_graph import largest_difference, run_graph, write_graph
+from crpipe.inference.onnx_graph import largest_difference, refuse_difference, run_graph, write_graph
 from crpipe.workloads.xec.export.graph import InpainterGraph, RegressorGraph
 from crpipe.workloads.xec.layout import SENSORS, TRUTH, TRUTHS
 from crpipe.workloads.xec.models.heads import UNITS
@@ -83,11 +82,7 @@ def _write(
     write_graph(path, graph, example(3, 0), rows, tuple(outputs))
     graph.eval()
     worst = max(_difference(path, graph, example(events, events), compared) for events in _CHECKED_EVENTS)
-    if not worst <= TOLERANCE:  # so that NaN is refused
-        raise CheckpointError(
-            f"{path}: the exported graph differs from the model by {worst:.1e} (at most {TOLERANCE:g} is "
-            "allowed); are the weights finite?"
-        )
+    refuse_difference(path, worst, TOLERANCE)
     described: dict[str, Any] = {
         "inputs": {
             "npho": f"photons as in the file, [events, {SENSORS}]; NaN or beyond 9e9: dead",
