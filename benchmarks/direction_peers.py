@@ -76,9 +76,11 @@ def crpipe(folder: Path, geometry: Path, collate: str, workers: int) -> Epoch:
         READS[self.path, group, *columns] += 1
         return plain(self, group, columns)
 
-    def counted_stream(self: RowStream, table: Table, groups: Any, columns: list[str], *more: int) -> None:
+    def counted_stream(
+        self: RowStream, table: Table, groups: Any, columns: list[str], *more: int, **named: int
+    ) -> None:
         READS[table.path, groups[0], *columns] += 1
-        streamed(self, table, groups, columns, *more)
+        streamed(self, table, groups, columns, *more, **named)
 
     Table.read = counted  # type: ignore[method-assign]
     RowStream.__init__ = counted_stream  # type: ignore[method-assign]
