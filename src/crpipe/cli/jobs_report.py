@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from crpipe.core.destinations import HELD_OUT
 from crpipe.core.files import GIB, digest
 from crpipe.events.tables import table_keys
 from crpipe.report.campaign_view import CampaignView, read_layout
@@ -50,6 +51,7 @@ def plan_job(config: Config) -> PlanJob:
     from crpipe.report.plan import PlanJob
     from crpipe.source.simulated import open_simulator
     from crpipe.split.readers import open_reader
+    from crpipe.train.workload import build_workload
 
     source = config.source
     files, size = config.ranges.step, round(source.range_gib * GIB)
@@ -62,7 +64,22 @@ def plan_job(config: Config) -> PlanJob:
         look_ahead=source.look_ahead,
         range_files=files,
         range_bytes=None if config.simulates() else size,
+        held_out=_held_out(config),
+        metrics=tuple(build_workload(config.train.workload, config.options()).metrics),
     )
+
+
+def _held_out(config: Config) -> tuple[str, ...]:
+    """Say what is held out, part by part; nothing where nothing is."""
+    found = []
+    for part in HELD_OUT:
+        share = getattr(config.split, f"{part}_fraction")
+        files = getattr(config.split, f"{part}_files")
+        if share:
+            found.append(f"{share:.3g} of the groups (split.{part}_fraction)")
+        elif files:
+            found.append(f"files {', '.join(map(str, files))} (split.{part}_files)")
+    return tuple(found)
 
 
 def notify_job(config: Config, event: str) -> NotifyJob:

@@ -89,6 +89,7 @@ def _link(campaign: Campaign, place: ChainLink) -> Link:
         validation=_folders(campaign, campaign.chain.links[0].ranges or campaign.ranges),
         counted=_folders(campaign, place.ranges or campaign.ranges),
         round=place.round,
+        last=place.name == campaign.chain.names[-1],
     )
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +14,8 @@ class Metric:
     """One number that ``score`` returns under ``name``; ``NAME_error`` beside it is its error.
 
     better: ``low`` or ``high``, or ``near`` to ``ideal``. ideal: the best possible value, where there is one.
+    groups: fewest groups of held-out events that it needs. needs: all that it needs, in words, where that
+    is more; a person reads it where the number is missing.
     """
 
     name: str
@@ -18,7 +23,31 @@ class Metric:
     unit: str = ""
     better: Literal["low", "high", "near"] = "low"
     ideal: float | None = None
+    groups: int = 1
+    needs: str = ""
 
     def describe(self) -> dict[str, Any]:
         """Give the declaration as JSON values, as metrics.json holds it."""
         return asdict(self)
+
+    @property
+    def need(self) -> str:
+        """All that the number needs, in words."""
+        return self.needs or _counted(self.groups, "group")
+
+
+def not_enough(missing: Iterable[tuple[str, str]], events: int, groups: int) -> str:
+    """Say which numbers (title, need) are missing; events, groups: how many were held out."""
+    wanted: dict[str, list[str]] = {}
+    for title, need in missing:
+        wanted.setdefault(need, []).append(title)
+    needs = (
+        f"{', '.join(titles)} {'needs' if len(titles) == 1 else 'need'} {need}"
+        for need, titles in wanted.items()
+    )
+    held_out = f"{_counted(events, 'held-out event')} of {_counted(groups, 'group')}"
+    return f"{held_out}: {'; '.join(needs)}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

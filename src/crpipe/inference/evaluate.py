@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -23,6 +24,7 @@ from crpipe.core.journal import Journal
 from crpipe.core.raw_files import read_manifest
 from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
+from crpipe.events.metric import not_enough
 from crpipe.events.shard_manifest import read_manifest as read_shards
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.gathered import GatheredColumns, GatheredEvents
@@ -31,6 +33,7 @@ from crpipe.inference.score_table import score_table
 from crpipe.inference.shown import show_events
 from crpipe.loading.held_out import held_out
 from crpipe.source.simulated import open_simulator
+from crpipe.split.hashing import identities
 from crpipe.train.ranks import find_device, use_threads
 from crpipe.train.records.metrics_log import EventFile
 from crpipe.train.weights import weighed
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from crpipe.train.workload import Columns
 
 Numbers = dict[str, float]
+_MORE = "raise split.validation_fraction or split.test_fraction, in a new results directory and run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,9 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
         with writing(job.folder):
             job.folder.mkdir(parents=True, exist_ok=True)
         part, shards = judged_on(job.shards)
+        if not shards:
+            _write_without_events(job, trained, part, progress)
+            return
         if job.tests and part != "test":
             progress.say(
                 f"warning: no test events up to {job.name} (split.test_fraction, split.test_files): "
@@ -133,15 +140,19 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
         again = _simulate_again(job, compared)
         if again is not None:
             scores["again"] = _score(trained, truth, again, job.folder / "again")
-        _report_unmeasured(trained, scores["values"], progress)
-        head = {"checkpoint": trained.sha256, "step": trained.checkpoint["counters"]["step"], "part": part}
-        _write(job, trained, {**head, "events": len(compared.truth)}, scores)
+        size = {"events": len(truth), "groups": _count_groups(truth, job.layout)}
+        declared = trained.workload.metrics
+        missing = [(each.title, each.need) for each in declared if each.name not in scores["values"]]
+        if missing:
+            found = not_enough(missing, **size)
+            progress.say(f"not enough for all numbers, {found}; raise evaluate.events, or {_MORE}")
+        _write(job, trained, part, size, scores)
 
 
 def judged_on(shards: Sequence[ValidationShards]) -> tuple[Part, tuple[ValidationShards, ...]]:
-    """Choose the part that judges a checkpoint, and the ranges that hold some of it.
+    """Choose the part that judges a checkpoint, and the ranges that hold some of it: none without any.
 
-    The test part where any range has test events, else the validation part. Raise DataError without either.
+    The test part where any range has test events, else the validation part.
     """
     listed = [read_shards(each.folder, None)["shards"] for each in shards]
     roles = [{entry["role"] for entry in entries if entry["events"]} for entries in listed]
@@ -149,10 +160,19 @@ def judged_on(shards: Sequence[ValidationShards]) -> tuple[Part, tuple[Validatio
         holding = tuple(each for each, found in zip(shards, roles, strict=True) if part in found)
         if holding:
             return part, holding
-    raise DataError(
-        f"{shards[0].folder}: no held-out events; set split.validation_fraction or split.test_fraction "
-        "above 0 in a new results directory"
-    )
+    return HELD_OUT[0], ()
+
+
+def _write_without_events(job: EvaluateJob, trained: LoadedModel, part: Part, progress: Progress) -> None:
+    """Write files without any number: a campaign whose training is done must not fail for want of them."""
+    progress.say(f"no held-out events: nothing to compare with; for numbers, {_MORE}")
+    fields = job.layout.events
+    columns: Columns = {name: np.zeros(0, np.uint32) for name in (SOURCE_FILE, SOURCE_ROW)}
+    columns |= {field.name: np.zeros(0, field.dtype) for field in fields}
+    block = Events(columns, np.zeros(0, np.uint32), np.zeros((0, len(job.layout.items)), np.float32))
+    with _PredictionFile(job.folder / "predictions.parquet", job.layout) as file:
+        file.add(job.shards[0], block, {})
+    _write(job, trained, part, {"events": 0, "groups": 0}, {"values": {}})
 
 
 def _sample(job: EvaluateJob, part: Part) -> Generator[tuple[int, Events]]:
@@ -266,6 +286,10 @@ def _score(trained: LoadedModel, truth: Events, prediction: Events | Columns, fo
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
+def _count_groups(truth: Events, layout: Layout) -> int:
+    return len(np.unique(identities([truth.columns[name] for name in layout.group])))
+
+
 def _simulate_again(job: EvaluateJob, compared: _Compared) -> Events | None:
     """Simulate the same events a second time: what a perfect generator would reach."""
     if not job.simulator or not isinstance(compared.prediction, Events):
@@ -277,17 +301,10 @@ def _simulate_again(job: EvaluateJob, compared: _Compared) -> Events | None:
         return simulator.again(compared.truth.columns, job.seed + 1)
 
 
-def _report_unmeasured(trained: LoadedModel, values: Numbers, progress: Progress) -> None:
-    missing = [metric.title for metric in trained.workload.metrics if metric.name not in values]
-    if missing:
-        progress.say(
-            f"not measured: {', '.join(missing)} (too few held-out events; raise evaluate.events or "
-            "split.validation_fraction)"
-        )
-
-
-def _write(job: EvaluateJob, trained: LoadedModel, head: dict[str, Any], scores: dict[str, Numbers]) -> None:
-    step = head["step"]
+def _write(
+    job: EvaluateJob, trained: LoadedModel, part: Part, size: Mapping[str, int], scores: dict[str, Numbers]
+) -> None:
+    step = trained.checkpoint["counters"]["step"]
     declared = [metric.describe() for metric in trained.workload.metrics]
     tags = {"values": "evaluation", "baseline": "evaluation/baseline", "again": "evaluation/again"}
     log = EventFile(job.tensorboard, f"evaluation.{job.name}", -1)
@@ -296,4 +313,5 @@ def _write(job: EvaluateJob, trained: LoadedModel, head: dict[str, Any], scores:
         log.scalars(step, now, {f"{tags[kind]}/{name}": value for name, value in numbers.items()})
     log.text(step, now, "evaluation", score_table(trained.workload.metrics, scores))
     log.close()
+    head = {"checkpoint": trained.sha256, "step": step, "part": part, **size}
     write_json(job.folder / "metrics.json", {**head, "metrics": declared, **scores})

@@ -24,13 +24,17 @@ _DIRECTIONS = {"low": "lower is better{0}", "high": "higher is better{0}", "near
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How one number is shown; ``direction`` is empty for a number that the workload does not declare."""
+    """How one number is shown; ``direction`` is empty for a number that the workload does not declare.
+
+    need: what the evaluation needs to measure it, in words.
+    """
 
     name: str
     title: str
     direction: str = ""
     ideal: float | None = None
     better: str = ""
+    need: str = ""
 
     def distance(self, value: float) -> float | None:
         """Give a number that is smaller for a better value; None where no direction is declared."""
@@ -47,6 +51,7 @@ class Evaluation:
     declared: the metrics that the workload declares, in its order.
     part: which held-out events it was judged on: test or validation.
     columns: for each key of COLUMNS that the file holds, its numbers by name.
+    events, groups: how many judged it; None where the file does not say.
     """
 
     link: int
@@ -55,10 +60,16 @@ class Evaluation:
     declared: tuple[Measure, ...]
     columns: Mapping[str, Mapping[str, float]]
     part: str = "validation"
+    events: int | None = None
+    groups: int | None = None
 
     def measures(self) -> list[Measure]:
         """List what a person is shown: the declared metrics, or every number when none is declared."""
         return list(self.declared) or self.undeclared()
+
+    def missing(self) -> list[Measure]:
+        """List the declared metrics of which no column has a number."""
+        return [each for each in self.declared if not any(self.number(key, each.name) for key in COLUMNS)]
 
     def undeclared(self) -> list[Measure]:
         """List the numbers that no metric declares, under their own names."""
@@ -96,7 +107,10 @@ def read_evaluation(link: int, name: str, path: Path, tree: Mapping[str, Any]) -
         columns = {key: _numbers(tree[key]) for key in COLUMNS if tree.get(key)}
     except (TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{path}: damaged ({error!r}); delete it and evaluate again") from error
-    return Evaluation(link, name, path, declared, columns, str(tree.get("part", "validation")))
+    sizes = (tree.get(key) for key in ("events", "groups"))
+    events, groups = (size if isinstance(size, int) else None for size in sizes)
+    part = str(tree.get("part", "validation"))
+    return Evaluation(link, name, path, declared, columns, part, events, groups)
 
 
 def measures_of(found: Iterable[Evaluation]) -> list[Measure]:
@@ -108,7 +122,7 @@ def _measure(metric: Metric) -> Measure:
     title = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
     ideal = "" if metric.ideal is None else f"{metric.ideal:g}"
     text = _DIRECTIONS[metric.better].format(f", ideal {ideal}" if ideal else "", ideal or "its ideal")
-    return Measure(metric.name, title, text, metric.ideal, metric.better)
+    return Measure(metric.name, title, text, metric.ideal, metric.better, metric.need)
 
 
 def _numbers(column: Mapping[str, Any]) -> dict[str, float]:

@@ -15,6 +15,7 @@ from crpipe.core.files import free_bytes, read_json, tree_bytes
 from crpipe.core.mounts import mount_of
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.core.raw_files import count_listed, far_fewer
+from crpipe.report.held_out import WARNING, describe_held_out
 from crpipe.report.text import Column, counted, number, size, table
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from crpipe.core.paths import Paths
     from crpipe.events.layout import Layout
+    from crpipe.events.metric import Metric
     from crpipe.report.campaign_view import CampaignView
 
 # Assumptions until one range is split. Raw files are usually compressed, and so are shards, but a split's
@@ -38,7 +40,8 @@ class PlanJob:
 
     source: URI or list file, as configured. look_ahead: ranges that may be staged ahead of training.
     range_files, range_bytes: one range as long as none is listed; bytes are None where nobody knows them
-    before the files are staged, because a simulator writes them.
+    before the files are staged, because a simulator writes them. held_out: what the configuration holds
+    out, in words; metrics: the numbers of an evaluation.
     """
 
     view: CampaignView
@@ -46,6 +49,8 @@ class PlanJob:
     look_ahead: int
     range_files: int
     range_bytes: int | None
+    held_out: tuple[str, ...] = ()
+    metrics: tuple[Metric, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +205,7 @@ def _facts(job: PlanJob) -> Iterator[str]:
     yield _line("ranges", f"{volume.ranges}{skipped}: {view.ranges[0]} to {view.ranges[-1]}")
     yield from _volume(volume)
     yield from _few_files(view)
+    yield from _held_out(job)
     yield from _disk(job, volume)
     yield from _locks(view)
 
@@ -213,6 +219,14 @@ def _volume(volume: Volume) -> Iterator[str]:
     elif unknown:
         basis = f"the mean of {counted(volume.known, 'range')}" if volume.known else "source.range_gib each"
         yield _line("", f"assumed: {basis}, for {counted(unknown, 'range')} not listed yet, or without sizes")
+
+
+def _held_out(job: PlanJob) -> Iterator[str]:
+    label = "held out"
+    for line in describe_held_out(job.view, job.held_out, job.metrics):
+        warns = line.startswith(WARNING)
+        yield _line(WARNING if warns else label, line.removeprefix(f"{WARNING} "))
+        label = ""
 
 
 def _few_files(view: CampaignView) -> Iterator[str]:

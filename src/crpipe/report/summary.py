@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core.files import read_json_if_any
 from crpipe.core.paths import CONSOLIDATED
+from crpipe.events.metric import not_enough
 from crpipe.report.evaluations import COLUMNS, evaluations
 from crpipe.report.status.campaign_state import collect
 from crpipe.report.status.status import weight_line
@@ -162,11 +163,17 @@ def _evaluation(newest: Evaluation | None) -> Iterator[str]:
     if newest is None:
         yield "not evaluated yet"
         return
-    measures = newest.measures()
-    if measures:
+    missing = newest.missing()
+    measures = [each for each in newest.measures() if each not in missing]
+    if newest.events == 0:
+        yield "not enough: no event is held out, so there are no numbers"
+    elif measures:
         yield from _numbers(newest, measures[:_SHOWN])
     else:
         yield "no numbers: too few held-out events for any metric"
+    if missing and newest.events:
+        needs = [(each.title, each.need) for each in missing]
+        yield from _paragraph("not enough", not_enough(needs, newest.events, newest.groups or 0))
     folder = newest.path.parent
     more = len(measures[_SHOWN:]) + (len(newest.undeclared()) if newest.declared else 0)
     if more:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from crpipe.core.chain import key_of
-from crpipe.core.errors import DivergenceError, ShardError
+from crpipe.core.errors import DataError, DivergenceError, ShardError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
@@ -44,8 +44,8 @@ def train_link(
 
     Idempotent: a finished checkpoint of the same key is adopted, a snapshot is resumed. Raise LeaseError when
     another live job holds the link, CheckpointError when something does not fit, ShardError for damaged or
-    foreign shards, DivergenceError when losses leave their band, Interrupted after a signal or when
-    ``max_minutes`` are over.
+    foreign shards, DataError where the chain ends without any event, DivergenceError when losses leave their
+    band, Interrupted after a signal or when ``max_minutes`` are over.
     """
     stop = StopRequest(max_minutes)
     stop.listen()
@@ -189,6 +189,12 @@ def _refuse_diverged(mark: Path) -> None:
 def _receipt(job: TrainJob, store: Store, parent_sha256: str, saved: Saved) -> dict[str, Any]:
     checkpoint = load(saved.path)
     counters = checkpoint["counters"]
+    if job.link.last and not counters["step"]:
+        raise DataError(
+            f"{job.link.name}: nothing to train on: the chain ends, and no range had a training event "
+            f"({job.files.store.parent} holds untrained weights only); lower split.validation_fraction and "
+            "split.test_fraction, or add ranges, in a new results directory and run (keys results and run)"
+        )
     return {
         "range": job.link.name,
         "ranges": list(job.link.ranges),

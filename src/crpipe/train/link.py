@@ -28,6 +28,7 @@ class Link:
     epochs: passes over its events.
     progress: share of the campaign at its beginning and at its end, for the learning rate.
     max_items: items at which a batch ends early; None: only the number of events ends a batch.
+    last: whether it ends the chain.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Link:
     validation: tuple[Path, ...] = ()
     counted: tuple[Path, ...] = ()
     round: int = 1
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from crpipe.events.metric import Metric
 from crpipe.workloads.muons import collate as bundles
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.nested_rows import nested_table
 from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
 from crpipe.workloads.muons.scoring import proper
+from crpipe.workloads.muons.scoring.declared import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,14 +43,7 @@ class BundleWorkload(abc.ABC, Generic[Options]):
     weighted = True
     event_columns = tuple(field.name for field in BUNDLES.events)
     item_columns = tuple(field.name for field in BUNDLES.items)
-    metrics = (
-        Metric("w1_log_energy", "W1 of log10(energy / GeV)", ideal=0.0),
-        Metric("w1_radius_m", "W1 of radius", unit="m", ideal=0.0),
-        Metric("auc_event", "AUC of events", better="near", ideal=0.5),
-        Metric("auc_multiplicity", "AUC of multiplicities", better="near", ideal=0.5),
-        Metric("auc_full", "AUC of events with own multiplicities", better="near", ideal=0.5),
-        Metric("auc_muon", "AUC of single muons", better="near", ideal=0.5),
-    )
+    metrics = METRICS
 
     validation_metrics = (proper.NLL, *proper.SCORES)
 

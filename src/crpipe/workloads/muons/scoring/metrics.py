@@ -13,6 +13,7 @@ from scipy.stats import spearmanr
 
 from crpipe.core.errors import MissingExtra
 from crpipe.workloads.muons.scoring import classify
+from crpipe.workloads.muons.scoring.declared import FEWEST_GENERATED, FEWEST_GROUPS, FEWEST_MUONS
 from crpipe.workloads.muons.scoring.sample import AXES
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _SEED = 0  # equal predictions give equal numbers
 REPLICAS = 20  # bootstrap samples: the error is itself good to 16 %
-FEWEST_MUONS = 300  # real muons that a bin of conditions needs to count
-FEWEST_GENERATED = 20  # with fewer, the bin counts as empty and has no distance
 FEWEST_EVENTS = 100
 
 CLASSIFIERS: dict[str, Callable[[Sample], classify.Table]] = {
@@ -47,19 +46,19 @@ _OBSERVABLES: dict[str, Callable[[Sample], Floats]] = {
 
 
 def compare(real: Sample, generated: Sample, trained: Mapping[str, classify.Verdict]) -> Numbers:
-    """Measure everything; ``name`` with its bootstrap error ``name_error`` (see docs/physics.md).
+    """Measure everything; ``name`` with its error ``name_error`` (see docs/physics.md).
 
     Events of the two samples correspond: same conditions, in the same order. ``trained``: what ``verdicts``
-    gave. What cannot be measured (too few muons or events) is left out.
+    gave. What cannot be measured (too few muons, events or groups) is left out.
     """
     groups = group_weights(real.group)
     weights = groups[:, real.group] * real.weights
-    numbers = binned_distances(real, generated, weights)
-    numbers |= marginal_distances(real, generated)
-    numbers |= multiplicities(real, generated, weights)
+    numbers = marginal_distances(real, generated) | multiplicities(real, generated, weights)
+    if groups.shape[1] >= FEWEST_GROUPS:
+        numbers |= binned_distances(real, generated, weights)
     numbers["anisotropy"] = anisotropy(generated)
     for name, verdict in trained.items():
-        numbers |= _with_error(name, np.array([verdict.auc(weight) for weight in groups]))
+        numbers |= {name: verdict.auc(), f"{name}_error": verdict.error()}
     return {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
 
 

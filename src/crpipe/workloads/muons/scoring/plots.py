@@ -173,7 +173,8 @@ def classifiers(verdicts: Mapping[str, Verdict]) -> Figure:
             mine = verdict.real == real
             share, _ = np.histogram(verdict.score[mine], edges, weights=verdict.weight[mine])
             axis.stairs(share / (share.sum() or 1.0), edges, color=colour, label=label)
-        axis.set(title=f"{name.removeprefix('auc_')}: AUC {verdict.auc():.3f}", xlabel="classifier score")
+        found = f"AUC {verdict.auc():.3f} ± {verdict.error():.3f}"
+        axis.set(title=f"{name.removeprefix('auc_')}: {found}", xlabel="classifier score")
     axes[0].set_ylabel("share of held-out rows")
     if verdicts:
         axes[0].legend(loc="upper right")

@@ -1,0 +1,112 @@
+"""What ``crpipe plan`` says, before training, of the events that judge a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from crpipe.core.destinations import HELD_OUT
+from crpipe.core.errors import DataError
+from crpipe.core.files import read_json, read_json_if_any
+from crpipe.report.text import counted, number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from crpipe.core.destinations import Part
+    from crpipe.events.metric import Metric
+    from crpipe.report.campaign_view import CampaignView
+
+WARNING = "WARNING"
+_ROWS = 1 << 16  # of a table in memory at a time
+
+
+def describe_held_out(view: CampaignView, shares: Sequence[str], metrics: Sequence[Metric]) -> Iterator[str]:
+    """Yield lines, the first one of a warning with ``WARNING`` before it.
+
+    shares: what the configuration holds out, in words. metrics: the numbers of an evaluation.
+    """
+    if not shares:
+        yield f"{WARNING} nothing is held out: an evaluation has no numbers. Before the first range is split,"
+        yield "set split.validation_fraction above 0, or split.validation_files"
+        return
+    paths = view.paths
+    split = [
+        name for name in view.ranges if paths.ledger(name).exists() and paths.multiplicity(name).exists()
+    ]
+    if not split or view.layout is None:
+        yield ", ".join(shares)
+        yield f"{_needed(metrics)}; plan again once a range is split"
+        return
+    if len(split) == len(view.ranges):
+        yield from _trained_on(view, split)
+    yield from _judged_on(view, split, metrics)
+
+
+def count_groups(view: CampaignView, ranges: Sequence[str], enough: int) -> tuple[Part, int]:
+    """Count the groups of the part that judges, at most about ``enough``, in ranges that are split.
+
+    The part is the test part where any of the ranges has test events, as in an evaluation.
+    """
+    roles = {name: _roles(view, name) for name in ranges}
+    for part in reversed(HELD_OUT):
+        holding = [name for name in ranges if part in roles[name]]
+        if holding:
+            return part, _count(view, holding, part, enough)
+    return HELD_OUT[0], 0
+
+
+def _roles(view: CampaignView, name: str) -> set[str]:
+    manifest = read_json_if_any(view.paths.shard_manifest(name))
+    return {shard["role"] for shard in manifest["shards"] if shard["events"]} if manifest else set()
+
+
+def _count(view: CampaignView, ranges: Sequence[str], part: Part, enough: int) -> int:
+    """Read the multiplicity tables until there are ``enough`` groups."""
+    assert view.layout is not None
+    names = list(view.layout.group)
+    found: set[tuple[object, ...]] = set()
+    for name in ranges:
+        path = view.paths.multiplicity(name)
+        try:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(_ROWS, columns=[*names, "destination"]):
+                    mine = pa.Table.from_batches([batch]).filter(pc.field("destination") == part)
+                    rows = mine.group_by(names).aggregate([]).to_pylist()
+                    found.update(tuple(row.values()) for row in rows)
+                    if len(found) >= enough:
+                        return len(found)
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"{path}: damaged ({error}); `crpipe check` says what to type") from error
+    return len(found)
+
+
+def _judged_on(view: CampaignView, split: Sequence[str], metrics: Sequence[Metric]) -> Iterator[str]:
+    most = max((metric.groups for metric in metrics), default=1)
+    part, groups = count_groups(view, split, most)
+    if groups >= most:
+        yield f"{number(most)} groups of {part} events or more: enough groups for every number"
+        return
+    whole = len(split) == len(view.ranges)
+    seen = "" if whole else f" in {number(len(split))} of {counted(len(view.ranges), 'range')}"
+    yield f"{WARNING} the {part} events have {counted(groups, 'group')}{seen}:"
+    short = [metric.title for metric in metrics if metric.groups > groups]
+    yield f"not enough for {', '.join(short)}" if whole else f"if it stays so, no {', '.join(short)}"
+    yield f"{_needed(metrics)}: hold out more in a new results directory and run, or add files"
+
+
+def _needed(metrics: Sequence[Metric]) -> str:
+    least, most = (pick((metric.groups for metric in metrics), default=1) for pick in (min, max))
+    if least == most:
+        return f"an evaluation says nothing below {counted(most, 'group')}"
+    return f"an evaluation says nothing below {counted(least, 'group')}, and not all below {number(most)}"
+
+
+def _trained_on(view: CampaignView, split: Sequence[str]) -> Iterator[str]:
+    ledgers = [read_json(view.paths.ledger(name))["events"] for name in split]
+    if not sum(ledger["train"] + ledger["outliers"] for ledger in ledgers):
+        yield f"{WARNING} no event is left to train on:"
+        yield "lower split.validation_fraction in a new results directory and run, or add files"
