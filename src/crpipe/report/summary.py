@@ -171,9 +171,11 @@ def _evaluation(newest: Evaluation | None) -> Iterator[str]:
         yield from _numbers(newest, measures[:_SHOWN])
     else:
         yield "no numbers: too few held-out events for any metric"
-    if missing and newest.events:
+    if missing and newest.events and newest.groups:
         needs = [(each.title, each.need) for each in missing]
-        yield from _paragraph("not enough", not_enough(needs, newest.events, newest.groups or 0))
+        yield from _paragraph("not enough", not_enough(needs, newest.events, newest.groups))
+    elif missing and newest.events != 0:
+        yield from _paragraph("not enough", f"for {', '.join(each.title for each in missing)}")
     folder = newest.path.parent
     more = len(measures[_SHOWN:]) + (len(newest.undeclared()) if newest.declared else 0)
     if more:

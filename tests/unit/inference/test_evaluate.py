@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from counting import Counting, Echo, Listing, checkpoint_of
 from crpipe.cli.jobs import open_campaign
 from crpipe.cli.model_jobs import evaluate_job
-from crpipe.core.errors import CheckpointError, ConfigError, DataError, ForeignError
+from crpipe.core.errors import CheckpointError, ConfigError, ForeignError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.progress import Silent
 from crpipe.core.raw_files import Entry, write_manifest
@@ -33,6 +33,7 @@ def job(tmp_path, monkeypatch):
         for number, (name, count) in enumerate(zip(RANGES, events, strict=False)):
             block = make_events(count, number)
             block.columns["source_file"][:] = 1
+            block.columns["primary_minor_id"][:] = 1000 * number + np.arange(count) // 4
             write_shards(paths.shards(name), [("validation-00000", "validation", block)], campaign.data)
         entries = [Entry(f"{letter}.parquet", f"file:///{letter}", 1, None) for letter in "ab"]
         write_manifest(paths.manifest(FIRST), entries)
@@ -62,12 +63,17 @@ def test_numbers_are_written_with_their_declarations(job):
         "unit": "m",
         "better": "low",
         "ideal": 0.0,
+        "groups": 1,
+        "needs": "",
     }
     assert (found["step"], found["events"], found["part"]) == (7, 160, "validation")
+    assert found["groups"] == 25 + 15
     assert "baseline" not in found
     assert "again" not in found
     (line,) = said.lines
-    assert line.startswith("not measured: a rare number (too few held-out events; raise")
+    assert line.startswith(
+        "not enough for all numbers, 160 held-out events of 40 groups: a rare number needs 1 group; raise "
+    )
     assert {path.name for path in job.folder.iterdir()} == {"metrics.json", "predictions.parquet"}
 
 
@@ -165,13 +171,15 @@ def test_a_prediction_of_another_length_is_refused(job, monkeypatch):
         evaluate_link(job(), Silent())
 
 
-def test_without_validation_events_nothing_is_written(job):
-    job = job(events=(0, 0))
-    with pytest.raises(
-        DataError, match="no held-out events; set split.validation_fraction or split.test_fraction"
-    ):
-        evaluate_link(job, Silent())
-    assert not list(job.folder.iterdir())
+def test_without_held_out_events_there_are_files_without_numbers(job):
+    """The training is done and must not count as failed; a sentence says why there is nothing."""
+    job, said = job(events=(0, 0)), Told()
+    evaluate_link(job, said)
+    assert (result(job)["values"], result(job)["events"], result(job)["groups"]) == ({}, 0, 0)
+    table = pq.read_table(job.folder / "predictions.parquet")
+    assert (table.num_rows, table.column_names) == (0, ["range", "source_file", "source_row", "path"])
+    (line,) = said.lines
+    assert line.startswith("no held-out events: nothing to compare with; for numbers, raise split.validation")
 
 
 def test_the_test_part_judges_where_there_is_one(job):

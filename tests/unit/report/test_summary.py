@@ -57,7 +57,7 @@ def test_the_last_link_gives_checkpoint_and_evaluation(files):
     assert "metric model simulated again baseline" in words
     assert "W1 of the time (ns) 0.0312 ± 0.0020 0.022 123,457 (lower is better, ideal 0)" in words
     assert "AUC of events 0.53 - - (best near 0.5)" in words
-    assert "Share of events found - - - (higher is better)" in words
+    assert "not enough for Share of events found" in words
     assert "more numbers 1 in" in words
 
 
@@ -79,6 +79,26 @@ def test_missing_values_leave_the_box_whole(files, columns):
     text = render_summary(files.view)
     assert is_a_clean_box(text)
     assert "no numbers: too few held-out events for any metric" in text
+
+
+def test_numbers_that_are_missing_are_named_with_what_they_need(files):
+    metrics = (
+        Metric("w1_time", "W1 of the time", groups=10),
+        Metric("auc_event", "AUC", groups=20, needs="20 showers"),
+        Metric("auc_hit", "AUC of hits", groups=20, needs="20 showers"),
+    )
+    files.evaluated(OUTLIERS, {"bins": 1.0}, metrics, events=1000, groups=1)
+    text = render_summary(files.view)
+    words = " ".join(text.replace("│", " ").split())
+    assert is_a_clean_box(text)
+    assert (
+        "not enough 1,000 held-out events of 1 group: W1 of the time needs 10 groups; "
+        "AUC, AUC of hits need 20 showers"
+    ) in words
+    files.evaluated(OUTLIERS, {}, metrics, events=0, groups=0)
+    text = render_summary(files.view)
+    assert "not enough: no event is held out, so there are no numbers" in text
+    assert "AUC" not in text
 
 
 def test_long_titles_and_numbers_keep_the_box(files):

@@ -12,6 +12,7 @@ from crpipe.cli.jobs import open_campaign
 from crpipe.core.errors import (
     CheckpointError,
     ConfigError,
+    DataError,
     DivergenceError,
     Interrupted,
     LeaseError,
@@ -19,6 +20,7 @@ from crpipe.core.errors import (
 )
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
+from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Store, load
 from crpipe.train.records.metrics_log import read_metrics
@@ -45,6 +47,33 @@ def test_every_event_is_trained_on_in_every_epoch(tmp_path):
     receipt, _, _ = train(toy_config(tmp_path, train={"epochs": 2}))
     assert receipt["events"] == 2 * 300
     assert receipt["step"] == -(-2 * 19 // 3)
+
+
+def test_a_chain_without_any_event_ends_in_an_error_and_no_receipt(tmp_path):
+    """A range may be empty; but weights that never were trained must not be taken for a result."""
+    config = toy_config(tmp_path)
+    paths, data = config.paths(), open_campaign(config).data
+    for folder in [*map(paths.shards, RANGES), paths.outliers(CONSOLIDATED)]:
+        shutil.rmtree(folder)
+        write_shards(folder, [("validation-00000", "validation", make_events(60, 5))], data)
+    for name in RANGES:
+        assert train(config, name)[0]["step"] == 0
+    for _ in range(2):  # the second time the finished checkpoint is adopted
+        with pytest.raises(
+            DataError, match="nothing to train on: the chain ends, and no range had a training"
+        ):
+            train_range(config, OUTLIERS, Told())
+    assert not paths.receipt(OUTLIERS).exists()
+
+
+def test_outliers_alone_are_trained_on(tmp_path):
+    config = toy_config(tmp_path)
+    data = open_campaign(config).data
+    for name in RANGES:
+        shutil.rmtree(config.paths().shards(name))
+        write_shards(config.paths().shards(name), [], data)
+        train(config, name)
+    assert train(config, OUTLIERS)[0]["step"] > 0
 
 
 def test_the_chain_carries_weights_optimizers_and_totals_on(tmp_path):
