@@ -104,6 +104,17 @@ def open_plain(path: Path, flags: int, mode: int = 0o666) -> int:
     return handle
 
 
+def refuse_links(top: Path, folder: Path) -> None:
+    """Raise DiskError when ``top``, or a directory from there down to ``folder``, is a link.
+
+    Whoever may write there could lead crpipe to other directories of its user, to write and delete there.
+    """
+    below = folder.relative_to(top.parent)
+    for each in reversed([below, *below.parents][:-1]):
+        if (top.parent / each).is_symlink():
+            raise _planted(top.parent / each)
+
+
 def _planted(path: Path) -> DiskError:
     name = shlex.quote(str(path))
     return DiskError(
