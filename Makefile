@@ -10,6 +10,9 @@
 # make fuzz    damaged and malformed files of every kind: FUZZ_CASES=N (5000) of them, chosen by FUZZ_SEED=S (1)
 # make test-physics what a model has to reach on simulated events; some ten minutes
 # make test-jetnet  the distances beside those of JetNet
+# make soak    one training of SOAK_STEPS=N (20000) steps, watched for growing memory, open files and threads
+# make audit   known vulnerabilities of the pinned versions; fails where no advisories can be reached
+# make nightly all that is too long for CI, one after the other; a table at the end says what failed. A night long
 #
 # PYTHON   the interpreter the environment is made from (3.11 or later)
 # TORCH    where pip finds torch, if not where everything else comes from. For one CUDA version, with the URL that
@@ -22,6 +25,8 @@ WORKLOAD := muons
 FEDERATION ?= results/demo-pelican/federation
 FUZZ_CASES ?= 5000
 FUZZ_SEED ?= 1
+SOAK_STEPS ?= 20000
+NIGHTLY := fuzz test-damages test-kills test-small test-slurm soak audit test-physics
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,7 +34,7 @@ READY := $(VENV)/.installed
 DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
-.PHONY: demo known-demo demo-synthetic demo-pelican test fuzz test-slurm test-physics test-jetnet test-clean-install check install clean
+.PHONY: demo known-demo demo-synthetic demo-pelican test fuzz nightly test-damages test-slurm soak audit test-physics test-jetnet test-clean-install check install clean
 
 demo: demo-$(SOURCE)
 
@@ -56,6 +61,25 @@ fuzz: $(READY)
 
 test-slurm: $(READY)
 	$(BIN)/python -m pytest -q -n 2 tests/integration/test_slurm_failures.py
+
+# Damages of any file of a campaign, each of which `crpipe check` has to find.
+test-damages: $(READY)
+	CRPIPE_DAMAGES=600 $(BIN)/python -m pytest -q tests/properties/test_check.py
+
+soak: $(READY)
+	SOAK_STEPS=$(SOAK_STEPS) $(BIN)/python -m pytest -s -q tests/nightly/test_soak.py
+
+# pip-audit needs libraries that crpipe does not: an environment of its own.
+audit: .venv-audit/.installed
+	$(PYTHON) workflow/scripts/audit.py .venv-audit/bin/pip-audit constraints.txt
+
+.venv-audit/.installed: Makefile
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/pip install -q pip-audit==2.10.1
+	touch $@
+
+nightly: $(READY)
+	workflow/scripts/nightly $(NIGHTLY)
 
 test-physics: $(READY)
 	$(BIN)/python -m pytest -s -q tests/physics

@@ -203,14 +203,35 @@ def test_a_second_workflow_in_the_same_directory_is_refused_by_name(begun):
     assert f"already being worked on by process {head.pid}" in done.stdout
 
 
+def with_flock(folder, statement):
+    """Give an environment in which the system's flock is another one."""
+    body = f"(void)a; (void)b; {statement};"
+    (folder / "flock.c").write_text(f"#include <errno.h>\nint flock(int a, int b) {{ {body} }}")
+    command = ["cc", "-shared", "-fPIC", "-o", folder / "flock.so", folder / "flock.c"]
+    subprocess.run(command, check=True)
+    return {"LD_PRELOAD": str(folder / "flock.so")}
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no cc")
+def test_where_there_are_no_locks_workflow_and_jobs_are_refused_by_name(split, tmp_path):
+    """As on Lustre without `-o flock`, for the workflow and for a job that is called alone; one may look."""
+    variables = with_flock(tmp_path, "errno = ENOSYS; return -1")
+    campaign = Campaign(split.copy(tmp_path / "campaign").folder, variables)
+    before = campaign.contents()
+    for done in (campaign.snakemake("train_all", check=False), campaign.crpipe("train", RANGES[0])):
+        told = f"{done.stdout}{done.stderr or ''}"
+        assert done.returncode == 74, told
+        assert "has no file locks (Function not implemented): have it mounted with locks" in told
+        assert "Traceback" not in told
+    assert campaign.contents() == before
+    assert campaign.snakemake("--dry-run").returncode == 0
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="a host name of its own needs root")
 @pytest.mark.skipif(not (shutil.which("unshare") and shutil.which("cc")), reason="no unshare, or no cc")
 def test_a_second_workflow_on_another_host_is_refused_where_locks_are_local(begun, tmp_path):
     """Another host name, and a flock that succeeds for everyone: as on a file system with local locks."""
-    (tmp_path / "flock.c").write_text("int flock(int a, int b) { (void)a; (void)b; return 0; }")
-    command = ["cc", "-shared", "-fPIC", "-o", tmp_path / "flock.so", tmp_path / "flock.c"]
-    subprocess.run(command, check=True)
-    local = Campaign(begun.folder, {"LD_PRELOAD": str(tmp_path / "flock.so")})
+    local = Campaign(begun.folder, with_flock(tmp_path, "return 0"))
     far = ["unshare", "--uts", "sh", "-c", 'hostname far && exec "$@"', "-", *local.command("")]
     lease = begun.folder / ".snakemake" / "head" / "lease"
     with (

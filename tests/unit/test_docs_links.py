@@ -16,6 +16,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"^    .*$", re.MULTILINE)
 INLINE = re.compile(r"`([^`]+)`")
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 CALL = re.compile(r"(?<![\w./-])crpipe (?:(?:-c|--config|-s|--set) \S+ )*([a-z]+)(?: ([a-z]+))?")
 
 
@@ -100,3 +101,22 @@ def test_the_tree_shows_every_module():
     assert len(shown) == len({*shown})
     assert exist - {*shown} == set()
     assert {*shown} - exist == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_test_that_a_page_names_exists(page):
+    lost = []
+    for file, name in TEST.findall(page.read_text()):
+        path = REPOSITORY / file
+        if not path.exists() or f"\ndef {name}(" not in path.read_text():
+            lost.append(f"{file}::{name}")
+    assert lost == []
+
+
+def test_every_promise_about_security_has_its_test():
+    rows = [line for line in (REPOSITORY / "SECURITY.md").read_text().splitlines() if line.startswith("| ")]
+    promises = [row for row in rows if row != "| promise | test |"]
+    assert len(promises) > 25
+    assert [row for row in promises if not TEST.search(row.split(" | ")[-1])] == []
+    # A test that is not written as path::name would not be looked up.
+    assert all(row.count("`tests/") == len(TEST.findall(row)) for row in promises)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import itertools
 import json
 import os
 import platform
+import secrets
 import shlex
 import shutil
+import stat
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 _HOST = platform.node()
-_PARTS = itertools.count()  # numbers the temporary files of this process
 _OLD_S = 86_400.0
 _DISK_ERRORS = {
     errno.ENOSPC: "the disk is full: free some space",
@@ -72,9 +72,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A reader sees the old file or the whole new one. Each writer has a temporary file of its own. Nothing is
     left behind when the block raises; a SIGKILL leaves one ``.part`` file, which a later call for the same
-    path removes.
+    path removes. Nobody can guess its name, so nobody can have put a link there.
     """
-    part = path.with_name(f".{path.name}.{_HOST}.{os.getpid()}.{next(_PARTS)}.part")
+    part = path.with_name(f".{path.name}.{_HOST}.{os.getpid()}.{secrets.token_hex(4)}.part")
     with writing(path):
         make_folder(path.parent)
         _drop_leftovers(path)
@@ -86,7 +86,56 @@ def replacing(path: Path) -> Iterator[Path]:
             raise
 
 
-def make_folder(folder: Path) -> None:
+def open_plain(path: Path, flags: int, mode: int = 0o666) -> int:
+    """Open a regular file, never through a link, and no pipe or device, which would wait or go elsewhere.
+
+    In a directory that others may write to, they could have put one in the place of a file with a known name.
+    Raise DiskError then.
+    """
+    try:
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        raise _planted(path) from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _planted(path)
+    return handle
+
+
+def refuse_links(top: Path, folder: Path) -> None:
+    """Raise DiskError when ``top``, or a directory from there down to ``folder``, is a link.
+
+    Whoever may write there could lead crpipe to other directories of its user, to write and delete there.
+    """
+    below = folder.relative_to(top.parent)
+    for each in reversed([below, *below.parents][:-1]):
+        if (top.parent / each).is_symlink():
+            raise _planted(top.parent / each)
+
+
+def _planted(path: Path) -> DiskError:
+    name = shlex.quote(str(path))
+    return DiskError(
+        f"{path}: a link, a pipe or a device, where crpipe has a file of its own; nothing is written through "
+        f"it. See who put it there (ls -l {name}), remove it (rm {name}), and run the same command again"
+    )
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a file, atomically, that only this user can read, from its first byte on."""
+    part = path.with_name(f".{path.name}.part")
+    with writing(path):
+        make_folder(path.parent, 0o700)
+        part.unlink(missing_ok=True)
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+            file.write(content)
+        publish(part, path)
+
+
+def make_folder(folder: Path, mode: int = 0o777) -> None:
     """Make a directory and those above it, each of them on the disk as an entry of its parent."""
     missing = []
     while not folder.is_dir():
@@ -94,7 +143,7 @@ def make_folder(folder: Path) -> None:
         folder = folder.parent
     for each in reversed(missing):
         with contextlib.suppress(FileExistsError):
-            each.mkdir()
+            each.mkdir(mode)
         if not each.is_dir():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(each))
         sync(each.parent)

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import CrpipeError
-from crpipe.core.files import disk_watched, make_folder, writing
+from crpipe.core.files import disk_watched, make_folder, open_plain, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,8 @@ class Journal:
             row["slurm_job"] = job
         with writing(self.path):
             make_folder(self.path.parent)
-            with self.path.open("ab+", buffering=0) as handle:
+            descriptor = open_plain(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            with open(descriptor, "ab+", buffering=0) as handle:  # noqa: PTH123 - a descriptor, not a path
                 _lock(handle.fileno())
                 line = (json.dumps(row) + "\n").encode()
                 if _ends_in_a_cut_line(handle.fileno()):
@@ -56,7 +57,7 @@ class Journal:
     def rows(self) -> list[dict[str, Any]]:
         """Read all whole rows; a last line cut by a crash is left out."""
         rows = []
-        if self.path.exists():
+        if self.path.is_file():
             for line in self.path.read_text(errors="replace").splitlines():
                 with contextlib.suppress(ValueError):
                     rows.append(json.loads(line))

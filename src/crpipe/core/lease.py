@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import DiskError, LeaseError
-from crpipe.core.files import make_folder, writing
+from crpipe.core.files import make_folder, open_plain, writing
 from crpipe.core.mounts import mount_of
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def owner_of(path: Path) -> str:
 def is_held(path: Path) -> bool:
     """Return whether a live process holds the lease; never blocks, and never keeps it from anyone."""
     try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:
+        handle = open_plain(path, os.O_RDONLY)
+    except (OSError, DiskError):
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -203,7 +203,7 @@ def _acquired(path: Path, waiting: _Waiting) -> int:
     while True:
         with writing(path):
             make_folder(path.parent)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = open_plain(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             _lock(handle, path, waiting)
             if _is_at(handle, path):
@@ -256,8 +256,9 @@ def _is_elsewhere(row: Row) -> bool:
 def _read(path: Path) -> Row:
     """Read the row of a lease file; empty when there is none, or no whole one."""
     try:
-        row = json.loads(path.read_text())
-    except (OSError, ValueError):
+        with open(open_plain(path, os.O_RDONLY)) as file:  # noqa: PTH123 - a descriptor, not a path
+            row = json.load(file)
+    except (OSError, ValueError, DiskError):
         return {}
     return row if isinstance(row, dict) else {}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from crpipe.core.errors import DiskError, SourceError, TransferError
-from crpipe.core.files import GIB, free_bytes, writing
+from crpipe.core.files import GIB, free_bytes, refuse_links, writing
 from crpipe.source.flush import Flush, Steps
 from crpipe.source.retries import Deadline, Transient, each, persist
 from crpipe.source.sources import open_copier
@@ -69,6 +69,7 @@ class Copies:
         rules: CopyRules,
         progress: Progress,
     ) -> None:
+        self._folder = folder
         self._options = options
         self._rules = rules
         self._progress = progress
@@ -106,6 +107,7 @@ class Copies:
         for path, proof in self.done.items():
             await self._flush.add(self._proofs.file(path), proof.size)
         for folder in self._folders:
+            refuse_links(self._folder, folder)
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
         for (scheme, host), entries in self._by_source().items():

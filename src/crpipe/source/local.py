@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from crpipe.core import checksums
 from crpipe.core.errors import ListingError, TransferError
-from crpipe.core.files import writing
+from crpipe.core.files import open_plain, writing
 from crpipe.core.raw_files import Entry, Proof
 from crpipe.source.retries import Transient
 from crpipe.source.uris import host_and_path
@@ -75,7 +75,8 @@ def _copy(entry: Entry, part: Path) -> Proof:
         source = Path(entry.uri).open("rb")  # noqa: SIM115 - closed below; only its opening can fail here
     except OSError as error:
         raise _failure(entry, error) from error
-    with source, writing(part), part.open("wb") as copy:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with source, writing(part), open(open_plain(part, flags), "wb") as copy:  # noqa: PTH123 - a descriptor
         while chunk := _read(source, entry):
             digest.update(chunk)
             size += copy.write(chunk)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from crpipe.core.errors import DiskError
-from crpipe.core.files import GIB, tree_bytes
+from crpipe.core.files import GIB, refuse_links, tree_bytes
 from crpipe.core.lease import lease
 from crpipe.core.raw_files import StagedFile, read_manifest, write_staged
 from crpipe.source.copies import Copies, CopyRules, check_free_space
@@ -56,6 +56,7 @@ def stage_range(job: StageJob, progress: Progress) -> None:
     (or, under ``source.on_bad_file: quarantine``, when too many cannot).
     """
     entries = read_manifest(job.manifest)
+    refuse_links(job.raw, job.raw)
     with lease(job.raw, wait_s=job.lease_wait_s, say=progress.say):
         copies = Copies(job.raw, entries, job.source, job.rules(), progress)
         if copies.done:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from crpipe.core import checksums
-from crpipe.core.files import digest, write_text, writing
+from crpipe.core.files import digest, open_plain, write_text, writing
 from crpipe.core.raw_files import Entry, Proof
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Proofs:
     def __enter__(self) -> Self:
         """Open the journal, for all threads that will add to it; raise DiskError."""
         with writing(self._path):
-            self._log = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._log = open_plain(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,7 +98,7 @@ class Proofs:
             return False
 
     def _rows(self) -> dict[str, tuple[list[str], Proof]]:
-        if not self._path.exists():
+        if not self._path.is_file():
             return {}
         rows = {}
         for line in self._path.read_text(errors="replace").splitlines():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from crpipe.core.errors import ConfigError, LeaseError
+from crpipe.core.errors import ConfigError, DiskError, LeaseError
 from crpipe.core.lease import is_claimed, lease
 from crpipe.core.mounts import mount_of
 
@@ -26,7 +26,8 @@ def take_lease(
 ) -> contextlib.ExitStack | None:
     """Take the lease of ``folder``; closing the result, or the end of the process, gives it back.
 
-    A call that runs no jobs gets None where another head works, one that ``executes`` raises LeaseError.
+    A call that runs no jobs gets None where another head works, or where no lease can be had; one that
+    ``executes`` raises LeaseError, or DiskError.
     jobs: lists the jobs that were left here; after a head on another host they are not touched unasked.
     """
     path = folder / "lease"
@@ -40,7 +41,7 @@ def take_lease(
     try:
         held = lease(folder, wait_s=WAIT_S if executes else 0.0, say=say, seize=seize)
         claim.enter_context(held)
-    except LeaseError:
+    except (LeaseError, DiskError):
         if executes:
             raise
         return None

@@ -1,6 +1,7 @@
 """Campaigns on the test cluster: their fixtures, and what all tests of them look at."""
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -45,7 +46,8 @@ def cluster():
 def faulty(split, tmp_path_factory):
     """A split campaign whose workload meets faults, if there are any."""
     folder = tmp_path_factory.mktemp("faulty") / "campaign"
-    campaign = split.copy(folder, PYTHONPATH=str(REPOSITORY / "tests" / "support"))
+    places = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY / "tests" / "support")])
+    campaign = split.copy(folder, PYTHONPATH=places)
     configure(campaign, model=None, **{"train.workload": "faulty:Faulty", "train.lease_wait_s": 20})
     return campaign
 

@@ -155,3 +155,18 @@ def test_a_disk_that_is_too_small_is_told(tmp_path):
     check_free_space(tmp_path, 1, "tables")
     with pytest.raises(DiskError, match=rf"tables: .* GiB needed below {tmp_path}, .*free some space"):
         check_free_space(tmp_path, 1 << 60, "tables")
+
+
+def test_a_link_in_the_place_of_a_directory_below_is_refused(tmp_path, monkeypatch):
+    home, raw = tmp_path / "home", tmp_path / "staged" / "R"
+    home.mkdir()
+    (raw / "a").mkdir(parents=True)
+    (raw / "a" / "b").symlink_to(home)
+    monkeypatch.setattr(copies, "open_copier", lambda *_: contextlib.nullcontext(Scripted({})))
+    entries = [Entry("a/b/c.h5", "/s/a/b/c.h5", 8, None)]
+    with pytest.raises(DiskError, match=r"a/b: a link.* remove it"):
+        Copies(raw, entries, SourceOptions(attempts=2), RULES, Silent()).run()
+    assert list(home.iterdir()) == []
+    (raw / "a" / "b").unlink()
+    Copies(raw, entries, SourceOptions(attempts=2), RULES, Silent()).run()
+    assert (raw / "a" / "b" / "c.h5").exists()

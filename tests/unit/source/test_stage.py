@@ -175,3 +175,20 @@ def test_a_killed_job_resumes_and_loses_at_most_what_was_in_flight(configure, na
     assert len(rows) == 312
     assert_identical(config, name, tree)
     assert not list(raw.glob("*.part"))
+
+
+def test_a_link_in_the_place_of_a_range_s_directory_is_refused(configure, name, tmp_path):
+    """Another user who may write into results/staged could have things written and deleted elsewhere."""
+    config = configure()
+    list_range(list_job(config, str(name)), Silent())
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "download.part").write_text("of another program")
+    raw = config.paths().raw(str(name))
+    raw.parent.mkdir(parents=True, exist_ok=True)
+    raw.symlink_to(home)
+    with pytest.raises(DiskError, match=f"{raw}: a link.* remove it"):
+        staged(config, name)
+    assert [path.name for path in home.iterdir()] == ["download.part"]
+    raw.unlink()
+    staged(config, name)

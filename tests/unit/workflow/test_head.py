@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from crpipe.core import lease
-from crpipe.core.errors import ConfigError, LeaseError
+from crpipe.core.errors import ConfigError, DiskError, LeaseError
 from crpipe.core.mounts import Mount
 from crpipe.core.paths import Paths
 from crpipe.workflow import head
@@ -30,6 +30,14 @@ def test_a_second_head_is_refused_and_a_look_is_allowed(tmp_path, monkeypatch):
             take_lease(tmp_path, executes=True, say=said.append)
     with take_lease(tmp_path, executes=True, say=said.append) as claim:
         assert claim is not None
+
+
+def test_a_look_needs_no_lease_where_none_can_be_had(tmp_path):
+    """As on a file system without locks, or in a directory of someone else."""
+    (tmp_path / "lease").symlink_to(tmp_path / "elsewhere")
+    assert take_lease(tmp_path, executes=False, say=pytest.fail) is None
+    with pytest.raises(DiskError):
+        take_lease(tmp_path, executes=True, say=pytest.fail)
 
 
 def test_locks_are_removed_and_counted(tmp_path):

@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from crpipe.core.files import write_secret
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -115,14 +117,8 @@ def _certificate(subject: str, public: ec.EllipticCurvePublicKey) -> x509.Certif
 
 
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    path.touch(mode=0o600)
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
+    form = serialization.PrivateFormat.PKCS8
+    write_secret(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
 
 
 def _base64url(number: int) -> str:

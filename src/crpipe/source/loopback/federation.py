@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from crpipe.core.errors import SourceError
+from crpipe.core.files import write_secret
 from crpipe.source.loopback import credentials, origin
 from crpipe.source.loopback.topology import OPEN, PROTECTED, Topology
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 TOKEN_S = 12 * 3600  # lifetime of the token that `up` writes
@@ -60,13 +62,15 @@ class LoopbackFederation:
         """
         if not origin.is_installed():
             raise SourceError(f"xrootd: not installed; {origin.INSTALL}")
-        if not (self.folder / "topology.json").exists():
-            self._make()
-        origin.check_reachable(self.folder)
-        if not self._alive("origin"):
-            self.start_origin()
-        if not self._alive("director"):
-            self._start_director()
+        origin.check_owner(self.folder)
+        with _alone():
+            if not (self.folder / "topology.json").exists():
+                self._make()
+            origin.check_reachable(self.folder)
+            if not self._alive("origin"):
+                self.start_origin()
+            if not self._alive("director"):
+                self._start_director()
         here = self.topology
         for port, log in ((here.origin_port, "origin.log"), (here.port, "director.out")):
             self._await(port, log)
@@ -105,9 +109,7 @@ class LoopbackFederation:
 
     def _write_token(self) -> Path:
         path = self.folder / "token"
-        path.unlink(missing_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(self.token(lifetime_s=TOKEN_S))
+        write_secret(path, self.token(lifetime_s=TOKEN_S).encode())
         return path
 
     def warm(self) -> int:
@@ -169,6 +171,16 @@ class LoopbackFederation:
                 pass
         except urllib.error.HTTPError as answer:
             answer.close()
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Let what is made inside be this user's alone: keys, the servers' configuration, their logs."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pwd
 import shutil
 import sqlite3
 import stat
@@ -62,6 +64,26 @@ def check_reachable(folder: Path) -> None:
         raise SourceError(
             f"{closed}: user {_USER}, which the server runs as, may not enter; choose a folder outside of it"
         )
+
+
+def check_owner(folder: Path) -> None:
+    """Raise SourceError for a folder in which others could put keys or a configuration of theirs."""
+    if not folder.exists():
+        return
+    found = folder.stat()
+    if found.st_uid not in _own_users() or found.st_mode & stat.S_IWOTH:
+        raise SourceError(
+            f"{folder}: not yours, or anybody may write into it: keys and tokens are kept there; name a new "
+            "folder"
+        )
+
+
+def _own_users() -> set[int]:
+    """Name the users that a folder may belong to; root gives it to the server's user."""
+    with contextlib.suppress(KeyError):
+        if os.geteuid() == 0:
+            return {0, pwd.getpwnam(_USER).pw_uid}
+    return {os.geteuid()}
 
 
 def configure(folder: Path, topology: Topology) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from crpipe.core.errors import AccessError, ConfigError
-from crpipe.core.files import digest, publish, writing
+from crpipe.core.files import digest, write_secret
 from crpipe.source.pelican import tokens
 from crpipe.source.pelican.director import Director, cause
 from crpipe.source.pelican.token_check import TokenJob, namespace_of
@@ -44,12 +44,12 @@ def log_in(job: TokenJob, progress: Progress) -> None:
     kept = _refresh_file(issuer)
     granted = _renewed(endpoints, job.client, kept)
     if granted is None:
-        _write_secret(kept, _from_browser(endpoints, job.client, scope))
+        write_secret(kept, _from_browser(endpoints, job.client, scope).encode())
         granted = _renewed(endpoints, job.client, kept)
     if granted is None:
         raise AccessError(f"{issuer}: refuses the token that it just gave; check source.token_client")
     target = Path(job.token_file) if job.token_file else tokens.default_file()
-    _write_secret(target, granted)
+    write_secret(target, granted.encode())
     progress.say(f"{target}: new token from {issuer} for {scope}")
 
 
@@ -105,7 +105,7 @@ def _renewed(endpoints: dict[str, str], client: str, kept: Path) -> str | None:
     if "access_token" not in answer:
         return None
     if "refresh_token" in answer:
-        _write_secret(kept, answer["refresh_token"])
+        write_secret(kept, answer["refresh_token"].encode())
     return answer["access_token"]
 
 
@@ -136,15 +136,3 @@ def _refresh_file(issuer: str) -> Path:
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     readable = "".join(c if c.isalnum() else "-" for c in issuer)
     return home / "crpipe" / f"refresh-{readable}-{digest(issuer)}"  # a.b and a-b are two issuers
-
-
-def _write_secret(path: Path, text: str) -> None:
-    """Write a file that only this user can read, from its first byte on."""
-    part = path.with_name(f".{path.name}.part")
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.unlink(missing_ok=True)
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(handle, "w") as file:  # noqa: PTH123 - a descriptor, not a path
-            file.write(text)
-        publish(part, path)

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from crpipe.core import checksums
-from crpipe.core.files import writing
+from crpipe.core.files import open_plain, writing
 from crpipe.source.retries import Transient
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Part:
         self.algorithm = algorithm
         self._begin_again()
         with writing(path):
-            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._handle = open_plain(path, os.O_RDWR | os.O_CREAT, 0o644)
             self._written = self._begun = os.fstat(self._handle).st_size
         self._drop()
         if self._written > size:

@@ -141,8 +141,7 @@ def find(token_file: str) -> Token | None:
     if os.environ.get("BEARER_TOKEN_FILE"):
         return _from_file(Path(os.environ["BEARER_TOKEN_FILE"]), "BEARER_TOKEN_FILE")
     for path in (_runtime_file(), _temporary_file()):
-        # Anybody may write into /tmp: a token that someone else put there is not this user's.
-        if path.is_file() and path.stat().st_uid == os.getuid():
+        if _is_own(path):
             return _from_file(path, "the WLCG place")
     return None
 
@@ -176,6 +175,19 @@ def scope_for(uri: str, base_path: str) -> str:
             break
         kept.append(part)
     return "storage.read:/" + "/".join(kept)
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether this user put the file there: anybody may write into /tmp.
+
+    A link of another user could lead to any secret of this one, which would be sent as a token.
+    """
+    try:
+        found, file = path.lstat(), path.stat()
+    except OSError:
+        return False
+    own = found.st_uid == file.st_uid == os.getuid()
+    return own and stat.S_ISREG(file.st_mode) and file.st_nlink == 1
 
 
 def _from_file(path: Path, what: str) -> Token:

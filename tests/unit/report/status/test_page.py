@@ -87,6 +87,8 @@ def test_names_from_files_cannot_break_the_page(tmp_path):
     assert "<script" not in page
     assert page.count("&lt;script&gt;") > 8
     assert HOSTILE not in page
+    loads = r"<(?:link|img|iframe|object|embed|base|form)\b|url\(|@import|(?:src|href)=\"(?!#)"
+    assert re.findall(loads, page) == []
 
 
 def test_the_page_speaks_of_the_campaigns_items(tmp_path):
