@@ -37,6 +37,7 @@ AIMED = [
     ("stage", "results/staged/", 5, ("job", "KILL")),
     ("split", "results/shards/", 3, ("worker", "KILL")),
     ("split", "/.finished.part/", 5, ("group", "KILL")),
+    ("split", "results/staged/", 3, ("group", "KILL")),
     ("train", "/store/", 9, ("head", "KILL")),
     ("consolidate", "outliers/consolidated/", 5, ("job", "STOP then KILL")),
     ("evaluate", "evaluation/outliers/", 3, ("group", "TERM")),

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from crpipe.core.errors import AccessError, ConfigError
-from crpipe.core.files import digest, publish, writing
+from crpipe.core.files import digest, make_folder, publish, writing
 from crpipe.source.pelican import tokens
 from crpipe.source.pelican.director import Director, cause
 from crpipe.source.pelican.token_check import TokenJob, namespace_of
@@ -142,7 +142,7 @@ def _write_secret(path: Path, text: str) -> None:
     """Write a file that only this user can read, from its first byte on."""
     part = path.with_name(f".{path.name}.part")
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         part.unlink(missing_ok=True)
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(handle, "w") as file:  # noqa: PTH123 - a descriptor, not a path
