@@ -165,7 +165,7 @@ def _bytes_of(handle, found):
 def cuts(root, folder, run, *, ignore=()):
     """Let ``run(variables)`` start processes; list the distinct states of ``root`` after a power cut in them.
 
-    ignore: names of files that no result depends on. The last ones, of each way, are after the end of ``run``.
+    ignore: names of files that no result depends on. The last ones, one of each way, are after its end.
     """
     disk, found, seen = Disk(root), [], set()
 

@@ -98,10 +98,10 @@ def remove_marks(folder: Path) -> None:
 
 
 def resume_deletions(paths: Paths, names: Iterable[str]) -> None:
-    """Let ranges be split again whose raw copies are there although all was made of them.
+    """Let ranges be split again whose outputs and raw copies are both there; only who holds the lease may.
 
-    A split that died while it deleted its raw copies would leave them for ever: its outputs exist. Without the
-    ledger the workflow runs it again; it adopts its record and deletes them. Only the holder of the lease may.
+    A split that died while it deleted its raw copies would leave them for ever, because its outputs exist.
+    Without the ledger the workflow runs it once more: it adopts its record, and deletes them.
     """
     for name in names:
         if paths.raw(name).exists() and paths.split_record(name).exists() and _is_split(paths, name):

@@ -37,8 +37,7 @@ def tokens_in(home):
     refresh = list((home / "config" / "crpipe").glob("refresh-*"))
     access = home / "tokens" / "access"
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in (access, *refresh) if path.exists())
-    found = access.read_text() if access.exists() else "", "".join(path.read_text() for path in refresh)
-    return found
+    return access.read_text() if access.exists() else "", "".join(path.read_text() for path in refresh)
 
 
 @pytest.mark.parametrize("before", ["no token", "an old token"])
@@ -70,4 +69,4 @@ def test_after_a_power_cut_the_same_command_logs_in(campaign, tmp_path, before):
         assert REFRESH.fullmatch(refresh)
         assert access not in {"", old[0]}
         assert crpipe(campaign, state, "token").returncode == 0
-        assert [path for path in state.rglob("*.part")] == []
+        assert list(state.rglob("*.part")) == []
