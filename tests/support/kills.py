@@ -27,6 +27,7 @@ KINDS = [(who, how) for who in WHO for how in HOW]
 VERBS = ("list", "tables", "stage", "split", "consolidate", "train", "evaluate", "figures", "predict")
 OFTEN = ("list", "stage", "split", "train")
 SPARED, ANY_MOMENT, HALF = 0.3, 0.2, 0.5
+MOST = 0.6  # of the time that the work takes: a machine is faster at times
 IMPORTS_S = 0.8
 RAW = "0000000-0000001"
 PREDICT = ("predict", "--checkpoint", "runs/tiny/ranges/outliers.json", "--in")
@@ -162,9 +163,10 @@ class Killer:
         self.left = Counter(wanted)
         self.kills = []
 
-    def disturb(self, campaign, target, verbs):
+    def disturb(self, campaign, target, verbs, most=1 << 20):
         """Kill a workflow until each of ``verbs`` was caught as often as it is wanted, or all is done."""
-        while any(self.left[verb] > 0 for verb in verbs):
+        self._most = most
+        while any(self._is_wanted(verb) for verb in verbs):
             with head_of(campaign, campaign.command(f"--cores 2 {target}")) as head:
                 while found := wait_for(lambda head=head: self._wanted(head, verbs), head):
                     self._strike(campaign, head, *found)
@@ -190,12 +192,15 @@ class Killer:
         """Find a job to strike; of verbs that come again some jobs are spared, so that later ones come."""
         for process in children(head):
             verb = verb_of(process)
-            if verb in verbs and self.left[verb] > 0 and process.pid not in self._spared:
+            if verb in verbs and self._is_wanted(verb) and process.pid not in self._spared:
                 if verb in OFTEN and self._choice.random() < SPARED:
                     self._spared.add(process.pid)
                 else:
                     return process, verb
         return None
+
+    def _is_wanted(self, verb):
+        return self.left[verb] > 0 and len(self.kills) < self._most
 
     def _strike(self, campaign, head, job, verb):
         """Strike at a moment in the life of a job, unless it ends before."""
@@ -210,14 +215,14 @@ class Killer:
                 self._spared.add(job.pid)
 
     def _wait(self, campaign, job, verb):
-        """Wait for a moment in the life of a job: mostly one in its work."""
-        work = self._work[verb]
-        if self._choice.random() < ANY_MOMENT:
-            time.sleep(self._choice.uniform(0, IMPORTS_S + work))
+        """Wait for a moment in the life of a job: mostly one in its work, if a journal shows that."""
+        work = self._work.get(verb)
+        if work is None or self._choice.random() < ANY_MOMENT:
+            time.sleep(self._choice.uniform(0, IMPORTS_S + (work or 0.0)))
             return
         while is_alive(job) and not began(campaign, job):
             time.sleep(0.005)
-        time.sleep(self._choice.uniform(0, 0.9 * work))
+        time.sleep(self._choice.uniform(0, MOST * work))
 
     def _kind(self, who):
         """Take the next kind that fits, so that all of them occur about equally often."""
