@@ -160,6 +160,7 @@ class Killer:
         self._say = say
         self._kinds = []
         self._spared = set()
+        self._most = 0
         self.left = Counter(wanted)
         self.kills = []
 
