@@ -8,6 +8,8 @@
 # make test-clean-install   install without extras into an environment of its own, and train there on tiny data
 # make test-slurm   everything that a cluster does to a campaign, on a Slurm of its own; a quarter of an hour
 # make fuzz    damaged and malformed files of every kind: FUZZ_CASES=N (5000) of them, chosen by FUZZ_SEED=S (1)
+# make test-kills   KILLS=N (200) kills of running campaigns, and CUTS=N (200) power cuts of each verb, chosen by
+#              KILL_SEED=S (1)
 # make test-physics what a model has to reach on simulated events; some ten minutes
 # make test-jetnet  the distances beside those of JetNet
 # make soak    one training of SOAK_STEPS=N (20000) steps, watched for growing memory, open files and threads
@@ -27,6 +29,9 @@ FUZZ_CASES ?= 5000
 FUZZ_SEED ?= 1
 SOAK_STEPS ?= 20000
 NIGHTLY := fuzz test-damages test-kills test-small test-slurm soak audit test-physics
+KILLS ?= 200
+CUTS ?= 200
+KILL_SEED ?= 1
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,7 +39,8 @@ READY := $(VENV)/.installed
 DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
-.PHONY: demo known-demo demo-synthetic demo-pelican test fuzz nightly test-damages test-slurm soak audit test-physics test-jetnet test-clean-install check install clean
+.PHONY: demo known-demo demo-synthetic demo-pelican test fuzz nightly test-damages test-kills test-small test-slurm soak audit
+.PHONY: test-physics test-jetnet test-clean-install check install clean
 
 demo: demo-$(SOURCE)
 
@@ -53,7 +59,7 @@ demo-pelican: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit tests/properties tests/fuzz
-	$(BIN)/python -m pytest -q tests/integration --ignore tests/integration/test_slurm_failures.py
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/integration --ignore tests/integration/test_slurm_failures.py
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope tests/outside
 
 fuzz: $(READY)
@@ -80,6 +86,11 @@ audit: .venv-audit/.installed
 
 nightly: $(READY)
 	workflow/scripts/nightly $(NIGHTLY)
+
+test-kills: $(READY)
+	CRPIPE_KILLS=$(KILLS) CRPIPE_KILL_SEED=$(KILL_SEED) $(BIN)/python -m pytest -s -q tests/integration/test_kills.py
+	CRPIPE_CUTS=$(CUTS) CRPIPE_CUT_SEED=$(KILL_SEED) $(BIN)/python -m pytest -s -q \
+		tests/integration/test_power_cuts.py tests/integration/federation/test_login_power_cuts.py
 
 test-physics: $(READY)
 	$(BIN)/python -m pytest -s -q tests/physics

@@ -1,9 +1,7 @@
 """What can go wrong on the way: killed processes, full disks, damaged files. Each is survived or refused."""
 
 import base64
-import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -12,61 +10,13 @@ from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from runs import LINKS, RANGES, children, flipped, job_of, kill_at_random, wait_for
+from runs import LINKS, RANGES, children, flipped, job_of, wait_for
+from same_results import same_result
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-# How many jobs of each verb are disturbed: none of them more often than it runs at least.
-KILLS = {"list": 1, "stage": 2, "split": 2, "train": 3, "consolidate": 1, "evaluate": 1}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-
-
-def steps_of(campaign, link):
-    """Read the step numbers in one link's metrics."""
-    path = campaign.run / "store" / link / "metrics.jsonl"
-    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
-
-
-def curves(campaign):
-    """Read every curve of TensorBoard: name -> steps, over the event files of the training."""
-    accumulator = EventAccumulator(str(campaign.run / "tensorboard"))
-    accumulator.Reload()
-    return {
-        tag: [event.step for event in accumulator.Scalars(tag)]
-        for tag in accumulator.Tags()["scalars"]
-        if not tag.startswith("evaluation/")
-    }
-
-
-def same_result(campaign, reference):
-    """Assert that two campaigns hold the same bytes wherever bytes are promised."""
-    assert campaign.receipts() == reference.receipts()
-    for link in LINKS:
-        assert steps_of(campaign, link) == steps_of(reference, link)
-        assert len(set(steps_of(campaign, link))) == len(steps_of(campaign, link))
-    theirs, ours = reference.contents(), campaign.contents()
-    made = [
-        name for name in theirs if name.startswith(("results/ledgers", "results/shards", "results/outliers"))
-    ]
-    assert made
-    assert [name for name in made if theirs[name] != ours.get(name)] == []
-
-
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", [1])
-def test_kill_anything_ten_times_and_the_same_command_ends_in_the_same_bytes(begun, finished, seed):
-    """SIGKILL of the workflow, of a job, of the training, at random moments of random steps."""
-    killed = kill_at_random(begun, "--cores 1", KILLS, random.Random(seed))
-    assert killed.total() == 10
-    assert set(killed) == {"head", "job"}
-    told = begun.snakemake().stdout
-    assert "unlock" not in told
-    same_result(begun, finished)
-    for steps in curves(begun).values():
-        assert steps == sorted(set(steps))
-    assert begun.jobs("all") == {}
 
 
 def test_a_killed_head_leaves_no_lock_that_a_person_must_remove(begun):

@@ -189,7 +189,7 @@ def children(process):
 
 def verb_of(process):
     """Name the crpipe verb that a process executes, or nothing."""
-    verbs = ("list", "stage", "split", "consolidate", "train", "evaluate", "figures")
+    verbs = ("list", "tables", "stage", "split", "consolidate", "train", "evaluate", "figures", "predict")
     try:
         words = process.cmdline()
     except psutil.Error:

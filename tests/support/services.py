@@ -11,6 +11,7 @@ PROGRAMS = {
     "federation": ("xrootd",),
     "slurm": ("slurmctld", "slurmd", "sbatch", "tmux"),
     "browser": ("chromium",),
+    "compiler": ("cc",),
     "jetnet": (JETNET,),
 }
 

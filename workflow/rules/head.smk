@@ -16,6 +16,7 @@ from crpipe.workflow.head import (
     drop_spent_tables,
     remove_locks,
     remove_marks,
+    resume_deletions,
     take_lease,
 )
 from crpipe.workflow.orphans import cancel_orphans, jobs_left
@@ -43,6 +44,7 @@ def take_charge():
         keep_to_squeue()
         cancel_orphans(own_job, logger.warning)
         drop_spent_tables(PATHS, RANGES)
+        resume_deletions(PATHS, RANGES)
         atexit.register(lease.close)
     if lease is not None:
         remove_marks(Path(".snakemake/incomplete"))

@@ -19,7 +19,7 @@ import torch
 
 from crpipe.core.chain import HASH_DIGITS
 from crpipe.core.errors import CheckpointError
-from crpipe.core.files import read_json, replacing, sha256, write_json
+from crpipe.core.files import read_json, replacing, sha256, sync, write_json
 from crpipe.train.records.checkpoint_form import PLAIN, is_name, problems
 
 if TYPE_CHECKING:
@@ -100,9 +100,10 @@ class Store:
         return self._save(state, f"checkpoint-{self.key}")
 
     def drop_snapshots(self) -> None:
-        """Delete the snapshots of this key, once its checkpoint exists."""
+        """Delete the snapshots of this key, once its checkpoint exists; nobody looks for them again."""
         for path in self._snapshots():
             path.unlink(missing_ok=True)
+        sync(self.folder)
 
     def drop_parts(self) -> None:
         """Delete the incomplete files of processes that were killed while saving."""

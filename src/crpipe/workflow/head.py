@@ -98,6 +98,17 @@ def remove_marks(folder: Path) -> None:
             path.unlink()
 
 
+def resume_deletions(paths: Paths, names: Iterable[str]) -> None:
+    """Let ranges be split again whose outputs and raw copies are both there; only who holds the lease may.
+
+    A split that died while it deleted its raw copies would leave them for ever, because its outputs exist.
+    Without the ledger the workflow runs it once more: it adopts its record, and deletes them.
+    """
+    for name in names:
+        if paths.raw(name).exists() and paths.split_record(name).exists() and _is_split(paths, name):
+            paths.ledger(name).unlink()
+
+
 def drop_spent_tables(paths: Paths, names: Iterable[str]) -> None:
     """Remove the staged tables of split ranges whose raw copies are gone; only the holder of the lease may.
 
@@ -108,13 +119,17 @@ def drop_spent_tables(paths: Paths, names: Iterable[str]) -> None:
         staged = paths.staged(name)
         if not staged.exists() or paths.raw(name).exists():
             continue
-        outputs = (
-            paths.shard_manifest(name),
-            paths.outlier_manifest(name),
-            paths.multiplicity(name),
-            paths.histogram(name),
-            paths.ledger(name),
-        )
         # A split whose outputs Snakemake deleted restores them from its record, for which it needs the table.
-        if all(path.exists() for path in outputs) or not paths.split_record(name).exists():
+        if _is_split(paths, name) or not paths.split_record(name).exists():
             staged.unlink()
+
+
+def _is_split(paths: Paths, name: str) -> bool:
+    outputs = (
+        paths.shard_manifest(name),
+        paths.outlier_manifest(name),
+        paths.multiplicity(name),
+        paths.histogram(name),
+        paths.ledger(name),
+    )
+    return all(path.exists() for path in outputs)

@@ -15,6 +15,7 @@ from crpipe.workflow.head import (
     drop_spent_tables,
     remove_locks,
     remove_marks,
+    resume_deletions,
     take_lease,
 )
 
@@ -149,3 +150,24 @@ def test_a_staged_table_that_a_split_needs_is_kept(spent, case):
         spent.ledger(NAME).unlink()
     drop_spent_tables(spent, [NAME])
     assert spent.staged(NAME).exists()
+
+
+def test_a_split_that_died_while_it_deleted_its_raw_copies_is_run_again(spent):
+    """Its outputs exist: without a missing one the workflow would never come back to the copies."""
+    spent.raw(NAME).mkdir()
+    resume_deletions(spent, [NAME, "0001000-0001999"])
+    assert not spent.ledger(NAME).exists()
+    assert spent.staged(NAME).exists()
+    assert spent.split_record(NAME).exists()
+
+
+@pytest.mark.parametrize("case", ["nothing is left", "not split", "no record"])
+def test_a_range_is_not_split_again_without_need(spent, case):
+    if case != "nothing is left":
+        spent.raw(NAME).mkdir()
+    if case == "not split":
+        spent.shard_manifest(NAME).unlink()
+    if case == "no record":
+        spent.split_record(NAME).unlink()
+    resume_deletions(spent, [NAME])
+    assert spent.ledger(NAME).exists()

@@ -108,13 +108,16 @@ class EventFile:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    """Yield the whole records of an event file (length, checksum, bytes, checksum); leave out a cut one."""
+    """Yield the whole records of an event file (length, checksum, bytes, checksum); leave out a cut one.
+
+    A power failure may leave zeros at the end; no event is empty.
+    """
     data = path.read_bytes() if path.exists() else b""
     start = 0
     while start + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, start)
         body = data[start + 12 : start + 12 + length]
-        if start + 16 + length > len(data):
+        if not length or start + 16 + length > len(data):
             return
         yield body
         start += 16 + length

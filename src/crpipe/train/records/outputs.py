@@ -71,8 +71,9 @@ class Outputs:
             self._events.histogram(step, time.time(), tag, values)
 
     def hyper_parameters(self, step: int, keys: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
-        """Write the configuration beside the final metrics."""
+        """Write the configuration beside the final metrics, which are then on the disk."""
         self._events.hyper_parameters(step, keys, metrics)
+        self.sync()
 
     def sync(self) -> None:
         """Put everything written on the disk: a resume goes on after it."""

@@ -5,7 +5,7 @@ import json
 import numpy as np
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from crpipe.train.records.metrics_log import EventFile, MetricsFile, read_metrics
+from crpipe.train.records.metrics_log import EventFile, MetricsFile, _records, read_metrics
 
 
 def steps_of(folder):
@@ -33,6 +33,15 @@ def test_an_event_file_cut_by_a_crash_keeps_its_whole_records(tmp_path):
     path.write_bytes(path.read_bytes()[:-3])
     write_events(tmp_path, 20, [30])
     assert steps_of(tmp_path) == [10, 30]
+
+
+def test_zeros_that_a_power_failure_left_are_no_events(tmp_path):
+    write_events(tmp_path, 0, [10, 20])
+    path = next(tmp_path.iterdir())
+    path.write_bytes(path.read_bytes() + bytes(160))
+    write_events(tmp_path, 20, [30])
+    assert steps_of(tmp_path) == [10, 20, 30]
+    assert b"" not in list(_records(path))
 
 
 def test_histograms_can_be_read(tmp_path):
