@@ -1,0 +1,153 @@
+"""Campaigns of very little data end without a traceback or a warning, and say in words what is not enough."""
+
+import json
+import re
+
+import pyarrow.parquet as pq
+import pytest
+
+from crpipe.core.ranges import Range
+from crpipe.workloads.muons.nested_rows import SCHEMA
+from crpipe.workloads.muons.simulator.files import file_names, write_file
+from crpipe.workloads.muons.simulator.options import AirShowersOptions
+from runs import Campaign
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+SHORT = {"epochs": 1, "warmup_steps": 1}
+
+
+def begin(tmp_path, *, last=1, train=SHORT, **sections):
+    campaign = Campaign.begin(tmp_path / "campaign")
+    campaign.change(ranges={"last": last}, train=train, **sections)
+    return campaign
+
+
+def words(text):
+    return " ".join(re.sub(r"[│╭╮├┤─╰╯]", " ", text).split())
+
+
+def says(campaign, *verb):
+    """Run a verb that must succeed; return its words."""
+    done = campaign.crpipe(*verb)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_quiet(done.stderr, str(verb))
+    return words(done.stdout)
+
+
+def assert_quiet(text, where):
+    """No traceback and no warning of Python, or of a library."""
+    found = [line for line in text.splitlines() if re.search(r"Traceback|Warning", line)]
+    assert found == [], where
+
+
+def check_whole(campaign, run="tiny"):
+    """Every verb that looks at the campaign, or uses its model, works; no job warned of anything."""
+    said = {
+        verb: says(campaign, *verb.split()) for verb in ("summary", "status", "plan", "figures --progress")
+    }
+    says(campaign, "outliers", "suggest")
+    says(campaign, "check")
+    says(campaign, "export", "--checkpoint", "latest", "--out", str(campaign.folder / f"export-{run}"))
+    logs = [path for path in (campaign.folder / "runs").rglob("*.log") if path.is_file()]
+    logs += list(campaign.results.rglob("*.log"))
+    assert len(logs) > 3
+    for path in logs:
+        assert_quiet(path.read_text(), path)
+    return said
+
+
+def numbers(campaign, run="tiny"):
+    (path,) = (campaign.folder / "runs" / run / "evaluation").glob("*/metrics.json")
+    return json.loads(path.read_text())
+
+
+def finish(campaign):
+    done = campaign.snakemake("all")
+    assert_quiet(done.stdout, "snakemake")
+    return words(done.stdout)
+
+
+def test_two_held_out_showers_no_outlier_and_a_range_without_any_muon(tmp_path):
+    """A file without events and one whose events are empty are a range like any other."""
+    raw = tmp_path / "raw"
+    options = AirShowersOptions(showers_per_file=12, files_per_range=2, depths=10, energy_max_gev=1e7)
+    small = AirShowersOptions(showers_per_file=2, files_per_range=2, depths=10, energy_max_gev=1e7)
+    none = AirShowersOptions(
+        showers_per_file=3, files_per_range=2, energy_min_gev=100.0, energy_max_gev=101.0, depths=4
+    )
+    names = {name: Range.parse(name) for name in ("0000000-0000001", "0000002-0000003")}
+    for name, files in zip(names, ((options, small), (None, none)), strict=True):
+        (raw / name).mkdir(parents=True)
+        for file, of in zip(file_names(options, names[name]), files, strict=True):
+            if of is None:
+                pq.write_table(SCHEMA.empty_table(), raw / name / file)
+            else:
+                write_file(of, 1, names[name], file, raw / name / file)
+    campaign = begin(
+        tmp_path,
+        last=3,
+        source={"uri": f"file://{raw}/{{range}}/*.parquet"},
+        split={"threshold": 10**9, "validation_fraction": 0.0, "validation_files": [1]},
+    )
+    assert "held out files 1 (split.validation_files) an evaluation says nothing below 10" in says(
+        campaign, "plan"
+    )
+    campaign.snakemake("outliers_consolidated")
+    assert "WARNING the validation events have 2 groups: not enough for W1 of" in says(campaign, "plan")
+    assert "not enough 20 held-out events of 2 groups: W1 of" in finish(campaign)
+    assert numbers(campaign)["groups"] == 2
+    assert not [name for name in numbers(campaign)["values"] if name.endswith("_error")]
+    said = check_whole(campaign)
+    assert "2 of 2 ranges trained" in said["status"]
+    ledger = json.loads((campaign.results / "ledgers" / "0000002-0000003.json").read_text())
+    assert (ledger["events"]["listed"], ledger["items"]["listed"]) == (12, 0)
+
+
+def test_one_event_that_is_held_out_is_an_error_whose_remedy_works(tmp_path):
+    campaign = begin(
+        tmp_path,
+        simulator={"showers_per_file": 1, "files_per_range": 1, "depths": 1},
+        split={"validation_fraction": 0.99},
+    )
+    campaign.snakemake("outliers_consolidated")
+    assert "WARNING no event is left to train on" in says(campaign, "plan")
+    done = campaign.snakemake("all", check=False)
+    assert done.returncode == 1
+    assert "nothing to train on: the chain ends, and no range had a training event" in done.stdout
+    assert_quiet(done.stdout, "snakemake")
+    # The remedy: hold out less, in a new results directory and run.
+    path = campaign.folder / "config" / "tiny.yaml"
+    path.write_text(path.read_text().replace("run: tiny", "run: again\nresults: results-again"))
+    campaign.change(split={"validation_fraction": 0.0})
+    assert "WARNING nothing is held out: an evaluation has no numbers" in says(campaign, "plan")
+    assert "not enough: no event is held out, so there are no numbers" in finish(campaign)
+    assert numbers(campaign, "again")["values"] == {}
+    check_whole(campaign, "again")
+
+
+def test_thirty_held_out_showers_have_an_auc_with_its_error(tmp_path):
+    campaign = begin(
+        tmp_path,
+        simulator={"showers_per_file": 30, "files_per_range": 2},
+        evaluate={"events": 1000},
+        split={"validation_fraction": 0.0, "validation_files": [1]},
+    )
+    said = finish(campaign)
+    values = numbers(campaign)["values"]
+    assert 0 < values["auc_multiplicity"] < 1
+    assert values["auc_multiplicity_error"] > 0
+    assert "AUC of events needs 200 events of 3 muons or more of 20 primaries" in said
+    plan = check_whole(campaign)["plan"]
+    assert "20 groups of validation events or more: enough groups for every number" in plan
+
+
+def test_outliers_alone_are_a_campaign(tmp_path):
+    """With every event above the threshold the bulk is empty, and so are its held-out events."""
+    campaign = begin(
+        tmp_path,
+        split={"threshold": 1},
+        simulator={"energy_min_gev": 1e6, "depth_max_m": 1200.0, "showers_per_file": 4},
+    )
+    assert "not enough: no event is held out, so there are no numbers" in finish(campaign)
+    assert "WARNING the validation events have 0 groups" in check_whole(campaign)["plan"]
