@@ -8,6 +8,7 @@
 # make test-clean-install   install without extras into an environment of its own, and train there on tiny data
 # make test-slurm   everything that a cluster does to a campaign, on a Slurm of its own; a quarter of an hour
 # make fuzz    damaged and malformed files of every kind: FUZZ_CASES=N (5000) of them, chosen by FUZZ_SEED=S (1)
+# make test-small   errors of the AUCs over 100 seeds of the demo's size, FLOORS=N; a quarter of an hour
 # make test-physics what a model has to reach on simulated events; some ten minutes
 # make test-jetnet  the distances beside those of JetNet
 #
@@ -22,6 +23,7 @@ WORKLOAD := muons
 FEDERATION ?= results/demo-pelican/federation
 FUZZ_CASES ?= 5000
 FUZZ_SEED ?= 1
+FLOORS ?= 100
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,7 +31,7 @@ READY := $(VENV)/.installed
 DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
-.PHONY: demo known-demo demo-synthetic demo-pelican test fuzz test-slurm test-physics test-jetnet test-clean-install check install clean
+.PHONY: demo known-demo demo-synthetic demo-pelican test fuzz test-slurm test-small test-physics test-jetnet test-clean-install check install clean
 
 demo: demo-$(SOURCE)
 
@@ -56,6 +58,9 @@ fuzz: $(READY)
 
 test-slurm: $(READY)
 	$(BIN)/python -m pytest -q -n 2 tests/integration/test_slurm_failures.py
+
+test-small: $(READY)
+	FLOORS=$(FLOORS) $(BIN)/python -m pytest -s -q tests/nightly/test_floors.py
 
 test-physics: $(READY)
 	$(BIN)/python -m pytest -s -q tests/physics
