@@ -10,6 +10,7 @@
 # make fuzz    damaged and malformed files of every kind: FUZZ_CASES=N (5000) of them, chosen by FUZZ_SEED=S (1)
 # make test-kills   KILLS=N (200) kills of running campaigns, and CUTS=N (200) power cuts of each verb, chosen by
 #              KILL_SEED=S (1)
+# make test-small   errors of the AUCs over 100 seeds of the demo's size, FLOORS=N; a quarter of an hour
 # make test-physics what a model has to reach on simulated events; some ten minutes
 # make test-jetnet  the distances beside those of JetNet
 # make soak    one training of SOAK_STEPS=N (20000) steps, watched for growing memory, open files and threads
@@ -32,6 +33,7 @@ NIGHTLY := fuzz test-damages test-kills test-small test-slurm soak audit test-ph
 KILLS ?= 200
 CUTS ?= 200
 KILL_SEED ?= 1
+FLOORS ?= 100
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -91,6 +93,9 @@ test-kills: $(READY)
 	CRPIPE_KILLS=$(KILLS) CRPIPE_KILL_SEED=$(KILL_SEED) $(BIN)/python -m pytest -s -q tests/integration/test_kills.py
 	CRPIPE_CUTS=$(CUTS) CRPIPE_CUT_SEED=$(KILL_SEED) $(BIN)/python -m pytest -s -q \
 		tests/integration/test_power_cuts.py tests/integration/federation/test_login_power_cuts.py
+
+test-small: $(READY)
+	FLOORS=$(FLOORS) $(BIN)/python -m pytest -s -q tests/nightly/test_floors.py
 
 test-physics: $(READY)
 	$(BIN)/python -m pytest -s -q tests/physics

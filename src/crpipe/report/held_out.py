@@ -39,7 +39,8 @@ def describe_held_out(view: CampaignView, shares: Sequence[str], metrics: Sequen
     ]
     if not split or view.layout is None:
         yield ", ".join(shares)
-        yield f"{_needed(metrics)}; plan again once a range is split"
+        if any(metric.groups > 1 for metric in metrics):
+            yield f"{_needed(metrics)}; plan again once a range is split"
         return
     if len(split) == len(view.ranges):
         yield from _trained_on(view, split)
