@@ -17,8 +17,8 @@ from kills import (
     aimed,
     check_nothing_was_lost,
     command_of,
+    cpu_seconds_of,
     disturbed,
-    moments_of,
     remaining,
     table,
 )
@@ -50,8 +50,9 @@ def say(text):
 
 
 @pytest.fixture(scope="session")
-def work(finished):
-    return {**moments_of(finished), "tables": 0.2, "predict": 1.5}
+def cpu(finished):
+    found = cpu_seconds_of(finished)
+    return {**found, "tables": found["list"], "predict": found["train"]}
 
 
 def test_jobs_held_at_their_work_are_killed_and_the_same_command_ends_in_the_same_bytes(
@@ -126,8 +127,8 @@ def test_a_prediction_held_at_its_work_is_killed_and_made_by_the_same_command(fi
     check_predicted(campaign, whole)
 
 
-def test_fifteen_kills_of_anything_at_random_moments_change_nothing(finished, work, tmp_path):
-    killer, number = Killer(SEED, RANDOM, work, say), 0
+def test_fifteen_kills_of_anything_at_random_moments_change_nothing(finished, cpu, tmp_path):
+    killer, number = Killer(SEED, RANDOM, cpu, say), 0
     while len(killer.kills) < 15:  # once, unless jobs ended before their kills
         campaign = disturbed(Campaign.begin(tmp_path / f"{number}"))
         killer.disturb(campaign, "", RANDOM, most=15)
@@ -139,9 +140,9 @@ def test_fifteen_kills_of_anything_at_random_moments_change_nothing(finished, wo
 
 @pytest.mark.skipif(not NIGHTLY, reason="CRPIPE_KILLS=N: nightly")
 @pytest.mark.timeout(4 * 3600)
-def test_many_kills_change_nothing(finished, work, tmp_path):
+def test_many_kills_change_nothing(finished, cpu, tmp_path):
     """Each campaign is killed some 40 times, and has to end as one that nobody killed."""
-    killer = Killer(SEED, {}, work, say)
+    killer = Killer(SEED, {}, cpu, say)
     side = check_tables(with_tables(tmp_path / "tables"))
     done = 0
     while len(killer.kills) < NIGHTLY:

@@ -27,8 +27,8 @@ KINDS = [(who, how) for who in WHO for how in HOW]
 VERBS = ("list", "tables", "stage", "split", "consolidate", "train", "evaluate", "figures", "predict")
 OFTEN = ("list", "stage", "split", "train")
 SPARED, ANY_MOMENT, HALF = 0.3, 0.2, 0.5
-MOST = 0.6  # of the time that the work takes: a machine is faster at times
-IMPORTS_S = 0.8
+MOST = 0.9  # of the CPU seconds of a job
+UNSEEN = ("figures", "predict")  # in no journal
 RAW = "0000000-0000001"
 PREDICT = ("predict", "--checkpoint", "runs/tiny/ranges/outliers.json", "--in")
 PREDICT += ("raw/bundles-0000000.parquet", "raw/bundles-0000001.parquet", "--out", "predicted.parquet")
@@ -44,15 +44,18 @@ class Kill:
     at_work: bool
 
 
-def moments_of(campaign):
-    """Measure how long the work of each verb takes, in seconds, in a finished campaign."""
-    starts, work = {}, {}
-    for row in campaign.journal():
-        if row["what"] == "start":
-            starts[row["pid"]] = row["time"]
-        elif row["what"] == "finished":
-            work.setdefault(row["verb"], []).append(row["time"] - starts[row["pid"]])
-    return {verb: min(found) for verb, found in work.items()}
+def cpu_seconds_of(campaign):
+    """Find the CPU seconds that each verb needs, from Snakemake's benchmarks of a finished campaign.
+
+    A busy machine needs more time for a job, and no more CPU seconds.
+    """
+    found = {}
+    for path in campaign.folder.rglob("benchmarks/**/*.tsv"):
+        names, values = (line.split("\t") for line in path.read_text().splitlines()[:2])
+        seconds = float(values[names.index("cpu_time")])
+        for name in (path.stem, path.parent.name):
+            found[name] = min(seconds, found.get(name, seconds))
+    return {verb: found[verb] for verb in VERBS if verb in found}
 
 
 def disturbed(campaign, **variables):
@@ -107,6 +110,18 @@ def remaining(campaign, seconds=60.0):
     return [process.cmdline() for process in left]
 
 
+def is_fatal(who, how):
+    """Return whether a job does not end well after this: a head that is asked to stop lets its jobs end."""
+    return how != "STOP then CONT" and (who != "head" or "KILL" in how)
+
+
+def cpu_seconds(process):
+    """Give the CPU seconds of a process and its workers so far."""
+    with suppress(psutil.Error):
+        return sum(sum(each.cpu_times()[:2]) for each in [process, *process.children()])
+    return 0.0
+
+
 def is_alive(process):
     try:
         return process.status() != psutil.STATUS_ZOMBIE
@@ -150,13 +165,13 @@ def is_worker(process):
 class Killer:
     """Kills campaigns at the moments that one seed gives.
 
-    left: how often each verb is still to be caught. kills: what happened. work: seconds of each verb.
+    left: how often each verb is still to be caught. kills: what happened. cpu: CPU seconds of each verb.
     say: gets a line for each kill.
     """
 
-    def __init__(self, seed, wanted, work, say=len):
+    def __init__(self, seed, wanted, cpu, say=len):
         self._choice = random.Random(seed)
-        self._work = work
+        self._cpu = cpu
         self._say = say
         self._kinds = []
         self._spared = set()
@@ -182,22 +197,22 @@ class Killer:
         while self.left[verb] > 0:
             with head_of(campaign, command_of(*words)) as head:
                 job = psutil.Process(head.pid)
-                time.sleep(self._choice.uniform(IMPORTS_S, IMPORTS_S + self._work[verb]))
-                who, how = self._kind(("job", "group"))
+                self._wait(campaign, job, verb)
+                who, how = self._kind([kind for kind in KINDS if kind[0] in ("job", "group")])
                 at_work = any(campaign.folder.glob("*.parts"))
                 if is_alive(job):
                     strike(how, head, victim_of(who, head, job)[1], 0.3)
                     self._note(who, how, verb, at_work)
 
     def _wanted(self, head, verbs):
-        """Find a job to strike; of verbs that come again some jobs are spared, so that later ones come."""
-        for process in children(head):
-            verb = verb_of(process)
-            if verb in verbs and self._is_wanted(verb) and process.pid not in self._spared:
-                if verb in OFTEN and self._choice.random() < SPARED:
-                    self._spared.add(process.pid)
-                else:
+        """Find the shortest job; of verbs that come again some are spared, so that later ones come."""
+        jobs = [(process, verb_of(process)) for process in children(head)]
+        jobs = [(process, verb) for process, verb in jobs if verb in verbs and self._is_wanted(verb)]
+        for process, verb in sorted(jobs, key=lambda job: self._cpu[job[1]]):
+            if process.pid not in self._spared:
+                if verb not in OFTEN or self._choice.random() >= SPARED:
                     return process, verb
+                self._spared.add(process.pid)
         return None
 
     def _is_wanted(self, verb):
@@ -206,30 +221,33 @@ class Killer:
     def _strike(self, campaign, head, job, verb):
         """Strike at a moment in the life of a job, unless it ends before."""
         self._wait(campaign, job, verb)
-        who, how = self._kind(WHO if verb == "split" else ("head", "job", "group"))
+        kinds = [kind for kind in KINDS if kind[0] != "worker" or verb == "split"]
+        if verb not in OFTEN and self.left[verb] > 1:  # one that ends well does not come again
+            kinds = [kind for kind in kinds if is_fatal(*kind)]
+        who, how = self._kind(kinds)
         at_work = began(campaign, job)
         if is_alive(job):
             who, victim = victim_of(who, head, job)
             strike(how, head, victim, self._choice.uniform(0.2, 1.0))
             self._note(who, how, verb, at_work)
-            if how == "STOP then CONT":
-                self._spared.add(job.pid)
+            self._spared.add(job.pid)  # no process counts twice
 
     def _wait(self, campaign, job, verb):
         """Wait for a moment in the life of a job: mostly one in its work, if a journal shows that."""
-        work = self._work.get(verb)
-        if work is None or self._choice.random() < ANY_MOMENT:
-            time.sleep(self._choice.uniform(0, IMPORTS_S + (work or 0.0)))
-            return
-        while is_alive(job) and not began(campaign, job):
+        begun = 0.0
+        if verb not in UNSEEN and self._choice.random() >= ANY_MOMENT:
+            while is_alive(job) and not began(campaign, job):
+                time.sleep(0.005)
+            begun = cpu_seconds(job)
+        share = self._choice.uniform(0, MOST)
+        while is_alive(job) and cpu_seconds(job) < begun + share * (self._cpu[verb] - begun):
             time.sleep(0.005)
-        time.sleep(self._choice.uniform(0, MOST * work))
 
-    def _kind(self, who):
+    def _kind(self, kinds):
         """Take the next kind that fits, so that all of them occur about equally often."""
-        while not any(kind[0] in who for kind in self._kinds):
+        while not any(kind in kinds for kind in self._kinds):
             self._kinds += self._choice.sample(KINDS, len(KINDS))
-        found = next(kind for kind in self._kinds if kind[0] in who)
+        found = next(kind for kind in self._kinds if kind in kinds)
         self._kinds.remove(found)
         return found
 

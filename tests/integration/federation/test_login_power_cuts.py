@@ -58,7 +58,9 @@ def test_after_a_power_cut_the_same_command_logs_in(campaign, tmp_path, before):
     for cut in found[-len(WAYS) :]:
         state = made(cut, tmp_path / "cut")
         assert tokens_in(state) == new, cut.way
-    for cut in chosen(found, COUNT, SEED):
+    picked = chosen(found, COUNT, SEED)
+    sys.stderr.write(f"login, {before}: {len(picked)} of {len(found)} states\n")
+    for cut in picked:
         state = made(cut, tmp_path / "cut")
         access, refresh = tokens_in(state)
         assert access in {old[0], new[0]}
