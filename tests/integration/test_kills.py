@@ -31,7 +31,7 @@ NIGHTLY = int(os.environ.get("CRPIPE_KILLS", "0"))
 RANDOM = {"list": 2, "stage": 4, "split": 4, "train": 6, "consolidate": 2, "evaluate": 2, "figures": 1}
 # Shares of 40 kills of one campaign in the nightly run.
 SHARES = {"list": 2, "stage": 7, "split": 8, "train": 9, "consolidate": 3, "evaluate": 3}
-SHARES |= {"figures": 2, "tables": 3, "predict": 3}
+SHARES |= {"figures": 5, "tables": 3, "predict": 3}
 # What is held: a verb, which one of its operations on files of what place; and who is killed how.
 AIMED = [
     ("stage", "results/staged/", 5, ("job", "KILL")),

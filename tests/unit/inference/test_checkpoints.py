@@ -1,14 +1,17 @@
 """A checkpoint alone gives back its model, or an error that says what does not fit."""
 
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
 
+import counting
 from counting import NAMED, checkpoint_of, state_of
 from crpipe.core.errors import CheckpointError, CrpipeError
 from crpipe.core.progress import Silent
@@ -116,8 +119,15 @@ def test_a_checkpoint_without_its_source_is_not_exported(tmp_path):
 
 
 def crpipe(*words, cwd):
-    command = [sys.executable, "-m", "crpipe", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    places = [str(Path(counting.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.run(
+        [sys.executable, "-m", "crpipe", *words],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("width", [20_000, 10**7])
