@@ -10,7 +10,7 @@ import pytest
 from prometheus_files import nested_table
 from runs import REPOSITORY, Campaign, follow
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 PAGE = (REPOSITORY / "docs" / "direction.md").read_text()
 BLOCKS = re.findall(r"```(yaml|python|bash)\n(.*?)```", PAGE, re.DOTALL)
 

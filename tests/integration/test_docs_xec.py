@@ -12,7 +12,7 @@ import uproot
 from liquido_files import make_liquido, write_liquido
 from runs import REPOSITORY, Campaign, follow
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 PAGE = (REPOSITORY / "docs" / "xec.md").read_text()
 BLOCKS = re.findall(r"```(yaml|python|bash)\n(.*?)```", PAGE, re.DOTALL)
 LINK = "0000001-0000004"

@@ -83,7 +83,7 @@ def test_status_shows_the_queue_of_a_living_campaign(cluster, faulty, tmp_path):
     with campaign.running(f"{SLURM} train_all") as head:
         job = in_training(campaign, cluster, FIRST)
         linger(campaign)  # or it may end before the head that is stopped has cancelled it
-        told = campaign.crpipe("status").stdout
+        told = " ".join(campaign.crpipe("status").stdout.split())  # long lines are wrapped
         interrupt(head)
     assert f"train {FIRST}: running, n" in told
     assert f"(job {job})" in told

@@ -177,7 +177,9 @@ def bash(block, folder, variables):
 
 
 def environment(more):
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(["/usr/bin", "/bin"]), **more}
+    """Give the environment of a person's shell, also below `make`, whose demo prints the summary itself."""
+    plain = {name: value for name, value in os.environ.items() if name != "MAKELEVEL"}
+    return {**plain, "OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(["/usr/bin", "/bin"]), **more}
 
 
 def children(process):
