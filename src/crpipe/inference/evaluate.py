@@ -164,7 +164,7 @@ def judged_on(shards: Sequence[ValidationShards]) -> tuple[Part, tuple[Validatio
 
 
 def _write_without_events(job: EvaluateJob, trained: LoadedModel, part: Part, progress: Progress) -> None:
-    """Write files without any number: a campaign whose training is done must not fail for want of them."""
+    """Write files without any number: a finished training must not fail because no event was held out."""
     progress.say(f"no held-out events: nothing to compare with; for numbers, {_MORE}")
     fields = job.layout.events
     columns: Columns = {name: np.zeros(0, np.uint32) for name in (SOURCE_FILE, SOURCE_ROW)}

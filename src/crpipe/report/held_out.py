@@ -95,7 +95,8 @@ def _judged_on(view: CampaignView, split: Sequence[str], metrics: Sequence[Metri
     seen = "" if whole else f" in {number(len(split))} of {counted(len(view.ranges), 'range')}"
     yield f"{WARNING} the {part} events have {counted(groups, 'group')}{seen}:"
     short = [metric.title for metric in metrics if metric.groups > groups]
-    yield f"not enough for {', '.join(short)}" if whole else f"if it stays so, no {', '.join(short)}"
+    few = "not enough" if whole else "if the others hold no more, too few"
+    yield f"{few} for {', '.join(short)}"
     yield f"{_needed(metrics)}: hold out more in a new results directory and run, or add files"
 
 

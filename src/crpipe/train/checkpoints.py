@@ -100,7 +100,7 @@ class Store:
         return self._save(state, f"checkpoint-{self.key}")
 
     def drop_snapshots(self) -> None:
-        """Delete the snapshots of this key, once its checkpoint exists; nobody looks for them again."""
+        """Delete the snapshots of this key, once its checkpoint exists, and flush that to the disk."""
         for path in self._snapshots():
             path.unlink(missing_ok=True)
         sync(self.folder)

@@ -99,10 +99,11 @@ def remove_marks(folder: Path) -> None:
 
 
 def resume_deletions(paths: Paths, names: Iterable[str]) -> None:
-    """Let ranges be split again whose outputs and raw copies are both there; only who holds the lease may.
+    """Remove the ledger of each range with all outputs and raw copies; only the holder of the lease may.
 
-    A split that died while it deleted its raw copies would leave them for ever, because its outputs exist.
-    Without the ledger the workflow runs it once more: it adopts its record, and deletes them.
+    A split that was killed while it deleted its raw copies would leave them for ever, because its outputs
+    exist. Without the ledger the workflow runs that split again: it restores its outputs from its record, and
+    deletes the copies.
     """
     for name in names:
         if paths.raw(name).exists() and paths.split_record(name).exists() and _is_split(paths, name):

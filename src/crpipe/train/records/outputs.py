@@ -71,11 +71,11 @@ class Outputs:
             self._events.histogram(step, time.time(), tag, values)
 
     def hyper_parameters(self, step: int, keys: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
-        """Write the configuration beside the final metrics, which are then on the disk."""
+        """Write the configuration beside the final metrics, and flush all that was written to the disk."""
         self._events.hyper_parameters(step, keys, metrics)
         self.sync()
 
     def sync(self) -> None:
-        """Put everything written on the disk: a resume goes on after it."""
+        """Flush everything written to the disk: a resume continues after it."""
         for file in (self._rows, self._events):
             sync(file.path)
