@@ -18,9 +18,9 @@ from data import READER, write_file
 
 from crpipe.check.campaign import check_campaign
 from crpipe.check.job import CheckJob
-from crpipe.cli.data_jobs import consolidate_job, split_job
-from crpipe.cli.jobs import open_campaign
-from crpipe.cli.source_jobs import list_job, stage_job
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.data import consolidate_job, split_job
+from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import load_config
 from crpipe.core.files import sha256
 from crpipe.core.progress import Silent

@@ -29,8 +29,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from peak import peak_mib
 
-from crpipe.cli.data_jobs import split_job
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.data import split_job
 from crpipe.config.loading import load_config
 from crpipe.core.files import read_json
 from crpipe.core.progress import Silent

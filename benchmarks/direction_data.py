@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from crpipe.cli.data_jobs import split_job
-from crpipe.cli.jobs import open_campaign
-from crpipe.cli.source_jobs import list_job, stage_job, tables_job
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.data import split_job
+from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
 from crpipe.core.progress import Silent
 from crpipe.source.listing import list_range

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from peak import peak_mib
 from pelicanfs import PelicanFileSystem
 
-from crpipe.cli.source_jobs import list_job, stage_job
+from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import Config, validate
 from crpipe.core.files import sync
 from crpipe.core.progress import Silent

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import uproot
 
-from crpipe.cli.data_jobs import split_job
-from crpipe.cli.jobs import open_campaign
-from crpipe.cli.source_jobs import list_job, stage_job, tables_job
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.data import split_job
+from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
 from crpipe.core.progress import Silent
 from crpipe.core.ranges import Range

@@ -21,9 +21,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from crpipe.cli.data_jobs import split_job
-from crpipe.cli.jobs import claim_data, open_campaign
-from crpipe.cli.source_jobs import list_job, stage_job, tables_job
+from crpipe.cli.jobs.campaign import claim_data, open_campaign
+from crpipe.cli.jobs.data import split_job
+from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
 from crpipe.core.progress import Silent
 from crpipe.report.figure_style import COLOURS, new_figure, save, style

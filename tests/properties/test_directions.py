@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crpipe.cli.data_jobs import split_job
-from crpipe.cli.jobs import open_campaign
-from crpipe.cli.source_jobs import list_job, stage_job, tables_job
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.data import split_job
+from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import Interrupted
 from crpipe.core.files import sha256

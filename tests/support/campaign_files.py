@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.cli.jobs_report import view_of
+from crpipe.cli.jobs.report import view_of
 from crpipe.config.loading import Config, load_config
 from crpipe.core.files import write_json
 from crpipe.core.paths import CONSOLIDATED

@@ -1,7 +1,7 @@
 """The jobs of the model verbs, composed from a configuration as the command line does it."""
 
-from crpipe.cli.jobs import open_campaign
-from crpipe.cli.model_jobs import evaluate_job, train_job
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.model import evaluate_job, train_job
 from crpipe.config import record
 from crpipe.inference.evaluate import evaluate_link
 from crpipe.train.job import train_link

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.cli import data_jobs
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs import data as data_jobs
+from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.config.loading import load_config
 from crpipe.core import checksums
 from crpipe.core.progress import Silent

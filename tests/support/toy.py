@@ -11,7 +11,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import nn
 
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.config.loading import validate
 from crpipe.core.files import sha256
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS

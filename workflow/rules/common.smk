@@ -10,9 +10,9 @@ from pathlib import Path
 
 from snakemake.io import IOFile
 
-from crpipe.cli.checks import check_data
-from crpipe.cli.jobs import open_campaign
-from crpipe.cli.source_jobs import check_source, ensure_counted
+from crpipe.cli.jobs.checks import check_data
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.source import check_source, ensure_counted
 from crpipe.cli.terminal import Terminal
 from crpipe.config import record
 from crpipe.config.loading import load_config

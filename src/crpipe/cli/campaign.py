@@ -13,7 +13,7 @@ import typer
 
 from crpipe import __version__
 from crpipe.cli.data import data
-from crpipe.cli.jobs_report import notify_job, plan_job, view_of
+from crpipe.cli.jobs.report import notify_job, plan_job, view_of
 from crpipe.cli.models import models
 from crpipe.cli.terminal import Settings, show
 from crpipe.cli.tools import tools
@@ -83,8 +83,8 @@ def plan(
     ] = None,
 ) -> None:
     """Check the configuration, and show ranges, files, bytes, peak disk, and jobs, before anything runs."""
-    from crpipe.cli.model_jobs import check_campaign
-    from crpipe.cli.source_jobs import check_source
+    from crpipe.cli.jobs.model import check_campaign
+    from crpipe.cli.jobs.source import check_source
     from crpipe.report.plan import render_plan
 
     config = Settings.config()
@@ -93,7 +93,7 @@ def plan(
     show(render_plan(plan_job(config)))
     show(f"checked: {checked}")
     if figure is not None:
-        from crpipe.cli.schedule_jobs import rate_plan
+        from crpipe.cli.jobs.schedule import rate_plan
         from crpipe.report.schedule_figure import plot_rates
 
         print(plot_rates(rate_plan(config), figure))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe.cli.jobs import claim_data, open_campaign
+from crpipe.cli.jobs.campaign import claim_data, open_campaign
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal, show
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
@@ -35,7 +35,7 @@ def _attempt(verb: str, name: str) -> Iterator[Config]:
 @data.command("list")
 def list_(name: RangeArgument) -> None:
     """List one range of the source into its manifest."""
-    from crpipe.cli.source_jobs import list_job
+    from crpipe.cli.jobs.source import list_job
     from crpipe.source.listing import list_range
 
     with _attempt("list", name) as config:
@@ -45,7 +45,7 @@ def list_(name: RangeArgument) -> None:
 @data.command()
 def stage(name: RangeArgument) -> None:
     """Copy one range next to the results, each file verified before its name appears."""
-    from crpipe.cli.source_jobs import stage_job
+    from crpipe.cli.jobs.source import stage_job
     from crpipe.source.stage import stage_range
 
     with _attempt("stage", name) as config:
@@ -55,7 +55,7 @@ def stage(name: RangeArgument) -> None:
 @data.command()
 def tables() -> None:
     """Copy the side tables of `source.tables` next to the results, verified and hashed."""
-    from crpipe.cli.source_jobs import tables_job
+    from crpipe.cli.jobs.source import tables_job
     from crpipe.source.side_tables import stage_tables
 
     with _attempt("tables", "") as config:
@@ -65,7 +65,7 @@ def tables() -> None:
 @data.command()
 def count() -> None:
     """Count the files of the source once, for `ranges.last: auto`; print the last file number."""
-    from crpipe.cli.source_jobs import count_job
+    from crpipe.cli.jobs.source import count_job
     from crpipe.source.counting import count_files
 
     with _attempt("count", "") as config:
@@ -75,7 +75,7 @@ def count() -> None:
 @data.command()
 def threshold() -> None:
     """Choose the outlier threshold as a quantile of the reference ranges."""
-    from crpipe.cli.data_jobs import threshold_job
+    from crpipe.cli.jobs.data import threshold_job
     from crpipe.split.threshold import choose_threshold
 
     with _attempt("threshold", "") as config:
@@ -85,7 +85,7 @@ def threshold() -> None:
 @data.command()
 def split(name: RangeArgument) -> None:
     """Turn one staged range into shards, outliers and a balanced ledger."""
-    from crpipe.cli.data_jobs import split_job
+    from crpipe.cli.jobs.data import split_job
     from crpipe.split.split import split_range
 
     with _attempt("split", name) as config:
@@ -95,7 +95,7 @@ def split(name: RangeArgument) -> None:
 @data.command()
 def consolidate() -> None:
     """Merge the outliers of all ranges into shards of a chosen size."""
-    from crpipe.cli.data_jobs import consolidate_job
+    from crpipe.cli.jobs.data import consolidate_job
     from crpipe.split.outliers import consolidate_outliers
 
     with _attempt("consolidate", "") as config:
@@ -121,7 +121,7 @@ def inspect(
     rows: Annotated[int, typer.Option(help="events to show")] = 5,
 ) -> None:
     """Show what a file holds: schema, rows, multiplicities, first events."""
-    from crpipe.cli.data_jobs import configured_reader
+    from crpipe.cli.jobs.data import configured_reader
     from crpipe.split.inspect import inspect_file
 
     show(inspect_file(file, rows, configured_reader(Settings.config())))

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.cli.terminal import LinkArgument, Settings, Terminal
 from crpipe.config import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from crpipe.cli.jobs import Campaign
+    from crpipe.cli.jobs.campaign import Campaign
 
 # Handlers import what they call: a verb pays for its own libraries only.
 # ruff: noqa: PLC0415
@@ -43,8 +43,8 @@ def probe(
     profile: Annotated[Path | None, typer.Option(help="write a trace of some steps to this file")] = None,
 ) -> None:
     """Train on one batch of your data again and again, and show losses, times and memory."""
-    from crpipe.cli.model_jobs import check_campaign
-    from crpipe.cli.probe_jobs import probe_job
+    from crpipe.cli.jobs.model import check_campaign
+    from crpipe.cli.jobs.probe import probe_job
     from crpipe.inference.probe import probe_batch, render_probe
 
     config = Settings.config()
@@ -60,7 +60,7 @@ def train(
     profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
 ) -> None:
     """Train one link of the chain (or on `outliers`), from its last snapshot or the link before it."""
-    from crpipe.cli.model_jobs import train_job
+    from crpipe.cli.jobs.model import train_job
     from crpipe.train.job import train_link
 
     campaign = open_campaign(Settings.config())
@@ -75,7 +75,7 @@ def refuse_torn_ranges(campaign: Campaign, name: str) -> None:
 
     The ranges are those that are trained on once the link is finished. One rank looks.
     """
-    from crpipe.cli.data_jobs import parts_of, split_ranges
+    from crpipe.cli.jobs.data import parts_of, split_ranges
     from crpipe.split.parts import refuse_torn_groups
 
     if parts_of(campaign.config).by_files and os.environ.get("RANK", "0") == "0":
@@ -89,7 +89,7 @@ def evaluate(
     checkpoint: Annotated[str, typer.Option(help=_CHECKPOINT)] = "",
 ) -> None:
     """Score the checkpoint of one link (or of `outliers`) on held-out events."""
-    from crpipe.cli.model_jobs import evaluate_job
+    from crpipe.cli.jobs.model import evaluate_job
     from crpipe.inference.evaluate import evaluate_link
 
     if not (name or checkpoint):
@@ -117,7 +117,7 @@ def predict(
     ] = "",
 ) -> None:
     """Predict for all events of raw files; the same command continues after a crash."""
-    from crpipe.cli.model_jobs import checkpoint_of, predict_job
+    from crpipe.cli.jobs.model import checkpoint_of, predict_job
     from crpipe.inference.predict import predict_files
 
     config = Settings.config()
@@ -152,7 +152,7 @@ def generate(
     device: DeviceOption = "auto",
 ) -> None:
     """Generate an event for each row: of a flat table of event columns (Parquet, CSV), or of raw files."""
-    from crpipe.cli.model_jobs import checkpoint_of, predict_job
+    from crpipe.cli.jobs.model import checkpoint_of, predict_job
     from crpipe.inference.generate import GenerateJob, generate_files
 
     config = Settings.config()
@@ -167,7 +167,7 @@ def export(
     out: Annotated[Path, typer.Option(help="directory for weights, options, tables, graphs and the card")],
 ) -> None:
     """Write a trained checkpoint for use elsewhere: weights, options, side tables, graphs, model card."""
-    from crpipe.cli.model_jobs import checkpoint_of, export_job
+    from crpipe.cli.jobs.model import checkpoint_of, export_job
     from crpipe.inference.export import export_checkpoint
 
     config = Settings.config()

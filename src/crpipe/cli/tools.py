@@ -56,7 +56,7 @@ def table() -> None:
 @settings.command("check")
 def check_fit() -> None:
     """Check that reader, simulator, workload and side tables fit together; print one line when they do."""
-    from crpipe.cli.model_jobs import check_campaign
+    from crpipe.cli.jobs.model import check_campaign
 
     print(check_campaign(Settings.config()))
 
@@ -90,7 +90,7 @@ tools.add_typer(outliers, name="outliers")
 @outliers.command()
 def suggest() -> None:
     """Show what each threshold would set aside, and the memory of a batch below it."""
-    from crpipe.cli.jobs import open_campaign
+    from crpipe.cli.jobs.campaign import open_campaign
     from crpipe.split.threshold import suggest_threshold
 
     campaign = open_campaign(Settings.config())
@@ -109,7 +109,7 @@ def fork(
     out: Annotated[Path | None, typer.Option(help="file to write; default: RUN.yaml")] = None,
 ) -> None:
     """Write the configuration of a run that goes on after a link of this one, under other settings."""
-    from crpipe.cli.forks import write_fork
+    from crpipe.cli.jobs.forks import write_fork
 
     files = Settings.config_files()
     print(write_fork(files, Settings.overrides, link, run, changes or (), out or Path(f"{run}.yaml")))
@@ -120,7 +120,7 @@ def token(
     login: Annotated[bool, typer.Option("--login", help="get a new one from the issuer first")] = False,
 ) -> None:
     """Show the token in use: where from, issuer, scope, end, and whether it covers the campaign."""
-    from crpipe.cli.source_jobs import token_uris
+    from crpipe.cli.jobs.source import token_uris
     from crpipe.source.pelican.token_check import TokenJob, check_access
 
     config = Settings.config()
@@ -141,7 +141,7 @@ def token(
 @tools.command()
 def sync() -> None:
     """Send the run's new TensorBoard files and checkpoints to `sync.to`; a failure is a warning."""
-    from crpipe.cli.source_jobs import sync_job
+    from crpipe.cli.jobs.source import sync_job
     from crpipe.source.sync import sync_run
 
     sync_run(sync_job(Settings.config()), Terminal())

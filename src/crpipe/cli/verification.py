@@ -125,7 +125,7 @@ def export_range(
     out: Annotated[Path, typer.Option(help="directory for train, validation, test and outliers.parquet")],
 ) -> None:
     """Write the shards of one range as Parquet files: in the raw files' schema if the reader has one."""
-    from crpipe.cli.data_jobs import configured_reader
+    from crpipe.cli.jobs.data import configured_reader
     from crpipe.split.export import export_shards
 
     config, key = Settings.config(), str(Range.parse(name))

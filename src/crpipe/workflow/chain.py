@@ -9,7 +9,7 @@ from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from crpipe.cli.jobs import Campaign
+    from crpipe.cli.jobs.campaign import Campaign
 
 
 def shards_of(campaign: Campaign, name: str) -> list[Path]:

@@ -10,7 +10,7 @@ from crpipe.workflow.chain import reference_ranges
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from crpipe.cli.jobs import Campaign
+    from crpipe.cli.jobs.campaign import Campaign
 
 TRAINING_TARGETS = frozenset(
     {

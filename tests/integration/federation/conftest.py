@@ -15,7 +15,7 @@ import aiohttp
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.cli.source_jobs import list_job, stage_job
+from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import validate
 from crpipe.core.progress import Silent
 from crpipe.core.ranges import Range

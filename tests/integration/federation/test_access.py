@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-from crpipe.cli.source_jobs import token_uris
+from crpipe.cli.jobs.source import token_uris
 from crpipe.source.pelican.token_check import TokenJob, check_access
 
 pytestmark = pytest.mark.federation

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import misbehaving_table
-from crpipe.cli.source_jobs import list_job, stage_job
+from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import CrpipeError
 from crpipe.source.listing import list_range

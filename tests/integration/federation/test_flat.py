@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from crpipe.cli.source_jobs import count_job, list_job, tables_job
+from crpipe.cli.jobs.source import count_job, list_job, tables_job
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.files import read_json, sha256
 from crpipe.core.raw_files import read_manifest

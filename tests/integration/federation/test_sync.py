@@ -2,7 +2,7 @@
 
 import pytest
 
-from crpipe.cli.source_jobs import sync_job
+from crpipe.cli.jobs.source import sync_job
 from crpipe.source.sync import sync_run
 
 pytestmark = pytest.mark.federation

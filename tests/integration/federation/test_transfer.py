@@ -293,7 +293,7 @@ def test_a_disk_that_fills_up_is_told_and_the_same_command_goes_on(campaign, tmp
     campaign.list(uri=campaign.source["uri"].replace("part-*", "large"))
     code = (
         "import sys; from crpipe.config.loading import load_config;"
-        "from crpipe.cli.source_jobs import stage_job;"
+        "from crpipe.cli.jobs.source import stage_job;"
         "from crpipe.core.progress import Silent; from crpipe.source import copies, stage;"
         "copies.RESERVE = -(1 << 40);"
         "from pathlib import Path; config = load_config([Path(sys.argv[1])]);"

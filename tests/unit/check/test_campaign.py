@@ -20,7 +20,7 @@ from checked import FIRST, SECOND, Checked, cut, edit, edit_rows, flip, swap
 from crpipe.check.campaign import check_campaign
 from crpipe.check.job import CheckJob
 from crpipe.check.ranges import check_range
-from crpipe.cli.jobs import claim_data
+from crpipe.cli.jobs.campaign import claim_data
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import remove_tree
 from crpipe.core.lease import lease

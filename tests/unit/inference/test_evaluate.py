@@ -9,8 +9,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from counting import Counting, Echo, Listing, checkpoint_of
-from crpipe.cli.jobs import open_campaign
-from crpipe.cli.model_jobs import evaluate_job
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.model import evaluate_job
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.progress import Silent

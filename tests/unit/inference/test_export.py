@@ -13,8 +13,8 @@ import yaml
 from safetensors.numpy import load_file
 
 from counting import NAMED, checkpoint_of
-from crpipe.cli.jobs import open_campaign
-from crpipe.cli.model_jobs import export_job
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.model import export_job
 from crpipe.config.loading import load_config
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import read_json, sha256, write_json

@@ -220,7 +220,7 @@ def test_a_workload_may_write_its_own_table(job, monkeypatch):
 
 
 def test_no_configuration_is_needed_beyond_the_checkpoint(tmp_path):
-    from crpipe.cli.model_jobs import predict_job
+    from crpipe.cli.jobs.model import predict_job
 
     config = validate({"results": str(tmp_path)})
     assert predict_job(config, tmp_path, [tmp_path], tmp_path, "cpu").tables == {}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from crpipe.cli.probe_jobs import probe_job
+from crpipe.cli.jobs.probe import probe_job
 from crpipe.core.errors import ConfigError, CrpipeError
 from crpipe.core.progress import Silent
 from crpipe.inference.probe import PhaseLoss, probe_batch, render_probe

@@ -133,8 +133,8 @@ def test_whole_events_are_shown_with_their_predictions(trained, tmp_path):
 
 
 def test_an_evaluation_shows_events_of_the_model_alone(trained, tmp_path, monkeypatch):
-    from crpipe.cli.jobs import open_campaign
-    from crpipe.cli.model_jobs import evaluate_job
+    from crpipe.cli.jobs.campaign import open_campaign
+    from crpipe.cli.jobs.model import evaluate_job
 
     first, second, _ = RANGES
     config = toy_config(

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from campaign_files import CampaignFiles
-from crpipe.cli.jobs_report import plan_job
+from crpipe.cli.jobs.report import plan_job
 from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, write_json

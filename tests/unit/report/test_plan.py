@@ -1,7 +1,7 @@
 import pytest
 
 from campaign_files import EVENTS, LAYOUT, CampaignFiles
-from crpipe.cli.jobs_report import plan_job
+from crpipe.cli.jobs.report import plan_job
 from crpipe.core.errors import DataError
 from crpipe.core.files import write_json
 from crpipe.core.mounts import Mount

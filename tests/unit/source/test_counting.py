@@ -1,6 +1,6 @@
 import pytest
 
-from crpipe.cli.source_jobs import count_job, ensure_counted, list_job
+from crpipe.cli.jobs.source import count_job, ensure_counted, list_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.journal import Journal

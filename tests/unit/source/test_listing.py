@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from crpipe.cli.source_jobs import list_job
+from crpipe.cli.jobs.source import list_job
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.progress import Silent
 from crpipe.core.raw_files import Entry, read_manifest

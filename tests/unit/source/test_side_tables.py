@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from crpipe.cli.source_jobs import check_source, tables_job
+from crpipe.cli.jobs.source import check_source, tables_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, ForeignError, LeaseError, ListingError, TransferError
 from crpipe.core.files import read_json, sha256

@@ -1,7 +1,7 @@
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.cli.source_jobs import list_job, stage_job
+from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, DiskError, ForeignError, SourceError
 from crpipe.core.progress import Silent

@@ -6,7 +6,7 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.cli.source_jobs import list_job, stage_job
+from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.core.errors import DataError, DiskError, LeaseError, SourceError, TransferError
 from crpipe.core.lease import lease
 from crpipe.core.progress import Silent

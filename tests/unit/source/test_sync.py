@@ -1,6 +1,6 @@
 import pytest
 
-from crpipe.cli.source_jobs import sync_job
+from crpipe.cli.jobs.source import sync_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError
 from crpipe.core.progress import Silent

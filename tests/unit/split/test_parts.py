@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.cli.models import refuse_torn_ranges
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError

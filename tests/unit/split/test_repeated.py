@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crpipe.cli import data_jobs
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs import data as data_jobs
+from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.events.batch import Events
 from crpipe.split.repeated import SHOWN, find_repeated, identify, names_of
 from crpipe.split.split import split_range

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crpipe.cli.data_jobs import threshold_of
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.data import threshold_of
 from crpipe.core.errors import ConfigError, DataError, FormatError, ListingError
 from crpipe.core.files import read_json, remove_tree
 from crpipe.split.threshold import check_threshold, quantile_of

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from crpipe.cli.jobs import open_campaign
-from crpipe.cli.model_jobs import train_job
-from crpipe.cli.probe_jobs import probe_job
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.model import train_job
+from crpipe.cli.jobs.probe import probe_job
 from crpipe.core.errors import ConfigError, ForeignError
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.progress import Silent

@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.core.errors import (
     CheckpointError,
     ConfigError,

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crpipe.cli.model_jobs import check_campaign
+from crpipe.cli.jobs.model import check_campaign
 from crpipe.core.errors import ConfigError
 from crpipe.core.progress import Silent
 from crpipe.train.checkpoints import load

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.config.loading import validate
 from crpipe.core.progress import Silent
 from crpipe.events.metric import Metric

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from crpipe.cli.model_jobs import check_campaign
+from crpipe.cli.jobs.model import check_campaign
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, Interrupted, ShardError, TrainError
 from crpipe.core.files import sha256
 from crpipe.core.journal import Journal

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError
 from crpipe.workflow.chain import parent_of, reference_ranges, shards_of

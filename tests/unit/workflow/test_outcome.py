@@ -2,7 +2,7 @@
 
 import pytest
 
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.config.loading import load_config
 from crpipe.workflow.outcome import what_failed
 from named import READERS

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.config.loading import load_config
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.workflow.chain import parent_of, reference_ranges, shards_of

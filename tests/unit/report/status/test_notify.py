@@ -4,7 +4,7 @@ import time
 import pytest
 
 from campaign_files import CampaignFiles
-from crpipe.cli.jobs_report import notify_job
+from crpipe.cli.jobs.report import notify_job
 from crpipe.core.errors import ConfigError
 from crpipe.report.status.notify import send
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from campaign_files import STEPS, CampaignFiles, realistic
-from crpipe.cli.jobs_report import view_of
+from crpipe.cli.jobs.report import view_of
 from crpipe.core.errors import DataError
 from crpipe.core.lease import lease
 from crpipe.core.paths import OUTLIERS

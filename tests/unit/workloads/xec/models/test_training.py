@@ -13,10 +13,10 @@ import pytest
 import torch
 import yaml
 
-from crpipe.cli.data_jobs import split_job
-from crpipe.cli.jobs import open_campaign
-from crpipe.cli.model_jobs import check_campaign, export_job
-from crpipe.cli.source_jobs import list_job, stage_job, tables_job
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.data import split_job
+from crpipe.cli.jobs.model import check_campaign, export_job
+from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import validate
 from crpipe.config.training import LoadSection, TrainSection
 from crpipe.core.errors import CheckpointError, ConfigError

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from counting import Again, Counting, CountingOptions
-from crpipe.cli.checks import check_simulator
-from crpipe.cli.jobs import open_campaign
-from crpipe.cli.model_jobs import (
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.checks import check_simulator
+from crpipe.cli.jobs.model import (
     check_campaign,
     check_columns,
     evaluate_job,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.core.errors import ConfigError
 from crpipe.events.batch import concatenate
 from crpipe.events.histograms import count_columns, read_histograms
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from crpipe.cli.jobs import Campaign
+    from crpipe.cli.jobs.campaign import Campaign
     from crpipe.config.loading import Config
     from crpipe.events.batch import Events
     from crpipe.events.histograms import Histogram

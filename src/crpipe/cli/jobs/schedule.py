@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.core.files import read_json_if_any
 from crpipe.core.foreign import Foreign
 from crpipe.report.schedule_figure import RateCurve, RatePlan
@@ -12,7 +12,7 @@ from crpipe.train.schedule import Schedules
 from crpipe.train.workload import build_workload
 
 if TYPE_CHECKING:
-    from crpipe.cli.jobs import Campaign
+    from crpipe.cli.jobs.campaign import Campaign
     from crpipe.config.loading import Config
 
 

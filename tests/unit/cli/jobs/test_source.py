@@ -4,7 +4,7 @@ import sys
 import pytest
 import yaml
 
-from crpipe.cli.source_jobs import check_source, source_options, tables_job, token_uris
+from crpipe.cli.jobs.source import check_source, source_options, tables_job, token_uris
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json

@@ -6,8 +6,8 @@ import contextlib
 import zlib
 from typing import TYPE_CHECKING
 
-from crpipe.cli.checks import check_data
-from crpipe.cli.jobs import open_campaign, simulated_tables
+from crpipe.cli.jobs.campaign import open_campaign, simulated_tables
+from crpipe.cli.jobs.checks import check_data
 from crpipe.core.errors import ConfigError, ForeignError
 from crpipe.core.foreign import Foreign
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from crpipe.cli.jobs import Campaign
+    from crpipe.cli.jobs.campaign import Campaign
     from crpipe.config.loading import Config
     from crpipe.core.chain import ChainLink
     from crpipe.events.layout import Layout

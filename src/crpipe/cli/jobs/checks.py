@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from crpipe.cli.jobs import simulated_tables
+from crpipe.cli.jobs.campaign import simulated_tables
 from crpipe.core.errors import ConfigError
 from crpipe.events.histograms import check_binnings
 from crpipe.source.simulated import open_simulator

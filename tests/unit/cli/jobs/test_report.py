@@ -3,7 +3,7 @@
 import pytest
 
 from campaign_files import LAYOUT, CampaignFiles
-from crpipe.cli.jobs_report import notify_job, plan_job, view_of
+from crpipe.cli.jobs.report import notify_job, plan_job, view_of
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import write_json
 from crpipe.core.paths import OUTLIERS

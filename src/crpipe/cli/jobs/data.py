@@ -20,7 +20,7 @@ from crpipe.split.workers import available
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from crpipe.cli.jobs import Campaign
+    from crpipe.cli.jobs.campaign import Campaign
     from crpipe.config.loading import Config
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.cli.terminal import DEFAULT_CONFIG
 from crpipe.config import record
 from crpipe.config.loading import NAMED, flatten, load_config, read_tree
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from crpipe.cli.jobs import Campaign
+    from crpipe.cli.jobs.campaign import Campaign
     from crpipe.config.loading import Config, Tree
 
 _OWN = ("run", "results", "runs", "train.init_from", "train.start_after")

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from crpipe.cli.campaign import main
-from crpipe.cli.jobs import open_campaign
+from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.config.loading import load_config
 from crpipe.core.progress import Silent
 from models import train_range
