@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from crpipe.cli.groups import arrange
 from crpipe.cli.terminal import Settings
 
 if TYPE_CHECKING:
@@ -67,10 +68,11 @@ class VerbGroup(TyperGroup):
 
 
 class Verbs(VerbGroup):
-    """All verbs. Each of them and each of their groups takes the shared options."""
+    """All verbs, in the groups of the help; each of them takes the shared options."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
+        arrange(self)
         donor = typer.Typer(add_completion=False)
         donor.command()(_shared)
         shared = get_command(donor).params

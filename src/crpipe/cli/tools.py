@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from crpipe.cli.options import VerbGroup
 from crpipe.cli.terminal import Settings, Terminal, show
 from crpipe.core.errors import AccessError
 from crpipe.core.extras import require
+
+if TYPE_CHECKING:
+    from crpipe.source.loopback.federation import LoopbackFederation
 
 # Handlers import what they call: a verb pays for its own libraries only.
 # ruff: noqa: PLC0415
@@ -60,6 +63,14 @@ def check_fit() -> None:
     from crpipe.cli.jobs.model import check_campaign
 
     print(check_campaign(Settings.config()))
+
+
+@settings.command("commands")
+def commands_page() -> None:
+    """Print the page of all commands in Markdown."""
+    from crpipe.cli.manual import manual
+
+    print(manual(), end="")
 
 
 tb = typer.Typer(cls=VerbGroup, help="Curate TensorBoard runs.")
@@ -148,15 +159,28 @@ def sync() -> None:
     sync_run(sync_job(Settings.config()), Terminal())
 
 
-@tools.command()
-def federation(
-    action: Annotated[Literal["up", "down"], typer.Argument(help="start it, or stop it; its files stay")],
-    folder: Annotated[Path, typer.Argument(help="folder of the federation; it serves what is in data/")],
-) -> None:
-    """Run a Pelican federation on this machine, to try things on; say how to use it."""
+federation = typer.Typer(cls=VerbGroup, help="Run a Pelican federation on this machine, to try things on.")
+tools.add_typer(federation, name="federation")
+FolderArgument = Annotated[
+    Path, typer.Argument(help="folder of the federation; it serves what is in data/", metavar="FOLDER")
+]
+
+
+@federation.command()
+def up(folder: FolderArgument) -> None:
+    """Start the federation, and print how to use it."""
+    print("\n".join(_federation(folder).up()))
+
+
+@federation.command()
+def down(folder: FolderArgument) -> None:
+    """Stop the federation; its files stay."""
+    print(_federation(folder).down())
+
+
+def _federation(folder: Path) -> LoopbackFederation:
     for library in ("cryptography", "jwt"):
         require(library, extra="federation", why="to run a federation on this machine")
     from crpipe.source.loopback.federation import LoopbackFederation
 
-    loopback = LoopbackFederation(folder)
-    print("\n".join(loopback.up()) if action == "up" else loopback.down())
+    return LoopbackFederation(folder)
