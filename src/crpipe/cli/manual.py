@@ -6,7 +6,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.main import get_command
 
 from crpipe.cli.groups import ALWAYS, EXITS, VERBS, each_verb
 from crpipe.cli.options import PANEL
@@ -48,12 +47,9 @@ _GROUP = """
 """
 
 
-def manual() -> str:
-    """Write the page in Markdown."""
-    # Imported here: the command line imports this module's neighbours.
-    from crpipe.cli.campaign import app  # noqa: PLC0415
-
-    commands = dict(each_verb(get_command(app)))
+def manual(root: Any) -> str:
+    """Write the page in Markdown; ``root`` is the group of all verbs."""
+    commands = dict(each_verb(root))
     parts = [_HEAD, *(f"| {code} | {meaning} |\n" for code, meaning in EXITS.items())]
     parts.append(f"\nAny verb may end with {', '.join(map(str, ALWAYS))}; each section names the others.\n")
     listed = [name for name in VERBS if name in commands]

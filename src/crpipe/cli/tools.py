@@ -66,11 +66,11 @@ def check_fit() -> None:
 
 
 @settings.command("commands")
-def commands_page() -> None:
+def commands_page(context: typer.Context) -> None:
     """Print the page of all commands in Markdown."""
     from crpipe.cli.manual import manual
 
-    print(manual(), end="")
+    print(manual(context.find_root().command), end="")
 
 
 tb = typer.Typer(cls=VerbGroup, help="Curate TensorBoard runs.")

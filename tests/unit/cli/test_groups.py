@@ -66,4 +66,4 @@ def test_the_verbs_are_listed_in_their_groups():
 
 def test_the_committed_page_is_what_the_command_line_says():
     page = (REPOSITORY / "docs" / "commands.md").read_text()
-    assert page == manual(), "run: crpipe config commands > docs/commands.md"
+    assert page == manual(get_command(app)), "run: crpipe config commands > docs/commands.md"
