@@ -64,7 +64,9 @@ def _options(
 
 @app.command()
 def status(
-    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="machine-readable: docs/watching.md#for-programs")
+    ] = False,
     unfold: Annotated[bool, typer.Option("--all", help="a line for every range")] = False,
     html: Annotated[Path | None, typer.Option(help="write a self-contained page instead")] = None,
 ) -> None:
@@ -108,11 +110,20 @@ def plan(
 
 
 @app.command()
-def summary() -> None:
+def summary(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="machine-readable: docs/watching.md#for-programs")
+    ] = False,
+) -> None:
     """Show the campaign's sums, their check, and how good the final checkpoint is."""
     from crpipe.report.summary import render_summary
+    from crpipe.report.summary_json import summary_json
 
-    show(render_summary(view_of(Settings.config())))
+    view = view_of(Settings.config())
+    if as_json:
+        print(summary_json(view))
+    else:
+        show(render_summary(view))
 
 
 @app.command()
