@@ -36,6 +36,12 @@ Where no file is named in any of these ways, the verbs say so in one line on std
 `--set` of its own: the keys of the new run. Relative paths, in the variable too, start at the working
 directory.
 
+## Names of ranges and links
+
+Wherever a verb takes a range or a link, its number from 0 will do, or its beginning if no other name
+begins so: `crpipe train 0`, `crpipe stage 00420`. A full name wins over a number, and a number over a
+beginning. `--checkpoint` takes `best`, `latest`, a link, `LINK.best`, or a path, alike in each verb.
+
 ## Exit codes
 
 | code | meaning |

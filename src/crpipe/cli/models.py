@@ -11,6 +11,7 @@ import typer
 from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.cli.terminal import LinkArgument, Settings, Terminal
 from crpipe.config import record
+from crpipe.core.ranges import pick
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 models = typer.Typer()
 
-_CHECKPOINT = "best, latest, a link, LINK.best, or the path of a checkpoint or receipt"
+_CHECKPOINT = (
+    "best, latest, a link (in full, its beginning, or its number from 0), LINK.best, or the path of a "
+    "checkpoint or receipt"
+)
 CheckpointOption = Annotated[str, typer.Option(help=_CHECKPOINT)]
 InputOption = Annotated[list[Path], typer.Option("--in", help="file to read; several: repeat --in")]
 MoreInputs = Annotated[list[Path] | None, typer.Argument(metavar="FILE …", help="more files to read")]
@@ -64,8 +68,9 @@ def train(
     from crpipe.train.job import train_link
 
     campaign = open_campaign(Settings.config())
-    job = train_job(campaign, name)
-    refuse_torn_ranges(campaign, name)
+    link = pick(name, campaign.chain.names, "link")
+    job = train_job(campaign, link)
+    refuse_torn_ranges(campaign, link)
     record.claim_train(campaign.paths, dict(job.keys))
     train_link(job, Terminal(), max_minutes=max_minutes, profile_steps=profile)
 
@@ -94,7 +99,9 @@ def evaluate(
 
     if not (name or checkpoint):
         raise typer.BadParameter("name a link, or a checkpoint with --checkpoint best, latest, LINK or PATH")
-    evaluate_link(evaluate_job(open_campaign(Settings.config()), name, checkpoint), Terminal())
+    campaign = open_campaign(Settings.config())
+    link = pick(name, campaign.chain.names, "link") if name else ""
+    evaluate_link(evaluate_job(campaign, link, checkpoint), Terminal())
 
 
 @models.command()

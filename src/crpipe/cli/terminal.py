@@ -12,15 +12,27 @@ import typer
 from crpipe.config.files import DEFAULTS, config_files, own_files
 from crpipe.config.loading import Config, load_config
 from crpipe.core.progress import printable
+from crpipe.core.ranges import PATTERN, Range, pick
 
-RangeArgument = Annotated[str, typer.Argument(metavar="RANGE", help="for example 0042000-0042999")]
+RangeArgument = Annotated[
+    str,
+    typer.Argument(metavar="RANGE", help="for example 0042000-0042999; its beginning; or its number from 0"),
+]
 LinkArgument = Annotated[
     str,
     typer.Argument(
         metavar="LINK",
-        help="for example 0042000-0042999; 0042000-0042999.2 in the second round; outliers",
+        help="for example 0042000-0042999; 0042000-0042999.2 in the second round; outliers; its beginning; "
+        "or its number from 0",
     ),
 ]
+
+
+def find_range(config: Config, text: str) -> str:
+    """Return the range that ``text`` names: any in full, or one of the campaign as `pick` finds it."""
+    if PATTERN.fullmatch(text):
+        return str(Range.parse(text))
+    return pick(text, tuple(map(str, config.all_ranges())), "range")
 
 
 def show(text: str) -> None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe.cli.options import VerbGroup
-from crpipe.cli.terminal import RangeArgument, Settings, Terminal
+from crpipe.cli.terminal import RangeArgument, Settings, Terminal, find_range
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json_if_any
-from crpipe.core.ranges import Range
+from crpipe.core.paths import CONSOLIDATED, OUTLIERS
+from crpipe.core.ranges import pick
 
 if TYPE_CHECKING:
     from crpipe.check.findings import CheckReport
@@ -93,11 +94,13 @@ def _check_job(config: Config, names: list[str] | tuple[str, ...], processes: in
     except DataError:
         layout = None
     fixed = isinstance(layout, dict) and bool(layout.get("fixed"))
+    ranges, chain = tuple(map(str, config.all_ranges())), config.chain(has_outliers=not fixed)
+    known = tuple(dict.fromkeys((*ranges, *chain.names, CONSOLIDATED, OUTLIERS)))
     return CheckJob(
         paths=config.paths(),
-        ranges=tuple(map(str, config.all_ranges())),
-        chain=config.chain(has_outliers=not fixed),
-        names=tuple(names),
+        ranges=ranges,
+        chain=chain,
+        names=tuple(pick(name, known, "range or link") for name in names),
         processes=processes,
     )
 
@@ -115,7 +118,8 @@ def verify_shards(
     from crpipe.events.shard_manifest import read_layout, verifiable, verify
 
     config = Settings.config(options=False)
-    for folder in verifiable(config.paths(), map(str, config.all_ranges()), names or ()):
+    asked = [name if name == CONSOLIDATED else find_range(config, name) for name in names or ()]
+    for folder in verifiable(config.paths(), map(str, config.all_ranges()), asked):
         totals = verify(folder, deep=deep)
         print(f"{folder}: {read_layout(folder).count(*totals)}, good")
 
@@ -129,7 +133,8 @@ def export_range(
     from crpipe.cli.jobs.data import configured_reader
     from crpipe.split.export import export_shards
 
-    config, key = Settings.config(), str(Range.parse(name))
+    config = Settings.config()
+    key = find_range(config, name)
     folders = [config.paths().shards(key), config.paths().outliers(key)]
     events = export_shards(folders, out, configured_reader(config), Terminal())
     print(f"{out}: {events} events")

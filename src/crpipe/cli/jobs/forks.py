@@ -15,6 +15,7 @@ from crpipe.config.loading import NAMED, flatten, load_config, read_tree
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, replacing
 from crpipe.core.paths import OUTLIERS
+from crpipe.core.ranges import pick
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,7 @@ def write_fork(
     """
     present = load_config(files, overrides)
     campaign = open_campaign(present)
+    link = _named(campaign, link)
     record.check_train(campaign.paths, campaign.run_keys)
     start = [
         f"run={json.dumps(run)}",
@@ -79,12 +81,17 @@ def _same_keys(tree: Tree, whole: Tree) -> Tree:
     }
 
 
-def _checkpoint(campaign: Campaign, link: str) -> Path:
-    """Find the checkpoint of a finished link."""
+def _named(campaign: Campaign, text: str) -> str:
+    """Find the link that --from means."""
     try:
-        place = campaign.chain.named(link)
+        return pick(text, campaign.chain.names, "link")
     except ConfigError as error:
         raise ConfigError(f"--from {error}") from error
+
+
+def _checkpoint(campaign: Campaign, link: str) -> Path:
+    """Find the checkpoint of a finished link."""
+    place = campaign.chain.named(link)
     if link == OUTLIERS:
         raise ConfigError(
             f"--from {link}: the outliers are trained on last, nothing follows them; name a link before "
