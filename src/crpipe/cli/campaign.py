@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe import __version__
+from crpipe.cli import completion
 from crpipe.cli.data import data
-from crpipe.cli.jobs.report import notify_job, plan_job, view_of
 from crpipe.cli.models import models
 from crpipe.cli.options import Verbs
-from crpipe.cli.terminal import Settings, show
+from crpipe.cli.terminal import Settings, completing, show
 from crpipe.cli.tools import tools
 from crpipe.cli.verification import verification
 from crpipe.core.errors import AccessError, CrpipeError
@@ -71,6 +71,7 @@ def status(
     html: Annotated[Path | None, typer.Option(help="write a self-contained page instead")] = None,
 ) -> None:
     """Show every range's state from files alone; works while nothing runs."""
+    from crpipe.cli.jobs.report import view_of
     from crpipe.report.status.status import render_status, status_json
 
     config = Settings.config()
@@ -94,6 +95,7 @@ def plan(
 ) -> None:
     """Check the configuration, and show ranges, files, bytes, peak disk, and jobs, before anything runs."""
     from crpipe.cli.jobs.model import check_campaign
+    from crpipe.cli.jobs.report import plan_job
     from crpipe.cli.jobs.source import check_source
     from crpipe.report.plan import render_plan
 
@@ -116,6 +118,7 @@ def summary(
     ] = False,
 ) -> None:
     """Show the campaign's sums, their check, and how good the final checkpoint is."""
+    from crpipe.cli.jobs.report import view_of
     from crpipe.report.summary import render_summary
     from crpipe.report.summary_json import summary_json
 
@@ -128,7 +131,14 @@ def summary(
 
 @app.command()
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN …", help="names of runs in the folder `runs`")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN …",
+            help="names of runs in the folder `runs`",
+            autocompletion=completing(completion.runs),
+        ),
+    ],
     figure: Annotated[
         Path | None, typer.Option(help="also plot their losses over each other, as SVG")
     ] = None,
@@ -150,17 +160,23 @@ def figures(
     ] = False,
 ) -> None:
     """Plot multiplicities, losses and throughput of the campaign so far, as SVG files."""
+    from crpipe.cli.jobs.report import view_of
     from crpipe.report.figures import plot_figures, plot_progress
 
     for path in (plot_progress if progress else plot_figures)(view_of(Settings.config())):
         print(path)
 
 
+def _events(incomplete: str) -> list[str]:
+    return [event for event in ("success", "failure", "stall") if event.startswith(incomplete)]
+
+
 @app.command()
 def notify(
-    event: Annotated[str, typer.Argument(help="success, failure or stall")],
+    event: Annotated[str, typer.Argument(help="success, failure or stall", autocompletion=_events)],
 ) -> None:
     """Run the configured command of an event (section `notify`) with the status on its stdin."""
+    from crpipe.cli.jobs.report import notify_job
     from crpipe.report.status.notify import send
 
     config = Settings.config()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe.cli.jobs.campaign import claim_data, open_campaign
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal, find_range, show
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
@@ -42,6 +41,8 @@ def _attempt_on(verb: str, text: str) -> Iterator[tuple[Config, str]]:
 
 @contextlib.contextmanager
 def _noted(config: Config, verb: str, name: str) -> Iterator[None]:
+    from crpipe.cli.jobs.campaign import claim_data
+
     claim_data(config)
     with Journal(config.paths().data_journal()).attempt(verb, name):
         yield
@@ -90,6 +91,7 @@ def count() -> None:
 @data.command()
 def threshold() -> None:
     """Choose the outlier threshold as a quantile of the reference ranges."""
+    from crpipe.cli.jobs.campaign import open_campaign
     from crpipe.cli.jobs.data import threshold_job
     from crpipe.split.threshold import choose_threshold
 
@@ -100,6 +102,7 @@ def threshold() -> None:
 @data.command()
 def split(name: RangeArgument) -> None:
     """Turn one staged range into shards, outliers and a balanced ledger."""
+    from crpipe.cli.jobs.campaign import open_campaign
     from crpipe.cli.jobs.data import split_job
     from crpipe.split.split import split_range
 
@@ -110,6 +113,7 @@ def split(name: RangeArgument) -> None:
 @data.command()
 def consolidate() -> None:
     """Merge the outliers of all ranges into shards of a chosen size."""
+    from crpipe.cli.jobs.campaign import open_campaign
     from crpipe.cli.jobs.data import consolidate_job
     from crpipe.split.outliers import consolidate_outliers
 

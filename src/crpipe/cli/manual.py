@@ -42,6 +42,13 @@ Wherever a verb takes a range or a link, its number from 0 will do, or its begin
 begins so: `crpipe train 0`, `crpipe stage 00420`. A full name wins over a number, and a number over a
 beginning. `--checkpoint` takes `best`, `latest`, a link, `LINK.best`, or a path, alike in each verb.
 
+## Completion
+
+`crpipe --install-completion` adds completion to the shell that it is called from (bash, zsh, fish,
+PowerShell), and `crpipe --show-completion` prints what it would add. The Tab key then completes verbs and
+options, ranges, links, checkpoints, runs, and the keys of `--set`: those of the configuration that the line
+names, or that the directory has.
+
 ## Exit codes
 
 | code | meaning |

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from crpipe.cli.jobs.campaign import open_campaign
-from crpipe.cli.terminal import LinkArgument, Settings, Terminal
-from crpipe.config import record
+from crpipe.cli import completion
+from crpipe.cli.terminal import LinkArgument, Settings, Terminal, completing
 from crpipe.core.ranges import pick
 
 if TYPE_CHECKING:
@@ -27,7 +26,8 @@ _CHECKPOINT = (
     "best, latest, a link (in full, its beginning, or its number from 0), LINK.best, or the path of a "
     "checkpoint or receipt"
 )
-CheckpointOption = Annotated[str, typer.Option(help=_CHECKPOINT)]
+_checkpoints = completing(completion.checkpoints)
+CheckpointOption = Annotated[str, typer.Option(help=_CHECKPOINT, autocompletion=_checkpoints)]
 InputOption = Annotated[list[Path], typer.Option("--in", help="file to read; several: repeat --in")]
 MoreInputs = Annotated[list[Path] | None, typer.Argument(metavar="FILE …", help="more files to read")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute")]
@@ -39,7 +39,12 @@ def probe(
         list[Path] | None, typer.Option("--in", help="raw file to take the batch from; several: repeat --in")
     ] = None,
     steps: Annotated[int, typer.Option(help="steps on the one batch", min=1)] = 200,
-    name: Annotated[str, typer.Option("--range", help="split range to take the batch from")] = "",
+    name: Annotated[
+        str,
+        typer.Option(
+            "--range", help="split range to take the batch from", autocompletion=completing(completion.ranges)
+        ),
+    ] = "",
     *,
     anomaly: Annotated[
         bool, typer.Option("--anomaly", help="name the operation of the first bad gradient; slow")
@@ -64,7 +69,9 @@ def train(
     profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
 ) -> None:
     """Train one link of the chain (or on `outliers`), from its last snapshot or the link before it."""
+    from crpipe.cli.jobs.campaign import open_campaign
     from crpipe.cli.jobs.model import train_job
+    from crpipe.config import record
     from crpipe.train.job import train_link
 
     campaign = open_campaign(Settings.config())
@@ -90,10 +97,18 @@ def refuse_torn_ranges(campaign: Campaign, name: str) -> None:
 
 @models.command()
 def evaluate(
-    name: Annotated[str, typer.Argument(metavar="LINK", help="a link; empty: that of --checkpoint")] = "",
-    checkpoint: Annotated[str, typer.Option(help=_CHECKPOINT)] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="LINK",
+            help="a link; empty: that of --checkpoint",
+            autocompletion=completing(completion.links),
+        ),
+    ] = "",
+    checkpoint: CheckpointOption = "",
 ) -> None:
     """Score the checkpoint of one link (or of `outliers`) on held-out events."""
+    from crpipe.cli.jobs.campaign import open_campaign
     from crpipe.cli.jobs.model import evaluate_job
     from crpipe.inference.evaluate import evaluate_link
 

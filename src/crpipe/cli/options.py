@@ -10,8 +10,9 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from crpipe.cli import completion
 from crpipe.cli.groups import arrange
-from crpipe.cli.terminal import Settings
+from crpipe.cli.terminal import Settings, completing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +48,7 @@ def _shared(
             "-s",
             metavar="KEY.SUB=VALUE",
             callback=_add_overrides,
+            autocompletion=completing(completion.keys),
             expose_value=False,
             rich_help_panel=PANEL,
             help="value of one key, over the files; several: repeat it",

@@ -4,19 +4,49 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crpipe.cli import completion
 from crpipe.config.files import DEFAULTS, config_files, own_files
-from crpipe.config.loading import Config, load_config
+from crpipe.core.errors import CrpipeError
 from crpipe.core.progress import printable
 from crpipe.core.ranges import PATTERN, Range, pick
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from crpipe.cli.completion import Choice
+    from crpipe.config.loading import Config
+
+# A verb pays for its own libraries only, and so does the completion of a word.
+# ruff: noqa: PLC0415
+
+
+def completing(names: Callable[[Config], Iterable[Choice]]) -> Callable[[str], list[Choice]]:
+    """Return what completes a word for a shell; without a valid configuration nothing, and never an error."""
+
+    def complete(incomplete: str) -> list[tuple[str, str]]:  # typer evaluates these names
+        from crpipe.config.loading import load_config
+
+        with suppress(CrpipeError, OSError):
+            config = load_config(Settings.config_files(), Settings.overrides, options=False)
+            return [choice for choice in names(config) if choice[0].startswith(incomplete)]
+        return []
+
+    return complete
+
+
 RangeArgument = Annotated[
     str,
-    typer.Argument(metavar="RANGE", help="for example 0042000-0042999; its beginning; or its number from 0"),
+    typer.Argument(
+        metavar="RANGE",
+        help="for example 0042000-0042999; its beginning; or its number from 0",
+        autocompletion=completing(completion.ranges),
+    ),
 ]
 LinkArgument = Annotated[
     str,
@@ -24,6 +54,7 @@ LinkArgument = Annotated[
         metavar="LINK",
         help="for example 0042000-0042999; 0042000-0042999.2 in the second round; outliers; its beginning; "
         "or its number from 0",
+        autocompletion=completing(completion.links),
     ),
 ]
 
@@ -86,6 +117,8 @@ class Settings:
 
         One line on stderr says so where no file is named.
         """
+        from crpipe.config.loading import load_config
+
         config = load_config(cls.config_files(), cls.overrides, options=options)
         if not own_files(cls.files) and (DEFAULTS.exists() or not cls.overrides):
             Terminal().say(_unnamed())

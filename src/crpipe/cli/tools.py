@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crpipe.cli import completion
 from crpipe.cli.options import VerbGroup
-from crpipe.cli.terminal import Settings, Terminal, show
+from crpipe.cli.terminal import Settings, Terminal, completing, show
 from crpipe.core.errors import AccessError
 from crpipe.core.extras import require
 
@@ -113,10 +114,22 @@ def suggest() -> None:
 
 @tools.command()
 def fork(
-    link: Annotated[str, typer.Option("--from", help="finished link after which the new run begins")],
+    link: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="finished link after which the new run begins",
+            autocompletion=completing(completion.finished_links),
+        ),
+    ],
     run: Annotated[str, typer.Option(help="name of the new run")],
     changes: Annotated[
-        list[str] | None, typer.Option("--set", help="key.sub=value that the new run has; several: repeat it")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="key.sub=value that the new run has; several: repeat it",
+            autocompletion=completing(completion.keys),
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="file to write; default: RUN.yaml")] = None,
 ) -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crpipe.cli import completion
 from crpipe.cli.options import VerbGroup
-from crpipe.cli.terminal import RangeArgument, Settings, Terminal, find_range
+from crpipe.cli.terminal import RangeArgument, Settings, Terminal, completing, find_range
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json_if_any
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
@@ -35,7 +36,11 @@ verification = typer.Typer()
 def check(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME …", help="ranges, links, `consolidated` or `outliers`; default: all"),
+        typer.Argument(
+            metavar="NAME …",
+            help="ranges, links, `consolidated` or `outliers`; default: all",
+            autocompletion=completing(completion.ranges_and_links),
+        ),
     ] = None,
     jobs: Annotated[int, typer.Option(help="processes", min=1)] = 1,
     export: Annotated[
@@ -111,7 +116,12 @@ verification.add_typer(shards, name="shards", rich_help_panel=_PANEL)
 
 @shards.command("verify")
 def verify_shards(
-    names: Annotated[list[str] | None, typer.Argument(metavar="RANGE …", help="default: all made")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RANGE …", help="default: all made", autocompletion=completing(completion.ranges)
+        ),
+    ] = None,
     deep: Annotated[bool, typer.Option(help="hash every file and decode every page too")] = False,
 ) -> None:
     """Check that the shards of ranges (or of `consolidated`) are what their manifests say."""
