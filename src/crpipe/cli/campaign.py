@@ -14,6 +14,7 @@ import typer
 from crpipe import __version__
 from crpipe.cli import completion
 from crpipe.cli.data import data
+from crpipe.cli.logs import logs, redraw
 from crpipe.cli.models import models
 from crpipe.cli.options import Verbs
 from crpipe.cli.terminal import Settings, completing, show
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 
 
+app.add_typer(logs)
 app.add_typer(data)
 app.add_typer(models)
 app.add_typer(tools)
@@ -64,27 +66,41 @@ def _options(
 
 @app.command()
 def status(
+    every: Annotated[
+        float | None, typer.Argument(metavar="SECONDS", help="with --watch: time between two looks", min=1)
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="machine-readable: docs/watching.md#for-programs")
     ] = False,
     unfold: Annotated[bool, typer.Option("--all", help="a line for every range")] = False,
     html: Annotated[Path | None, typer.Option(help="write a self-contained page instead")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="look again every 10 s, or SECONDS, until Ctrl-C")
+    ] = False,
 ) -> None:
     """Show every range's state from files alone; works while nothing runs."""
     from crpipe.cli.jobs.report import view_of
     from crpipe.report.status.status import render_status, status_json
 
+    if (watch and (as_json or html is not None)) or (every is not None and not watch):
+        raise typer.BadParameter("SECONDS belongs to --watch, and --watch to the table in the terminal")
     config = Settings.config()
-    view, token = view_of(config), _source_token(config)
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+    def look(width: int) -> str:
+        token = _source_token(config)
+        return render_status(view_of(config), width, unfold=unfold, colour=colour, token=token)
+
     if html is not None:
         from crpipe.report.status.page import write_page
 
-        write_page(view, html, token)
+        write_page(view_of(config), html, _source_token(config))
     elif as_json:
-        print(status_json(view, token))
+        print(status_json(view_of(config), _source_token(config)))
+    elif watch:
+        redraw(look, every or 10.0)
     else:
-        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        print(render_status(view, _width(), unfold=unfold, colour=colour, token=token))
+        print(look(_width()))
 
 
 @app.command()

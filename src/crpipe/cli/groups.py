@@ -95,6 +95,9 @@ VERBS = {
         (65,),
         "watching.md#in-a-terminal-crpipe-status",
     ),
+    "logs": VerbEntry(
+        LOOK, f"crpipe logs {_RANGE} --follow", ("ranges", "train"), (), "watching.md#logs-crpipe-logs"
+    ),
     "summary": VerbEntry(
         LOOK,
         "crpipe summary",
