@@ -34,6 +34,7 @@ def _shared(
         typer.Option(
             "--config",
             "-c",
+            metavar="FILE",
             callback=_add_files,
             expose_value=False,
             rich_help_panel=PANEL,
