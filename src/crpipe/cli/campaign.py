@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe import __version__
+from crpipe.cli import completion
 from crpipe.cli.data import data
-from crpipe.cli.jobs.report import notify_job, plan_job, view_of
+from crpipe.cli.logs import logs, redraw
 from crpipe.cli.models import models
-from crpipe.cli.terminal import Settings, show
+from crpipe.cli.options import Verbs
+from crpipe.cli.terminal import Settings, completing, show
 from crpipe.cli.tools import tools
 from crpipe.cli.verification import verification
 from crpipe.core.errors import AccessError, CrpipeError
@@ -30,50 +32,75 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 app = typer.Typer(
-    no_args_is_help=True,
+    cls=Verbs,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="From raw simulation files in many range directories to a trained model, through every crash.",
 )
 
 
+app.add_typer(logs)
 app.add_typer(data)
 app.add_typer(models)
 app.add_typer(tools)
 app.add_typer(verification)
 
 
+def _print_version(value: bool) -> None:
+    if value:
+        print(__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
-    config: Annotated[
-        list[Path] | None, typer.Option("--config", "-c", help="YAML file; later ones override earlier ones")
-    ] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", "-s", help="key.sub=value")] = None,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", callback=_print_version, is_eager=True, help="print the version and exit"
+        ),
+    ] = False,
 ) -> None:
-    Settings.files = tuple(config or ())
-    Settings.overrides = tuple(overrides or ())
+    """Take the options that only make sense before a verb."""
 
 
 @app.command()
 def status(
-    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+    every: Annotated[
+        float | None, typer.Argument(metavar="SECONDS", help="with --watch: time between two looks", min=1)
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="machine-readable: docs/watching.md#for-programs")
+    ] = False,
     unfold: Annotated[bool, typer.Option("--all", help="a line for every range")] = False,
     html: Annotated[Path | None, typer.Option(help="write a self-contained page instead")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="look again every 10 s, or SECONDS, until Ctrl-C")
+    ] = False,
 ) -> None:
     """Show every range's state from files alone; works while nothing runs."""
+    from crpipe.cli.jobs.report import view_of
     from crpipe.report.status.status import render_status, status_json
 
+    if (watch and (as_json or html is not None)) or (every is not None and not watch):
+        raise typer.BadParameter("SECONDS belongs to --watch, and --watch to the table in the terminal")
     config = Settings.config()
-    view, token = view_of(config), _source_token(config)
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+    def look(width: int) -> str:
+        token = _source_token(config)
+        return render_status(view_of(config), width, unfold=unfold, colour=colour, token=token)
+
     if html is not None:
         from crpipe.report.status.page import write_page
 
-        write_page(view, html, token)
+        write_page(view_of(config), html, _source_token(config))
     elif as_json:
-        print(status_json(view, token))
+        print(status_json(view_of(config), _source_token(config)))
+    elif watch:
+        redraw(look, every or 10.0)
     else:
-        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        print(render_status(view, _width(), unfold=unfold, colour=colour, token=token))
+        print(look(_width()))
 
 
 @app.command()
@@ -84,6 +111,7 @@ def plan(
 ) -> None:
     """Check the configuration, and show ranges, files, bytes, peak disk, and jobs, before anything runs."""
     from crpipe.cli.jobs.model import check_campaign
+    from crpipe.cli.jobs.report import plan_job
     from crpipe.cli.jobs.source import check_source
     from crpipe.report.plan import render_plan
 
@@ -100,16 +128,33 @@ def plan(
 
 
 @app.command()
-def summary() -> None:
+def summary(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="machine-readable: docs/watching.md#for-programs")
+    ] = False,
+) -> None:
     """Show the campaign's sums, their check, and how good the final checkpoint is."""
+    from crpipe.cli.jobs.report import view_of
     from crpipe.report.summary import render_summary
+    from crpipe.report.summary_json import summary_json
 
-    show(render_summary(view_of(Settings.config())))
+    view = view_of(Settings.config())
+    if as_json:
+        print(summary_json(view))
+    else:
+        show(render_summary(view))
 
 
 @app.command()
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN …", help="names of runs in the folder `runs`")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN …",
+            help="names of runs in the folder `runs`",
+            autocompletion=completing(completion.runs),
+        ),
+    ],
     figure: Annotated[
         Path | None, typer.Option(help="also plot their losses over each other, as SVG")
     ] = None,
@@ -131,17 +176,23 @@ def figures(
     ] = False,
 ) -> None:
     """Plot multiplicities, losses and throughput of the campaign so far, as SVG files."""
+    from crpipe.cli.jobs.report import view_of
     from crpipe.report.figures import plot_figures, plot_progress
 
     for path in (plot_progress if progress else plot_figures)(view_of(Settings.config())):
         print(path)
 
 
+def _events(incomplete: str) -> list[str]:
+    return [event for event in ("success", "failure", "stall") if event.startswith(incomplete)]
+
+
 @app.command()
 def notify(
-    event: Annotated[str, typer.Argument(help="success, failure or stall")],
+    event: Annotated[str, typer.Argument(help="success, failure or stall", autocompletion=_events)],
 ) -> None:
     """Run the configured command of an event (section `notify`) with the status on its stdin."""
+    from crpipe.cli.jobs.report import notify_job
     from crpipe.report.status.notify import send
 
     config = Settings.config()

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe.cli.jobs.campaign import claim_data, open_campaign
-from crpipe.cli.terminal import RangeArgument, Settings, Terminal, show
+from crpipe.cli.terminal import RangeArgument, Settings, Terminal, find_range, show
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
 
@@ -25,11 +24,28 @@ data = typer.Typer()
 
 
 @contextlib.contextmanager
-def _attempt(verb: str, name: str) -> Iterator[Config]:
+def _attempt(verb: str) -> Iterator[Config]:
     config = Settings.config()
+    with _noted(config, verb, ""):
+        yield config
+
+
+@contextlib.contextmanager
+def _attempt_on(verb: str, text: str) -> Iterator[tuple[Config, str]]:
+    """Work on the range that ``text`` names; give the configuration and the full name."""
+    config = Settings.config()
+    name = find_range(config, text)
+    with _noted(config, verb, name):
+        yield config, name
+
+
+@contextlib.contextmanager
+def _noted(config: Config, verb: str, name: str) -> Iterator[None]:
+    from crpipe.cli.jobs.campaign import claim_data
+
     claim_data(config)
     with Journal(config.paths().data_journal()).attempt(verb, name):
-        yield config
+        yield
 
 
 @data.command("list")
@@ -38,8 +54,8 @@ def list_(name: RangeArgument) -> None:
     from crpipe.cli.jobs.source import list_job
     from crpipe.source.listing import list_range
 
-    with _attempt("list", name) as config:
-        list_range(list_job(config, name), Terminal())
+    with _attempt_on("list", name) as (config, key):
+        list_range(list_job(config, key), Terminal())
 
 
 @data.command()
@@ -48,8 +64,8 @@ def stage(name: RangeArgument) -> None:
     from crpipe.cli.jobs.source import stage_job
     from crpipe.source.stage import stage_range
 
-    with _attempt("stage", name) as config:
-        stage_range(stage_job(config, name), Terminal())
+    with _attempt_on("stage", name) as (config, key):
+        stage_range(stage_job(config, key), Terminal())
 
 
 @data.command()
@@ -58,7 +74,7 @@ def tables() -> None:
     from crpipe.cli.jobs.source import tables_job
     from crpipe.source.side_tables import stage_tables
 
-    with _attempt("tables", "") as config:
+    with _attempt("tables") as config:
         stage_tables(tables_job(config), Terminal())
 
 
@@ -68,37 +84,40 @@ def count() -> None:
     from crpipe.cli.jobs.source import count_job
     from crpipe.source.counting import count_files
 
-    with _attempt("count", "") as config:
+    with _attempt("count") as config:
         print(count_files(count_job(config), Terminal()))
 
 
 @data.command()
 def threshold() -> None:
     """Choose the outlier threshold as a quantile of the reference ranges."""
+    from crpipe.cli.jobs.campaign import open_campaign
     from crpipe.cli.jobs.data import threshold_job
     from crpipe.split.threshold import choose_threshold
 
-    with _attempt("threshold", "") as config:
+    with _attempt("threshold") as config:
         choose_threshold(threshold_job(open_campaign(config)), Terminal())
 
 
 @data.command()
 def split(name: RangeArgument) -> None:
     """Turn one staged range into shards, outliers and a balanced ledger."""
+    from crpipe.cli.jobs.campaign import open_campaign
     from crpipe.cli.jobs.data import split_job
     from crpipe.split.split import split_range
 
-    with _attempt("split", name) as config:
-        split_range(split_job(open_campaign(config), str(Range.parse(name))), Terminal())
+    with _attempt_on("split", name) as (config, key):
+        split_range(split_job(open_campaign(config), key), Terminal())
 
 
 @data.command()
 def consolidate() -> None:
     """Merge the outliers of all ranges into shards of a chosen size."""
+    from crpipe.cli.jobs.campaign import open_campaign
     from crpipe.cli.jobs.data import consolidate_job
     from crpipe.split.outliers import consolidate_outliers
 
-    with _attempt("consolidate", "") as config:
+    with _attempt("consolidate") as config:
         consolidate_outliers(consolidate_job(open_campaign(config)), Terminal())
 
 
@@ -112,7 +131,7 @@ def simulate(
 
     config = Settings.config()
     simulator = open_simulator(config.source.simulator, config.options("simulator"))
-    simulate_range(simulator, Range.parse(name), config.seed, out, Terminal())
+    simulate_range(simulator, Range.parse(find_range(config, name)), config.seed, out, Terminal())
 
 
 @data.command()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from crpipe.cli.jobs.campaign import open_campaign
-from crpipe.cli.terminal import LinkArgument, Settings, Terminal
-from crpipe.config import record
+from crpipe.cli import completion
+from crpipe.cli.terminal import LinkArgument, Settings, Terminal, completing
+from crpipe.core.ranges import pick
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
 models = typer.Typer()
 
-_CHECKPOINT = "best, latest, a link, LINK.best, or the path of a checkpoint or receipt"
-CheckpointOption = Annotated[str, typer.Option(help=_CHECKPOINT)]
+_CHECKPOINT = (
+    "best, latest, a link (in full, its beginning, or its number from 0), LINK.best, or the path of a "
+    "checkpoint or receipt"
+)
+_checkpoints = completing(completion.checkpoints)
+CheckpointOption = Annotated[str, typer.Option(help=_CHECKPOINT, autocompletion=_checkpoints)]
 InputOption = Annotated[list[Path], typer.Option("--in", help="file to read; several: repeat --in")]
 MoreInputs = Annotated[list[Path] | None, typer.Argument(metavar="FILE …", help="more files to read")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute")]
@@ -35,7 +39,12 @@ def probe(
         list[Path] | None, typer.Option("--in", help="raw file to take the batch from; several: repeat --in")
     ] = None,
     steps: Annotated[int, typer.Option(help="steps on the one batch", min=1)] = 200,
-    name: Annotated[str, typer.Option("--range", help="split range to take the batch from")] = "",
+    name: Annotated[
+        str,
+        typer.Option(
+            "--range", help="split range to take the batch from", autocompletion=completing(completion.ranges)
+        ),
+    ] = "",
     *,
     anomaly: Annotated[
         bool, typer.Option("--anomaly", help="name the operation of the first bad gradient; slow")
@@ -60,12 +69,15 @@ def train(
     profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
 ) -> None:
     """Train one link of the chain (or on `outliers`), from its last snapshot or the link before it."""
+    from crpipe.cli.jobs.campaign import open_campaign
     from crpipe.cli.jobs.model import train_job
+    from crpipe.config import record
     from crpipe.train.job import train_link
 
     campaign = open_campaign(Settings.config())
-    job = train_job(campaign, name)
-    refuse_torn_ranges(campaign, name)
+    link = pick(name, campaign.chain.names, "link")
+    job = train_job(campaign, link)
+    refuse_torn_ranges(campaign, link)
     record.claim_train(campaign.paths, dict(job.keys))
     train_link(job, Terminal(), max_minutes=max_minutes, profile_steps=profile)
 
@@ -85,16 +97,26 @@ def refuse_torn_ranges(campaign: Campaign, name: str) -> None:
 
 @models.command()
 def evaluate(
-    name: Annotated[str, typer.Argument(metavar="LINK", help="a link; empty: that of --checkpoint")] = "",
-    checkpoint: Annotated[str, typer.Option(help=_CHECKPOINT)] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="LINK",
+            help="a link; empty: that of --checkpoint",
+            autocompletion=completing(completion.links),
+        ),
+    ] = "",
+    checkpoint: CheckpointOption = "",
 ) -> None:
     """Score the checkpoint of one link (or of `outliers`) on held-out events."""
+    from crpipe.cli.jobs.campaign import open_campaign
     from crpipe.cli.jobs.model import evaluate_job
     from crpipe.inference.evaluate import evaluate_link
 
     if not (name or checkpoint):
         raise typer.BadParameter("name a link, or a checkpoint with --checkpoint best, latest, LINK or PATH")
-    evaluate_link(evaluate_job(open_campaign(Settings.config()), name, checkpoint), Terminal())
+    campaign = open_campaign(Settings.config())
+    link = pick(name, campaign.chain.names, "link") if name else ""
+    evaluate_link(evaluate_job(campaign, link, checkpoint), Terminal())
 
 
 @models.command()

@@ -1,27 +1,69 @@
-"""What all verbs share: the configuration named before the verb, and a terminal for their progress."""
+"""What all verbs share: the configuration that is named, and a terminal for their progress."""
 
 from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe.config.loading import Config, load_config
+from crpipe.cli import completion
+from crpipe.config.files import DEFAULTS, config_files, own_files
+from crpipe.core.errors import CrpipeError
 from crpipe.core.progress import printable
+from crpipe.core.ranges import PATTERN, Range, pick
 
-DEFAULT_CONFIG = Path("config/config.yaml")
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
-RangeArgument = Annotated[str, typer.Argument(metavar="RANGE", help="for example 0042000-0042999")]
+    from crpipe.cli.completion import Choice
+    from crpipe.config.loading import Config
+
+# A verb pays for its own libraries only, and so does the completion of a word.
+# ruff: noqa: PLC0415
+
+
+def completing(names: Callable[[Config], Iterable[Choice]]) -> Callable[[str], list[Choice]]:
+    """Return what completes a word for a shell; without a valid configuration nothing, and never an error."""
+
+    def complete(incomplete: str) -> list[tuple[str, str]]:  # typer evaluates these names
+        from crpipe.config.loading import load_config
+
+        with suppress(CrpipeError, OSError):
+            config = load_config(Settings.config_files(), Settings.overrides, options=False)
+            return [choice for choice in names(config) if choice[0].startswith(incomplete)]
+        return []
+
+    return complete
+
+
+RangeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RANGE",
+        help="for example 0042000-0042999; its beginning; or its number from 0",
+        autocompletion=completing(completion.ranges),
+    ),
+]
 LinkArgument = Annotated[
     str,
     typer.Argument(
         metavar="LINK",
-        help="for example 0042000-0042999; 0042000-0042999.2 in the second round; outliers",
+        help="for example 0042000-0042999; 0042000-0042999.2 in the second round; outliers; its beginning; "
+        "or its number from 0",
+        autocompletion=completing(completion.links),
     ),
 ]
+
+
+def find_range(config: Config, text: str) -> str:
+    """Return the range that ``text`` names: any in full, or one of the campaign as `pick` finds it."""
+    if PATTERN.fullmatch(text):
+        return str(Range.parse(text))
+    return pick(text, tuple(map(str, config.all_ranges())), "range")
 
 
 def show(text: str) -> None:
@@ -64,17 +106,32 @@ class Terminal:
 
 
 class Settings:
-    """Options before the verb, kept until a handler asks for the configuration."""
+    """The shared options --config and --set, kept until a handler asks for the configuration."""
 
     files: tuple[Path, ...] = ()
     overrides: tuple[str, ...] = ()
 
     @classmethod
     def config(cls, *, options: bool = True) -> Config:
-        """Read and validate the configuration; without ``options``, no named package has to be there."""
-        return load_config(cls.config_files(), cls.overrides, options=options)
+        """Read and validate the configuration; without ``options``, no named package has to be there.
+
+        One line on stderr says so where no file is named.
+        """
+        from crpipe.config.loading import load_config
+
+        config = load_config(cls.config_files(), cls.overrides, options=options)
+        if not own_files(cls.files) and (DEFAULTS.exists() or not cls.overrides):
+            Terminal().say(_unnamed())
+        return config
 
     @classmethod
     def config_files(cls) -> tuple[Path, ...]:
-        """List the configuration files: those named before the verb, else that of the campaign."""
-        return cls.files or ((DEFAULT_CONFIG,) if DEFAULT_CONFIG.exists() else ())
+        """List the configuration files, weakest first."""
+        return config_files(cls.files)
+
+
+def _unnamed() -> str:
+    whose = (
+        f"this is the campaign of {DEFAULTS}" if DEFAULTS.exists() else "this is crpipe's default campaign"
+    )
+    return f"crpipe: no configuration is named: {whose}; name yours with --config FILE"

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe.cli.terminal import Settings, Terminal, show
+from crpipe.cli import completion
+from crpipe.cli.options import VerbGroup
+from crpipe.cli.terminal import Settings, Terminal, completing, show
 from crpipe.core.errors import AccessError
 from crpipe.core.extras import require
+
+if TYPE_CHECKING:
+    from crpipe.source.loopback.federation import LoopbackFederation
 
 # Handlers import what they call: a verb pays for its own libraries only.
 # ruff: noqa: PLC0415
@@ -25,13 +30,13 @@ class MergeMode(enum.StrEnum):
     copy = enum.auto()
 
 
-settings = typer.Typer(no_args_is_help=True, help="Check the configuration, or write what it can hold.")
+settings = typer.Typer(cls=VerbGroup, help="Check the configuration, or write what it can hold.")
 tools.add_typer(settings, name="config")
 
 
 @settings.command()
 def default() -> None:
-    """Print the configuration with every key commented; without --config the defaults."""
+    """Print the configuration with every key commented."""
     from crpipe.config.docs import default_yaml
 
     print(default_yaml(Settings.config()), end="")
@@ -61,7 +66,15 @@ def check_fit() -> None:
     print(check_campaign(Settings.config()))
 
 
-tb = typer.Typer(no_args_is_help=True, help="Curate TensorBoard runs.")
+@settings.command("commands")
+def commands_page(context: typer.Context) -> None:
+    """Print the page of all commands in Markdown."""
+    from crpipe.cli.manual import manual
+
+    print(manual(context.find_root().command), end="")
+
+
+tb = typer.Typer(cls=VerbGroup, help="Curate TensorBoard runs.")
 tools.add_typer(tb, name="tb")
 
 
@@ -83,7 +96,7 @@ def merge(
         print(name)
 
 
-outliers = typer.Typer(no_args_is_help=True, help="Look at the outliers.")
+outliers = typer.Typer(cls=VerbGroup, help="Look at the outliers.")
 tools.add_typer(outliers, name="outliers")
 
 
@@ -101,10 +114,22 @@ def suggest() -> None:
 
 @tools.command()
 def fork(
-    link: Annotated[str, typer.Option("--from", help="finished link after which the new run begins")],
+    link: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="finished link after which the new run begins",
+            autocompletion=completing(completion.finished_links),
+        ),
+    ],
     run: Annotated[str, typer.Option(help="name of the new run")],
     changes: Annotated[
-        list[str] | None, typer.Option("--set", help="key.sub=value that the new run has; several: repeat it")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="key.sub=value that the new run has; several: repeat it",
+            autocompletion=completing(completion.keys),
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="file to write; default: RUN.yaml")] = None,
 ) -> None:
@@ -147,15 +172,28 @@ def sync() -> None:
     sync_run(sync_job(Settings.config()), Terminal())
 
 
-@tools.command()
-def federation(
-    action: Annotated[Literal["up", "down"], typer.Argument(help="start it, or stop it; its files stay")],
-    folder: Annotated[Path, typer.Argument(help="folder of the federation; it serves what is in data/")],
-) -> None:
-    """Run a Pelican federation on this machine, to try things on; say how to use it."""
+federation = typer.Typer(cls=VerbGroup, help="Run a Pelican federation on this machine, to try things on.")
+tools.add_typer(federation, name="federation")
+FolderArgument = Annotated[
+    Path, typer.Argument(help="folder of the federation; it serves what is in data/", metavar="FOLDER")
+]
+
+
+@federation.command()
+def up(folder: FolderArgument) -> None:
+    """Start the federation, and print how to use it."""
+    print("\n".join(_federation(folder).up()))
+
+
+@federation.command()
+def down(folder: FolderArgument) -> None:
+    """Stop the federation; its files stay."""
+    print(_federation(folder).down())
+
+
+def _federation(folder: Path) -> LoopbackFederation:
     for library in ("cryptography", "jwt"):
         require(library, extra="federation", why="to run a federation on this machine")
     from crpipe.source.loopback.federation import LoopbackFederation
 
-    loopback = LoopbackFederation(folder)
-    print("\n".join(loopback.up()) if action == "up" else loopback.down())
+    return LoopbackFederation(folder)

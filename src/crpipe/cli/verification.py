@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe.cli.terminal import RangeArgument, Settings, Terminal
+from crpipe.cli import completion
+from crpipe.cli.options import VerbGroup
+from crpipe.cli.terminal import RangeArgument, Settings, Terminal, completing, find_range
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json_if_any
-from crpipe.core.ranges import Range
+from crpipe.core.paths import CONSOLIDATED, OUTLIERS
+from crpipe.core.ranges import pick
 
 if TYPE_CHECKING:
     from crpipe.check.findings import CheckReport
@@ -33,7 +36,11 @@ verification = typer.Typer()
 def check(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME …", help="ranges, links, `consolidated` or `outliers`; default: all"),
+        typer.Argument(
+            metavar="NAME …",
+            help="ranges, links, `consolidated` or `outliers`; default: all",
+            autocompletion=completing(completion.ranges_and_links),
+        ),
     ] = None,
     jobs: Annotated[int, typer.Option(help="processes", min=1)] = 1,
     export: Annotated[
@@ -92,29 +99,37 @@ def _check_job(config: Config, names: list[str] | tuple[str, ...], processes: in
     except DataError:
         layout = None
     fixed = isinstance(layout, dict) and bool(layout.get("fixed"))
+    ranges, chain = tuple(map(str, config.all_ranges())), config.chain(has_outliers=not fixed)
+    known = tuple(dict.fromkeys((*ranges, *chain.names, CONSOLIDATED, OUTLIERS)))
     return CheckJob(
         paths=config.paths(),
-        ranges=tuple(map(str, config.all_ranges())),
-        chain=config.chain(has_outliers=not fixed),
-        names=tuple(names),
+        ranges=ranges,
+        chain=chain,
+        names=tuple(pick(name, known, "range or link") for name in names),
         processes=processes,
     )
 
 
-shards = typer.Typer(no_args_is_help=True, help="Check shards alone, or export them as plain Parquet files.")
+shards = typer.Typer(cls=VerbGroup, help="Check shards alone, or export them as plain Parquet files.")
 verification.add_typer(shards, name="shards", rich_help_panel=_PANEL)
 
 
 @shards.command("verify")
 def verify_shards(
-    names: Annotated[list[str] | None, typer.Argument(metavar="RANGE …", help="default: all made")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RANGE …", help="default: all made", autocompletion=completing(completion.ranges)
+        ),
+    ] = None,
     deep: Annotated[bool, typer.Option(help="hash every file and decode every page too")] = False,
 ) -> None:
     """Check that the shards of ranges (or of `consolidated`) are what their manifests say."""
     from crpipe.events.shard_manifest import read_layout, verifiable, verify
 
     config = Settings.config(options=False)
-    for folder in verifiable(config.paths(), map(str, config.all_ranges()), names or ()):
+    asked = [name if name == CONSOLIDATED else find_range(config, name) for name in names or ()]
+    for folder in verifiable(config.paths(), map(str, config.all_ranges()), asked):
         totals = verify(folder, deep=deep)
         print(f"{folder}: {read_layout(folder).count(*totals)}, good")
 
@@ -128,7 +143,8 @@ def export_range(
     from crpipe.cli.jobs.data import configured_reader
     from crpipe.split.export import export_shards
 
-    config, key = Settings.config(), str(Range.parse(name))
+    config = Settings.config()
+    key = find_range(config, name)
     folders = [config.paths().shards(key), config.paths().outliers(key)]
     events = export_shards(folders, out, configured_reader(config), Terminal())
     print(f"{out}: {events} events")

@@ -22,7 +22,8 @@ _WIDTH = 110
 _HEADER = """\
 # The production campaign. Every key is here with its value: meaning, then [legal values; what a change of it
 # changes]. A key marked `data` changes the shards, `train` the checkpoints, the others neither.
-# Put what you change into a small file of your own and name it with --configfile; it wins key by key.
+# Put what you change into crpipe.yaml beside the folder config, or into another file that you name with
+# --config (snakemake: --configfile); it wins key by key.
 # The comments are generated: `crpipe --config config/config.yaml config default` prints this file.
 """
 _TABLE_HEADER = """\

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import digest
 from crpipe.core.paths import OUTLIERS
-from crpipe.core.ranges import Range
+from crpipe.core.ranges import Range, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HASH_DIGITS = 16  # of a file's sha256, in the name of a checkpoint or snapshot
-_NAMED = 3  # links that an error names
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +62,7 @@ class Chain:
         """Find a link by its name; raise ConfigError naming some when there is none."""
         link = self.find(name)
         if link is None:
-            names = self.names
-            some = ", ".join(names[:_NAMED]) + (f", …, {names[-1]}" if len(names) > _NAMED else "")
-            raise ConfigError(f"{name}: not a link of this campaign ({some})")
+            raise ConfigError(f"{name}: not a link of this campaign ({some(self.names)})")
         return link
 
     def after(self, name: str) -> Chain:

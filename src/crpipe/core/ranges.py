@@ -1,13 +1,19 @@
-"""Ranges: consecutive file numbers such as 0042000-0042999, the unit of staging and of one training job."""
+"""Ranges: consecutive file numbers such as 0042000-0042999; the one that a person means."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ConfigError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 DIGITS = 7
+_SHOWN = 3  # names in an error
 PATTERN = re.compile(rf"(\d{{{DIGITS}}})-(\d{{{DIGITS}}})")
 
 
@@ -72,3 +78,30 @@ def numbers_of(entry: str | int) -> tuple[int, int] | None:
         return None
     interval = Range.parse(entry)
     return interval.first, interval.last
+
+
+def pick(text: str, names: Sequence[str], what: str) -> str:
+    """Return the one of ``names`` that ``text`` means; ``what`` they are, in the singular.
+
+    A name wins over a number (from 0, in the order of ``names``), and a number over the beginning of a name.
+    Raise ConfigError, naming the nearest or the first ones, when there is none or more than one.
+    """
+    if text in names:
+        return text
+    if text.isascii() and text.isdecimal() and str(int(text)) == text and int(text) < len(names):
+        return names[int(text)]
+    found = [name for name in names if text and name.startswith(text)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(f"{text}: begins {len(found)} {what}s of this campaign: {some(found)}; name one")
+    near = get_close_matches(text, names, n=1)
+    hint = (
+        f"did you mean {near[0]}?" if near else "name one in full, by its beginning, or by its number from 0"
+    )
+    raise ConfigError(f"{text}: not a {what} of this campaign ({some(names)}); {hint}")
+
+
+def some(names: Sequence[str]) -> str:
+    """Write the first names, and the last one."""
+    return ", ".join(names[:_SHOWN]) + (f", …, {names[-1]}" if len(names) > _SHOWN else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from crpipe.config.names import free_options, options_class
-from crpipe.core.errors import CheckpointError
+from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.foreign import Foreign
+from crpipe.core.ranges import pick
 from crpipe.split.readers import open_reader
 from crpipe.train.checkpoints import checkpoint_file, load, refuse_not_finite, verified
 from crpipe.train.workload import open_workload
@@ -126,7 +127,7 @@ def _no_larger_than(path: Path, weights: Mapping[str, Tensor]) -> Iterator[None]
 
 
 def find_checkpoint(asked: str, paths: Paths, links: Callable[[], Sequence[str]]) -> Path:
-    """Find what ``--checkpoint`` names: ``best``, ``latest``, a link, ``LINK.best``, or else a path.
+    """Find what ``--checkpoint`` names: ``best``, ``latest``, a link or ``LINK.best``, or else a path.
 
     ``links`` gives the names of the chain's links, in order. Raise CheckpointError for a name without a
     checkpoint.
@@ -142,6 +143,12 @@ def find_checkpoint(asked: str, paths: Paths, links: Callable[[], Sequence[str]]
         return paths.receipt(asked)
     if Path(asked).suffix in {".pt", ".json"}:
         return Path(asked)
+    # The name of a link may be cut short, or be its number.
+    with suppress(ConfigError):
+        stem = asked.removesuffix(".best")
+        found = paths.receipt(pick(stem, links(), "link") + asked.removeprefix(stem))
+        if found.exists():
+            return found
     raise CheckpointError(
         f"--checkpoint {asked}: neither a trained link of the run {paths.run} nor a file; legal: best, "
         "latest, a link such as 0000000-0000999, LINK.best, or the path of a checkpoint or receipt"

@@ -111,19 +111,21 @@ def _outliers(view: CampaignView, events: int) -> str:
 
 def _quarantined(view: CampaignView, count: int) -> Iterator[str]:
     yield from _paragraph("quarantined", counted(count, "file"))
-    named = list(_bad_files(view)) if count else []
+    files = quarantined_files(view) if count else ()
+    named = [f"{name}/{path}: {reason}" for name, path, reason in files]
     for text in named[:_NAMED]:
         yield from _paragraph("", text)
     if len(named) > _NAMED:
         yield from _paragraph("", f"… and {len(named) - _NAMED} more, see the ledgers")
 
 
-def _bad_files(view: CampaignView) -> Iterator[str]:
+def quarantined_files(view: CampaignView) -> Iterator[tuple[str, str, str]]:
+    """Yield range, path and reason of each quarantined file."""
     for name in view.ranges:
         ledger = read_json_if_any(view.paths.ledger(name))
         for item in ledger["files"] if ledger is not None else ():
             if item["state"] == "quarantined":
-                yield f"{name}/{item['path']}: {item['reason']}"
+                yield name, item["path"], item["reason"]
 
 
 def _checkpoint(view: CampaignView) -> Iterator[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crpipe.core.progress import printable
 
@@ -140,3 +141,16 @@ def bar(share: float, width: int) -> str:
 def counted(count: int, noun: str) -> str:
     """Write a count with its noun in the right number."""
     return f"{number(count)} {noun}" + ("" if count == 1 else "s")
+
+
+def json_text(value: Any) -> str:
+    """Write plain values as JSON that every parser reads: infinities and NaN become null."""
+    return json.dumps(_finite(value), indent=1, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

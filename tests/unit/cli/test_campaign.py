@@ -60,7 +60,25 @@ def installed(*words, folder):
             "crpipe: --set sorce=1: sorce: unknown key; did you mean source?",
         ),
         (["--config", "nowhere.yaml", "status"], 2, "crpipe: nowhere.yaml: cannot be read"),
-        (["list", "0042000"], 2, "expected NNNNNNN-NNNNNNN"),
+        (
+            ["list", "0042000"],
+            2,
+            "0042000: not a range of this campaign (0000000-0000000, 0000001-0000001); ",
+        ),
+        (["list", "0000009-0000001"], 2, "range 9-1: needs 0 <= first <= last"),
+        (
+            ["stage", "00"],
+            2,
+            "00: begins 2 ranges of this campaign: 0000000-0000000, 0000001-0000001; name one",
+        ),
+        (["stage", "1"], 65, "missing; run `crpipe list 0000001-0000001` first"),
+        (["split", "0000001"], 65, "run `crpipe stage 0000001-0000001` first"),
+        (["shards", "verify", "1"], 65, "0000001-0000001/manifest.json: missing"),
+        (["check", "0000042"], 2, "not a range or link of this campaign (0000000-0000000, "),
+        (["probe", "--range", "1"], 2, "--range 0000001-0000001: not split"),
+        (["train", "7"], 2, "7: not a link of this campaign (0000000-0000000, 0000001-0000001, outliers); "),
+        (["evaluate", "out"], 65, "outliers.json"),
+        (["fork", "--from", "0000005-0000009", "--run", "b"], 2, "--from 0000005-0000009: not a link"),
         (["stage", "0000000-0000000"], 65, "missing; run `crpipe list 0000000-0000000` first"),
         (["inspect", "nowhere.parquet"], 66, "nowhere.parquet"),
         (["train", "0000005-0000009"], 2, "not a link of this campaign"),
@@ -101,6 +119,31 @@ def test_the_configuration_of_the_working_directory_is_read(crpipe, tmp_path):
     ended, told = crpipe("status")
     assert ended == 2
     assert "config/config.yaml: seed" in told
+
+
+def test_a_campaign_without_a_named_configuration_says_whose_it_is(crpipe, tmp_path):
+    assert "no configuration is named: this is crpipe's default campaign" in crpipe("summary")[1]
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.yaml").write_text("run: theirs\n")
+    said = crpipe("summary")[1]
+    assert said == (
+        "crpipe: no configuration is named: this is the campaign of config/config.yaml; "
+        "name yours with --config FILE\n"
+    )
+    assert crpipe("--config", "config/config.yaml", "summary") == (0, "")
+    (tmp_path / "crpipe.yaml").write_text("run: mine\n")
+    assert crpipe("summary") == (0, "")
+
+
+def test_the_variable_names_the_configuration(crpipe, tmp_path, monkeypatch):
+    (tmp_path / "crpipe.yaml").write_text("seed: many\n")
+    (tmp_path / "mine.yaml").write_text("run: mine\n")
+    monkeypatch.setenv("CRPIPE_CONFIG", "mine.yaml")
+    assert crpipe("summary") == (0, "")
+    monkeypatch.setenv("CRPIPE_CONFIG", "lost.yaml")
+    ended, told = crpipe("summary")
+    assert ended == 2
+    assert told.startswith("crpipe: CRPIPE_CONFIG: lost.yaml does not exist")
 
 
 def test_an_attempt_stands_in_the_journal(tmp_path):

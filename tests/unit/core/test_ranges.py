@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crpipe.core.errors import ConfigError
-from crpipe.core.ranges import Range, expand
+from crpipe.core.ranges import Range, expand, pick
 
 NOTHING = frozenset()
 
@@ -52,3 +52,45 @@ def test_a_skipped_range_is_left_out():
 def test_a_campaign_that_cannot_be_tiled_is_refused(last, skip, message):
     with pytest.raises(ConfigError, match=message):
         expand(0, last, 10, frozenset(skip))
+
+
+LINKS = ("0000000-0000999", "0001000-0001999", "0000000-0000999.2", "0001000-0001999.2", "outliers")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("0", LINKS[0]),
+        ("4", "outliers"),
+        ("out", "outliers"),
+        ("0000000-0000999", LINKS[0]),
+        ("0000000-0000999.", LINKS[2]),
+    ],
+)
+def test_a_name_is_found_in_full_by_its_number_and_by_its_beginning(text, name):
+    assert pick(text, LINKS, "link") == name
+
+
+def test_a_name_wins_over_a_number_and_a_number_over_a_beginning():
+    assert pick("1", ("a", "b", "1"), "name") == "1"
+    assert pick("1", ("a", "b", "10"), "name") == "b"
+    assert pick("1", ("10",), "name") == "10"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0001", r"0001: begins 2 links of this campaign: 0001000-0001999, 0001000-0001999\.2; name one$"),
+        (
+            "0000000-000999",
+            r"not a link of this campaign \(0000000-0000999, .*, …, outliers\); did you mean 0000000-0000999",
+        ),
+        ("5", r"5: not a link of this campaign .*by its beginning, or by its number from 0"),
+        ("", "not a link"),
+        ("-1", "not a link"),
+        ("²", "not a link"),
+    ],
+)
+def test_a_name_that_is_none_or_several_is_refused(text, said):
+    with pytest.raises(ConfigError, match=said):
+        pick(text, LINKS, "link")

@@ -14,8 +14,9 @@ import torch
 import counting
 from counting import NAMED, checkpoint_of, state_of
 from crpipe.core.errors import CheckpointError, CrpipeError
+from crpipe.core.paths import Paths
 from crpipe.core.progress import Silent
-from crpipe.inference.checkpoints import nested, open_checkpoint, open_its_reader
+from crpipe.inference.checkpoints import find_checkpoint, nested, open_checkpoint, open_its_reader
 from crpipe.inference.provenance import TrainingData, provenance
 from crpipe.train.checkpoints import Store
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
@@ -152,3 +153,37 @@ def test_dotted_names_become_a_tree():
     keys = {"model.a": 1, "model.b.c": 2, "train.x": 3}
     assert nested(keys, "model.") == {"a": 1, "b": {"c": 2}}
     assert nested(keys)["train"] == {"x": 3}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The paths of a run with two links, the second without a checkpoint; LINKS gives their names."""
+    paths = Paths(tmp_path / "results", tmp_path / "runs", "mine")
+    for path in (paths.receipt(LINKS[0]), paths.best_receipt(LINKS[0])):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return paths
+
+
+LINKS = ("0000000-0000999", "0001000-0001999", "outliers")
+
+
+@pytest.mark.parametrize("asked", ["latest", "0", "0000", LINKS[0]])
+def test_a_checkpoint_is_named_by_its_link(run, asked):
+    assert find_checkpoint(asked, run, lambda: LINKS) == run.receipt(LINKS[0])
+
+
+@pytest.mark.parametrize("asked", ["best", "0.best", "0000.best", f"{LINKS[0]}.best"])
+def test_the_best_checkpoint_is_named_by_its_link(run, asked):
+    assert find_checkpoint(asked, run, lambda: LINKS) == run.best_receipt(LINKS[0])
+
+
+@pytest.mark.parametrize("asked", ["some.pt", "a/b.json"])
+def test_a_checkpoint_is_named_by_its_path(run, asked):
+    assert find_checkpoint(asked, run, lambda: LINKS) == Path(asked)
+
+
+@pytest.mark.parametrize("asked", ["1", "out", "7", "elsewhere", "a/b", "1.best"])
+def test_a_checkpoint_that_is_none_is_refused(run, asked):
+    with pytest.raises(CheckpointError, match="neither a trained link of the run mine nor a file"):
+        find_checkpoint(asked, run, lambda: LINKS)

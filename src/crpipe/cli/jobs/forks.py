@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import yaml
 
 from crpipe.cli.jobs.campaign import open_campaign
-from crpipe.cli.terminal import DEFAULT_CONFIG
 from crpipe.config import record
+from crpipe.config.files import DEFAULTS
 from crpipe.config.loading import NAMED, flatten, load_config, read_tree
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, replacing
 from crpipe.core.paths import OUTLIERS
+from crpipe.core.ranges import pick
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,7 @@ def write_fork(
     """
     present = load_config(files, overrides)
     campaign = open_campaign(present)
+    link = _named(campaign, link)
     record.check_train(campaign.paths, campaign.run_keys)
     start = [
         f"run={json.dumps(run)}",
@@ -58,7 +60,7 @@ def write_fork(
     with replacing(out) as part:
         part.write_text(head + yaml.safe_dump(tree, sort_keys=False))
     load_config([*files, out])
-    given = shlex.join(str(path) for path in [*(path for path in files if path != DEFAULT_CONFIG), out])
+    given = shlex.join(str(path) for path in [*(path for path in files if path != DEFAULTS), out])
     return (
         f"{out}: run {run} goes on with link {links[0]}, {len(links)} to train; start it (and add your "
         "profile):\n"
@@ -79,12 +81,17 @@ def _same_keys(tree: Tree, whole: Tree) -> Tree:
     }
 
 
-def _checkpoint(campaign: Campaign, link: str) -> Path:
-    """Find the checkpoint of a finished link."""
+def _named(campaign: Campaign, text: str) -> str:
+    """Find the link that --from means."""
     try:
-        place = campaign.chain.named(link)
+        return pick(text, campaign.chain.names, "link")
     except ConfigError as error:
         raise ConfigError(f"--from {error}") from error
+
+
+def _checkpoint(campaign: Campaign, link: str) -> Path:
+    """Find the checkpoint of a finished link."""
+    place = campaign.chain.named(link)
     if link == OUTLIERS:
         raise ConfigError(
             f"--from {link}: the outliers are trained on last, nothing follows them; name a link before "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from crpipe.core.progress import printable
 from crpipe.report.status.campaign_state import collect
 from crpipe.report.status.link_table import folded_rows, link_table, step_of
 from crpipe.report.status.status_types import AT_WORK, CampaignStatus, RangeStatus, State, Sums
-from crpipe.report.text import Column, bar, compact, counted, duration, moment, number, size, table
+from crpipe.report.text import Column, bar, compact, counted, duration, json_text, moment, number, size, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -63,7 +62,7 @@ def render_status(
 
 def status_json(view: CampaignView, token: SourceToken | None = None) -> str:
     """Give the same as JSON: the fields of CampaignStatus, an entry of ``ranges`` and ``links`` for each."""
-    return json.dumps(asdict(collect(view, token)), indent=1)
+    return json_text(asdict(collect(view, token)))
 
 
 def header(status: CampaignStatus, width: int) -> Iterator[str]:
