@@ -1,6 +1,7 @@
 """The one workflow process of this directory: its lease, what a killed one left behind, why one failed or stopped."""
 
 import atexit
+import logging
 import os
 import shlex
 import subprocess
@@ -15,7 +16,14 @@ from crpipe.report.status.failures import kinds_of
 from crpipe.report.status.journal_tail import ends_of
 from crpipe.workflow import slurm_plugin
 from crpipe.workflow.command import only_looks
-from crpipe.workflow.events import EventHandler, jobs_table, logs_of, sender, typed
+from crpipe.workflow.events import (
+    UNNOTIFIED,
+    EventHandler,
+    jobs_table,
+    logs_of,
+    sender,
+    typed,
+)
 from crpipe.workflow.head import (
     check_folder,
     drop_spent_tables,
@@ -80,13 +88,19 @@ def local_jobs():
 def begin_jobs():
     """From now on Ctrl-C and SIGTERM stop the local jobs: Snakemake's scheduler has just set its own handler."""
     STOP.listen(started=True)
+    for handler in logger.handlers:
+        if not isinstance(handler, logging.FileHandler):
+            handler.addFilter(
+                lambda record: not STOP.signal
+            )  # what is stopped has not failed
     if SEND is not None:
         SEND({"event": "begin", "logs": logs_of(logger.handlers)})
 
 
 def say_stopped():
-    """Report that the workflow was stopped on purpose: no failure, and nothing to fix."""
-    speak(what_stopped(WORDS))
+    """Print that the workflow was stopped on purpose: no failure, nothing to fix. `crpipe run` says so itself."""
+    if SEND is None:
+        print(what_stopped(WORDS), file=sys.stderr, flush=True)
 
 
 STOP = HeadStop(local_jobs, job_shell.terminate, early=say_stopped)
@@ -164,7 +178,7 @@ def end(messages):
         say_stopped()
         raise SystemExit(STOP.exit_code)
     speak(farewell(messages))
-    if SETTINGS.notify.failure:
+    if SETTINGS.notify.failure and UNNOTIFIED not in os.environ:
         shell("{COMMAND} notify failure || true")
 
 

@@ -16,6 +16,7 @@ from crpipe.cli.data import data
 from crpipe.cli.jobs.report import notify_job, plan_job, view_of
 from crpipe.cli.models import models
 from crpipe.cli.options import Verbs
+from crpipe.cli.runs import runs
 from crpipe.cli.terminal import Settings, show
 from crpipe.cli.tools import tools
 from crpipe.cli.verification import verification
@@ -40,6 +41,7 @@ app = typer.Typer(
 
 app.add_typer(data)
 app.add_typer(models)
+app.add_typer(runs)
 app.add_typer(tools)
 app.add_typer(verification)
 

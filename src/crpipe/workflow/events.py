@@ -1,4 +1,4 @@
-"""What happens in the workflow's process, as one JSON object for each event: for `crpipe run`, which prints it.
+"""What happens in the workflow's process, one JSON object for each event, for `crpipe run` to print.
 
 Snakemake's own log records carry what is needed in their attributes; they are read by name.
 """
@@ -19,6 +19,8 @@ Event = dict[str, Any]
 # The descriptor of the file for events, and the command that was typed; `crpipe run` sets both.
 DESCRIPTOR = "CRPIPE_EVENTS"
 TYPED = "CRPIPE_TYPED"
+# Set where a failure is tried again: nobody is informed of it.
+UNNOTIFIED = "CRPIPE_UNNOTIFIED"
 _VERBS = {"list_range": "list", "outliers_consolidated": "consolidate", "train_outliers": "train outliers"}
 # Rules that only gather others: nothing runs for them.
 _TARGETS = frozenset({"all", "train_all", "evaluation"})

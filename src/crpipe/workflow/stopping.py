@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _LOOK_S = 0.3
-_AGAIN = b"crpipe: already stopping; waiting for the jobs to write their snapshots\n"
+STOPPING = "stopping: jobs on this machine write a snapshot, those of a cluster are cancelled"
+_AGAIN = "already stopping; waiting for the jobs to write their snapshots"
 
 
 class HeadStop:
@@ -47,12 +48,13 @@ class HeadStop:
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self.signal:
-            os.write(2, _AGAIN)
+            _print(_AGAIN)
             return
         self.signal = number
         if not self._started:
             self._early()
             raise SystemExit(self.exit_code)
+        _print(STOPPING)
         # A terminal sends Ctrl-C to its whole foreground group: those jobs have it already.
         known = set(self._jobs()) if number == signal.SIGINT and has_terminal() else set()
         threading.Thread(target=self._stop_jobs, args=(known,), name="stop", daemon=True).start()
@@ -79,3 +81,8 @@ def has_terminal() -> bool:
         return False
     finally:
         os.close(terminal)
+
+
+def _print(text: str) -> None:
+    """Print a line within a handler of signals, where the buffers of Python may be in use."""
+    os.write(2, f"\ncrpipe: {text}\n".encode())

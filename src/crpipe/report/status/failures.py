@@ -82,9 +82,9 @@ def explain(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[str]:
 
 
 def kinds_of(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[Row]:
-    """Give verb, name and kind of error (empty: it died without one) of each job that failed in its last attempt.
+    """Give verb, name, kind of error and cause of each job that failed in its last attempt.
 
-    The arguments are those of `explain`.
+    The kind is empty for one that died without an error. The arguments are those of `explain`.
     """
     last: dict[tuple[str, str], Row] = {}
     for path in (paths.data_journal(), paths.train_journal()):
