@@ -18,6 +18,7 @@ from crpipe.core.progress import printable
 
 runs = typer.Typer()
 
+_COLUMNS = 80  # of a terminal that does not say
 _SNAKEFILES = ("Snakefile", "workflow/Snakefile")
 _LOOKING = frozenset({"--dry-run", "--dryrun", "-n"})
 
@@ -88,5 +89,5 @@ class TerminalScreen(Terminal):
 
     def live(self, text: str) -> None:
         """Rewrite the last line, cut to the width of the terminal."""
-        width = os.get_terminal_size(sys.stderr.fileno()).columns
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or _COLUMNS
         print(f"\r\x1b[K{printable(text, keep='')[: width - 1]}", end="", file=sys.stderr, flush=True)

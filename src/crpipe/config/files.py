@@ -23,7 +23,7 @@ def config_files(
 
     The user's are those that are ``named``, else those in CRPIPE_CONFIG, else crpipe.yaml where it exists.
     The defaults are listed once, also where they are named. Relative names start at the directory ``here``.
-    Raise ConfigError when CRPIPE_CONFIG names a missing file; a missing file of ``named`` is an error when it is read.
+    Raise ConfigError when CRPIPE_CONFIG names a missing file; one of ``named`` is an error when it is read.
     """
     chosen = own_files(named, here=here, environ=environ)
     defaults = (here / DEFAULTS).resolve()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from crpipe.report.status.journal_tail import METRICS_BYTES, metric_rows, tail
 from crpipe.report.status.range_state import training_progress
-from crpipe.report.text import compact, counted, duration, shorten
+from crpipe.report.text import counted, duration, shorten
 from crpipe.workflow.events import jobs_table
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Monitor:
         progress = training_progress(rows)
         if not progress:
             return ""
-        losses = [f"{name} {compact(value)}" for name, value in rows[-1].items() if name.endswith("loss")]
+        losses = [f"{name} {value:.4g}" for name, value in rows[-1].items() if name.endswith("loss")]
         left = f"{duration(progress['eta_s'])} left" if "eta_s" in progress else ""
         steps = f"step {progress['step']:,} of {progress['steps']:,}"
         return "  ".join(filter(None, [job.name, steps, *losses[:_LOSSES], left]))
