@@ -12,6 +12,7 @@ from pathlib import Path
 from snakemake.settings.enums import Quietness
 from snakemake.shell import shell as job_shell
 
+from crpipe.core.files import make_folder, writing
 from crpipe.report.status.failures import kinds_of
 from crpipe.report.status.journal_tail import ends_of
 from crpipe.workflow import slurm_plugin
@@ -124,6 +125,9 @@ def take_charge():
             "A workflow in this directory was killed: its locks are removed, its jobs resume."
         )
     if executes:
+        for folder in (PATHS.results, PATHS.runs):
+            with writing(folder):
+                make_folder(folder)
         keep_to_squeue()
         cancel_orphans(own_job, logger.warning)
         drop_spent_tables(PATHS, RANGES)
