@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -184,10 +185,17 @@ def _width() -> int:
     return 120
 
 
+def quiet_libraries() -> None:
+    """Keep warnings of libraries from a terminal; logs of jobs have them."""
+    if not sys.warnoptions and sys.stderr.isatty():
+        warnings.simplefilter("ignore")
+
+
 def main() -> None:
     """Run the command line; a CrpipeError becomes its message and its exit code."""
     if os.environ.get("CRPIPE_WORKFLOW"):
         follow_parent()
+    quiet_libraries()
     try:
         app()
     except CrpipeError as error:

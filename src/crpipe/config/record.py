@@ -74,8 +74,7 @@ def _fork_advice(paths: Paths) -> str:
     if not found:
         return ""
     newest = max(found, key=lambda path: path.stat().st_mtime)
-    row = read_json(newest)
-    end = Range.parse(row["ranges"][-1]).last + 1 if row.get("ranges") else 0
+    end = Range.parse(newest.stem.partition(".")[0]).last + 1
     return (
         "\nTo keep what is trained and go on with new values, fork the run after a finished link:\n"
         f"  crpipe fork --from {newest.stem} --run NEW --set KEY=VALUE\n"
