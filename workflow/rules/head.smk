@@ -83,11 +83,13 @@ def show_jobs(event):
 
 def local_jobs():
     """Name the jobs that run as processes of this one, by Snakemake's numbers."""
-    return list(job_shell._processes)
+    return list(getattr(job_shell, "_processes", ()))
 
 
 def begin_jobs():
     """From now on Ctrl-C and SIGTERM stop the local jobs: Snakemake's scheduler has just set its own handler."""
+    if not workflow.is_main_process:
+        return
     STOP.listen(started=True)
     for handler in logger.handlers:
         if not isinstance(handler, logging.FileHandler):

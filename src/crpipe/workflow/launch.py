@@ -28,7 +28,8 @@ LOOK_S = 0.2
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OURS = frozenset({"--config", "-C", "--configfile", "--configfiles"})
 _SHOWN = 25  # last lines of an output that explains itself
-_REFUSAL = "crpipe: "
+_REFUSAL, _USAGE = "crpipe: ", ": error: "
+_BEFORE = "Building DAG of jobs..."  # ends what Snakemake says of itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,4 +195,9 @@ def _last_words(output: IO[bytes]) -> str:
         os.pread(output.fileno(), os.fstat(output.fileno()).st_size, 0).decode(errors="replace").splitlines()
     )
     ours = next((place for place, line in enumerate(lines) if line.startswith(_REFUSAL)), None)
-    return "\n".join(lines[-_SHOWN:] if ours is None else lines[ours:])
+    if ours is not None:
+        return "\n".join(lines[ours:])
+    if lines and _USAGE in lines[-1]:  # below the list of all options
+        return lines[-1].partition(_USAGE)[2]
+    start = lines.index(_BEFORE) + 1 if _BEFORE in lines else 0
+    return "\n".join(lines[start:][-_SHOWN:])

@@ -73,6 +73,18 @@ def test_the_last_lines_of_another_error_are_repeated():
     assert end.output.splitlines() == [str(n) for n in range(75, 100)]
 
 
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        ("usage: snakemake [-h]\n  [--more]\nsnakemake: error: unknown: --x", "unknown: --x"),
+        ("SNAKEMAKE\n  Date: now\nBuilding DAG of jobs...\nNo rule\nat all", "No rule\nat all"),
+    ],
+)
+def test_what_snakemake_says_of_itself_is_left_out(printed, told):
+    end, _ = ran(f"print({printed!r}, file=sys.stderr); sys.exit(1)")
+    assert end.output == told
+
+
 def test_the_child_knows_what_was_typed_and_whether_to_inform_anyone():
     end, _ = ran(f"print('crpipe:', os.environ[{TYPED!r}], {UNNOTIFIED!r} in os.environ, file=sys.stderr)")
     assert end.output == 'crpipe: ["crpipe", "run"] False'
