@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 import psutil
 import pytest
 
+from raw_files import write_parquet
 from runs import LINKS, RANGES, children, flipped, job_of, wait_for
 from same_results import same_result
 
@@ -197,14 +198,45 @@ def test_a_file_in_the_place_of_the_results_directory_is_named(begun):
     assert "a file is where a directory is needed" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_workflow_is_resumed(begun, finished, number):
-    """As docs/operations.md says: the signal goes to the head and its jobs, as Ctrl-C in a terminal does."""
+@pytest.mark.parametrize(
+    ("program", "number"),
+    [
+        ("snakemake", signal.SIGINT),
+        ("snakemake", signal.SIGTERM),
+        ("crpipe", signal.SIGINT),
+        ("crpipe", signal.SIGTERM),
+    ],
+)
+def test_a_stopped_workflow_ends_with_a_snapshot_and_is_resumed(split, finished, tmp_path, program, number):
+    """The signal goes to the head alone; the same command ends with the same checkpoints."""
+    campaign = split.copy(tmp_path / "campaign")
+    with campaign.running("train_all", program) as head:
+        assert wait_for((campaign.run / "store" / RANGES[0] / "metrics.jsonl").exists, head)
+        jobs = children(head)
+        head.send_signal(number)
+        head.wait()
+        assert not [process for process in jobs if process.is_running()]
+    assert head.returncode == 128 + number
+    told = (campaign.folder / "head.log").read_text().strip().splitlines()
+    words = "snakemake train_all --configfile" if program == "snakemake" else "crpipe run train_all --config"
+    assert told[-1] == f"Stopped as asked; continue with: {words} config/tiny.yaml"
+    assert not [line for line in told if "Fix the cause" in line or "Error in rule" in line]
+    rows = [row for row in campaign.journal() if row.get("verb") == "train"]
+    assert rows[-1]["kind"] == "Interrupted"
+    with campaign.running("train_all", program) as head:
+        assert head.wait() == 0
+    assert {link: row["sha256"] for link, row in campaign.receipts(RANGES).items()} == {
+        link: row["sha256"] for link, row in finished.receipts(RANGES).items()
+    }
+
+
+def test_a_stopped_workflow_whose_jobs_got_the_signal_too_is_resumed(begun, finished):
+    """As Ctrl-C in a terminal, which reaches the head and its jobs."""
     with begun.running() as head:
         assert wait_for((begun.run / "store" / RANGES[0] / "metrics.jsonl").exists, head)
         for process in [head, *children(head)]:
             with suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
+                process.send_signal(signal.SIGINT)
         head.wait()
     assert not [process for process in children(head) if process.is_running()]
     assert begun.jobs("all")["train"] >= 2
@@ -212,14 +244,20 @@ def test_a_stopped_workflow_is_resumed(begun, finished, number):
     same_result(begun, finished)
 
 
-def test_a_signal_to_the_head_alone_lets_its_running_jobs_end(begun):
-    with begun.running("train_all") as head:
-        job = wait_for(lambda: job_of(head, ["train"]), head)
-        head.send_signal(signal.SIGINT)
-        head.wait()
-        assert not job.is_running()
-    assert (begun.run / "ranges" / f"{RANGES[0]}.json").exists()
-    assert begun.jobs("train_all")["train"] == len(RANGES) - 1
+def test_a_source_that_is_away_at_first_is_waited_for(begun):
+    config = begun.folder / "config" / "tiny.yaml"
+    config.write_text(config.read_text().replace("synthetic://", "raw/{range}/*.parquet"))
+    (folder := begun.folder / "away" / RANGES[0]).mkdir(parents=True)
+    write_parquet(folder / "a.parquet", [3, 0, 50])
+    words = f"results/manifests/{RANGES[0]}.parquet --keep-trying --pause-minutes 0.02"
+    with begun.running(words, "crpipe") as head:
+        log = begun.folder / "head.log"
+        assert wait_for(lambda: "trying again in" in log.read_text(), head)
+        folder.parent.rename(begun.folder / "raw")
+        assert head.wait() == 0
+    told = log.read_text()
+    assert f"failed: list {RANGES[0]} (exit 66): range {RANGES[0]}: " in told
+    assert "1 job done" in told
 
 
 def test_a_second_job_on_the_same_range_waits_and_adopts(split, tmp_path):

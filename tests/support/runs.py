@@ -75,11 +75,16 @@ class Campaign:
         assert not check or done.returncode == 0, done.stdout
         return done
 
+    def run_command(self, words):
+        """Give the same command with `crpipe run`."""
+        return [BIN / "crpipe", "run", *shlex.split(words), "--config", "config/tiny.yaml"]
+
     @contextmanager
-    def running(self, words=""):
-        """Start, and leave no process behind."""
+    def running(self, words="", program="snakemake"):
+        """Start, and leave no process behind; program: snakemake, or crpipe for `crpipe run`."""
         # In the background of a script Ctrl-C is ignored, and so would be every head that a test starts.
-        command = ["env", "--default-signal=INT", *self.command(words)]
+        command = (self.command if program == "snakemake" else self.run_command)(words)
+        command = ["env", "--default-signal=INT", *command]
         with (self.folder / "head.log").open("w") as output:
             head = subprocess.Popen(
                 command,

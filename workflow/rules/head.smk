@@ -1,6 +1,7 @@
-"""The one workflow process of this directory: its lease, what a killed one left behind, why one failed."""
+"""The one workflow process of this directory: its lease, what a killed one left behind, why one failed or stopped."""
 
 import atexit
+import logging
 import os
 import shlex
 import subprocess
@@ -8,9 +9,22 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from snakemake.settings.enums import Quietness
+from snakemake.shell import shell as job_shell
+
+from crpipe.core.files import make_folder, writing
+from crpipe.report.status.failures import kinds_of
 from crpipe.report.status.journal_tail import ends_of
 from crpipe.workflow import slurm_plugin
 from crpipe.workflow.command import only_looks
+from crpipe.workflow.events import (
+    UNNOTIFIED,
+    EventHandler,
+    jobs_table,
+    logs_of,
+    sender,
+    typed,
+)
 from crpipe.workflow.head import (
     check_folder,
     drop_spent_tables,
@@ -20,20 +34,92 @@ from crpipe.workflow.head import (
     take_lease,
 )
 from crpipe.workflow.orphans import cancel_orphans, jobs_left
-from crpipe.workflow.outcome import what_failed
+from crpipe.workflow.outcome import what_failed, what_stopped
+from crpipe.workflow.stopping import HeadStop
 
 # Where the journals ended when this call began: what follows is about its own jobs.
 ENDS = ends_of(PATHS.data_journal(), PATHS.train_journal())
+# Only a call that runs jobs is stopped with care.
+EXECUTES = not (workflow.output_settings.dryrun or only_looks(sys.argv))
+WORDS = typed(["snakemake", *sys.argv[1:]])
+SEND = sender() if workflow.is_main_process else None
+
+
+def speak(text):
+    """Print a text of this workflow's own, or leave that to `crpipe run`."""
+    if SEND is None:
+        print(text, file=sys.stderr, flush=True)
+    else:
+        SEND({"event": "text", "text": text})
+
+
+def inform(text):
+    """Log a line that a person should see while nothing else happens."""
+    logger.info(text)
+    if SEND is not None:
+        SEND({"event": "say", "text": text})
+
+
+# --- in and out ------------------------------------------------------------------------------------------
+
+
+def connect():
+    """Send what happens to `crpipe run`; show the jobs of a quiet dry run, of which Snakemake shows nothing."""
+    quiet = workflow.output_settings.quiet or set()
+    if SEND is not None:
+        logger.addHandler(EventHandler(SEND))
+    elif workflow.output_settings.dryrun and Quietness.PROGRESS in quiet:
+        logger.addHandler(EventHandler(show_jobs))
+
+
+def show_jobs(event):
+    """Print the jobs of a dry run, and nothing else."""
+    if event["event"] == "jobs":
+        logger.removeHandler(
+            next(each for each in logger.handlers if isinstance(each, EventHandler))
+        )
+        print("\n".join(jobs_table(event["counts"])))
+
+
+def local_jobs():
+    """Name the jobs that run as processes of this one, by Snakemake's numbers."""
+    return list(getattr(job_shell, "_processes", ()))
+
+
+def begin_jobs():
+    """From now on Ctrl-C and SIGTERM stop the local jobs: Snakemake's scheduler has just set its own handler."""
+    if not workflow.is_main_process:
+        return
+    STOP.listen(started=True)
+    for handler in logger.handlers:
+        if not isinstance(handler, logging.FileHandler):
+            handler.addFilter(
+                lambda record: not STOP.signal
+            )  # what is stopped has not failed
+    if SEND is not None:
+        SEND({"event": "begin", "logs": logs_of(logger.handlers)})
+
+
+def say_stopped():
+    """Print that the workflow was stopped on purpose: no failure, nothing to fix. `crpipe run` says so itself."""
+    if SEND is None:
+        print(what_stopped(WORDS), file=sys.stderr, flush=True)
+
+
+STOP = HeadStop(local_jobs, job_shell.terminate, early=say_stopped)
+
+
+# --- the lease -------------------------------------------------------------------------------------------
 
 
 def take_charge():
     """Take this directory's lease and clear up after a killed workflow; return what holds the lease."""
-    executes = not (workflow.output_settings.dryrun or only_looks(sys.argv))
+    executes = EXECUTES
     own_job = os.environ.get("SLURM_JOB_ID", "")
     lease = take_lease(
         Path(".snakemake/head"),
         executes=executes,
-        say=logger.info,
+        say=inform,
         jobs=lambda: jobs_left(own_job, logger.warning),
     )
     if lease is not None and remove_locks(Path(".snakemake/locks")):
@@ -41,6 +127,9 @@ def take_charge():
             "A workflow in this directory was killed: its locks are removed, its jobs resume."
         )
     if executes:
+        for folder in (PATHS.results, PATHS.runs):
+            with writing(folder):
+                make_folder(folder)
         keep_to_squeue()
         cancel_orphans(own_job, logger.warning)
         drop_spent_tables(PATHS, RANGES)
@@ -83,11 +172,25 @@ def keep_to_squeue():
 
 def farewell(messages):
     """Describe why this call failed, from Snakemake's own log ``messages``, and how to continue."""
-    words = ["snakemake", *sys.argv[1:]]
     text = Path(messages).read_text()
-    return what_failed(CAMPAIGN, text, ENDS, words, training=trains())
+    if SEND is not None:
+        SEND({"event": "failures", "failures": kinds_of(PATHS, text, ENDS)})
+    return what_failed(CAMPAIGN, text, ENDS, WORDS, training=trains())
+
+
+def end(messages):
+    """Report why this call did not finish, and inform a person of a failure; end with the code of a signal."""
+    if STOP.signal:
+        say_stopped()
+        raise SystemExit(STOP.exit_code)
+    speak(farewell(messages))
+    if SETTINGS.notify.failure and UNNOTIFIED not in os.environ:
+        shell("{COMMAND} notify failure || true")
 
 
 if workflow.is_main_process:
+    connect()
+    if EXECUTES:
+        STOP.listen(started=False)
     with refusing():
         HEAD = take_charge()

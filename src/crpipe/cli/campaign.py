@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from crpipe.cli.data import data
 from crpipe.cli.logs import logs, redraw
 from crpipe.cli.models import models
 from crpipe.cli.options import Verbs
+from crpipe.cli.runs import runs
 from crpipe.cli.terminal import Settings, completing, show
 from crpipe.cli.tools import tools
 from crpipe.cli.verification import verification
@@ -42,6 +44,7 @@ app = typer.Typer(
 app.add_typer(logs)
 app.add_typer(data)
 app.add_typer(models)
+app.add_typer(runs)
 app.add_typer(tools)
 app.add_typer(verification)
 
@@ -225,10 +228,17 @@ def _width() -> int:
     return 120
 
 
+def quiet_libraries() -> None:
+    """Keep warnings of libraries from a terminal; logs of jobs have them."""
+    if not sys.warnoptions and sys.stderr.isatty():
+        warnings.simplefilter("ignore")
+
+
 def main() -> None:
     """Run the command line; a CrpipeError becomes its message and its exit code."""
     if os.environ.get("CRPIPE_WORKFLOW"):
         follow_parent()
+    quiet_libraries()
     try:
         app()
     except CrpipeError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -140,6 +141,7 @@ def predict(
 ) -> None:
     """Predict for all events of raw files; the same command continues after a crash."""
     from crpipe.cli.jobs.model import checkpoint_of, predict_job
+    from crpipe.cli.jobs.written import written
     from crpipe.inference.predict import predict_files
 
     config = Settings.config()
@@ -147,7 +149,7 @@ def predict(
     chosen = [name.strip() for name in columns.split(",") if name.strip()]
     files = [*inputs, *(more or ())]
     job = predict_job(config, found, files, out, device, seed, _own_tables(table or ()), chosen)
-    print(f"{out}: {predict_files(job, Terminal())} events")
+    print(written(out, predict_files(job, Terminal())))
 
 
 def _own_tables(given: Iterable[str]) -> dict[str, Path]:
@@ -165,9 +167,15 @@ def _own_tables(given: Iterable[str]) -> dict[str, Path]:
 @models.command()
 def generate(
     checkpoint: CheckpointOption,
-    inputs: InputOption,
     out: Annotated[Path, typer.Option(help="table to write: .parquet, .csv or .root")],
+    inputs: Annotated[
+        list[Path] | None, typer.Option("--in", help="file to read; several: repeat --in")
+    ] = None,
     more: MoreInputs = None,
+    event: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NUMBER,…", help="one event in place of a file; may be repeated"),
+    ] = None,
     multiplicity: Annotated[str, typer.Option(help="predicted, column, or a number")] = "predicted",
     cap: Annotated[int, typer.Option(help="most items in one event")] = 10_000_000,
     seed: Annotated[int, typer.Option(help="seed of the generation")] = 1,
@@ -175,12 +183,16 @@ def generate(
 ) -> None:
     """Generate an event for each row: of a flat table of event columns (Parquet, CSV), or of raw files."""
     from crpipe.cli.jobs.model import checkpoint_of, predict_job
+    from crpipe.cli.jobs.written import events_file, written
     from crpipe.inference.generate import GenerateJob, generate_files
 
+    files = [*(inputs or ()), *(more or ())]
+    if bool(files) == bool(event):
+        raise typer.BadParameter('name files with --in FILE, or events with --event "NAME=NUMBER,…"')
     config = Settings.config()
     found = checkpoint_of(config, checkpoint)
-    use = predict_job(config, found, [*inputs, *(more or ())], out, device, seed)
-    print(f"{out}: {generate_files(GenerateJob(use, multiplicity, cap), Terminal())} events")
+    use = predict_job(config, found, files or [events_file(event or (), out)], out, device, seed)
+    print(written(out, generate_files(GenerateJob(use, multiplicity, cap), Terminal())))
 
 
 @models.command()
@@ -190,8 +202,12 @@ def export(
 ) -> None:
     """Write a trained checkpoint for use elsewhere: weights, options, side tables, graphs, model card."""
     from crpipe.cli.jobs.model import checkpoint_of, export_job
-    from crpipe.inference.export import export_checkpoint
+    from crpipe.inference.export import CARD, export_checkpoint
 
     config = Settings.config()
     export_checkpoint(export_job(config, checkpoint_of(config, checkpoint), out), Terminal())
-    print(out)
+    print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
+    options = [part for path in Settings.files for part in ("--config", str(path))]
+    options += [part for text in Settings.overrides for part in ("--set", text)]
+    print(f"next: read {out / CARD}, how to use it; or prove it with the command")
+    print(f"  {shlex.join(['crpipe', *options, 'check', '--export', str(out)])}")

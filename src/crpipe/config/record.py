@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from crpipe.config.loading import refuse_changes
 from crpipe.core.files import read_json, read_json_if_any, write_json
 from crpipe.core.lease import lease
+from crpipe.core.paths import OUTLIERS
+from crpipe.core.ranges import Range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,13 +57,29 @@ def _train_advice(paths: Paths, keys: Keys) -> str:
     advice = f"restore the old values, or give the changed campaign a new name with `run` (now {paths.run})"
     made, now = (read_json_if_any(paths.run_config()) or {}).get(_HORIZON), keys.get(_HORIZON)
     if made is None or now is None or made == now:
-        return advice
+        return f"{advice}{_fork_advice(paths)}"
     return (
         f"{_HORIZON} follows from the number of ranges and rounds. To train added ones too, set\n"
         f"  {_HORIZON}: {made}\n"
         "Then a finished link is kept as long as its ranges and the link before it stay the same, and what "
         f"comes after the first {made} ranges (counted in each round) is trained at the final rate "
         f"(train.decay_to: {keys.get('train.decay_to')}).\nOtherwise {advice}"
+    )
+
+
+def _fork_advice(paths: Paths) -> str:
+    """Say how the new values go on from what is trained; nothing where nothing is."""
+    receipts = paths.receipt(OUTLIERS).parent.glob("*-*.json")
+    found = [path for path in receipts if not path.name.endswith(".best.json")]
+    if not found:
+        return ""
+    newest = max(found, key=lambda path: path.stat().st_mtime)
+    end = Range.parse(newest.stem.partition(".")[0]).last + 1
+    return (
+        "\nTo keep what is trained and go on with new values, fork the run after a finished link:\n"
+        f"  crpipe fork --from {newest.stem} --run NEW --set KEY=VALUE\n"
+        "or begin a run with its weights alone and a learning rate of its own, with the keys\n"
+        f"  run: NEW, train.init_from: {newest}, ranges.first: {end}"
     )
 
 

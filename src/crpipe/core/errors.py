@@ -22,6 +22,10 @@ CrpipeError                     exit 1
 └── Interrupted                 exit 75   stopped by a signal after a snapshot; the same command resumes
 """
 
+from __future__ import annotations
+
+import builtins
+
 
 class CrpipeError(Exception):
     """Base of all errors that a user can act on."""
@@ -127,3 +131,22 @@ class Interrupted(CrpipeError):  # noqa: N818 - an interruption is not an error 
     """A signal stopped the job after a snapshot; the same command resumes."""
 
     exit_code = 75
+
+
+# What an outage of the source, of Slurm or of a disk looks like; everything else needs a person.
+_PASSING = (ListingError, TransferError, DiskError, LeaseError, QueueError, Interrupted)
+_HOPELESS = (ConfigError, AccessError, DataError, DivergenceError, ForeignError, MissingExtra)
+_PASSING_OF_PYTHON = (OSError, MemoryError, KeyboardInterrupt, SystemExit)
+
+
+def may_pass(kind: str) -> bool:
+    """Return whether waiting may repair an error of this class name; empty: a killed job."""
+    found = globals().get(kind) or getattr(builtins, kind, None)
+    if not (isinstance(found, type) and issubclass(found, BaseException)):
+        return True
+    return issubclass(found, _PASSING if issubclass(found, CrpipeError) else _PASSING_OF_PYTHON)
+
+
+def code_may_pass(code: int) -> bool:
+    """Return the same for the exit code of a command that names no error."""
+    return code not in {each.exit_code for each in _HOPELESS}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GIB = 1 << 30
+_KIBI = 1024
 _HOST = platform.node()
 _OLD_S = 86_400.0
 _DISK_ERRORS = {
@@ -123,6 +124,17 @@ def _planted(path: Path) -> DiskError:
     )
 
 
+def size(count: float) -> str:
+    """Write a number of bytes in binary units, with three digits or all before the point."""
+    unit = "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(count) < _KIBI:
+            break
+        count, unit = count / _KIBI, larger
+    digits = 0 if unit == "B" else max(0, 2 - len(f"{abs(count):.0f}") + 1)
+    return f"{count:,.{digits}f} {unit}"
+
+
 def write_secret(path: Path, content: bytes) -> None:
     """Write a file, atomically, that only this user can read, from its first byte on."""
     part = path.with_name(f".{path.name}.part")
@@ -142,8 +154,16 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
         missing.append(folder)
         folder = folder.parent
     for each in reversed(missing):
-        with contextlib.suppress(FileExistsError):
+        try:
             each.mkdir(mode)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            if error.errno in _DISK_ERRORS:
+                raise
+            raise DiskError(
+                f"{missing[0]}: cannot be made ({each}: {error.strerror}); choose a directory that can"
+            ) from error
         if not each.is_dir():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(each))
         sync(each.parent)

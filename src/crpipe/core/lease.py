@@ -179,7 +179,7 @@ class _Waiting:
                 "then run the same command again"
             )
         if not self.reported:
-            self.say(f"{self.path.parent}: waiting for {holder} to finish")
+            self.say(f"{self.path.parent}: waiting at most {self.wait_s:.0f} s for {holder} to finish")
             self.reported = True
         time.sleep(pause_s)
 

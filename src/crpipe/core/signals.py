@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
@@ -44,10 +45,25 @@ def follow_parent() -> None:
 
     The kernel offers this on Linux only; elsewhere the lease alone keeps an orphan from doing harm.
     """
+    if _ask_for_sigterm() and os.getppid() == 1 and os.getpgid(1) != os.getpgrp():
+        # A parent that died before this call left init in its place; in a container the parent itself may be
+        # process 1, and then it shares its group with this process.
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def follow(parent: int) -> Callable[[], None]:
+    """Give a function that a child of the process ``parent`` calls first: it dies with its parent."""
+
+    def begin() -> None:
+        if _ask_for_sigterm() and os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return begin
+
+
+def _ask_for_sigterm() -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "prctl"):
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        # A parent that died before this call left init in its place; in a container the parent itself may be
-        # process 1, and then it shares its group with this process.
-        if os.getppid() == 1 and os.getpgid(1) != os.getpgrp():
-            os.kill(os.getpid(), signal.SIGTERM)
+        return True
+    return False

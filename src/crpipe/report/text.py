@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.files import size as size  # noqa: PLC0414 - reports know it from here
 from crpipe.core.progress import printable
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ GAP = "  "
 _COMPACT_FROM = 100_000
 _THOUSAND = 1000.0
 _MOST_DIGITS = 6
-_KIBI = 1024.0
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
@@ -102,17 +102,6 @@ def compact(value: float) -> str:
         if abs(value) < _THOUSAND:
             return f"{value:.3g} {unit}"
     return f"{value / _THOUSAND:.3g} T"
-
-
-def size(count: float) -> str:
-    """Write a number of bytes in binary units, with three digits or all before the point."""
-    unit = "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if abs(count) < _KIBI:
-            break
-        count, unit = count / _KIBI, larger
-    digits = 0 if unit == "B" else max(0, 2 - len(f"{abs(count):.0f}") + 1)
-    return f"{count:,.{digits}f} {unit}"
 
 
 def duration(seconds: float) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from crpipe.core.errors import DiskError, SourceError, TransferError
-from crpipe.core.files import GIB, free_bytes, refuse_links, writing
+from crpipe.core.files import free_bytes, refuse_links, size, writing
 from crpipe.source.flush import Flush, Steps
 from crpipe.source.retries import Deadline, Transient, each, persist
 from crpipe.source.sources import open_copier
@@ -231,6 +231,6 @@ def check_free_space(folder: Path, needed: int, label: str) -> None:
     free = max(free_bytes(folder) - RESERVE, 0)
     if needed > free:
         raise DiskError(
-            f"{label}: {needed / GIB:.2f} GiB needed below {folder}, {free / GIB:.2f} GiB free; "
-            "free some space, or set `results` to a larger disk"
+            f"{label}: {size(needed)} needed below {folder}, {size(free)} free besides "
+            f"{size(RESERVE)} for journals; free some space, or set `results` to a larger disk"
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from crpipe.core.errors import DiskError
-from crpipe.core.files import GIB, refuse_links, tree_bytes
+from crpipe.core.files import refuse_links, size, tree_bytes
 from crpipe.core.lease import lease
 from crpipe.core.raw_files import StagedFile, read_manifest, write_staged
 from crpipe.source.copies import Copies, CopyRules, check_free_space
@@ -87,8 +87,8 @@ def _check_disk(job: StageJob, needed: int) -> None:
     others = sum(_claimed(job, other) for other in folder.iterdir() if other.is_dir() and other != job.raw)
     if needed and others + own + needed > job.disk_budget:
         raise DiskError(
-            f"{job.label}: {needed / GIB:.2f} GiB needed, raw copies already take "
-            f"{(others + own) / GIB:.2f} of {job.disk_budget / GIB:g} GiB (source.disk_budget_gib); "
+            f"{job.label}: {size(needed)} needed, raw copies already take {size(others + own)} of "
+            f"{size(job.disk_budget)} (source.disk_budget_gib); "
             "split the staged ranges first, lower source.look_ahead, or raise the budget"
         )
 

@@ -33,3 +33,8 @@ def what_failed(
     lines.append("Fix the cause; the same command continues where this one stopped:")
     lines.append(f"  {shlex.join(words)}")
     return printable("\n  ".join(["\ncrpipe: the workflow did not finish.", *lines]))
+
+
+def what_stopped(words: Sequence[str]) -> str:
+    """Say that the workflow ended because someone asked for it, and the command that continues."""
+    return printable(f"\nStopped as asked; continue with: {shlex.join(words)}")

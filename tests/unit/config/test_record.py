@@ -1,12 +1,14 @@
+import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 from crpipe.config import record
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError
-from crpipe.core.files import read_json
+from crpipe.core.files import read_json, write_json
 
 LAYOUT = {"item": "hits"}
 
@@ -61,6 +63,19 @@ def test_a_changed_run_is_refused_and_a_new_name_is_not(configure):
     with pytest.raises(ConfigError, match="give the changed campaign a new name with `run`"):
         check_train(configure("train.epochs=2"))
     check_train(configure("train.epochs=2", "run=other"))
+
+
+def test_a_changed_run_says_which_commands_and_keys_keep_what_is_trained(configure):
+    claim_train(configure())
+    paths = configure().paths()
+    for name, age in (("0000000-0000999", 9), ("0001000-0001999", 5), ("0001000-0001999.best", 1)):
+        write_json(paths.receipt(name), {"ranges": [name.removesuffix(".best")]})
+        os.utime(paths.receipt(name), (time.time() - age,) * 2)
+    with pytest.raises(ConfigError) as caught:
+        check_train(configure("train.clip_norm=2"))
+    told = str(caught.value)
+    assert "crpipe fork --from 0001000-0001999 --run NEW --set KEY=VALUE" in told
+    assert f"train.init_from: {paths.receipt('0001000-0001999')}, ranges.first: 2000" in told
 
 
 def test_side_tables_that_are_not_staged_again_yet_are_not_compared(configure):

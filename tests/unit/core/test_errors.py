@@ -20,3 +20,19 @@ def test_the_drawing_shows_every_error_with_its_exit_code(kind):
 
 def test_exit_codes_do_not_collide_with_those_of_shells_and_signals():
     assert all(0 < kind.exit_code < 126 for kind in RAISED)
+
+
+@pytest.mark.parametrize("kind", RAISED)
+def test_waiting_repairs_outages_and_what_needs_a_person_it_does_not(kind):
+    passing = {"ListingError", "TransferError", "DiskError", "LeaseError", "QueueError", "Interrupted"}
+    assert errors.may_pass(kind.__name__) == (kind.__name__ in passing)
+    if kind.__name__ in passing:
+        assert errors.code_may_pass(kind.exit_code)
+
+
+def test_an_error_of_the_system_may_pass_and_one_of_the_program_does_not():
+    assert errors.may_pass("OSError")
+    assert errors.may_pass("TimeoutError")
+    assert errors.may_pass("")
+    assert not errors.may_pass("KeyError")
+    assert not errors.code_may_pass(2)

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -157,3 +158,17 @@ def test_a_tree_is_removed_and_a_missing_one_is_no_error(tmp_path):
     files.remove_tree(tmp_path / "a")
     files.remove_tree(tmp_path / "a")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_cannot_be_made_is_named_with_the_reason():
+    """As below a mount point that is not mounted: /proc takes no directories."""
+    told = r"/proc/none/deep: cannot be made \(/proc/none: .*\); choose a directory"
+    with pytest.raises(DiskError, match=told):
+        files.make_folder(Path("/proc/none/deep"))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1023, "1,023 B"), (268_435_456, "256 MiB"), (1 << 42, "4.00 TiB")]
+)
+def test_bytes_are_written_in_the_unit_that_shows_them(count, text):
+    assert files.size(count) == text

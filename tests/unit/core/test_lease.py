@@ -58,7 +58,7 @@ def test_a_waiting_job_says_once_whom_it_waits_for_and_then_goes_on(tmp_path, ho
     with lease(tmp_path, wait_s=30, say=tell):
         pass
     assert len(said) == 1
-    assert f"waiting for process {holder.pid}" in said[0]
+    assert f"waiting at most 30 s for process {holder.pid}" in said[0]
 
 
 def test_a_job_that_is_told_to_stop_waits_no_longer(tmp_path, holder):

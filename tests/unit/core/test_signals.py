@@ -62,3 +62,20 @@ def test_a_job_whose_parent_is_process_1_of_a_container_goes_on():
     )
     done = subprocess.run([*unshare, sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "on\n")
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the kernel tells a child of its parent's death on Linux only"
+)
+def test_a_child_that_asked_for_it_ends_with_its_parent():
+    code = (
+        "import os, subprocess, sys; from crpipe.core.signals import follow\n"
+        "child = [sys.executable, '-c', 'import time; print(1, flush=True); time.sleep(60)']\n"
+        "subprocess.run(child, preexec_fn=follow(os.getpid()))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout.readline() == "1\n"
+        parent.kill()
+        begun = time.monotonic()
+        parent.stdout.read()  # ends when the child, which holds the other end, is gone
+        assert time.monotonic() - begun < 30

@@ -10,7 +10,7 @@ from crpipe.core.files import free_bytes, read_json_if_any, tree_bytes
 from crpipe.core.paths import OUTLIERS
 from crpipe.report.status.journal_tail import History, attempts, histories
 from crpipe.report.status.link_state import LinkTrace, range_status
-from crpipe.report.status.range_state import Expected, RangeFiles, median_of, seconds_per_step
+from crpipe.report.status.range_state import Expected, RangeFiles, median_of, read_row, seconds_per_step
 from crpipe.report.status.slurm_queue import jobs_here
 from crpipe.report.status.status_types import (
     CampaignStatus,
@@ -27,6 +27,7 @@ from crpipe.report.status.validated import last_validation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from crpipe.core.paths import Paths
     from crpipe.report.campaign_view import CampaignView
 
 PACE_RANGES = 10
@@ -82,7 +83,22 @@ def collect(view: CampaignView, token: SourceToken | None = None) -> CampaignSta
         queue=jobs_here(),
         token=token,
         validation=last_validation(paths, view.chain.names),
+        still_trained=_still_trained(paths, chain, view.skipped),
     )
+
+
+def _still_trained(paths: Paths, chain: Sequence[LinkTrace], skipped: Sequence[str]) -> tuple[str, ...]:
+    """Name the skipped ranges that the newest checkpoint of the chain, or one before it, was trained on."""
+    newest = next((link.receipt for link in reversed(chain) if link.receipt is not None), None)
+    if newest is None or not skipped:
+        return ()
+    rows = map(read_row, paths.receipt(OUTLIERS).parent.glob("*.json"))
+    made = {row.get("sha256"): row for row in rows if row is not None}
+    seen: set[str] = set()
+    while newest is not None:
+        seen.update(newest["ranges"])
+        newest = made.pop(newest.get("parent"), None)
+    return tuple(sorted(seen.intersection(skipped)))
 
 
 def _merged(whole: History | None, outliers: History | None) -> History:

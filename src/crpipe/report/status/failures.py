@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core import errors
 from crpipe.core.errors import CrpipeError
-from crpipe.report.status.journal_tail import attempts
+from crpipe.report.status.journal_tail import Row, attempts
 from crpipe.report.text import shorten
 
 if TYPE_CHECKING:
@@ -79,6 +79,23 @@ def explain(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[str]:
         lines.append(f"  log: {failure.log}  {' '.join(filter(None, where))}".rstrip())
         lines += [f"  | {line}" for line in _tail(failure.log)]
     return lines
+
+
+def kinds_of(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[Row]:
+    """Give verb, name, kind of error and cause of each job that failed in its last attempt.
+
+    The kind is empty for one that died without an error. The arguments are those of `explain`.
+    """
+    last: dict[tuple[str, str], Row] = {}
+    for path in (paths.data_journal(), paths.train_journal()):
+        last |= {(row["verb"], row["range"]): row for row in attempts(path, ends.get(path, 0))}
+    found = []
+    for failure in failures_in(messages):
+        row = last.get((failure.verb, failure.name), {})
+        kind = row["kind"] if row.get("what") == "failed" else ""
+        cause = _cause(failure, row or None).removeprefix(": ")
+        found.append({"verb": failure.verb, "name": failure.name, "kind": kind, "cause": cause.strip()})
+    return found
 
 
 def failures_in(messages: str) -> Iterable[JobFailure]:

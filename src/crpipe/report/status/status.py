@@ -167,6 +167,10 @@ def warnings(status: CampaignStatus) -> Iterator[tuple[str, str]]:
         yield "STALE", "; ".join(status.changed)
     elif status.states()[State.STALE]:
         yield "STALE", f"{counted(status.states()[State.STALE], 'range')} made under another configuration"
+    if status.still_trained:
+        why = "in ranges.skip, but the newest checkpoint was trained on it"
+        how = "remove its receipt and those of later links to train again without it, or choose a new run"
+        yield "SKIPPED", f"{', '.join(status.still_trained)}: {why}; {how}"
     failed = _failed(status)
     if failed:
         yield "FAILED", f"{', '.join(failed)}: {_blocked(status, failed[0])} cannot be trained before"

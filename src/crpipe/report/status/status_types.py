@@ -167,6 +167,7 @@ class CampaignStatus:
     queue: the jobs in Slurm's queue, if there is one.
     token: None when the source needs none, or when none is found.
     validation: of the newest link that keeps a best checkpoint.
+    still_trained: skipped ranges that the newest checkpoint was trained on.
     """
 
     run: str
@@ -186,6 +187,7 @@ class CampaignStatus:
     queue: tuple[QueuedJob, ...] = ()
     token: SourceToken | None = None
     validation: ValidationStatus | None = None
+    still_trained: tuple[str, ...] = ()
 
     def chain(self) -> tuple[RangeStatus, ...]:
         """The ranges that are trained on, in order: without the skipped ones and without the outliers."""

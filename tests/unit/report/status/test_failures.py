@@ -5,7 +5,7 @@ import json
 import pytest
 
 from crpipe.config.loading import load_config
-from crpipe.report.status.failures import explain, failures_in
+from crpipe.report.status.failures import explain, failures_in, kinds_of
 from crpipe.report.status.journal_tail import ends_of
 
 NAME = "0000000-0000999"
@@ -132,3 +132,11 @@ def test_a_job_killed_after_its_work_is_reported_so(campaign):
     note(campaign, "finished", 11.0)
     lines = explain(campaign.paths(), said(campaign, "None"), {})
     assert lines[0].startswith(f"train {NAME}: finished its work, but its job failed afterwards; the next")
+
+
+def test_the_kind_of_a_failure_is_known_where_the_job_could_say_it(campaign):
+    (silent,) = kinds_of(campaign.paths(), said(campaign, ENDED.format(state="TIMEOUT")), {})
+    assert silent == {"verb": "train", "name": NAME, "kind": "", "cause": "ran into its time limit"}
+    note(campaign, "failed", 11.0, kind="ShardError", error="shard x: damaged")
+    (failure,) = kinds_of(campaign.paths(), said(campaign, ENDED.format(state="FAILED")), {})
+    assert (failure["kind"], failure["cause"]) == ("ShardError", "(exit 65): shard x: damaged")

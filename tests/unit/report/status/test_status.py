@@ -142,6 +142,20 @@ def test_skipped_ranges_are_shown_but_not_part_of_the_chain(tmp_path):
     assert "0 of 2 ranges trained" in render_status(files.view, 80)
 
 
+def test_a_skipped_range_that_the_checkpoint_contains_is_named(files):
+    parent = ""
+    for k in range(3):
+        files.trained(files.split(k))
+        path = files.paths.receipt(files.name(k))
+        receipt = {**json.loads(path.read_text()), "sha256": f"{k}", "parent": parent}
+        path.write_text(json.dumps(receipt))
+        parent = f"{k}"
+    assert collect(files.view).still_trained == ()
+    skipping = CampaignFiles(files.root, ranges=4, overrides=("ranges.skip=[0001000-0001999]",))
+    assert collect(skipping.view).still_trained == ("0001000-0001999",)
+    assert "SKIPPED     0001000-0001999: in ranges.skip, but" in render_status(skipping.view, 120)
+
+
 def test_ledgers_are_summed_and_checked_again(files):
     files.split(0, rejected=3)
     name = files.split(1, quarantined=2)

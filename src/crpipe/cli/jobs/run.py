@@ -1,0 +1,136 @@
+"""`crpipe run`: starts the workflow once, or again and again after failures that may pass."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.report import notify_job
+from crpipe.cli.jobs.source import check_source, ensure_counted
+from crpipe.config.loading import load_config, read_tree
+from crpipe.core.errors import ConfigError, CrpipeError
+from crpipe.core.progress import printable
+from crpipe.report.status.notify import send
+from crpipe.report.text import duration
+from crpipe.workflow.launch import LOOK_S, HeadCall, HeadEnd, StopSignal, run_head
+from crpipe.workflow.monitor import Monitor
+from crpipe.workflow.patience import Patience, described
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from crpipe.cli.jobs.campaign import Campaign
+    from crpipe.config.loading import Config
+    from crpipe.workflow.monitor import Screen
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What was typed: the configuration, the targets (or the number of ``links``), and options of Snakemake.
+
+    typed: the whole command, to repeat. pause_s: the first pause of --keep-trying; 0 without it.
+    """
+
+    files: tuple[Path, ...]
+    overrides: tuple[str, ...]
+    targets: tuple[str, ...]
+    links: int
+    profile: str
+    cores: str
+    dry_run: bool
+    more: tuple[str, ...]
+    typed: tuple[str, ...]
+    pause_s: float
+
+    def config(self) -> Config:
+        """Read and validate the configuration."""
+        return load_config(self.files, self.overrides)
+
+    def call(self, campaign: Campaign) -> HeadCall:
+        """Compose the call of Snakemake."""
+        targets = self.targets or (next_links(campaign, self.links) if self.links else ())
+        changes: dict[str, Any] = read_tree((), self.overrides)[0]
+        return HeadCall(targets, self.files, changes, self.profile, self.cores, self.dry_run, self.more)
+
+
+def next_links(campaign: Campaign, number: int) -> tuple[str, ...]:
+    """Name the receipts of the next ``number`` links that are not trained; raise ConfigError without any."""
+    receipts = [campaign.paths.receipt(name) for name in campaign.chain.names]
+    left = [str(path) for path in receipts if not path.exists()]
+    if not left:
+        raise ConfigError(
+            f"--links {number}: all {len(receipts)} links are trained; add ranges (ranges.last) or rounds "
+            "(train.rounds), or evaluate and plot what is there: crpipe run"
+        )
+    return tuple(left[:number])
+
+
+def run_until_done(request: RunRequest, screen: Screen) -> int:
+    """Run the workflow; with a pause, again after each failure that may pass. Return the exit code."""
+    request.config()  # a wrong key is refused at once, also where nothing else can be reached
+    stop = StopSignal(screen.say)
+    if not request.dry_run:
+        stop.listen()
+    patience = Patience(request.pause_s)
+    while True:
+        end, error = HeadEnd(), None
+        try:
+            end = run_once(request, screen, stop)
+        except CrpipeError as problem:
+            error = problem
+        if stop.number:
+            screen.say(f"Stopped as asked; continue with: {shlex.join(request.typed)}")
+            return stop.exit_code
+        if error is None and end.code == 0:
+            return 0
+        pause_s = 0.0
+        if request.pause_s:
+            pause_s = patience.after(end) if error is None else patience.after_error(error)
+        if not pause_s:
+            if request.pause_s and request.config().notify.failure:
+                send(notify_job(request.config(), "failure"), None)
+            if error is not None:
+                raise error
+            _explain(end, screen)
+            return end.code if end.code > 0 else 128 - end.code
+        at = time.strftime("%H:%M:%S", time.localtime(time.time() + pause_s))
+        what = described(end) if error is None else str(error)
+        screen.say(f"failed: {what}")
+        screen.say(f"trying again in {duration(pause_s)}, at {at}; Ctrl-C stops this")
+        _pause(pause_s, stop)
+
+
+def run_once(request: RunRequest, screen: Screen, stop: StopSignal) -> HeadEnd:
+    """Run the workflow once, and print what happens."""
+    config = request.config()
+    check_source(config)
+    ensure_counted(config, screen)
+    campaign = open_campaign(config)
+    monitor = Monitor(campaign, screen, dry_run=request.dry_run)
+    end = run_head(
+        request.call(campaign),
+        request.typed,
+        stop,
+        monitor.receive,
+        monitor.tick,
+        notify=not request.pause_s,
+    )
+    if end.code == 0 and not stop.number:
+        for line in monitor.close():
+            (screen.show if request.dry_run else screen.say)(line)
+    return end
+
+
+def _explain(end: HeadEnd, screen: Screen) -> None:
+    """Print why the workflow failed: its own words, else the last lines of what it printed."""
+    for line in (end.text or end.output).splitlines():
+        screen.say(printable(line))
+
+
+def _pause(seconds: float, stop: StopSignal) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not stop.number:
+        time.sleep(LOOK_S)

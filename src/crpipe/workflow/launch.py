@@ -1,0 +1,203 @@
+"""Starts Snakemake as a child of `crpipe run`: its command line, the events it writes, how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any
+
+from crpipe.core.errors import ConfigError
+from crpipe.core.signals import follow
+from crpipe.workflow.command import one_line
+from crpipe.workflow.events import DESCRIPTOR, TYPED, UNNOTIFIED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from types import FrameType
+
+    from crpipe.workflow.events import Event
+
+LOOK_S = 0.2
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_OURS = frozenset({"--config", "-C", "--configfile", "--configfiles"})
+_SHOWN = 25  # last lines of an output that explains itself
+_REFUSAL, _USAGE = "crpipe: ", ": error: "
+_BEFORE = "Building DAG of jobs..."  # ends what Snakemake says of itself
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCall:
+    """What is asked of Snakemake.
+
+    changes: the sections of the configuration that `--set` changed; cores: of this machine, or with a profile
+    the number of jobs at a time; more: words passed on as they are.
+    """
+
+    targets: Sequence[str]
+    files: Sequence[Path]
+    changes: Mapping[str, Any]
+    profile: str = ""
+    cores: str = ""
+    dry_run: bool = False
+    more: Sequence[str] = ()
+
+    def words(self) -> list[str]:
+        """Spell the command line. No warning of a library is for a user's eyes."""
+        for word in self.more:
+            if word.partition("=")[0] in _OURS:
+                raise ConfigError(
+                    f"{word} after --: name the configuration before it: "
+                    "crpipe run --config FILE --set KEY.SUB=VALUE"
+                )
+        words = [sys.executable, "-P", "-W", "ignore", "-m", "snakemake", *self.targets]
+        if self.files:
+            words += ["--configfile", *map(str, self.files)]
+        if self.changes:
+            words += ["--config", *(f"{name}={one_line(value)}" for name, value in self.changes.items())]
+        if self.profile:
+            words += ["--profile", self.profile]
+        if self.cores:
+            words += ["--jobs" if self.profile else "--cores", self.cores]
+        if self.dry_run:
+            words += ["--dry-run"]
+        return [*words, *self.more]
+
+
+@dataclass(slots=True)
+class HeadEnd:
+    """How Snakemake ended.
+
+    code: its exit code, negative for a signal. began: whether it came as far as its jobs; finished: how many
+    of them ended well. failures: verb, name, kind of error and cause of each job that failed. text: why it
+    failed, in its own words; output: the last lines of what it printed.
+    """
+
+    code: int = 0
+    began: bool = False
+    finished: int = 0
+    failures: list[Event] = field(default_factory=list)
+    output: str = ""
+    text: str = ""
+
+    def add(self, event: Event) -> None:
+        """Take note of an event."""
+        kind = event["event"]
+        self.began |= kind == "begin"
+        self.finished += kind == "end"
+        if kind == "text":
+            self.text = event["text"]
+        if kind == "failures":
+            self.failures = event["failures"]
+
+
+class StopSignal:
+    """The first of SIGINT, SIGTERM and SIGHUP that this process got, passed on to the child."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.number = 0
+        self._say = say
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def listen(self) -> None:
+        """Take these signals from now on."""
+        for number in _STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def guard(self, child: subprocess.Popen[bytes] | None) -> None:
+        """Name the child that gets the signal; also where it came a moment before."""
+        self._child = child
+        if self.number and child is not None:
+            child.send_signal(signal.SIGTERM)
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell reports for a program that the signal ended."""
+        return 128 + self.number
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if self.number:
+            self._say("already stopping")
+            return
+        self.number = number
+        if self._child is not None:
+            self._say(
+                "stopping: running jobs on this machine write a snapshot, those of a cluster are cancelled"
+            )
+            self._child.send_signal(signal.SIGTERM)
+
+
+def run_head(
+    call: HeadCall,
+    typed: Sequence[str],
+    stop: StopSignal,
+    receive: Callable[[Event], None],
+    tick: Callable[[], None],
+    *,
+    notify: bool = True,
+) -> HeadEnd:
+    """Run Snakemake to its end; give each event to ``receive``, and call ``tick`` a few times a second.
+
+    It writes into files: it must never wait for this process, nor fail because this one was killed. It has a
+    session of its own, so that Ctrl-C reaches it, and its jobs, once and in order. When this process dies it
+    gets SIGTERM. notify: whether it informs a person of a failure.
+    """
+    end = HeadEnd()
+    with tempfile.TemporaryFile() as events, tempfile.TemporaryFile() as output:
+        variables = {**os.environ, DESCRIPTOR: str(events.fileno()), TYPED: json.dumps(list(typed))}
+        variables |= {} if notify else {UNNOTIFIED: "1"}
+        child = subprocess.Popen(  # noqa: S603 - this Python, and the words that were typed
+            call.words(),
+            env=variables,
+            stdout=output if call.dry_run else None,  # Snakemake lists the jobs there, in many words
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            pass_fds=(events.fileno(),),
+            start_new_session=True,
+            preexec_fn=follow(os.getpid()),  # noqa: PLW1509 - no thread runs in this process
+        )
+        stop.guard(child)
+        place = 0
+        while True:
+            over = child.poll() is not None
+            place = _read(events, place, end, receive)
+            if over:
+                break
+            tick()
+            time.sleep(LOOK_S)
+        stop.guard(None)
+        end.code = child.returncode
+        end.output = _last_words(output)
+    return end
+
+
+def _read(events: IO[bytes], place: int, end: HeadEnd, receive: Callable[[Event], None]) -> int:
+    """Read the whole lines after ``place``; return where they end."""
+    # The child writes through the same open file: reading must not move its position.
+    data = os.pread(events.fileno(), os.fstat(events.fileno()).st_size - place, place)
+    whole = data[: data.rfind(b"\n") + 1]
+    for line in whole.splitlines():
+        event = json.loads(line)
+        end.add(event)
+        receive(event)
+    return place + len(whole)
+
+
+def _last_words(output: IO[bytes]) -> str:
+    """Give what a refused call printed: crpipe's own refusal, else the last lines."""
+    lines = (
+        os.pread(output.fileno(), os.fstat(output.fileno()).st_size, 0).decode(errors="replace").splitlines()
+    )
+    ours = next((place for place, line in enumerate(lines) if line.startswith(_REFUSAL)), None)
+    if ours is not None:
+        return "\n".join(lines[ours:])
+    if lines and _USAGE in lines[-1]:  # below the list of all options
+        return lines[-1].partition(_USAGE)[2]
+    start = lines.index(_BEFORE) + 1 if _BEFORE in lines else 0
+    return "\n".join(lines[start:][-_SHOWN:])

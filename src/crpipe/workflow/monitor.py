@@ -1,0 +1,194 @@
+"""What `crpipe run` prints: at most three lines for each job, and how far the running ones are."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from crpipe.report.status.journal_tail import METRICS_BYTES, metric_rows, tail
+from crpipe.report.status.range_state import training_progress
+from crpipe.report.text import counted, duration, shorten
+from crpipe.workflow.events import jobs_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from crpipe.cli.jobs.campaign import Campaign
+    from crpipe.workflow.events import Event
+
+LIVE_S, LINE_S = 3.0, 600.0
+# Jobs of seconds: one line when they have ended.
+_SHORT = frozenset({"list_range", "figures", "gallery", "tables", "progress"})
+_TAIL_BYTES = 4096
+_WIDTH = 150
+_LOSSES = 2
+
+
+class Screen(Protocol):
+    """Where the lines go, and the progress of this process's own work."""
+
+    @property
+    def tty(self) -> bool:
+        """Whether lines can be rewritten."""
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+
+    def show(self, text: str) -> None:
+        """Print one line of what was asked for."""
+
+    def advance(self, label: str, done: float, total: float, note: str = "") -> None:
+        """Report that ``done`` of ``total`` are finished."""
+
+    def live(self, text: str) -> None:
+        """Rewrite the last line; on a terminal only."""
+
+
+@dataclass(slots=True)
+class RunningJob:
+    """A job that was started."""
+
+    name: str
+    rule: str
+    log: str
+    begun: float = field(default_factory=time.monotonic)
+
+    def age(self) -> str:
+        """Say how long ago it was started."""
+        return duration(time.monotonic() - self.begun)
+
+
+class Monitor:
+    """Prints the events of one workflow, and the progress of its jobs from their logs and metrics."""
+
+    def __init__(self, campaign: Campaign, screen: Screen, *, dry_run: bool = False) -> None:
+        self._paths = campaign.paths
+        self._places = _places(campaign)
+        self._screen = screen
+        self._dry_run = dry_run
+        self._counts: Mapping[str, int] = {}
+        self._names: dict[str, list[str]] = {}
+        self._running: dict[int, RunningJob] = {}
+        self._failed: set[int] = set()
+        self._done = 0
+        self._begun = self._shown = time.monotonic()
+
+    def receive(self, event: Event) -> None:
+        """Print an event."""
+        handler = getattr(self, f"_on_{event['event']}", None)
+        if handler is not None:
+            handler(event)
+
+    def tick(self) -> None:
+        """Show how far a running job is, every few seconds on a terminal and every ten minutes elsewhere."""
+        now = time.monotonic()
+        if self._dry_run or now - self._shown < (LIVE_S if self._screen.tty else LINE_S):
+            return
+        self._shown = now
+        text = self._progress()
+        if text:
+            (self._screen.live if self._screen.tty else self._screen.say)(text)
+
+    def close(self) -> list[str]:
+        """Give the lines that end it: the jobs of a dry run, or how much was done."""
+        if self._dry_run:
+            return jobs_table(self._counts, self._names)
+        if not self._counts:
+            return ["Nothing to be done: everything that was asked for is there."]
+        jobs = counted(self._done, "job")
+        return [f"{jobs} done in {duration(time.monotonic() - self._begun)}."]
+
+    def _on_jobs(self, event: Event) -> None:
+        self._counts = event["counts"]
+        if not self._dry_run:
+            self._screen.say(f"{counted(sum(self._counts.values()), 'job')} to do")
+
+    def _on_begin(self, event: Event) -> None:
+        places = [
+            str(self._paths.results / "logs"),
+            str(self._paths.run_dir() / "logs"),
+            *map(_short, event["logs"][:1]),
+        ]
+        self._screen.say(f"logs: {', '.join(places)}")
+
+    def _on_start(self, event: Event) -> None:
+        job = RunningJob(event["name"], event["rule"], event["log"])
+        self._names.setdefault(job.rule, []).append(job.name)
+        if self._dry_run:
+            return
+        again = " again" if event["job"] in self._failed else ""
+        self._running[event["job"]] = job
+        if job.rule not in _SHORT:
+            self._screen.say(f"{self._title(job)}{again}  log: {job.log}")
+
+    def _on_end(self, event: Event) -> None:
+        job = self._running.pop(event["job"], None)
+        if job is not None and not self._dry_run:
+            self._done += 1
+            total = sum(self._counts.values())
+            self._screen.say(f"{job.name} finished after {job.age()}  ({self._done} of {total})")
+
+    def _on_error(self, event: Event) -> None:
+        job = self._running.pop(event["job"], None)
+        if job is not None:
+            self._failed.add(event["job"])
+            self._screen.say(f"{job.name} FAILED after {job.age()}  log: {job.log}")
+            last = last_line(Path(job.log))
+            if last:
+                self._screen.say(f"  | {shorten(last, _WIDTH)}")
+
+    def _on_say(self, event: Event) -> None:
+        self._screen.say(event["text"])
+
+    def _title(self, job: RunningJob) -> str:
+        return f"{job.name}{self._places.get(job.name, '')}"
+
+    def _progress(self) -> str:
+        jobs = [job for job in self._running.values() if job.rule not in _SHORT]
+        if not jobs:
+            return ""
+        # The chain is what a campaign waits for.
+        first = next((job for job in jobs if job.name.startswith("train")), jobs[0])
+        more = f"  (and {counted(len(jobs) - 1, 'other job')})" if len(jobs) > 1 else ""
+        text = self._of_training(first) if first.name.startswith("train") else ""
+        text = text or last_line(Path(first.log), "%") or f"{first.name}  for {first.age()}"
+        return f"{text}{more}"
+
+    def _of_training(self, job: RunningJob) -> str:
+        """Describe a training from the last rows of its metrics."""
+        link = job.name.rpartition(" ")[2]
+        rows = metric_rows(tail(self._paths.store(link) / "metrics.jsonl", METRICS_BYTES))
+        progress = training_progress(rows)
+        if not progress:
+            return ""
+        losses = [f"{name} {value:.4g}" for name, value in rows[-1].items() if name.endswith("loss")]
+        left = f"{duration(progress['eta_s'])} left" if "eta_s" in progress else ""
+        steps = f"step {progress['step']:,} of {progress['steps']:,}"
+        return "  ".join(filter(None, [job.name, steps, *losses[:_LOSSES], left]))
+
+
+def _places(campaign: Campaign) -> dict[str, str]:
+    """Say for each job of a range or link where it is in the campaign: `` (3 of 12)``."""
+    places: dict[str, str] = {}
+    chain = campaign.chain.names
+    for verbs, names in ((("stage", "split"), campaign.ranges), (("train", "evaluate"), chain)):
+        for verb in verbs:
+            places |= {f"{verb} {name}": f" ({k} of {len(names)})" for k, name in enumerate(names, 1)}
+    return places
+
+
+def last_line(log: Path, only: str = "") -> str:
+    """Read the last line of a log that has ``only`` in it; empty where there is none."""
+    try:
+        with log.open("rb") as handle:
+            handle.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            lines = handle.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip() and only in line), "")
+
+
+def _short(path: str) -> str:
+    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path

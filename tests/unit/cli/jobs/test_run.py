@@ -1,0 +1,104 @@
+"""`crpipe run` around the workflow: its targets, and when it is started again."""
+
+from dataclasses import replace
+
+import pytest
+
+from crpipe.cli.jobs import run as module
+from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.cli.jobs.run import RunRequest, next_links, run_until_done
+from crpipe.core.errors import ConfigError, ListingError
+from crpipe.workflow.launch import HeadEnd
+from named import READERS, SIMULATOR
+
+
+class Lines(list):
+    """A screen that keeps its lines."""
+
+    tty = False
+    say = show = list.append
+
+
+@pytest.fixture
+def request_(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    changes = (
+        *("ranges.last=2999", "source.uri=synthetic://", f"source.simulator={SIMULATOR}"),
+        f"source.reader={READERS['bundles']}",
+    )
+    return RunRequest((), changes, (), 0, "", "", dry_run=True, more=(), typed=("crpipe", "run"), pause_s=0.0)
+
+
+@pytest.fixture
+def ends(monkeypatch):
+    """Script how each start of the workflow ends: an end, or an error; returns the targets of each start."""
+    script, started = [], []
+
+    def run_head(call, typed, stop, receive, tick, *, notify):
+        started.append((call.targets, notify))
+        end = script.pop(0)
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    monkeypatch.setattr(module, "run_head", run_head)
+    return script, started
+
+
+def failure(kind):
+    rows = [{"verb": "list", "name": "a", "kind": kind, "cause": f"(exit 66): {kind}"}]
+    return HeadEnd(code=1, began=True, failures=rows, text="why it failed")
+
+
+def test_the_next_links_are_those_without_a_receipt(request_):
+    campaign = open_campaign(request_.config())
+    receipts = [str(campaign.paths.receipt(name)) for name in campaign.chain.names]
+    assert next_links(campaign, 2) == tuple(receipts[:2])
+    campaign.paths.receipt(campaign.chain.names[0]).parent.mkdir(parents=True)
+    for name in campaign.chain.names[:3]:
+        campaign.paths.receipt(name).touch()
+    assert next_links(campaign, 2) == tuple(receipts[3:])
+    campaign.paths.receipt("outliers").touch()
+    with pytest.raises(ConfigError, match=r"all 4 links are trained; add ranges \(ranges.last\)"):
+        next_links(campaign, 1)
+
+
+def test_links_are_counted_from_what_is_there(request_, ends):
+    script, started = ends
+    script.append(HeadEnd())
+    assert run_until_done(replace(request_, links=1), Lines()) == 0
+    assert started == [(("runs/default/ranges/0000000-0000999.json",), True)]
+
+
+def test_a_failure_ends_it_and_its_own_words_are_printed(request_, ends):
+    ends[0].append(failure("ListingError"))
+    screen = Lines()
+    assert run_until_done(request_, screen) == 1
+    assert screen == ["why it failed"]
+
+
+def test_it_keeps_trying_what_may_pass_and_says_so(request_, ends):
+    script, started = ends
+    script += [failure("ListingError"), ListingError("the source is away"), HeadEnd()]
+    screen = Lines()
+    assert run_until_done(replace(request_, pause_s=0.05), screen) == 0
+    assert [notify for _, notify in started] == [False] * 3
+    assert screen[0] == "failed: list a (exit 66): ListingError"
+    assert screen[1].startswith("trying again in 0 s, at ")
+    assert screen[2] == "failed: the source is away"
+
+
+def test_it_stops_at_once_where_waiting_is_no_use(request_, ends):
+    ends[0].append(failure("ForeignError"))
+    screen = Lines()
+    assert run_until_done(replace(request_, pause_s=0.05), screen) == 1
+    assert screen == ["why it failed"]
+    with pytest.raises(ConfigError):
+        run_until_done(replace(request_, overrides=("ranges.last=x",), pause_s=0.05), screen)
+
+
+def test_a_killed_workflow_ends_with_the_code_of_its_signal(request_, ends):
+    ends[0].append(HeadEnd(code=-9, output="the last words"))
+    screen = Lines()
+    assert run_until_done(request_, screen) == 137
+    assert screen == ["the last words"]

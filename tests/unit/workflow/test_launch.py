@@ -1,0 +1,120 @@
+"""Snakemake as a child of `crpipe run`; here a script in its place."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from crpipe.core.errors import ConfigError
+from crpipe.workflow.events import DESCRIPTOR, TYPED, UNNOTIFIED
+from crpipe.workflow.launch import HeadCall, StopSignal, run_head
+
+
+class Script:
+    """A call that runs a program of this test."""
+
+    dry_run = False
+
+    def __init__(self, text):
+        self.text = f"import json, os, sys, time\n{text}"
+
+    def words(self):
+        return [sys.executable, "-c", self.text]
+
+
+def ran(text, stop=None, **options):
+    received = []
+    stop = stop or StopSignal(pytest.fail)
+    end = run_head(Script(text), ["crpipe", "run"], stop, received.append, lambda: None, **options)
+    return end, received
+
+
+def test_the_command_line_names_configuration_profile_and_options():
+    call = HeadCall(["train_all"], [Path("a.yaml"), Path("b.yaml")], {"ranges": {"last": 9}}, "slurm", "4")
+    assert call.words()[call.words().index("snakemake") + 1 :] == [
+        *("train_all", "--configfile", "a.yaml", "b.yaml", "--config", "ranges={last: 9}"),
+        *("--profile", "slurm", "--jobs", "4"),
+    ]
+    plain = HeadCall([], [], {}, cores="2", dry_run=True, more=["--retries", "3"])
+    assert plain.words()[-5:] == ["--cores", "2", "--dry-run", "--retries", "3"]
+
+
+def test_a_second_way_to_name_the_configuration_is_refused():
+    with pytest.raises(ConfigError, match="crpipe run --config FILE --set KEY"):
+        HeadCall([], [], {}, more=["--configfile=a.yaml"]).words()
+
+
+def test_events_are_passed_on_and_counted():
+    rows = [
+        {"event": "begin", "logs": []},
+        {"event": "end", "job": 1},
+        {"event": "failures", "failures": [{"verb": "stage"}]},
+        {"event": "text", "text": "why"},
+    ]
+    text = f"number = int(os.environ[{DESCRIPTOR!r}])\n"
+    text += "".join(f"os.write(number, {(json.dumps(row) + chr(10)).encode()!r})\n" for row in rows)
+    end, received = ran(f"{text}sys.exit(1)")
+    assert received == rows
+    assert (end.code, end.began, end.finished, end.text) == (1, True, 1, "why")
+    assert end.failures == [{"verb": "stage"}]
+
+
+def test_a_refusal_of_crpipe_is_all_that_is_repeated_of_its_output():
+    end, _ = ran("print('chatter\\ncrpipe: a key is wrong\\n  fix it', file=sys.stderr); sys.exit(2)")
+    assert (end.code, end.output) == (2, "crpipe: a key is wrong\n  fix it")
+
+
+def test_the_last_lines_of_another_error_are_repeated():
+    end, _ = ran("print('\\n'.join(map(str, range(100))), file=sys.stderr); sys.exit(1)")
+    assert end.output.splitlines() == [str(n) for n in range(75, 100)]
+
+
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        ("usage: snakemake [-h]\n  [--more]\nsnakemake: error: unknown: --x", "unknown: --x"),
+        ("SNAKEMAKE\n  Date: now\nBuilding DAG of jobs...\nNo rule\nat all", "No rule\nat all"),
+    ],
+)
+def test_what_snakemake_says_of_itself_is_left_out(printed, told):
+    end, _ = ran(f"print({printed!r}, file=sys.stderr); sys.exit(1)")
+    assert end.output == told
+
+
+def test_the_child_knows_what_was_typed_and_whether_to_inform_anyone():
+    end, _ = ran(f"print('crpipe:', os.environ[{TYPED!r}], {UNNOTIFIED!r} in os.environ, file=sys.stderr)")
+    assert end.output == 'crpipe: ["crpipe", "run"] False'
+    end, _ = ran(f"print('crpipe:', {UNNOTIFIED!r} in os.environ, file=sys.stderr)", notify=False)
+    assert end.output == "crpipe: True"
+
+
+@pytest.fixture
+def handlers():
+    """Give the handlers of signals back."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_is_passed_on_once_as_sigterm():
+    said = []
+    stop = StopSignal(said.append)
+    stop.listen()
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(1.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    text = (
+        "import signal\ngot = []\nsignal.signal(signal.SIGTERM, lambda *_: got.append(1))\n"
+        "until = time.monotonic() + 2.5\nwhile time.monotonic() < until: time.sleep(0.1)\n"
+        "sys.exit(len(got))"
+    )
+    end, _ = ran(text, stop)
+    assert (end.code, stop.exit_code) == (1, 130)
+    assert said[0].startswith("stopping: ")
+    assert said[1:] == ["already stopping"]
