@@ -50,6 +50,7 @@ def list_job(config: Config, name: str) -> ListJob:
         manifest=config.paths().manifest(name),
         positions=_positions(config),
         min_files=config.source.min_files,
+        max_files=config.source.max_files,
         source=source_options(config),
     )
 

@@ -82,6 +82,7 @@ def collect(view: CampaignView, token: SourceToken | None = None) -> CampaignSta
         queue=jobs_here(),
         token=token,
         validation=last_validation(paths, view.chain.names),
+        max_files=int(view.data_keys.get("source.max_files", 0)),
     )
 
 

@@ -167,6 +167,7 @@ class CampaignStatus:
     queue: the jobs in Slurm's queue, if there is one.
     token: None when the source needs none, or when none is found.
     validation: of the newest link that keeps a best checkpoint.
+    max_files: files that are taken of each range; 0: all.
     """
 
     run: str
@@ -186,6 +187,7 @@ class CampaignStatus:
     queue: tuple[QueuedJob, ...] = ()
     token: SourceToken | None = None
     validation: ValidationStatus | None = None
+    max_files: int = 0
 
     def chain(self) -> tuple[RangeStatus, ...]:
         """The ranges that are trained on, in order: without the skipped ones and without the outliers."""

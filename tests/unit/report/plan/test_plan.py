@@ -5,8 +5,9 @@ from crpipe.cli.jobs.report import plan_job
 from crpipe.core.errors import DataError
 from crpipe.core.files import write_json
 from crpipe.core.mounts import Mount
-from crpipe.report import plan
-from crpipe.report.plan import Ratios, measure_ratios, measure_volume, peak_disk, render_plan
+from crpipe.report.plan import plan
+from crpipe.report.plan.plan import render_plan
+from crpipe.report.plan.volume import Ratios, measure_ratios, measure_volume, peak_disk
 
 RAW = 10 * (40 << 20)  # of one range
 
