@@ -122,6 +122,6 @@ def inspect(
 ) -> None:
     """Show what a file holds: schema, rows, multiplicities, first events."""
     from crpipe.cli.jobs.data import configured_reader
-    from crpipe.split.inspect import inspect_file
+    from crpipe.split.look.inspect import inspect_file
 
     show(inspect_file(file, rows, configured_reader(Settings.config())))

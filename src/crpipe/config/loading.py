@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 Tree = dict[str, Any]
 AUTO = "auto"
 SYNTHETIC = "synthetic://"
-MAX_FILES = "source.max_files"
 # Sections whose keys belong to what another key names.
 NAMED = {"reader": "source.reader", "simulator": "source.simulator", "model": "train.workload"}
 
@@ -286,23 +285,6 @@ def _check_options(config: Config, section: str, key_name: str, origin: Mapping[
     elif given:
         taker = f"{name} takes none" if name else f"{key_name} is not set"
         raise ConfigError(f"{section}: options are given ({', '.join(given)}), but {taker}")
-
-
-def refuse_changes(recorded: Mapping[str, Any], current: Mapping[str, Any], what: str, advice: str) -> None:
-    """Raise ConfigError listing the keys that differ between a campaign's record and the configuration."""
-    changed = [name for name in sorted({*recorded, *current}) if recorded.get(name) != current.get(name)]
-    if changed:
-        lines = [
-            f"  {name}: {what} {_spelled(name, recorded)}, config {_spelled(name, current)}"
-            for name in changed
-        ]
-        raise ConfigError("\n".join([f"the configuration changed under {what}:", *lines, advice]))
-
-
-def _spelled(name: str, keys: Mapping[str, Any]) -> str:
-    """Write the value of a key, with what it means where that is not seen."""
-    value = keys.get(name)
-    return "0 (all)" if name == MAX_FILES and not value else repr(value)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

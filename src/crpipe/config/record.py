@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from crpipe.config.loading import refuse_changes
+from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, read_json_if_any, write_json
 from crpipe.core.lease import lease
 
@@ -17,7 +17,25 @@ if TYPE_CHECKING:
 _CLAIM_WAIT_S = 60.0
 _TABLES = "tables."
 _HORIZON = "train.horizon_ranges"
+_MAX_FILES = "source.max_files"
 Keys = dict[str, Any]
+
+
+def refuse_changes(recorded: Mapping[str, Any], current: Mapping[str, Any], what: str, advice: str) -> None:
+    """Raise ConfigError listing the keys that differ between a campaign's record and the configuration."""
+    changed = [name for name in sorted({*recorded, *current}) if recorded.get(name) != current.get(name)]
+    if changed:
+        lines = [
+            f"  {name}: {what} {_spelled(name, recorded)}, config {_spelled(name, current)}"
+            for name in changed
+        ]
+        raise ConfigError("\n".join([f"the configuration changed under {what}:", *lines, advice]))
+
+
+def _spelled(name: str, keys: Mapping[str, Any]) -> str:
+    """Write the value of a key, with what it means where that is not seen."""
+    value = keys.get(name)
+    return "0 (all)" if name == _MAX_FILES and not value else repr(value)
 
 
 def check_data(paths: Paths, keys: Keys) -> None:

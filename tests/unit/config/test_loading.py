@@ -5,7 +5,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from crpipe.config.loading import NAMED, Config, flatten, load_config, read_tree, refuse_changes, validate
+from crpipe.config.loading import NAMED, Config, flatten, load_config, read_tree, validate
+from crpipe.config.record import refuse_changes
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import digest
 from named import SIMULATOR

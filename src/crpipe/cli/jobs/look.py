@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from crpipe.cli.jobs.data import configured_reader
 from crpipe.cli.jobs.source import source_options
 from crpipe.core.errors import ConfigError, ForeignError, FormatError, SourceError
-from crpipe.report.plan.job import Seen, SeenFile
+from crpipe.report.plan.job import SeenFile, SourceLook
 from crpipe.source.look.listings import LookJob, look
 from crpipe.source.look.one_file import bring, smallest
 from crpipe.source.options import SourcePattern
 from crpipe.source.uris import host_and_path, scheme_of
+from crpipe.split.look.sample import FileSample, read_sample
 from crpipe.split.readers import ReaderChoice, open_reader
-from crpipe.split.sample import Sample, read_sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ _COUNTED = 8  # files whose events are counted
 _ATTEMPTS = 2  # a person waits
 
 
-def look_at_source(config: Config, *, offline: bool = False) -> Seen:
+def look_at_source(config: Config, *, offline: bool = False) -> SourceLook:
     """List what the source holds of the ranges without a manifest, and read one of their files."""
     source, paths = config.source, config.paths()
     job = LookJob(
@@ -41,7 +41,7 @@ def look_at_source(config: Config, *, offline: bool = False) -> Seen:
     )
     listings = look(job, offline=offline)
     file = _read_one(config, job, listings) if listings.found else None
-    return Seen(
+    return SourceLook(
         listed={
             name: (len(entries), sum(entry.size or 0 for entry in entries))
             for name, entries in listings.found.items()
@@ -106,7 +106,7 @@ def _reader(config: Config) -> ReaderChoice:
     return ReaderChoice(choice.name, choice.options, {**here, **choice.tables})
 
 
-def _seen(config: Config, choice: ReaderChoice, uri: str, sample: Sample) -> SeenFile:
+def _seen(config: Config, choice: ReaderChoice, uri: str, sample: FileSample) -> SeenFile:
     counts = sample.multiplicities
     limit = config.split.threshold if config.split.quantile is None else None
     below = float((counts <= limit).mean()) if limit is not None and len(counts) else 1.0

@@ -13,7 +13,7 @@ from crpipe.report.campaign_view import CampaignView, read_layout
 if TYPE_CHECKING:
     from crpipe.config.loading import Config
     from crpipe.events.layout import Layout
-    from crpipe.report.plan.job import Batching, PlanJob, Seen
+    from crpipe.report.plan.job import Batching, PlanJob, SourceLook
     from crpipe.report.status.notify import NotifyJob
     from crpipe.train.workload import Workload
 
@@ -48,9 +48,9 @@ def view_of(config: Config, layout: Layout | None = None) -> CampaignView:
     )
 
 
-def plan_job(config: Config, seen: Seen | None = None) -> PlanJob:
+def plan_job(config: Config, seen: SourceLook | None = None) -> PlanJob:
     """Compose what a plan is made from; raise ConfigError when the reader or simulator cannot be used."""
-    from crpipe.report.plan.job import PlanJob, Seen
+    from crpipe.report.plan.job import PlanJob, SourceLook
     from crpipe.source.simulated import open_simulator
     from crpipe.split.readers import open_reader
     from crpipe.train.workload import build_workload
@@ -73,7 +73,7 @@ def plan_job(config: Config, seen: Seen | None = None) -> PlanJob:
         metrics=tuple(workload.metrics),
         batching=_batching(config, workload),
         max_files=source.max_files,
-        seen=seen or Seen(),
+        seen=seen or SourceLook(),
     )
 
 

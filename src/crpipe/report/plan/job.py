@@ -55,7 +55,7 @@ class SeenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SourceLook:
     """What a look at the source found.
 
     listed: files and bytes of each range that was listed now. file: one raw file, where one was read.
@@ -89,4 +89,4 @@ class PlanJob:
     metrics: tuple[Metric, ...] = ()
     batching: Batching = Batching()
     max_files: int = 0
-    seen: Seen = Seen()
+    seen: SourceLook = SourceLook()

@@ -18,7 +18,7 @@ from crpipe.source.retries import Deadline, Transient
 from crpipe.source.uris import FEDERATIONS, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from crpipe.core.ranges import Range
     from crpipe.core.raw_files import Entry
@@ -161,6 +161,8 @@ class _Finder:
                 f"range {name}: {len(entries)} files match {pattern.shown}, at least {max(1, job.min_files)} "
                 f"needed (source.min_files); {self._hint(name) or 'correct source.uri'}"
             )
+        if pattern.kind is Kind.NUMBERS:
+            self._check_numbers(name, entries)
         return entries[: job.max_files or None]
 
     def _entries(self, name: Range) -> Sequence[Entry]:
@@ -169,7 +171,7 @@ class _Finder:
             place = pattern.place(name)
             return entries_of(options, place, place.has, self._deadline)
         if pattern.kind is Kind.NUMBERS:
-            return entries_of(options, pattern.place(name), self._has_number(name), self._deadline)
+            return self._numbered(name)
         if pattern.kind is Kind.RANGE_LISTS:
             files = read_list(pattern.list_file(name))[: job.max_files or None]
             return described(options, files, relative(files), "source.files", self._deadline)
@@ -183,12 +185,26 @@ class _Finder:
             return described(options, chosen, relative(chosen), "source.files", self._deadline)
         return entries_of(options, pattern.whole(), frozenset(chosen).__contains__, self._deadline)
 
-    def _has_number(self, name: Range) -> Callable[[str], bool]:
-        def has(file: str) -> bool:
-            number = self._job.pattern.number_of(file)
-            return number is not None and name.first <= number <= name.last
+    def _numbered(self, name: Range) -> Sequence[Entry]:
+        """List the files whose names hold the numbers of the range."""
+        wanted = frozenset(self._numbers(name))
+        place = self._job.pattern.place(name)
+        return entries_of(self._job.source, place, wanted.__contains__, self._deadline)
 
-        return has
+    def _numbers(self, name: Range) -> list[str]:
+        return [self._job.pattern.file_name(number) for number in range(name.first, name.last + 1)]
+
+    def _check_numbers(self, name: Range, entries: Sequence[Entry]) -> None:
+        """Raise ListingError unless every number is there."""
+        found = {entry.path for entry in entries}
+        wanted = self._numbers(name)
+        missing = [file for file in wanted if file not in found]
+        if missing:
+            raise ListingError(
+                f"range {name}: {len(missing)} of {len(wanted)} files are missing in "
+                f"{self._job.pattern.place(name).folder}: {shown(missing)}; correct ranges.first, "
+                "ranges.last or ranges.step, or write a pattern with * to take the files that exist"
+            )
 
     @cached_property
     def _names(self) -> list[str]:
@@ -198,16 +214,17 @@ class _Finder:
             return natural_order(read_list(pattern.list_file(None)))
         return names_of(self._job.source, pattern.whole(), self._deadline)
 
-    def _names_if_any(self) -> list[str]:
+    def _is_numbered(self) -> bool:
+        """Return whether a flat source has files: then their number is wrong, not their place."""
         try:
-            return self._names
+            return self._job.pattern.kind is Kind.FLAT and bool(self._names)
         except ListingError:
-            return []
+            return False
 
     def _hint(self, name: Range) -> str:
         """Say what is there in place of the files of a range, and what to write."""
         job = self._job
-        if job.pattern.files or job.is_remote or (job.pattern.kind is Kind.FLAT and self._names_if_any()):
+        if job.pattern.files or job.is_remote or (self._is_numbered()):
             return ""
         return hint_of(job.pattern, job.pattern.place(name))
 

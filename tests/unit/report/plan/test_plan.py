@@ -97,7 +97,7 @@ def test_a_simulated_campaign_has_no_sizes_until_a_range_is_staged(tmp_path):
     assert "about 20, of unknown size" in words(files)
     files.split(0, size=None)
     assert volume_of(files).bytes == 2 * RAW
-    assert "WARNING" not in words(files)
+    assert "does not fit" not in words(files)
 
 
 def test_events_of_one_size_have_no_outlier_jobs(tmp_path):

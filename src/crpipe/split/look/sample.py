@@ -22,7 +22,7 @@ SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class FileSample:
     """What was read. files, bytes, events, items: of the files that were counted.
 
     columns: dtype of each column of the first file. multiplicities: those of the events that were read;
@@ -38,7 +38,7 @@ class Sample:
     groups: int
 
 
-def read_sample(choice: ReaderChoice, files: Sequence[Path], seconds: float = SECONDS) -> Sample:
+def read_sample(choice: ReaderChoice, files: Sequence[Path], seconds: float = SECONDS) -> FileSample:
     """Read the first file (as much as the time allows, at least one block), and count the others.
 
     Raise FormatError or ForeignError for a file that the reader cannot read.
@@ -53,7 +53,7 @@ def read_sample(choice: ReaderChoice, files: Sequence[Path], seconds: float = SE
         found = reader.totals(path)
         events, items = events + found[0], items + found[1]
         counted, taken = counted + 1, taken + path.stat().st_size
-    return Sample(columns_of(files[0], reader), counted, taken, events, items, multiplicities, groups)
+    return FileSample(columns_of(files[0], reader), counted, taken, events, items, multiplicities, groups)
 
 
 def columns_of(path: Path, reader: CheckedReader) -> dict[str, str]:

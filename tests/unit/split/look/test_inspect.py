@@ -3,7 +3,7 @@
 import pytest
 
 from crpipe.core.errors import FormatError
-from crpipe.split.inspect import inspect_file
+from crpipe.split.look.inspect import inspect_file
 from crpipe.split.readers import ReaderChoice
 from named import READERS
 from plain_reader import make_hits, write_events
