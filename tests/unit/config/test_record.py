@@ -225,7 +225,6 @@ WORKS = """
 import sys, time
 from pathlib import Path
 from crpipe.core.journal import Journal
-from named import READERS
 Journal(Path(sys.argv[1]) / "journal.jsonl").add("start", verb="list", range="0000000-0000999")
 Journal(Path(sys.argv[2]) / "default" / "journal.jsonl").add("start", verb="train", range="0000000-0000999")
 time.sleep(60)
