@@ -1,1 +1,1 @@
-"""Looks at a source before a campaign runs, and writes nothing."""
+"""Looks at a source before a campaign runs, and at what was copied from it."""

@@ -33,7 +33,7 @@ def test_a_local_source_is_listed_and_nothing_is_written(configure, name, tmp_pa
 
 
 def test_only_the_first_files_of_a_range_are_seen_and_listed(configure, name, tree):
-    for file, number in (("part-0000.parquet", 10), ("part-0001.parquet", 9)):
+    for file, number in (("part-0000.bin", 10), ("part-0001.bin", 9)):
         (tree / str(name) / file).rename(tree / str(name) / f"f{number}.parquet")
     config = configure(max_files=2, uri=f"{tree}/{{range}}/f*.parquet")
     (entries,) = look(job_of(config, [str(name)])).found.values()
@@ -53,24 +53,24 @@ def test_a_manifest_of_all_files_counts_no_others(configure, name, tmp_path):
 
 def test_a_folder_in_place_of_a_pattern_is_named_with_the_pattern(configure, tree):
     said = problem_of(configure(uri=f"{tree}/{{range}}"))
-    assert f"is a directory: write source.uri: {tree}/{{range}}/*.parquet" in said
+    assert f"is a directory: write source.uri: {tree}/{{range}}/*.bin" in said
     said = problem_of(configure(uri=str(tree)))
-    assert f"{tree} is a directory: write source.uri: {tree}/{{range}}/*.parquet" in said
+    assert f"{tree} is a directory: write source.uri: {tree}/{{range}}/*.bin" in said
     said = problem_of(configure(uri=f"{tree}/0000000-0000999"))
-    assert f"write source.uri: {tree}/0000000-0000999/*.parquet" in said
+    assert f"write source.uri: {tree}/0000000-0000999/*.bin" in said
 
 
 def test_a_missing_directory_says_what_is_there(configure, tree):
-    said = problem_of(configure(uri=f"{tree}x/{{range}}/*.parquet"))
+    said = problem_of(configure(uri=f"{tree}x/{{range}}/*.bin"))
     assert "No such file or directory" in said
     assert f"{tree.parent} holds data; correct source.uri" in said
     said = problem_of(configure(), "0001000-0001999")
     assert f"{tree} holds 0000000-0000999; set ranges.first, ranges.last and ranges.step" in said
-    said = problem_of(configure(uri=f"{tree}/0000000-0000999/{{range}}/*.parquet"))
-    assert f"for the files of this one directory write source.uri: {tree}/0000000-0000999/*.parquet" in said
+    said = problem_of(configure(uri=f"{tree}/0000000-0000999/{{range}}/*.bin"))
+    assert f"for the files of this one directory write source.uri: {tree}/0000000-0000999/*.bin" in said
     said = problem_of(configure(uri=f"{tree}/{{range}}/*.h5"))
     assert "0 files match" in said
-    assert "0000000-0000999 holds README.txt, part-0000.parquet" in said
+    assert "0000000-0000999 holds README.txt, part-0000.bin" in said
 
 
 def test_later_ranges_that_are_missing_are_named_with_the_last_that_is_there(configure, tree):
@@ -101,7 +101,7 @@ def test_files_of_one_directory_are_seen_range_by_range(configure, tmp_path, pat
 
 
 def test_lists_of_files_are_looked_up(configure, tree, tmp_path):
-    names = [f"data/0000000-0000999/part-{number:04d}.parquet" for number in range(4)]
+    names = [f"data/0000000-0000999/part-{number:04d}.bin" for number in range(4)]
     (tmp_path / "all.txt").write_text("\n".join(names))
     found = look(job_of(configure(files=str(tmp_path / "all.txt"), uri=""), ["0000000-0000001"]))
     assert [entry.size for entry in found.found["0000000-0000001"]] == [1, 1001]
@@ -122,7 +122,7 @@ def test_what_has_nothing_to_list_says_so(configure, name):
     simulated = look(job_of(configure(uri="synthetic://"), [str(name)]))
     assert simulated.notes == ["nothing: a simulator makes the files when they are staged"]
     assert look(job_of(configure(), [])).notes == ["nothing new: every range is listed"]
-    remote = configure(uri="pelican://localhost:1/x/{range}/*.parquet")
+    remote = configure(uri="pelican://localhost:1/x/{range}/*.bin")
     offline = look(job_of(remote, [str(name)]), offline=True)
     assert offline.notes == ["nothing: --offline skips a remote source"]
 
@@ -144,7 +144,7 @@ def raising(error, cause=None):
 )
 def test_a_remote_source_that_is_out_of_reach_is_a_warning(configure, name, monkeypatch, error, cause, warns):
     monkeypatch.setattr(listings, "entries_of", raising(error, cause))
-    found = look(job_of(configure(uri="pelican://host/x/{range}/*.parquet"), [str(name)]))
+    found = look(job_of(configure(uri="pelican://host/x/{range}/*.bin"), [str(name)]))
     assert bool(found.warnings) is warns
     assert bool(found.problems) is not warns
     if warns:
@@ -154,7 +154,7 @@ def test_a_remote_source_that_is_out_of_reach_is_a_warning(configure, name, monk
 def test_of_a_remote_source_the_first_range_is_listed(configure, name, tree, monkeypatch):
     entries = look(job_of(configure(), [str(name)])).found[str(name)]
     monkeypatch.setattr(listings, "entries_of", lambda *_: entries)
-    job = job_of(configure(uri="pelican://host/x/{range}/*.parquet"), [str(name), "0001000-0001999"])
+    job = job_of(configure(uri="pelican://host/x/{range}/*.bin"), [str(name), "0001000-0001999"])
     found = look(job)
     assert list(found.found) == [str(name)]
     assert found.notes == ["1 more ranges of this remote source are not listed yet"]
