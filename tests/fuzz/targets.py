@@ -39,7 +39,7 @@ from crpipe.events.tables import table_keys, table_paths
 from crpipe.events.validity import find_invalid_events
 from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.inputs import RawInput, Wanted, count_rows, event_rows
-from crpipe.report.plan import measure_ratios
+from crpipe.report.plan.volume import measure_ratios
 from crpipe.report.series import chain_rows
 from crpipe.report.status.status import render_status, status_json
 from crpipe.report.summary import render_summary

@@ -450,3 +450,14 @@ def test_the_readme_shows_commands_that_work(begun, line):
         assert done.returncode == 0
     else:
         assert program in ("source", "tensorboard")
+
+
+@pytest.mark.parametrize("scheduler", ["greedy", "ilp"])
+def test_lower_ranges_come_first_with_either_scheduler(begun, scheduler):
+    """Range 1 is staged before range 2, for it is what training waits for."""
+    begun.change(ranges={"last": 7}, source={"look_ahead": 8})
+    names = [f"{place:07d}-{place + 1:07d}" for place in range(0, 8, 2)]
+    targets = " ".join(f"results/staged/{name}.parquet" for name in reversed(names))
+    begun.snakemake(f"{targets} --cores 1 --scheduler {scheduler}")
+    begun_at = [(row["verb"], row["range"]) for row in begun.journal() if row["what"] == "start"]
+    assert begun_at == [(verb, name) for name in names for verb in ("list", "stage")]

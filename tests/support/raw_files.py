@@ -13,9 +13,10 @@ from crpipe.config.loading import load_config
 from crpipe.core import checksums
 from crpipe.core.progress import Silent
 from crpipe.split.export import export_shards
+from crpipe.split.look.suggest import suggest_threshold
 from crpipe.split.outliers import consolidate_outliers
 from crpipe.split.split import split_range
-from crpipe.split.threshold import choose_threshold, suggest_threshold
+from crpipe.split.threshold import choose_threshold
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY
 from named import NAMED, READERS
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from snakemake.io import IOFile
+from snakemake.rules import Rule
 
 from crpipe.cli.jobs.checks import check_data
 from crpipe.cli.jobs.campaign import open_campaign
@@ -112,6 +113,16 @@ def staging_turn(wildcards):
     workflow.persistence.cleanup_metadata(IOFile(str(PATHS.staged(wildcards.range))))
     earlier = turns.staging_turn(CAMPAIGN, wildcards.range, training=trains())
     return list(map(str, earlier))
+
+
+def lower_first(wildcards):
+    """Rank the jobs of lower ranges first: training waits for them."""
+    return turns.priority(RANGES, wildcards.range)
+
+
+# Snakemake of an earlier version takes numbers only; then the order of ranges is its own.
+PRIORITY = lower_first if hasattr(Rule, "expand_priority") else 0
+TRAINING_PRIORITY = turns.training_priority(RANGES)
 
 
 def chosen_threshold(wildcards):

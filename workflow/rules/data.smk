@@ -16,6 +16,7 @@ rule list_range:
         PATHS.results / "logs/list/{range}.log",
     benchmark:
         PATHS.results / "benchmarks/list/{range}.tsv"
+    priority: PRIORITY
     conda:
         ENVIRONMENT
     resources:
@@ -40,6 +41,7 @@ rule stage:
         PATHS.results / "logs/stage/{range}.log",
     benchmark:
         PATHS.results / "benchmarks/stage/{range}.tsv"
+    priority: PRIORITY
     conda:
         ENVIRONMENT
     threads: SETTINGS.resources.stage.cpus
@@ -67,6 +69,7 @@ rule threshold:
         PATHS.results / "logs/threshold.log",
     benchmark:
         PATHS.results / "benchmarks/threshold.tsv"
+    priority: TRAINING_PRIORITY
     conda:
         ENVIRONMENT
     threads: SETTINGS.resources.split.cpus
@@ -97,6 +100,7 @@ rule split:
         PATHS.results / "logs/split/{range}.log",
     benchmark:
         PATHS.results / "benchmarks/split/{range}.tsv"
+    priority: PRIORITY
     conda:
         ENVIRONMENT
     threads: SETTINGS.resources.split.cpus

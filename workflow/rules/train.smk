@@ -25,6 +25,7 @@ rule train:
         PATHS.run_dir() / "benchmarks/train/{link}.tsv"
     wildcard_constraints:
         link=r"\d{7}-\d{7}(\.\d+)?",
+    priority: TRAINING_PRIORITY
     conda:
         ENVIRONMENT
     threads: SETTINGS.resources.train.cpus

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import sys
@@ -22,7 +23,7 @@ from crpipe.cli.runs import runs
 from crpipe.cli.terminal import Settings, completing, show
 from crpipe.cli.tools import tools
 from crpipe.cli.verification import verification
-from crpipe.core.errors import AccessError, CrpipeError
+from crpipe.core.errors import AccessError, CrpipeError, SourceError
 from crpipe.core.progress import printable
 from crpipe.core.signals import follow_parent
 
@@ -111,23 +112,34 @@ def plan(
     figure: Annotated[
         Path | None, typer.Option(help="also plot the learning rate of each phase over the campaign, as SVG")
     ] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="do not ask a remote source")] = False,
 ) -> None:
-    """Check the configuration, and show ranges, files, bytes, peak disk, and jobs, before anything runs."""
+    """Look at the source and show files, events, steps, disk, hours and jobs, before anything runs."""
+    from crpipe.cli.jobs.look import look_at_source
     from crpipe.cli.jobs.model import check_campaign
     from crpipe.cli.jobs.report import plan_job
     from crpipe.cli.jobs.source import check_source
-    from crpipe.report.plan import render_plan
+    from crpipe.report.plan.described import describe_plan
+    from crpipe.report.plan.plan import render_plan
 
     config = Settings.config()
     check_source(config)
     checked = check_campaign(config)
-    show(render_plan(plan_job(config)))
-    show(f"checked: {checked}")
+    job = plan_job(config, look_at_source(config, offline=offline))
+    if as_json:
+        print(json.dumps(describe_plan(job), indent=1))
+    else:
+        show(render_plan(job))
+        show(f"checked: {checked}")
     if figure is not None:
         from crpipe.cli.jobs.schedule import rate_plan
         from crpipe.report.schedule_figure import plot_rates
 
-        print(plot_rates(rate_plan(config), figure))
+        print(plot_rates(rate_plan(config), figure), file=sys.stderr if as_json else sys.stdout)
+    if job.seen.problems:
+        raise SourceError("\n".join(["the workflow would fail:", *job.seen.problems]))
 
 
 @app.command()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -138,9 +140,15 @@ def simulate(
 def inspect(
     file: Annotated[Path, typer.Argument(help="raw file of source.reader, shard, or any Parquet file")],
     rows: Annotated[int, typer.Option(help="events to show")] = 5,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
 ) -> None:
-    """Show what a file holds: schema, rows, multiplicities, first events."""
+    """Show what a file holds: schema, rows, multiplicities, first events with items."""
     from crpipe.cli.jobs.data import configured_reader
-    from crpipe.split.inspect import inspect_file
+    from crpipe.split.look.inspect import facts_of, inspect_file
 
-    show(inspect_file(file, rows, configured_reader(Settings.config())))
+    choice = configured_reader(Settings.config())
+    if as_json:
+        print(json.dumps(asdict(facts_of(file, rows, choice)), indent=1, default=str))
+    else:
+        show(inspect_file(file, rows, choice))

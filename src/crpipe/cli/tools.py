@@ -101,15 +101,28 @@ tools.add_typer(outliers, name="outliers")
 
 
 @outliers.command()
-def suggest() -> None:
+def suggest(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE …", help="raw files or directories; default: the ranges that are split"),
+    ] = None,
+) -> None:
     """Show what each threshold would set aside, and the memory of a batch below it."""
-    from crpipe.cli.jobs.campaign import open_campaign
-    from crpipe.split.threshold import suggest_threshold
+    from crpipe.split.look.suggest import suggest_from_files, suggest_threshold
 
-    campaign = open_campaign(Settings.config())
+    config = Settings.config()
+    batch_events = config.load.batch_events
+    if files:
+        from crpipe.cli.jobs.data import configured_reader
+
+        show(suggest_from_files(files, configured_reader(config), batch_events, Terminal()))
+        return
+    from crpipe.cli.jobs.campaign import open_campaign
+
+    campaign = open_campaign(config)
     tables = [campaign.paths.multiplicity(name) for name in campaign.ranges]
     made = [path for path in tables if path.exists()]
-    show(suggest_threshold(made, campaign.layout, campaign.config.load.batch_events))
+    show(suggest_threshold(made, campaign.layout, batch_events))
 
 
 @tools.command()

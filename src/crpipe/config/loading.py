@@ -287,14 +287,6 @@ def _check_options(config: Config, section: str, key_name: str, origin: Mapping[
         raise ConfigError(f"{section}: options are given ({', '.join(given)}), but {taker}")
 
 
-def refuse_changes(recorded: Mapping[str, Any], current: Mapping[str, Any], what: str, advice: str) -> None:
-    """Raise ConfigError listing the keys that differ between a campaign's record and the configuration."""
-    changed = [name for name in sorted({*recorded, *current}) if recorded.get(name) != current.get(name)]
-    if changed:
-        lines = [f"  {name}: {what} {recorded.get(name)!r}, config {current.get(name)!r}" for name in changed]
-        raise ConfigError("\n".join([f"the configuration changed under {what}:", *lines, advice]))
-
-
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the leaves of a nested mapping with dotted names."""
     for name, value in tree.items():

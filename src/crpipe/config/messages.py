@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pydantic
+
+_EXPONENT = re.compile(r"[-+]?[0-9_]*\.?[0-9]+[eE][-+]?[0-9]+|[-+]?[0-9]+\.[eE][-+]?[0-9]+")
 
 
 def explain(
@@ -28,9 +32,20 @@ def explain(
         if item["type"] == "extra_forbidden":
             message = "unknown key" + (_renamed(dotted) or _nearest(parts, model, prefix))
         elif not isinstance(item["input"], dict | BaseModel):
-            message = f"{item['input']!r}: {message[:1].lower()}{message[1:]}"
+            message = f"{item['input']!r}: {message[:1].lower()}{message[1:]}{_as_number(item['input'])}"
         lines.append(": ".join(part for part in (where, dotted, message) if part))
     return "\n".join(lines)
+
+
+def _as_number(value: Any) -> str:
+    """Say what to write in place of a number that YAML reads as text: 1.5e4 (YAML wants 1.5e+4)."""
+    if not (isinstance(value, str) and _EXPONENT.fullmatch(value.strip())):
+        return ""
+    number = float(value)
+    if not math.isfinite(number):
+        return ""
+    written = f"{number:.0f}" if number.is_integer() else repr(number)
+    return f"; YAML reads {value.strip()} as text: write {written}"
 
 
 def _renamed(dotted: str) -> str:

@@ -62,6 +62,9 @@ class SourceSection(Section):
         "data",
     )
     min_files: int = key(1, "fewest files that a range must list", ge=1)
+    max_files: int = key(
+        0, "only the first files of each range, in natural order, for a first trial; 0: all", "data", ge=0
+    )
     concurrency: int = key(16, "files copied at once, each over two connections at most", ge=1, le=256)
     attempts: int = key(6, "tries for each file before it counts as bad", ge=1)
     deadline_minutes: float = key(

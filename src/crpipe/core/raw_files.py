@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 State = Literal["staged", "quarantined"]
 STAGED: State = "staged"
 QUARANTINED: State = "quarantined"
+_SOURCE_FILES = b"source_files"  # of the Parquet file of a manifest
 SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
 NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
 FEW = 0.5  # of the median: ranges with fewer files are reported
@@ -181,9 +182,22 @@ def far_fewer(counts: Mapping[str, int]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count < least}
 
 
-def write_manifest(path: Path, entries: Iterable[Entry]) -> None:
-    """Write the manifest atomically."""
-    _write(path, [entry.row() for entry in entries], _MANIFEST)
+def write_manifest(path: Path, entries: Iterable[Entry], source_files: int = 0) -> None:
+    """Write the manifest atomically; ``source_files``: how many the source has, where not all are taken."""
+    rows = [entry.row() for entry in entries]
+    left_out = source_files > len(rows)
+    _write(path, rows, _MANIFEST.with_metadata({_SOURCE_FILES: str(source_files)}) if left_out else _MANIFEST)
+
+
+def count_source_files(manifest: Path) -> int | None:
+    """Return how many files the source has of a range of which not all are taken; None where all are."""
+    try:
+        found = (pq.read_schema(manifest).metadata or {}).get(_SOURCE_FILES)
+        return None if found is None else int(found)
+    except FileNotFoundError:
+        return None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{manifest}: damaged ({error}); delete it and list the range again") from error
 
 
 def read_manifest(path: Path) -> list[Entry]:

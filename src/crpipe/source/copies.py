@@ -18,7 +18,7 @@ from crpipe.source.uris import host_and_path, scheme_of
 from crpipe.source.verified import PART, Proofs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from crpipe.core.progress import Progress
@@ -37,12 +37,14 @@ class CopyRules:
 
     label: names them in messages. remedy: what a person should do about a file that changed or is gone.
     on_bad_file: fail, set up to ``max_quarantined`` files aside, or None where no file may be set aside.
+    accept: called with the first copy, before the others are made; raises for one of another schema.
     """
 
     label: str
     remedy: str
     on_bad_file: Literal["fail", "quarantine"] | None = None
     max_quarantined: int = 0
+    accept: Callable[[Path], None] | None = None
 
     @property
     def hint(self) -> str:
@@ -83,6 +85,7 @@ class Copies:
         self._folders = self._proofs.folders(entries)
         self._bytes = 0
         self._copied = 0
+        self._accept = rules.accept
         self._begin = time.monotonic()
         self._deadline = Deadline(options.deadline_s, f"staging of {rules.label}", progress.say)
 
@@ -110,6 +113,8 @@ class Copies:
             refuse_links(self._folder, folder)
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
+        if self.done:
+            await self._judge(min(self.done))
         for (scheme, host), entries in self._by_source().items():
             async with open_copier(self._options, scheme, host, self._deadline) as copier:
                 await self._copy_all(copier, entries, width)
@@ -148,6 +153,7 @@ class Copies:
             self._check_number(error)
             return
         await self._steps.do(lambda: self._publish(entry, part, final, proof))
+        await self._judge(entry.path)
         self._count(entry, proof)
         await self._flush.add(final, proof.size)
 
@@ -190,6 +196,12 @@ class Copies:
                 "to accept files by their size"
             )
         return proof
+
+    async def _judge(self, path: str) -> None:
+        """Let the first copy be judged, before gigabytes of others are made; bytes that are right stay."""
+        accept, self._accept = self._accept, None
+        if accept is not None:
+            await asyncio.to_thread(accept, self._proofs.file(path))
 
     def _publish(self, entry: Entry, part: Path, final: Path, proof: Proof) -> None:
         with writing(final):

@@ -15,6 +15,7 @@ from crpipe.core.raw_files import (
     check_paths,
     count_listed,
     far_fewer,
+    natural_key,
     read_manifest,
     write_manifest,
 )
@@ -40,7 +41,10 @@ TIME = "%Y-%m-%d %H:%M:%S"
 
 @dataclass(frozen=True, slots=True)
 class ListJob:
-    """The listing of one range: where its files are, its manifest, and the record of positions."""
+    """The listing of one range: where its files are, its manifest, and the record of positions.
+
+    max_files: only the first files, in natural order, are taken; 0: all.
+    """
 
     name: Range
     pattern: SourcePattern
@@ -48,6 +52,7 @@ class ListJob:
     positions: Positions
     min_files: int
     source: SourceOptions
+    max_files: int = 0
 
     def deadline(self, progress: Progress) -> Deadline:
         """Start the time that the listing may take."""
@@ -60,18 +65,20 @@ def list_range(job: ListJob, progress: Progress) -> None:
     Raise ListingError when the range cannot be listed, holds fewer than ``source.min_files`` files, or is no
     longer what its existing manifest says. An unchanged manifest is left as it is.
     """
-    entries = sorted(_entries(job, progress), key=lambda entry: entry.path)
-    _check_paths(job.name, entries)
-    if len(entries) < job.min_files:
+    found = sorted(_entries(job, progress), key=lambda entry: natural_key(entry.path))
+    _check_paths(job.name, found)
+    if len(found) < job.min_files:
         raise ListingError(
-            f"range {job.name}: {len(entries)} files match {job.pattern.shown}, at least {job.min_files} "
+            f"range {job.name}: {len(found)} files match {job.pattern.shown}, at least {job.min_files} "
             "needed (source.min_files); check source.uri, or skip the range with ranges.skip"
         )
+    entries = found[: job.max_files or None]
     if job.manifest.exists():
         _refuse_changes(job.name, job.manifest, entries)
     else:
-        write_manifest(job.manifest, entries)
-    progress.say(f"{job.name}: {len(entries)} files, {_total(entries)}")
+        write_manifest(job.manifest, entries, len(found))
+    some = "" if len(entries) == len(found) else f" of {len(found)} (source.max_files)"
+    progress.say(f"{job.name}: {len(entries)}{some} files, {_total(entries)}")
     _warn_of_few(job, len(entries), progress)
 
 
@@ -165,11 +172,11 @@ def read_list(path: Path) -> list[str]:
 
 
 def _described(job: ListJob, files: Sequence[str], progress: Progress) -> Sequence[Entry]:
-    return described(job.source, files, _relative(files), "source.files", job.deadline(progress))
+    return described(job.source, files, relative(files), "source.files", job.deadline(progress))
 
 
-def _relative(files: Sequence[str]) -> list[str]:
-    """Name each file relative to the directory that holds all of them."""
+def relative(files: Sequence[str]) -> list[str]:
+    """Name each file relative to the directory that holds all of them; raise ConfigError for one twice."""
     if not files:
         return []
     paths = [host_and_path(uri, "source.files")[1] for uri in files]

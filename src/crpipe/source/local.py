@@ -14,6 +14,7 @@ from crpipe.core import checksums
 from crpipe.core.errors import ListingError, TransferError
 from crpipe.core.files import open_plain, writing
 from crpipe.core.raw_files import Entry, Proof
+from crpipe.source.look.file_types import fault
 from crpipe.source.retries import Transient
 from crpipe.source.uris import host_and_path
 
@@ -85,6 +86,9 @@ def _copy(entry: Entry, part: Path) -> Proof:
     checksum = checksums.of_file(part, checksums.OWN)
     if checksum != digest.hexdigest():
         raise Transient(f"the copy differs from its source (crc32c {checksum}, source {digest.hexdigest()})")
+    problem = fault(part, entry.path)
+    if problem:
+        raise TransferError(f"{entry.uri}: {problem}")
     return Proof(size, checksum, checksums.OWN, "copy-compare")
 
 

@@ -12,6 +12,7 @@ from crpipe.core.raw_files import StagedFile, read_manifest, write_staged
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from crpipe.core.progress import Progress
@@ -24,7 +25,8 @@ class StageJob:
     """The staging of one range.
 
     manifest, staged: tables of what is listed and what was copied. raw: directory of the copies, beside those
-    of other ranges. disk_budget: bytes that the copies of all ranges may take.
+    of other ranges. disk_budget: bytes that the copies of all ranges may take. accept: judges the first copy,
+    and raises when it is of another schema.
     """
 
     name: Range
@@ -36,6 +38,7 @@ class StageJob:
     disk_budget: float
     lease_wait_s: float
     source: SourceOptions
+    accept: Callable[[Path], None] | None = None
 
     @property
     def label(self) -> str:
@@ -45,7 +48,7 @@ class StageJob:
     def rules(self) -> CopyRules:
         """What to do about bad files."""
         remedy = f"restore it, or delete {self.manifest} to list the range again"
-        return CopyRules(self.label, remedy, self.on_bad_file, self.max_quarantined)
+        return CopyRules(self.label, remedy, self.on_bad_file, self.max_quarantined, self.accept)
 
 
 def stage_range(job: StageJob, progress: Progress) -> None:

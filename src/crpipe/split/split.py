@@ -18,7 +18,7 @@ from crpipe.core.errors import FormatError
 from crpipe.core.files import digest, publish, read_json, remove_tree, replacing, write_json, writing
 from crpipe.core.lease import lease
 from crpipe.core.paths import FINISHED, MANIFEST
-from crpipe.core.raw_files import STAGED, RawFile, check_present, read_staged
+from crpipe.core.raw_files import STAGED, RawFile, check_present, count_source_files, read_staged
 from crpipe.events.shard_manifest import verify
 from crpipe.split import gather, scatter
 from crpipe.split.delivery import deliver, has_shards, remove_raw
@@ -171,6 +171,9 @@ def _split(run: _Run) -> None:
     reports.sort(key=lambda report: report.file.number)
     aside = [file for file in run.files if file.state != STAGED]
     ledger = make_ledger(reports, aside, totals, run.job.layout)
+    source_files = count_source_files(run.job.listed)
+    if source_files is not None:
+        ledger["source_files"] = source_files
     ledger["repeated"] = count_repeated(run.spills, run.files, run.job.layout, run.progress)
     blocks = [block for each in scattered for block in each.blocks]
     entries = list(_gather(run, rules, blocks))

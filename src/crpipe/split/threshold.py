@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from crpipe.core.errors import ConfigError, DataError, FormatError, ListingError
+from crpipe.core.errors import ConfigError, FormatError, ListingError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.raw_files import STAGED, check_present, read_staged
-from crpipe.events.layout import MULTIPLICITY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -115,63 +114,3 @@ def _scan(
             progress.say(f"left out of the threshold: {error}")
         done += file.size
         progress.advance(f"threshold {where.name}", done, total)
-
-
-_LEAST_SHARE = 0.5  # thresholds that would set aside more than this share of the items are of no use
-_PER_DECADE = 10
-_MIB = 1 << 20
-
-
-def suggest_threshold(tables: Sequence[Path], layout: Layout, batch_events: int) -> str:
-    """Tabulate thresholds against what each would set aside, from the multiplicity tables of ranges.
-
-    ``batch mean`` and ``batch + 3 sd`` are the memory of the items in a batch of bulk events. Raise DataError
-    when there are no tables.
-    """
-    if not tables:
-        raise DataError("no range is split yet; run `crpipe split` for at least one range first")
-    values, events = _counted(tables)
-    items = values * events
-    rows: list[tuple[str, ...]] = [
-        ("threshold", "events aside", f"{layout.item} aside", "batch mean", "batch + 3 sd")
-    ]
-    for threshold in _candidates(int(values.max(initial=0))):
-        kept = values <= threshold
-        aside = items[~kept].sum() / max(items.sum(), 1)
-        if not kept.any() or aside > _LEAST_SHARE:
-            continue
-        weights = events[kept] / events[kept].sum()
-        mean = float(weights @ values[kept])
-        spread = float(np.sqrt(weights @ (values[kept] - mean) ** 2 * batch_events))
-        counts = (mean * batch_events, mean * batch_events + 3 * spread)
-        size = [f"{count * layout.item_bytes() / _MIB:.1f} MiB" for count in counts]
-        share = events[~kept].sum() / events.sum()
-        rows.append((str(threshold), f"{share:.3%}", f"{aside:.1%}", *size))
-    return "\n".join([*_aligned(rows), f"batches of {batch_events} events (load.batch_events)"])
-
-
-def _counted(tables: Sequence[Path]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count the events of each multiplicity: distinct values [V] in ascending order, and events [V]."""
-    import polars as pl  # noqa: PLC0415 - 0.1 s that only this verb needs
-
-    counted = pl.scan_parquet(list(tables)).group_by(MULTIPLICITY).len().sort(MULTIPLICITY)
-    found = counted.collect(engine="streaming")
-    values, events = (found[name].to_numpy().astype(np.int64) for name in (MULTIPLICITY, "len"))
-    return values, events
-
-
-def _candidates(largest: int) -> Iterator[int]:
-    """Yield ten thresholds a decade, up to the first that no event exceeds."""
-    last = 0
-    for step in range(1, 200):
-        threshold = round(10 ** (step / _PER_DECADE))
-        if threshold > last:
-            yield threshold
-            last = threshold
-        if threshold >= largest:
-            return
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

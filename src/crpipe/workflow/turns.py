@@ -1,4 +1,4 @@
-"""Who waits for whom: staging goes at most ``source.look_ahead`` ranges beyond the link in training."""
+"""Who waits for whom, and who is first: staging goes at most ``source.look_ahead`` ranges beyond training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from crpipe.workflow.chain import reference_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from crpipe.cli.jobs.campaign import Campaign
 
@@ -30,6 +30,19 @@ TRAINING_TARGETS = frozenset(
 def trains(targets: Collection[str], runs: Path) -> bool:
     """Return whether training is among ``targets``: rules, or files (of training: below ``runs``)."""
     return any(name in TRAINING_TARGETS or Path(name).is_relative_to(runs) for name in targets)
+
+
+def priority(ranges: Sequence[str], name: str) -> int:
+    """Rank the jobs of a range: the first one gets the largest number, one that is left out gets 0."""
+    return len(ranges) - ranges.index(name) if name in ranges else 0
+
+
+def training_priority(ranges: Sequence[str]) -> int:
+    """Rank the jobs that everything after them waits for: above all jobs of ranges together.
+
+    A solver adds the priorities up: several small jobs must not outweigh one.
+    """
+    return 3 * len(ranges) * (len(ranges) + 1)
 
 
 def staging_turn(campaign: Campaign, name: str, *, training: bool) -> list[Path]:

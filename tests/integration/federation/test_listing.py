@@ -4,7 +4,9 @@ import re
 
 import pytest
 
+from crpipe.cli.jobs.look import look_at_source
 from crpipe.core.errors import AccessError, ListingError, SourceError
+from named import READERS
 
 pytestmark = pytest.mark.federation
 FOLDER = "0000000-0000999"
@@ -110,3 +112,21 @@ def test_a_named_file_that_is_not_there_is_told(campaign, tmp_path):
     (tmp_path / f"{FOLDER}.txt").write_text(f"{root}/{FOLDER}/absent.parquet\n")
     with pytest.raises(ListingError, match=r"absent.parquet: cannot be looked up \(status 404\)"):
         campaign.list(files=f"{tmp_path}/{{range}}.txt")
+
+
+def test_a_look_lists_the_first_range_and_reads_its_smallest_file(campaign):
+    seen = look_at_source(campaign.config(reader=READERS["bundles"]))
+    assert seen.listed == {FOLDER: (12, sum(20_000 + index for index in range(12)))}
+    # The files of this federation begin and end as Parquet, and hold no table.
+    (problem,) = seen.problems
+    assert problem.startswith(campaign.source["uri"].replace("{range}/part-*", f"{FOLDER}/part-0000"))
+    assert "cannot be read whole" in problem
+    assert not campaign.config().paths().manifest(FOLDER).exists()
+
+
+def test_a_look_without_a_token_that_suits_is_a_warning(campaign):
+    campaign.give_token("storage.read:/elsewhere")
+    seen = look_at_source(campaign.config(reader=READERS["bundles"]))
+    assert not seen.listed
+    assert not seen.problems
+    assert "listing refused (status 403)" in seen.warnings[0]

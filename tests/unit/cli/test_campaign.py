@@ -10,6 +10,7 @@ import pytest
 
 from crpipe.cli.campaign import main
 from named import READERS, SIMULATOR
+from raw_files import write_parquet
 
 CRPIPE = Path(sys.executable).with_name("crpipe")
 SMALL = [
@@ -225,3 +226,30 @@ def test_control_characters_of_a_name_never_reach_the_terminal(crpipe, tmp_path)
     assert ended == 2
     assert "red\\x1b[31m.yaml: seed" in told
     assert "\x1b" not in told
+
+
+@pytest.fixture
+def production(crpipe, tmp_path):
+    """The campaign of config/config.yaml, which nobody named."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "raw" / "0000000-0000009").mkdir(parents=True)
+    write_parquet(tmp_path / "raw" / "0000000-0000009" / "a.parquet", [1, 2, 3])
+    (tmp_path / "config" / "config.yaml").write_text(
+        f"source: {{uri: 'raw/{{range}}/*.parquet', reader: '{READERS['bundles']}'}}\n"
+        "ranges: {last: 9, step: 10}\ntrain: {workload: 'crpipe.workloads.muons:MuonGan'}\n"
+    )
+    return crpipe
+
+
+@pytest.mark.parametrize("verb", ["plan", "status"])
+def test_without_a_named_configuration_plan_and_status_say_whose_campaign_it_is(production, verb):
+    line = "no configuration named: this is the production campaign of config/config.yaml\n"
+    assert production(verb) == (0, line)
+    assert production("--config", "config/config.yaml", verb) == (0, "")
+
+
+def test_plan_ends_with_what_would_fail(production):
+    code, said = production("--config", "config/config.yaml", "--set", "ranges.last=19", "plan", "--json")
+    assert code == 66
+    assert "the workflow would fail:\nrange 0000010-0000019: " in said
+    assert "set ranges.last to 9 if that is all" in said

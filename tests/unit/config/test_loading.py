@@ -5,7 +5,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from crpipe.config.loading import NAMED, Config, flatten, load_config, read_tree, refuse_changes, validate
+from crpipe.config.loading import NAMED, Config, flatten, load_config, read_tree, validate
+from crpipe.config.record import refuse_changes
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import digest
 from named import SIMULATOR
@@ -54,6 +55,11 @@ def test_a_section_whose_keys_are_all_commented_out_is_empty(tmp_path):
     ("text", "said"),
     [
         ("sorce: {}", "sorce: unknown key; did you mean source?"),
+        ("split: {threshold: 1.5e4}", "YAML reads 1.5e4 as text: write 15000"),
+        ("load: {batch_events: 1e3}", "YAML reads 1e3 as text: write 1000"),
+        ("split: {histograms: {e: [0, 1, 5e1]}}", "split.histograms.e.2: '5e1': "),
+        ("split: {histograms: {e: [0, 1, 5e1]}}", "YAML reads 5e1 as text: write 50"),
+        ("train: {epochs: 25e-1}", "YAML reads 25e-1 as text: write 2.5"),
         ("source: {lookahead: 2}", "source.lookahead: unknown key; did you mean source.look_ahead?"),
         ("resources: {train: {cpu: 2}}", "did you mean resources.train.cpus?"),
         (f"{WORKLOAD}\nmodel: {{hiden: 2}}", "model.hiden: unknown key; did you mean model.hidden?"),

@@ -9,8 +9,11 @@ from crpipe.config import record
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, write_json
+from crpipe.core.journal import Journal
+from named import READERS
 
 LAYOUT = {"item": "hits"}
+NAME = "0000000-0000999"
 
 
 @pytest.fixture
@@ -37,6 +40,20 @@ def check_train(config):
     record.check_train(config.paths(), config.train_keys())
 
 
+def made(config):
+    """Leave what a split and a training leave."""
+    write_json(config.paths().ledger(NAME), {})
+    write_json(config.paths().receipt(NAME), {})
+
+
+def copies(config):
+    """Leave what a listing and a staging leave."""
+    paths = config.paths()
+    for path in (paths.manifest(NAME), paths.raw(NAME) / "a.parquet"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
 def test_nothing_is_refused_before_the_campaign_has_begun(configure):
     check_data(configure())
     check_train(configure())
@@ -45,6 +62,7 @@ def test_nothing_is_refused_before_the_campaign_has_begun(configure):
 
 def test_data_made_under_other_keys_is_refused_with_key_values_and_way_out(configure):
     claim_data(configure())
+    made(configure())
     for judge in (check_data, claim_data):
         with pytest.raises(ConfigError) as caught:
             judge(configure("split.threshold=7"))
@@ -60,6 +78,7 @@ def test_the_layout_is_recorded_for_reports(configure):
 
 def test_a_changed_run_is_refused_and_a_new_name_is_not(configure):
     claim_train(configure())
+    made(configure())
     with pytest.raises(ConfigError, match="give the changed campaign a new name with `run`"):
         check_train(configure("train.epochs=2"))
     check_train(configure("train.epochs=2", "run=other"))
@@ -81,6 +100,7 @@ def test_a_changed_run_says_which_commands_and_keys_keep_what_is_trained(configu
 def test_side_tables_that_are_not_staged_again_yet_are_not_compared(configure):
     paths, keys = configure().paths(), configure().train_keys()
     record.claim_train(paths, {**keys, "tables.geometry": "aa"})
+    made(configure())
     record.check_train(paths, keys)
     with pytest.raises(ConfigError, match=r"tables\.geometry: .* 'aa', config 'bb'"):
         record.check_train(paths, {**keys, "tables.geometry": "bb"})
@@ -96,6 +116,7 @@ def test_keys_of_the_site_may_change_under_a_campaign(configure):
 
 def test_a_claim_is_never_overwritten(configure):
     claim_data(configure())
+    made(configure())
     before = read_json(configure().paths().campaign())
     claim_data(configure())
     with pytest.raises(ConfigError):
@@ -132,6 +153,7 @@ def test_the_first_jobs_of_a_campaign_may_start_together(configure):
 @pytest.mark.parametrize("more", ["ranges.last=100999", "train.rounds=2"])
 def test_added_ranges_or_rounds_are_refused_with_the_key_that_accepts_them(configure, more):
     claim_train(configure())
+    made(configure())
     with pytest.raises(ConfigError) as refused:
         check_train(configure(more))
     lines = str(refused.value).splitlines()
@@ -143,7 +165,82 @@ def test_added_ranges_or_rounds_are_refused_with_the_key_that_accepts_them(confi
 @pytest.mark.parametrize("more", ["ranges.last=100999", "train.rounds=2"])
 def test_a_constant_learning_rate_accepts_more_ranges_and_rounds(configure, more):
     claim_train(configure("train.schedule=constant"))
+    made(configure())
     check_train(configure("train.schedule=constant", more))
     with pytest.raises(ConfigError) as refused:
         check_train(configure("train.schedule=constant", "train.epochs=2"))
     assert "horizon" not in str(refused.value)
+
+
+def test_a_record_without_products_is_replaced_by_the_corrected_keys(configure):
+    claim_data(configure("source.uri=/dta/{range}/*.parquet"))
+    claim_train(configure("source.uri=/dta/{range}/*.parquet"))
+    corrected = configure("source.uri=/data/{range}/*.parquet")
+    init_from = corrected.paths().init_from()
+    write_json(init_from, {})
+    check_data(corrected)
+    check_train(corrected)
+    record.claim_data(corrected.paths(), corrected.data_keys(), {"item": "pixels"})
+    claim_train(corrected)
+    assert read_json(corrected.paths().campaign()) == corrected.data_keys()
+    assert read_json(corrected.paths().layout()) == {"item": "pixels"}
+    assert read_json(corrected.paths().run_config()) == corrected.train_keys()
+    assert not init_from.exists()
+
+
+def test_copies_are_kept_where_only_the_reader_changes(configure):
+    claim_data(configure())
+    copies(configure())
+    changed = configure(
+        f"source.reader={READERS['bundles_ids']}", "split.threshold=7", "source.on_bad_file=quarantine"
+    )
+    record.claim_data(changed.paths(), {**changed.data_keys(), "reader.depth": 3}, LAYOUT)
+    assert read_json(changed.paths().campaign())["source.reader"] == READERS["bundles_ids"]
+    assert (changed.paths().raw(NAME) / "a.parquet").exists()
+    changed.paths().staged(NAME).touch()
+    with pytest.raises(ConfigError, match="source.on_bad_file"):
+        claim_data(configure(f"source.reader={READERS['bundles_ids']}", "split.threshold=7"))
+
+
+@pytest.mark.parametrize("change", ["source.uri=/data/{range}/*.h5", "seed=7", "source.max_files=3"])
+def test_what_was_copied_under_other_keys_is_to_be_deleted_first(configure, change):
+    claim_data(configure())
+    copies(configure())
+    with pytest.raises(ConfigError) as refused:
+        check_data(configure(change))
+    results = configure().results
+    assert f"\n  rm -r {results}/manifests {results}/staged\nor restore" in str(refused.value)
+    if "max_files" in change:
+        assert f"source.max_files: {results} 0 (all), config 3" in str(refused.value)
+    made(configure())
+    with pytest.raises(ConfigError) as refused:
+        check_data(configure(change))
+    assert "rm -r" not in str(refused.value)
+
+
+def test_a_job_at_work_keeps_its_record(configure):
+    """Neither what it lists nor what it trains may end up under other keys."""
+    with subprocess.Popen([sys.executable, "-c", WORKS, configure().results, configure().runs]) as job:
+        journals = (configure().paths().data_journal(), configure().paths().train_journal())
+        while not all(Journal(path).rows() for path in journals):
+            assert job.poll() is None
+        claim_data(configure())
+        claim_train(configure())
+        with pytest.raises(ConfigError):
+            check_data(configure("seed=2"))
+        with pytest.raises(ConfigError):
+            check_train(configure("seed=2"))
+        job.kill()
+        job.wait()
+    check_data(configure("seed=2"))
+    check_train(configure("seed=2"))
+
+
+WORKS = """
+import sys, time
+from pathlib import Path
+from crpipe.core.journal import Journal
+Journal(Path(sys.argv[1]) / "journal.jsonl").add("start", verb="list", range="0000000-0000999")
+Journal(Path(sys.argv[2]) / "default" / "journal.jsonl").add("start", verb="train", range="0000000-0000999")
+time.sleep(60)
+"""

@@ -15,7 +15,7 @@ def tree(tmp_path, name):
     folder = tmp_path / "data" / str(name)
     folder.mkdir(parents=True)
     for index in range(12):
-        (folder / f"part-{index:04d}.parquet").write_bytes(bytes([index]) * (1000 * index + 1))
+        (folder / f"part-{index:04d}.bin").write_bytes(bytes([index]) * (1000 * index + 1))
     (folder / "README.txt").write_text("not a data file")
     return tmp_path / "data"
 
@@ -25,7 +25,7 @@ def configure(tmp_path, tree):
     """Make a configuration of the directory source; keywords go to its source section."""
 
     def make(**source):
-        keys = {"uri": f"{tree}/{{range}}/*.parquet", "concurrency": 4, "lease_wait_s": 0.0, **source}
+        keys = {"uri": f"{tree}/{{range}}/*.bin", "concurrency": 4, "lease_wait_s": 0.0, **source}
         return validate({"results": str(tmp_path / "results"), "ranges": {"last": 999}, "source": keys})
 
     return make

@@ -18,20 +18,20 @@ def listed(config, name):
 
 def test_a_manifest_holds_every_matching_file_sorted_with_its_size(configure, name, tree):
     entries = listed(configure(), name)
-    assert [entry.path for entry in entries] == [f"part-{index:04d}.parquet" for index in range(12)]
+    assert [entry.path for entry in entries] == [f"part-{index:04d}.bin" for index in range(12)]
     assert [entry.size for entry in entries] == [1000 * index + 1 for index in range(12)]
-    assert entries[3].uri == str(tree / str(name) / "part-0003.parquet")
+    assert entries[3].uri == str(tree / str(name) / "part-0003.bin")
     assert entries[3].mtime.timestamp() == pytest.approx(
-        (tree / str(name) / "part-0003.parquet").stat().st_mtime, abs=1e-3
+        (tree / str(name) / "part-0003.bin").stat().st_mtime, abs=1e-3
     )
 
 
 def test_a_file_uri_lists_the_same_as_a_path(configure, name, tree):
-    by_uri = configure(uri=f"file://{tree}/{{range}}/*.parquet")
-    assert [entry.path for entry in listed(by_uri, name)][:1] == ["part-0000.parquet"]
+    by_uri = configure(uri=f"file://{tree}/{{range}}/*.bin")
+    assert [entry.path for entry in listed(by_uri, name)][:1] == ["part-0000.bin"]
 
 
-@pytest.mark.parametrize("pattern", ["*.h5", "part-9*.parquet"])
+@pytest.mark.parametrize("pattern", ["*.h5", "part-9*.bin"])
 def test_no_match_is_an_error_that_names_the_range(configure, name, tree, pattern):
     with pytest.raises(ListingError, match=f"range {name}: 0 files match"):
         listed(configure(uri=f"{tree}/{{range}}/{pattern}"), name)
@@ -44,7 +44,7 @@ def test_too_few_files_is_an_error(configure, name):
 
 def test_a_missing_directory_is_an_error_that_names_it(configure, name, tmp_path):
     with pytest.raises(ListingError, match=rf"range {name}: .*/absent/{name} cannot be listed"):
-        listed(configure(uri=f"{tmp_path}/absent/{{range}}/*.parquet"), name)
+        listed(configure(uri=f"{tmp_path}/absent/{{range}}/*.bin"), name)
 
 
 def test_listing_again_is_silent_while_nothing_changed(configure, name):
@@ -56,17 +56,17 @@ def test_a_changed_source_is_reported_not_taken(configure, name, tree):
     config = configure()
     before = listed(config, name)
     folder = tree / str(name)
-    (folder / "part-0001.parquet").unlink()
-    (folder / "part-0002.parquet").write_bytes(b"longer than it was" * 1000)
-    (folder / "part-0099.parquet").write_bytes(b"new")
-    os.utime(folder / "part-0004.parquet", (1, 1))
+    (folder / "part-0001.bin").unlink()
+    (folder / "part-0002.bin").write_bytes(b"longer than it was" * 1000)
+    (folder / "part-0099.bin").write_bytes(b"new")
+    os.utime(folder / "part-0004.bin", (1, 1))
     with pytest.raises(ListingError) as caught:
         listed(config, name)
     text = str(caught.value)
-    assert "part-0001.parquet: gone" in text
-    assert "part-0002.parquet: 2001 bytes before, 18000 now" in text
-    assert "part-0004.parquet: last written" in text
-    assert "part-0099.parquet: new" in text
+    assert "part-0001.bin: gone" in text
+    assert "part-0002.bin: 2001 bytes before, 18000 now" in text
+    assert "part-0004.bin: last written" in text
+    assert "part-0099.bin: new" in text
     manifest = config.paths().manifest(str(name))
     assert read_manifest(manifest) == before
     manifest.unlink()
@@ -74,12 +74,12 @@ def test_a_changed_source_is_reported_not_taken(configure, name, tree):
 
 
 def test_explicit_files_replace_a_listing(configure, name, tree, tmp_path):
-    chosen = [tree / str(name) / f"part-{index:04d}.parquet" for index in (7, 2)]
+    chosen = [tree / str(name) / f"part-{index:04d}.bin" for index in (7, 2)]
     (tmp_path / f"{name}.txt").write_text("# chosen by hand\n\n" + "\n".join(map(str, chosen)) + "\n")
     entries = listed(configure(files=f"{tmp_path}/{{range}}.txt"), name)
     assert [(entry.path, entry.size) for entry in entries] == [
-        ("part-0002.parquet", 2001),
-        ("part-0007.parquet", 7001),
+        ("part-0002.bin", 2001),
+        ("part-0007.bin", 7001),
     ]
 
 
@@ -105,11 +105,11 @@ def test_a_wrong_list_of_files_is_an_error(configure, name, tmp_path, text, mess
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("/data/*/{range}/*.parquet", "wildcard outside the file name"),
+        ("/data/*/{range}/*.bin", "wildcard outside the file name"),
         ("/data/{range}/", "ends in a directory"),
-        ("s3://bucket/{range}/*.parquet", "s3:// is not known"),
-        ("pelican:///{range}/*.parquet", "names no host"),
-        ("file://elsewhere/{range}/*.parquet", "names the host elsewhere"),
+        ("s3://bucket/{range}/*.bin", "s3:// is not known"),
+        ("pelican:///{range}/*.bin", "names no host"),
+        ("file://elsewhere/{range}/*.bin", "names the host elsewhere"),
         ("/data/{range}/part_{number}.h5", "exclude each other"),
         ("/data/{ranges}/*.parquet", r"\{ranges\} is not known; did you mean \{range\}"),
         ("/data/part_{num}.parquet", r"did you mean \{number\}"),
@@ -160,7 +160,7 @@ def test_a_list_that_is_no_text_is_an_error(configure, name, tmp_path):
 def test_files_that_are_left_out_are_counted_and_named(configure, name):
     told = Told()
     list_range(list_job(configure(), str(name)), told)
-    assert f"{name}: 13 files listed, 12 match *.parquet, 1 are left out: README.txt" in told.lines
+    assert f"{name}: 13 files listed, 12 match *.bin, 1 are left out: README.txt" in told.lines
 
 
 def test_a_range_with_far_fewer_files_than_the_others_is_reported(configure, name, tree):
@@ -169,7 +169,7 @@ def test_a_range_with_far_fewer_files_than_the_others_is_reported(configure, nam
         other = f"{number:04d}000-{number:04d}999"
         (tree / other).mkdir()
         for index in range(30 if number < 3 else 3):
-            (tree / other / f"{index}.parquet").write_bytes(b"x")
+            (tree / other / f"{index}.bin").write_bytes(b"x")
         told = Told()
         list_range(list_job(config, other), told)
     assert told.lines[-1].startswith(
@@ -177,7 +177,7 @@ def test_a_range_with_far_fewer_files_than_the_others_is_reported(configure, nam
     )
     config.paths().manifest(other).unlink()  # the remedy, after the listing is whole again
     for index in range(30):
-        (tree / other / f"{index}.parquet").write_bytes(b"x")
+        (tree / other / f"{index}.bin").write_bytes(b"x")
     told = Told()
     list_range(list_job(config, other), told)
     assert not any("warning" in line for line in told.lines)

@@ -61,9 +61,15 @@ def test_what_is_no_file_is_an_error(tmp_path):
 
 
 def test_a_file_is_copied_and_compared(place, tmp_path):
-    proof = fetched(entries(place)[0], tmp_path / "copy.part")
-    assert (proof.size, proof.verified, proof.algorithm) == (4, "copy-compare", "crc32c")
-    assert (tmp_path / "copy.part").read_text() == "a.h5"
+    entry = described(tmp_path / "c.txt")[0]
+    proof = fetched(entry, tmp_path / "copy.part")
+    assert (proof.size, proof.verified, proof.algorithm) == (5, "copy-compare", "crc32c")
+    assert (tmp_path / "copy.part").read_text() == "c.txt"
+
+
+def test_a_file_that_does_not_begin_and_end_as_its_type_does_is_bad(place, tmp_path):
+    with pytest.raises(TransferError, match=r"a\.h5: is no HDF5 file"):
+        fetched(entries(place)[0], tmp_path / "copy.part")
 
 
 def test_a_copy_that_differs_is_made_again(place, tmp_path, monkeypatch):

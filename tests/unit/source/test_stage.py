@@ -3,15 +3,17 @@ import os
 import signal
 import time
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from crpipe.cli.jobs.source import list_job, stage_job
-from crpipe.core.errors import DataError, DiskError, LeaseError, SourceError, TransferError
+from crpipe.core.errors import DataError, DiskError, FormatError, LeaseError, SourceError, TransferError
 from crpipe.core.lease import lease
 from crpipe.core.progress import Silent
 from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
+from named import READERS
 from told import Told
 
 
@@ -24,7 +26,7 @@ def staged(config, name, progress=None):
 
 def assert_identical(config, name, tree):
     raw = config.paths().raw(str(name))
-    for file in (tree / str(name)).glob("*.parquet"):
+    for file in (tree / str(name)).glob("*.bin"):
         assert (raw / file.name).read_bytes() == file.read_bytes()
 
 
@@ -49,10 +51,10 @@ def test_verified_copies_are_not_made_again(configure, name):
     config = configure()
     first = staged(config, name)
     raw = config.paths().raw(str(name))
-    before = {file.name: file.stat().st_ino for file in raw.glob("*.parquet")}
+    before = {file.name: file.stat().st_ino for file in raw.glob("*.bin")}
     told = Told()
     assert staged(config, name, told) == first
-    assert {file.name: file.stat().st_ino for file in raw.glob("*.parquet")} == before
+    assert {file.name: file.stat().st_ino for file in raw.glob("*.bin")} == before
     assert told.lines[0] == f"{name}: 12 of 12 files are here already, verified again"
 
 
@@ -60,11 +62,11 @@ def test_a_copy_that_was_damaged_meanwhile_is_made_again(configure, name, tree):
     config = configure()
     staged(config, name)
     raw = config.paths().raw(str(name))
-    damaged = bytearray((raw / "part-0005.parquet").read_bytes())
+    damaged = bytearray((raw / "part-0005.bin").read_bytes())
     damaged[100] ^= 1
-    (raw / "part-0005.parquet").write_bytes(damaged)
-    (raw / "part-0006.parquet").write_bytes(b"short")
-    (raw / "part-0007.parquet").unlink()
+    (raw / "part-0005.bin").write_bytes(damaged)
+    (raw / "part-0006.bin").write_bytes(b"short")
+    (raw / "part-0007.bin").unlink()
     told = Told()
     staged(config, name, told)
     assert told.lines[0].startswith(f"{name}: 9 of 12")
@@ -74,7 +76,7 @@ def test_a_copy_that_was_damaged_meanwhile_is_made_again(configure, name, tree):
 def test_a_file_made_anew_in_the_same_size_is_copied_once_its_range_is_listed_again(configure, name, tree):
     config = configure()
     staged(config, name)
-    source = tree / str(name) / "part-0005.parquet"
+    source = tree / str(name) / "part-0005.bin"
     source.write_bytes(bytes(reversed(source.read_bytes())))
     os.utime(source, (2e9, 2e9))
     config.paths().manifest(str(name)).unlink()
@@ -87,10 +89,10 @@ def test_a_file_made_anew_in_the_same_size_is_copied_once_its_range_is_listed_ag
 def test_a_source_that_changed_since_its_manifest_fails_with_the_file(configure, name, tree):
     config = configure()
     list_range(list_job(config, str(name)), Silent())
-    (tree / str(name) / "part-0003.parquet").write_bytes(b"short")
+    (tree / str(name) / "part-0003.bin").write_bytes(b"short")
     with pytest.raises(
         TransferError,
-        match=r"part-0003\.parquet: has 5 bytes, 3001 when it was listed: it changed; restore it, or del",
+        match=r"part-0003\.bin: has 5 bytes, 3001 when it was listed: it changed; restore it, or del",
     ):
         stage_range(stage_job(config, str(name)), Silent())
     assert not config.paths().staged(str(name)).exists()
@@ -99,25 +101,25 @@ def test_a_source_that_changed_since_its_manifest_fails_with_the_file(configure,
 def test_a_bad_file_can_be_set_aside_with_its_reason(configure, name, tree):
     config = configure(on_bad_file="quarantine", max_quarantined=1)
     list_range(list_job(config, str(name)), Silent())
-    (tree / str(name) / "part-0003.parquet").unlink()
+    (tree / str(name) / "part-0003.bin").unlink()
     rows = staged(config, name)
     bad = rows.pop(3)
     assert (bad["path"], bad["state"], bad["checksum"], bad["size"]) == (
-        "part-0003.parquet",
+        "part-0003.bin",
         "quarantined",
         "",
         3001,
     )
     assert "No such file" in bad["reason"]
     assert {row["state"] for row in rows} == {"staged"}
-    assert not (config.paths().raw(str(name)) / "part-0003.parquet").exists()
+    assert not (config.paths().raw(str(name)) / "part-0003.bin").exists()
 
 
 def test_too_many_bad_files_fail_the_range(configure, name, tree):
     config = configure(on_bad_file="quarantine", max_quarantined=1)
     list_range(list_job(config, str(name)), Silent())
     for index in (3, 4):
-        (tree / str(name) / f"part-{index:04d}.parquet").unlink()
+        (tree / str(name) / f"part-{index:04d}.bin").unlink()
     with pytest.raises(SourceError, match=rf"range {name}: 2 bad files, at most 1"):
         stage_range(stage_job(config, str(name)), Silent())
 
@@ -128,7 +130,7 @@ def test_a_budget_that_is_too_small_is_told_before_the_first_byte(configure, nam
         DiskError, match=r"range .* needed, raw copies already take .*source\.disk_budget_gib"
     ):
         staged(config, name)
-    assert not list(config.paths().raw(str(name)).glob("*.parquet*"))
+    assert not list(config.paths().raw(str(name)).glob("*.bin*"))
 
 
 def test_other_ranges_count_towards_the_budget(configure, name):
@@ -155,7 +157,7 @@ def test_two_jobs_never_stage_one_range_at_once(configure, name):
 def test_a_killed_job_resumes_and_loses_at_most_what_was_in_flight(configure, name, tree):
     folder = tree / str(name)
     for index in range(100, 400):
-        (folder / f"part-{index:04d}.parquet").write_bytes(os.urandom(20_000))
+        (folder / f"part-{index:04d}.bin").write_bytes(os.urandom(20_000))
     config = configure(concurrency=2)
     list_range(list_job(config, str(name)), Silent())
     job = multiprocessing.get_context("fork").Process(
@@ -163,11 +165,11 @@ def test_a_killed_job_resumes_and_loses_at_most_what_was_in_flight(configure, na
     )
     job.start()
     raw = config.paths().raw(str(name))
-    while len(list(raw.glob("*.parquet"))) < 20:
+    while len(list(raw.glob("*.bin"))) < 20:
         time.sleep(0.001)
     os.kill(job.pid, signal.SIGKILL)
     job.join()
-    copied = len(list(raw.glob("*.parquet")))
+    copied = len(list(raw.glob("*.bin")))
     told = Told()
     rows = staged(config, name, told)
     kept = int(told.lines[0].split()[1])
@@ -192,3 +194,34 @@ def test_a_link_in_the_place_of_a_range_s_directory_is_refused(configure, name, 
     assert [path.name for path in home.iterdir()] == ["download.part"]
     raw.unlink()
     staged(config, name)
+
+
+def foreign(tree, name, count=6):
+    """Files of another schema, beside those of the tree."""
+    for number in range(count):
+        pq.write_table(pa.table({"other": [number]}), tree / str(name) / f"f{number}.parquet")
+    return f"{tree}/{{range}}/*.parquet"
+
+
+def test_a_foreign_schema_is_found_at_the_first_copy(configure, name, tree):
+    """The bytes are right: they stay, and are used when the reader is corrected."""
+    keys = {"uri": foreign(tree, name), "concurrency": 1}
+    config = configure(reader=READERS["bundles"], **keys)
+    for _ in range(2):
+        with pytest.raises(FormatError, match=r"f0\.parquet: no column muons, primary.*source\.reader"):
+            staged(config, name)
+        assert [path.name for path in config.paths().raw(str(name)).glob("*.parquet")] == ["f0.parquet"]
+    assert len(staged(configure(**keys), name)) == 6
+
+
+def test_a_foreign_file_may_be_set_aside_by_the_split(configure, name, tree):
+    config = configure(reader=READERS["bundles"], uri=foreign(tree, name), on_bad_file="quarantine")
+    assert len(staged(config, name)) == 6
+
+
+def test_a_truncated_local_file_is_not_staged(configure, name, tree):
+    config = configure(uri=foreign(tree, name))
+    whole = tree / str(name) / "f3.parquet"
+    whole.write_bytes(whole.read_bytes()[:-2])
+    with pytest.raises(TransferError, match=r"f3\.parquet: is no whole Parquet file"):
+        staged(config, name)

@@ -22,6 +22,8 @@ from crpipe.core.errors import (
     ShardError,
     SourceError,
 )
+from crpipe.core.files import read_json
+from crpipe.core.raw_files import Entry, write_manifest
 from crpipe.events.layout import Field
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
@@ -534,3 +536,12 @@ def test_a_rejected_event_may_have_an_impossible_weight(tmp_path):
     assert found["events"]["rejected"] == 3
     assert (found["weights"]["listed"], found["weights"]["rejected"]) == (-1, -2)
     assert found["balanced"]
+
+
+def test_the_ledger_says_how_many_files_the_source_has_where_not_all_are_taken(tmp_path):
+    config = campaign(tmp_path)
+    write_parquet(raw_folder(config) / "a.parquet", [1, 2, 3])
+    write_staged(config)
+    write_manifest(config.paths().manifest(NAME), [Entry("a.parquet", "a.parquet", 1, None)], 7)
+    split(config)
+    assert read_json(config.paths().ledger(NAME))["source_files"] == 7

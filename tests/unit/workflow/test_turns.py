@@ -10,7 +10,7 @@ from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.config.loading import load_config
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.workflow.chain import parent_of, reference_ranges, shards_of
-from crpipe.workflow.turns import staging_turn, trains
+from crpipe.workflow.turns import priority, staging_turn, training_priority, trains
 from named import READERS
 
 FIRST, SECOND, THIRD = "0000000-0000999", "0001000-0001999", "0002000-0002999"
@@ -136,3 +136,11 @@ def test_nothing_ever_waits_for_itself_and_staging_keeps_to_its_look_ahead(campa
         if training and waiting and waiting[0].round == 1:
             last = places[waiting[0].ranges[-1]]
             assert all(places[each] <= last + ahead for each in copied)
+
+
+def test_lower_ranges_are_ranked_first_and_training_above_all_of_them_together():
+    ranges = (FIRST, SECOND, THIRD)
+    ranks = [priority(ranges, name) for name in ranges]
+    assert ranks == [3, 2, 1]
+    assert priority(ranges, "0009000-0009999") == 0
+    assert training_priority(ranges) > 3 * sum(ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from crpipe.core.destinations import HELD_OUT
@@ -12,8 +13,9 @@ from crpipe.report.campaign_view import CampaignView, read_layout
 if TYPE_CHECKING:
     from crpipe.config.loading import Config
     from crpipe.events.layout import Layout
-    from crpipe.report.plan import PlanJob
+    from crpipe.report.plan.job import Batching, PlanJob, SourceLook
     from crpipe.report.status.notify import NotifyJob
+    from crpipe.train.workload import Workload
 
 # Each verb pays for its own libraries only.
 # ruff: noqa: PLC0415
@@ -46,18 +48,21 @@ def view_of(config: Config, layout: Layout | None = None) -> CampaignView:
     )
 
 
-def plan_job(config: Config) -> PlanJob:
+def plan_job(config: Config, seen: SourceLook | None = None) -> PlanJob:
     """Compose what a plan is made from; raise ConfigError when the reader or simulator cannot be used."""
-    from crpipe.report.plan import PlanJob
+    from crpipe.report.plan.job import PlanJob, SourceLook
     from crpipe.source.simulated import open_simulator
     from crpipe.split.readers import open_reader
     from crpipe.train.workload import build_workload
 
-    source = config.source
+    source, workload = config.source, build_workload(config.train.workload, config.options())
     files, size = config.ranges.step, round(source.range_gib * GIB)
     if config.simulates():
         simulator = open_simulator(source.simulator, config.options("simulator"))
         files = len(simulator.files(config.all_ranges()[0]))
+    if source.max_files:
+        size = round(size * min(1, source.max_files / files))
+        files = min(files, source.max_files)
     return PlanJob(
         view=view_of(config, open_reader(source.reader, config.options("reader")).layout),
         source=source.files or source.uri,
@@ -65,7 +70,33 @@ def plan_job(config: Config) -> PlanJob:
         range_files=files,
         range_bytes=None if config.simulates() else size,
         held_out=_held_out(config),
-        metrics=tuple(build_workload(config.train.workload, config.options()).metrics),
+        metrics=tuple(workload.metrics),
+        batching=_batching(config, workload),
+        max_files=source.max_files,
+        seen=seen or SourceLook(),
+    )
+
+
+def _batching(config: Config, workload: Workload) -> Batching:
+    """Say how many events a step takes; a workload that needs side tables for its phases counts as one."""
+    from crpipe.core.errors import ForeignError
+    from crpipe.core.foreign import Foreign
+    from crpipe.report.plan.job import Batching
+
+    train, split = config.train, config.split
+    per_step = 1
+    if train.fresh_batches:
+        with contextlib.suppress(ForeignError), Foreign(f"train.workload: {train.workload}.phases failed"):
+            per_step = max(phase.repeat for phase in workload.phases())
+    shares = [getattr(split, f"{part}_fraction") for part in HELD_OUT]
+    return Batching(
+        events=config.load.batch_events,
+        budget_items=config.load.budget_items,
+        ranks=max(1, train.gpus) * train.nodes,
+        epochs=train.epochs,
+        per_step=per_step,
+        held_out=sum(shares),
+        judged=shares[-1] or shares[0],
     )
 
 

@@ -5,12 +5,15 @@ What follows gets plain values; nothing below asks the configuration again.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from crpipe.config.loading import AUTO
+from crpipe.core.errors import ConfigError
 from crpipe.core.files import GIB
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
+from crpipe.events.tables import table_paths
 from crpipe.source.counting import CountJob, count_files
 from crpipe.source.listing import ListJob, read_list
 from crpipe.source.options import Kind, SourceOptions, SourcePattern
@@ -18,8 +21,12 @@ from crpipe.source.positions import Positions
 from crpipe.source.side_tables import TablesJob, check_table_uris, check_tables
 from crpipe.source.stage import StageJob
 from crpipe.source.sync import SyncJob
+from crpipe.split.readers import ReaderChoice
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from crpipe.config.loading import Config
     from crpipe.core.progress import Progress
 
@@ -50,6 +57,7 @@ def list_job(config: Config, name: str) -> ListJob:
         manifest=config.paths().manifest(name),
         positions=_positions(config),
         min_files=config.source.min_files,
+        max_files=config.source.max_files,
         source=source_options(config),
     )
 
@@ -67,7 +75,26 @@ def stage_job(config: Config, name: str) -> StageJob:
         disk_budget=config.source.disk_budget_gib * GIB,
         lease_wait_s=config.source.lease_wait_s,
         source=source_options(config),
+        accept=_first_copy_check(config),
     )
+
+
+def _first_copy_check(config: Config) -> Callable[[Path], None] | None:
+    """Return what reads the first copy of a range with the reader; None where the split may set it aside.
+
+    A reader whose side tables are not staged yet cannot judge.
+    """
+    source = config.source
+    if not source.reader or config.simulates() or source.on_bad_file != "fail":
+        return None
+    choice = ReaderChoice(source.reader, config.options("reader"), table_paths(config.paths().tables()))
+
+    def check(copy: Path) -> None:
+        with contextlib.suppress(ConfigError):
+            reader = choice.open()
+            reader.totals(copy)
+
+    return check
 
 
 def tables_job(config: Config) -> TablesJob:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from crpipe.config.products import data_may_change, run_may_change
+from crpipe.config.record import changed_keys
 from crpipe.core.files import free_bytes, read_json_if_any, tree_bytes
 from crpipe.core.paths import OUTLIERS
 from crpipe.report.status.journal_tail import History, attempts, histories
@@ -84,6 +87,7 @@ def collect(view: CampaignView, token: SourceToken | None = None) -> CampaignSta
         token=token,
         validation=last_validation(paths, view.chain.names),
         still_trained=_still_trained(paths, chain, view.skipped),
+        max_files=int(view.data_keys.get("source.max_files", 0)),
     )
 
 
@@ -169,12 +173,14 @@ def _changed_keys(view: CampaignView) -> Iterator[str]:
     if view.layout is None:  # which is part of the recorded keys
         return
     seen = set()
-    for path, keys in (
-        (view.paths.campaign(), view.data_keys),
-        (view.paths.run_config(), view.train_keys),
+    paths = view.paths
+    for path, keys, may_change in (
+        (paths.campaign(), view.data_keys, partial(data_may_change, paths)),
+        (paths.run_config(), view.train_keys, partial(run_may_change, paths)),
     ):
         recorded = read_json_if_any(path)
-        for name in sorted({*recorded, *keys}) if recorded is not None else ():
-            if recorded.get(name) != keys.get(name) and name not in seen:
+        changed = [] if recorded is None else changed_keys(recorded, keys)
+        for name in [] if recorded is None or may_change(changed) else changed:
+            if name not in seen:
                 seen.add(name)
                 yield f"{name}: made with {recorded.get(name)!r}, now {keys.get(name)!r}"

@@ -82,6 +82,8 @@ def facts(status: CampaignStatus) -> Iterator[tuple[str, str]]:
     states, share = status.states(), status.finished() / max(len(status.bulk()), 1)
     known = f"fingerprint {status.fingerprint}, data {status.data}"
     yield "run", f"{status.run}, {known if status.data else 'no job has run yet'}"
+    if status.max_files:
+        yield "trial", f"only the first {counted(status.max_files, 'file')} of each range (source.max_files)"
     yield "progress", f"{bar(share, _BAR)}  {status.trained_of()} trained"
     yield "states", ", ".join(f"{count} {state}" for state, count in sorted(states.items(), key=_order))
     yield "ETA", _eta(status)

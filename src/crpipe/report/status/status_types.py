@@ -168,6 +168,7 @@ class CampaignStatus:
     token: None when the source needs none, or when none is found.
     validation: of the newest link that keeps a best checkpoint.
     still_trained: skipped ranges that the newest checkpoint was trained on.
+    max_files: files that are taken of each range; 0: all.
     """
 
     run: str
@@ -188,6 +189,7 @@ class CampaignStatus:
     token: SourceToken | None = None
     validation: ValidationStatus | None = None
     still_trained: tuple[str, ...] = ()
+    max_files: int = 0
 
     def chain(self) -> tuple[RangeStatus, ...]:
         """The ranges that are trained on, in order: without the skipped ones and without the outliers."""

@@ -13,9 +13,9 @@ from urllib.parse import quote
 from crpipe.core import checksums
 from crpipe.core.errors import AccessError, TransferError
 from crpipe.core.raw_files import SIZE_ONLY, Entry, Proof
+from crpipe.source.look.file_types import fault
 from crpipe.source.pelican.director import BUSY, NOT_FOUND
 from crpipe.source.pelican.download import DownloadError
-from crpipe.source.pelican.file_types import fault
 from crpipe.source.pelican.namespaces import BENCH_S, root_of
 from crpipe.source.pelican.partial_file import Part
 from crpipe.source.pelican.server_checksums import ServerChecksums

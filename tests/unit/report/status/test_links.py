@@ -9,7 +9,7 @@ from campaign_files import STEPS, STOPPED, CampaignFiles, linked
 from crpipe.core.files import read_json, write_json
 from crpipe.core.lease import lease
 from crpipe.report.evaluations import evaluations
-from crpipe.report.plan import _job_counts
+from crpipe.report.plan.jobs import count_jobs
 from crpipe.report.series import chain_rows
 from crpipe.report.status.notify import subject_of
 from crpipe.report.status.page import render_page
@@ -149,8 +149,8 @@ def test_the_summary_shows_why_a_link_ended_and_its_best_checkpoint(files):
 
 
 def test_plan_series_and_evaluations_follow_the_links(files):
-    assert _job_counts(files.view)["train"] == (8, 2)
-    assert _job_counts(files.view)["split"] == (8, 6)
+    assert count_jobs(files.view)["train"] == (8, 2)
+    assert count_jobs(files.view)["split"] == (8, 6)
     assert [row["range"] for row in chain_rows(files.view)][:: STEPS // 20] == [FIRST, SECOND, THIRD]
     files.evaluated(f"{FIRST}.2", {"w1_time": 1.0})
     files.evaluated(SECOND, {"w1_time": 2.0})

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from campaign_files import STEPS, CampaignFiles, realistic
-from crpipe.cli.jobs.report import view_of
+from crpipe.cli.jobs.report import plan_job, view_of
 from crpipe.core.errors import DataError
 from crpipe.core.lease import lease
 from crpipe.core.paths import OUTLIERS
+from crpipe.report.plan.plan import render_plan
 from crpipe.report.status.status import collect, render_status, status_json, sum_line
 from crpipe.report.status.status_types import SourceToken, State, Sums
 
@@ -318,3 +319,11 @@ def test_a_test_part_is_shown_only_where_there_is_one():
         "7 = train 6 + validation 1 + outliers 0 + rejected 0"
     )
     assert "+ test 2 +" in sum_line(Sums(listed=9, train=6, validation=1, test=2))
+
+
+def test_a_trial_with_some_files_of_each_range_says_so(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=1, overrides=("source.max_files=3",))
+    assert "trial       only the first 3 files of each range (source.max_files)" in render_status(
+        files.view, 120
+    )
+    assert "only the first 3 files of each (source.max_files)" in render_plan(plan_job(files.config))

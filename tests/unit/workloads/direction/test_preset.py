@@ -62,6 +62,7 @@ def test_the_preset_is_planned_with_a_folder_of_files(tmp_path):
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 66, done.stderr
+    assert "range 0000001-0000010: 8 of 10 files are missing" in done.stderr
     assert "66: 0000001-0000010 to 0000651-0000660" in done.stdout
     assert "they fit together; items are pulses" in done.stdout

@@ -84,6 +84,7 @@ def test_a_preset_is_planned_with_a_folder_of_files(path, tmp_path):
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 66, done.stderr
+    assert "holds 2 files, numbers 0 to 1; set ranges.last to 1" in done.stderr
     assert "10: 0000000-0000003 to 0000036-0000039" in done.stdout
     assert "they fit together; items are sensors" in done.stdout

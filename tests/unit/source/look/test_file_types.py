@@ -3,7 +3,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.source.pelican.file_types import fault
+from crpipe.source.look.file_types import fault
 from root_files import make_sensors, write_root
 
 PAGE = b"<!DOCTYPE html>" + b" " * 5000

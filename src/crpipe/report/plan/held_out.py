@@ -24,10 +24,13 @@ WARNING = "WARNING"
 _ROWS = 1 << 16  # of a table in memory at a time
 
 
-def describe_held_out(view: CampaignView, shares: Sequence[str], metrics: Sequence[Metric]) -> Iterator[str]:
+def describe_held_out(
+    view: CampaignView, shares: Sequence[str], metrics: Sequence[Metric], expected: int | None = None
+) -> Iterator[str]:
     """Yield lines, the first one of a warning with ``WARNING`` before it.
 
-    shares: what the configuration holds out, in words. metrics: the numbers of an evaluation.
+    shares: what the configuration holds out, in words. metrics: the numbers of an evaluation. expected:
+    groups that judge, as far as they can be estimated before any range is split.
     """
     if not shares:
         yield f"{WARNING} nothing is held out: an evaluation has no numbers. Before the first range is split,"
@@ -39,12 +42,25 @@ def describe_held_out(view: CampaignView, shares: Sequence[str], metrics: Sequen
     ]
     if not split or view.layout is None:
         yield ", ".join(shares)
-        if any(metric.groups > 1 for metric in metrics):
+        if expected is not None:
+            yield from _expected(expected, metrics)
+        elif any(metric.groups > 1 for metric in metrics):
             yield f"{_needed(metrics)}; plan again once a range is split"
         return
     if len(split) == len(view.ranges):
         yield from _trained_on(view, split)
     yield from _judged_on(view, split, metrics)
+
+
+def _expected(groups: int, metrics: Sequence[Metric]) -> Iterator[str]:
+    short = [metric.title for metric in metrics if metric.groups > groups]
+    if not short:
+        yield f"about {counted(groups, 'group')} of them, enough for every number"
+        return
+    yield f"{WARNING} about {counted(groups, 'group')} of held-out events are expected:"
+    yield f"not enough for {', '.join(short)}"
+    yield f"{_needed(metrics)}:"
+    yield "raise split.validation_fraction (or test_fraction), or add files"
 
 
 def count_groups(view: CampaignView, ranges: Sequence[str], enough: int) -> tuple[Part, int]:

@@ -1,0 +1,1 @@
+"""What a campaign will read, write and run, before it does."""

@@ -1,0 +1,262 @@
+"""Lists what a source holds now, within a time limit, and writes nothing: for `crpipe plan`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crpipe.core.errors import CrpipeError, ListingError, SourceError
+from crpipe.core.ranges import PATTERN as RANGE_NAME
+from crpipe.core.raw_files import natural_key
+from crpipe.source.listing import described, entries_of, names_of, read_list, relative
+from crpipe.source.options import RANGE, Kind
+from crpipe.source.positions import natural_order, shown
+from crpipe.source.retries import Deadline, Transient
+from crpipe.source.uris import FEDERATIONS, scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from crpipe.core.ranges import Range
+    from crpipe.core.raw_files import Entry
+    from crpipe.source.options import RangeSource, SourceOptions, SourcePattern
+
+REMOTE_S = 20.0  # for the first range of a federation
+LOCAL_S = 20.0  # for all ranges of a directory tree
+_WORST = 3  # missing ranges that are named one by one
+
+
+@dataclass(frozen=True)
+class LookJob:
+    """What to look at. ranges: those that have no manifest yet; max_files: as in section ``source``."""
+
+    pattern: SourcePattern
+    ranges: tuple[Range, ...]
+    min_files: int
+    max_files: int
+    source: SourceOptions
+
+    @property
+    def is_remote(self) -> bool:
+        """Return whether the files are in a federation."""
+        uri = self.pattern.uri
+        if self.pattern.kind in {Kind.FLAT_LIST, Kind.RANGE_LISTS}:
+            name = self.ranges[0] if self.pattern.kind is Kind.RANGE_LISTS else None
+            uri = next(iter(read_list(self.pattern.list_file(name))), uri)
+        return scheme_of(uri) in FEDERATIONS
+
+
+@dataclass(slots=True)
+class Listings:
+    """What was found: the files of each listed range; what was not listed and why; what is wrong."""
+
+    found: dict[str, list[Entry]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+class LookDeadline(Deadline):
+    """A deadline whose error says that the source did not answer, in place of how a job goes on."""
+
+    def __init__(self, seconds: float, what: str) -> None:
+        super().__init__(seconds, what)
+        self._seconds = seconds
+
+    def passed(self, reason: str) -> SourceError:
+        """Make the error of a source that did not answer in time."""
+        return SourceError(f"no answer within {self._seconds:g} s ({reason or 'the first try still ran'})")
+
+
+def look(job: LookJob, *, offline: bool = False) -> Listings:
+    """List all ranges of a local source, and the first one of a remote source.
+
+    An unreachable source is a warning. A directory that is not there, or holds too few files, is a problem.
+    """
+    result = Listings()
+    if job.pattern.kind is Kind.SIMULATED:
+        result.notes.append("nothing: a simulator makes the files when they are staged")
+    elif not job.ranges:
+        result.notes.append("nothing new: every range is listed")
+    elif offline and job.is_remote:
+        result.notes.append("nothing: --offline skips a remote source")
+    elif job.is_remote:
+        _look_at_first(job, result)
+    else:
+        _look_at_all(job, result)
+    return result
+
+
+def _look_at_first(job: LookJob, result: Listings) -> None:
+    name = job.ranges[0]
+    deadline = LookDeadline(REMOTE_S, f"range {name}")
+    try:
+        result.found[str(name)] = _Finder(job, deadline).files(name)
+    except ListingError as error:
+        # What the source answers is wrong for good; that it does not answer may pass.
+        if deadline.left() and not isinstance(error.__cause__, Transient):
+            result.problems.append(str(error))
+        else:
+            result.warnings += _unread(error)
+    except CrpipeError as error:
+        result.warnings += _unread(error)
+    else:
+        rest = len(job.ranges) - 1
+        result.notes += [f"{rest} more ranges of this remote source are not listed yet"] if rest else []
+
+
+def _unread(error: CrpipeError) -> list[str]:
+    why = str(error).partition("; ")[0]
+    way = "`crpipe token` shows whether a token is missing, `crpipe plan --offline` skips this"
+    return [f"the source was not read: {why}; {way}"]
+
+
+def _look_at_all(job: LookJob, result: Listings) -> None:
+    deadline = LookDeadline(LOCAL_S, "the source")
+    finder = _Finder(job, deadline)
+    wrong: dict[str, str] = {}
+    for done, name in enumerate(job.ranges):
+        if not deadline.left():
+            rest = len(job.ranges) - done
+            result.notes.append(f"{rest} other ranges were not listed within {LOCAL_S:g} s")
+            break
+        try:
+            result.found[str(name)] = finder.files(name)
+        except ListingError as error:
+            wrong[str(name)] = str(error)
+            if not result.found:
+                break
+    result.problems += list(wrong.values())[:_WORST]
+    if len(wrong) > _WORST:
+        result.problems.append(f"{len(wrong) - _WORST} more ranges like these: {shown(list(wrong)[_WORST:])}")
+    if wrong and result.found:
+        result.problems.append(
+            f"{len(result.found)} ranges are there, up to {list(result.found)[-1]}: set ranges.last to "
+            f"{list(result.found)[-1].partition('-')[2].lstrip('0') or '0'} if that is all, or ranges.skip"
+        )
+
+
+class _Finder:
+    """Lists one range after the other; what is the same for all of them is asked once."""
+
+    def __init__(self, job: LookJob, deadline: Deadline) -> None:
+        self._job = job
+        self._deadline = deadline
+
+    def files(self, name: Range) -> list[Entry]:
+        """List the files of one range; raise ListingError for fewer than there should be."""
+        job, pattern = self._job, self._job.pattern
+        try:
+            entries = sorted(self._entries(name), key=lambda entry: natural_key(entry.path))
+        except ListingError as error:
+            hint = self._hint(name)
+            if not hint:
+                raise
+            raise ListingError(f"{error}; {hint}") from error
+        if len(entries) < max(1, job.min_files):
+            raise ListingError(
+                f"range {name}: {len(entries)} files match {pattern.shown}, at least {max(1, job.min_files)} "
+                f"needed (source.min_files); {self._hint(name) or 'correct source.uri'}"
+            )
+        if pattern.kind is Kind.NUMBERS:
+            self._check_numbers(name, entries)
+        return entries[: job.max_files or None]
+
+    def _entries(self, name: Range) -> Sequence[Entry]:
+        job, pattern, options = self._job, self._job.pattern, self._job.source
+        if pattern.kind is Kind.RANGES:
+            place = pattern.place(name)
+            return entries_of(options, place, place.has, self._deadline)
+        if pattern.kind is Kind.NUMBERS:
+            return self._numbered(name)
+        if pattern.kind is Kind.RANGE_LISTS:
+            files = read_list(pattern.list_file(name))[: job.max_files or None]
+            return described(options, files, relative(files), "source.files", self._deadline)
+        chosen = self._names[name.first : name.last + 1]
+        if self._names and len(chosen) <= name.last - name.first:
+            raise ListingError(
+                f"range {name}: {pattern.shown} holds {len(self._names)} files, numbers 0 to "
+                f"{len(self._names) - 1}; set ranges.last to {max(0, len(self._names) - 1)}, or to auto"
+            )
+        if pattern.kind is Kind.FLAT_LIST:
+            return described(options, chosen, relative(chosen), "source.files", self._deadline)
+        return entries_of(options, pattern.whole(), frozenset(chosen).__contains__, self._deadline)
+
+    def _numbered(self, name: Range) -> Sequence[Entry]:
+        """List the files whose names hold the numbers of the range."""
+        wanted = frozenset(self._numbers(name))
+        place = self._job.pattern.place(name)
+        return entries_of(self._job.source, place, wanted.__contains__, self._deadline)
+
+    def _numbers(self, name: Range) -> list[str]:
+        return [self._job.pattern.file_name(number) for number in range(name.first, name.last + 1)]
+
+    def _check_numbers(self, name: Range, entries: Sequence[Entry]) -> None:
+        """Raise ListingError unless every number is there."""
+        found = {entry.path for entry in entries}
+        wanted = self._numbers(name)
+        missing = [file for file in wanted if file not in found]
+        if missing:
+            raise ListingError(
+                f"range {name}: {len(missing)} of {len(wanted)} files are missing in "
+                f"{self._job.pattern.place(name).folder}: {shown(missing)}; correct ranges.first, "
+                "ranges.last or ranges.step, or write a pattern with * to take the files that exist"
+            )
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """All files of a flat source, by their numbers."""
+        pattern = self._job.pattern
+        if pattern.kind is Kind.FLAT_LIST:
+            return natural_order(read_list(pattern.list_file(None)))
+        return names_of(self._job.source, pattern.whole(), self._deadline)
+
+    def _is_numbered(self) -> bool:
+        """Return whether a flat source has files: then their number is wrong, not their place."""
+        try:
+            return self._job.pattern.kind is Kind.FLAT and bool(self._names)
+        except ListingError:
+            return False
+
+    def _hint(self, name: Range) -> str:
+        """Say what is there in place of the files of a range, and what to write."""
+        job = self._job
+        if job.pattern.files or job.is_remote or (self._is_numbered()):
+            return ""
+        return hint_of(job.pattern, job.pattern.place(name))
+
+
+def hint_of(pattern: SourcePattern, place: RangeSource) -> str:
+    """Say what a local directory holds in place of the expected files, and what to write.
+
+    Example: for /data/{range} with the directory /data/0000000-0000009 it names /data/{range}/*.parquet.
+    """
+    whole = Path(place.folder) / place.pattern
+    if whole.is_dir():
+        names = _names_in(whole)
+        below = next((whole / name for name in names if RANGE_NAME.fullmatch(name)), None)
+        inside = f"{RANGE}/{_kind_of(below)}" if below is not None else _kind_of(whole)
+        return f"{whole} is a directory: write source.uri: {pattern.uri.rstrip('/')}/{inside}"
+    folder = Path(place.folder)
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    names = _names_in(folder)
+    there = f"{folder} holds {shown(names) if names else 'nothing'}"
+    if folder != Path(place.folder) and any(place.has(name) for name in names):
+        return f"{there}; for the files of this one directory write source.uri: {folder}/{place.pattern}"
+    if pattern.kind is Kind.RANGES and any(pattern.range_of(name) for name in names):
+        return f"{there}; set ranges.first, ranges.last and ranges.step to what is there"
+    return f"{there}; correct source.uri"
+
+
+def _names_in(folder: Path) -> list[str]:
+    return sorted((one.name for one in folder.iterdir()), key=natural_key)
+
+
+def _kind_of(folder: Path) -> str:
+    """Give the pattern of the most frequent type of file; ``*`` where there is no file."""
+    endings = Counter(one.suffix for one in folder.iterdir() if one.is_file())
+    return f"*{endings.most_common(1)[0][0]}" if endings else "*"

@@ -1,0 +1,48 @@
+"""Copies one raw file of a source that is not on this machine, within size and time, for `crpipe plan`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from crpipe.core.errors import CrpipeError, SourceError
+from crpipe.source.look.listings import REMOTE_S, LookDeadline
+from crpipe.source.retries import Transient, persist
+from crpipe.source.sources import open_copier
+from crpipe.source.uris import host_and_path, scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from crpipe.core.raw_files import Entry
+    from crpipe.source.options import SourceOptions
+
+MOST_BYTES = 64 << 20
+
+
+def smallest(entries: Sequence[Entry]) -> Entry | None:
+    """Choose the smallest file that is not empty."""
+    return min((entry for entry in entries if entry.size), key=lambda entry: entry.size or 0, default=None)
+
+
+def bring(entry: Entry, part: Path, options: SourceOptions) -> None:
+    """Copy one file to ``part``; raise SourceError when it is too large, or does not arrive in time."""
+    if (entry.size or 0) > MOST_BYTES:
+        raise SourceError(
+            f"{entry.uri} has {(entry.size or 0) >> 20} MiB, {MOST_BYTES >> 20} at most are read"
+        )
+    deadline = LookDeadline(REMOTE_S, entry.uri)
+
+    async def copy() -> None:
+        async with open_copier(
+            options, scheme_of(entry.uri), host_and_path(entry.uri)[0], deadline
+        ) as copier:
+            await persist(lambda: copier.fetch(entry, part), attempts=2, deadline=deadline)
+
+    try:
+        asyncio.run(copy())
+    except Transient as error:
+        raise SourceError(f"{entry.uri}: {error}") from error
+    except CrpipeError as error:
+        raise SourceError(f"{entry.uri}: {error}") from error

@@ -1,0 +1,1 @@
+"""Looks at raw files before a split: what they hold, and which threshold suits them."""

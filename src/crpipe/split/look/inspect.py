@@ -1,0 +1,265 @@
+"""Describes a data file for people: a shard, another Parquet table, or a raw file of ``source.reader``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crpipe.core.errors import DataError, ForeignError, FormatError
+from crpipe.core.paths import MANIFEST
+from crpipe.core.raw_files import read_manifest
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+from crpipe.events.shard_manifest import read_layout
+from crpipe.events.shard_reader import DAMAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from crpipe.events.batch import Events
+    from crpipe.split.readers import CheckedReader, ReaderChoice
+
+_PARQUET = b"PAR1"
+_QUANTILES = (0.5, 0.9, 0.99, 0.999)
+_SHOWN_ITEMS = 3
+
+
+@dataclass(slots=True)
+class FileFacts:
+    """What a file holds; the fields of ``crpipe inspect --json``.
+
+    kind: what it is. columns: types of a Parquet file's columns. row_groups: of a Parquet file, else null.
+    reader, read_as: what read it, and the columns that it gives with type and unit; refused: why it does not.
+    events, items, empty: rows or events, their items, and how many have none; quantiles, largest: of the
+    items in an event. item: what an item is called. first: the first events, those with items first; of an
+    event's items, or of a list, only the first ones and ``count``.
+    """
+
+    file: str
+    kind: str
+    events: int = 0
+    row_groups: int | None = None
+    columns: dict[str, str] = field(default_factory=dict)
+    reader: str = ""
+    read_as: dict[str, str] = field(default_factory=dict)
+    refused: str = ""
+    item: str = "items"
+    items: int | None = None
+    empty: int | None = None
+    quantiles: dict[str, int] = field(default_factory=dict)
+    largest: int | None = None
+    first: list[dict[str, Any]] = field(default_factory=list)
+
+
+def inspect_file(path: Path, rows: int, choice: ReaderChoice | None) -> str:
+    """Describe a file in words; see ``facts_of``."""
+    return "\n".join(_described(facts_of(path, rows, choice)))
+
+
+def facts_of(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
+    """Collect schema, rows, multiplicities and the first ``rows`` events, those with items first.
+
+    Shards and tables that crpipe wrote are described by their columns, anything else by the
+    reader of ``choice``. Raise FormatError when the file is missing or damaged, or neither Parquet nor
+    readable by that reader.
+    """
+    try:
+        with path.open("rb") as handle:
+            magic = handle.read(len(_PARQUET))
+        if magic == _PARQUET:
+            return _parquet(path, rows, choice)
+    except DAMAGE as error:
+        text = " ".join(str(error).split())
+        raise FormatError(f"{path}: cannot be read whole ({text}); it is missing or damaged") from error
+    if choice is None:
+        raise FormatError(
+            f"{path}: no Parquet file (it starts with {magic!r}), and no reader is configured; name "
+            "the reader of its format with --set source.reader=module:Name"
+        )
+    facts = FileFacts(str(path), "raw file")
+    _add_events(facts, path, rows, choice.open())
+    return facts
+
+
+def _parquet(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
+    with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as file:
+        names = file.schema_arrow.names
+        kind = _kind(path, names)
+        facts = FileFacts(
+            str(path),
+            kind or "Parquet",
+            events=file.metadata.num_rows,
+            row_groups=file.metadata.num_row_groups,
+            columns={field.name: str(field.type) for field in file.schema_arrow},
+        )
+        if not kind and choice is not None:
+            try:
+                _add_events(facts, path, rows, choice.open())
+            except (FormatError, ForeignError) as error:
+                facts.refused = str(error)
+            else:
+                return facts
+        chosen = np.arange(min(rows, facts.events))
+        if MULTIPLICITY in names:
+            counts = file.read([MULTIPLICITY])[MULTIPLICITY].to_numpy()
+            _add_counts(facts, counts)
+            chosen = np.concatenate([np.flatnonzero(counts > 0)[:rows], np.flatnonzero(counts == 0)])[:rows]
+        sources = _source_names(path) if SOURCE_FILE in names else []
+        for row in _rows(file, chosen):
+            if SOURCE_FILE in row and row[SOURCE_FILE] < len(sources):
+                row[SOURCE_FILE] = f"{row[SOURCE_FILE]} ({sources[row[SOURCE_FILE]]})"
+            facts.first.append(row)
+    return facts
+
+
+def _rows(file: pq.ParquetFile, chosen: NDArray[np.int64]) -> Iterator[dict[str, Any]]:
+    """Read chosen rows, one at a time and in their order: a giant's row may have millions of values."""
+    wanted = set(chosen.tolist())
+    found: dict[int, dict[str, Any]] = {}
+    row = 0
+    batches = file.iter_batches(batch_size=1 if _is_nested(file.schema_arrow) else 1024, use_threads=False)
+    for batch in batches:
+        for index in [number - row for number in wanted if row <= number < row + len(batch)]:
+            columns = zip(batch.schema.names, batch.columns, strict=True)
+            found[row + index] = {name: _cell(column[index]) for name, column in columns}
+        row += len(batch)
+        if len(found) == len(wanted):
+            break
+    yield from (found[number] for number in chosen.tolist() if number in found)
+
+
+def _is_nested(schema: pa.Schema) -> bool:
+    return any(pa.types.is_nested(column.type) for column in schema)
+
+
+def _kind(path: Path, names: list[str]) -> str:
+    """Recognise what crpipe wrote, by its columns or by the manifest beside it; empty for other files."""
+    if {SOURCE_FILE, SOURCE_ROW, MULTIPLICITY} <= {*names}:
+        if "destination" in names:
+            return "multiplicity table of a range"
+        return "index of outliers" if "part" in names else "events of a shard"
+    if (path.parent / MANIFEST).exists():
+        item = read_layout(path.parent).item
+        if path.name.endswith(f".{item}.parquet"):
+            return f"{item} of a shard"
+    return ""
+
+
+def _source_names(path: Path) -> list[str]:
+    """Name the raw files of the range of a shard or multiplicity table, by their numbers; none if unknown."""
+    places = [(path.parent.name, path.absolute().parents[2]), (path.stem, path.absolute().parents[1])]
+    for name, results in places:
+        try:
+            return sorted(entry.path for entry in read_manifest(results / "manifests" / f"{name}.parquet"))
+        except DataError:
+            continue
+    return []
+
+
+def _add_events(facts: FileFacts, path: Path, rows: int, reader: CheckedReader) -> None:
+    """Describe a raw file by what its reader yields; every event is read, a block at a time."""
+    layout = reader.layout
+    found = [np.zeros(0, np.uint32)]
+    full: list[dict[str, Any]] = []
+    empty: list[dict[str, Any]] = []
+    for block in reader.rows(path):
+        found.append(block.multiplicity)
+        for shown, chosen in ((full, block.multiplicity > 0), (empty, block.multiplicity == 0)):
+            wanted = np.flatnonzero(chosen)[: max(rows - len(shown), 0)]
+            shown += [_event(block, int(index), layout.item) for index in wanted]
+    facts.events, facts.items = reader.totals(path)
+    facts.kind, facts.reader, facts.item = "raw file", reader.name, layout.item
+    facts.read_as = {each.name: f"{each.dtype} {each.unit}".rstrip() for each in layout.events}
+    facts.read_as |= {
+        f"{layout.item}.{each.name}": f"{each.dtype} {each.unit}".rstrip() for each in layout.items
+    }
+    _add_counts(facts, np.concatenate(found))
+    facts.first = (full + empty)[:rows]
+
+
+def _event(block: Events, index: int, item: str) -> dict[str, Any]:
+    values = {name: column[index].item() for name, column in block.columns.items()}
+    items = block.part(index, index + 1).items
+    return values | {item: {"count": len(items), "first": items[:_SHOWN_ITEMS].tolist()}}
+
+
+def _add_counts(facts: FileFacts, counts: NDArray[Any]) -> None:
+    facts.items, facts.empty = int(counts.sum(dtype=np.int64)), int((counts == 0).sum())
+    if len(counts):
+        values = np.quantile(counts, _QUANTILES, method="inverted_cdf")
+        facts.quantiles = {
+            f"{share:.4g}": int(value) for share, value in zip(_QUANTILES, values, strict=True)
+        }
+        facts.largest = int(counts.max())
+
+
+def _described(facts: FileFacts) -> Iterator[str]:
+    groups = "" if facts.row_groups is None else f" in {facts.row_groups} row groups"
+    if facts.columns:
+        kind = "Parquet" if facts.reader else facts.kind
+        yield f"{facts.file}: {kind}, {facts.events} rows{groups}"
+        yield from (f"  {name}: {kind}" for name, kind in facts.columns.items())
+    if facts.reader:
+        yield (
+            f"{facts.file}: raw file, read by {facts.reader}: {facts.events} events with {facts.items} "
+            f"{facts.item}"
+        )
+        yield from (f"  {name}: {kind}" for name, kind in facts.read_as.items())
+    if facts.refused:
+        yield f"  no raw file of source.reader: {facts.refused}"
+    if facts.items is not None:
+        yield _multiplicities(facts)
+    if facts.first:
+        yield _label(facts)
+    yield from ("  " + _line(row) for row in facts.first)
+
+
+def _label(facts: FileFacts) -> str:
+    """Say which events follow."""
+    if facts.empty is None:
+        return f"first {len(facts.first)} rows:"
+    some = min(len(facts.first), facts.events - facts.empty)
+    label = f"first {some} events with {facts.item}" if some else f"no event has {facts.item}: first events"
+    rest = len(facts.first) - some
+    return f"{label}{f', and {rest} without' if some and rest else ''} ({facts.empty} of all are empty):"
+
+
+def _multiplicities(facts: FileFacts) -> str:
+    if facts.largest is None:
+        return "  no events"
+    named = ", ".join(f"{float(share):.3g}: {value}" for share, value in facts.quantiles.items())
+    share = (facts.empty or 0) / facts.events
+    return (
+        f"  multiplicity: {facts.events} events, {facts.items} {facts.item}, {facts.empty} events "
+        f"({share:.0%}) without; quantiles {named}; largest {facts.largest}"
+    )
+
+
+def _line(row: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{value['count']} {name} {_value(value['first'])}"
+        if isinstance(value, dict) and value.keys() == {"count", "first"}
+        else f"{name} {_value(value)}"
+        for name, value in row.items()
+    )
+
+
+def _cell(scalar: Any) -> Any:
+    """Give one value of a Parquet row; of a list only the first ones, because a giant has millions."""
+    if not scalar.is_valid or not pa.types.is_list(scalar.type):
+        return scalar.as_py()
+    return {"count": len(scalar), "first": scalar.values.slice(0, _SHOWN_ITEMS).to_pylist()}
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return str(value)

@@ -1,0 +1,195 @@
+"""Which thresholds would set aside how much: from ranges that are split, or from raw files before that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from crpipe.core.errors import DataError, FormatError
+from crpipe.events.layout import MULTIPLICITY
+from crpipe.split.threshold import quantile_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from crpipe.core.progress import Progress
+    from crpipe.events.layout import Layout
+    from crpipe.split.readers import ReaderChoice
+
+_LEAST_SHARE = 0.5  # thresholds that would set aside more than this share of the items are of no use
+_PER_DECADE = 10
+_MIB = 1 << 20
+_RECOMMENDED = 0.999  # share of the events that are no outliers
+_QUANTILES = (0.5, 0.9, 0.99, 0.999, 0.9999)
+_ITEM_BYTES = 4  # of items whose columns nobody named
+
+
+@dataclass(frozen=True, slots=True)
+class ItemSize:
+    """What an item is called, and its bytes in a batch."""
+
+    name: str
+    bytes: int
+
+
+def suggest_threshold(tables: Sequence[Path], layout: Layout, batch_events: int) -> str:
+    """Tabulate thresholds against what each would set aside, from the multiplicity tables of ranges.
+
+    Raise DataError when there are no tables.
+    """
+    if not tables:
+        raise DataError(
+            "no range is split yet; name raw files (`crpipe outliers suggest FILE …`), or run `crpipe split` "
+            "first"
+        )
+    values, events = _counted(tables)
+    lines = _thresholds(values, events, ItemSize(layout.item, layout.item_bytes()), batch_events)
+    return "\n".join([*lines, f"batches of {batch_events} events (load.batch_events)"])
+
+
+def suggest_from_files(
+    files: Sequence[Path], choice: ReaderChoice | None, batch_events: int, progress: Progress
+) -> str:
+    """Tabulate the same from raw files, with quantiles and a threshold to paste into the configuration.
+
+    The files are read by ``choice``; without a reader they are Parquet with one column of lists. Directories
+    stand for the files in them. Raise FormatError for a file that cannot be read, DataError without events.
+    """
+    paths = [path for given in files for path in _files_of(given)]
+    reader = None if choice is None else choice.open()
+    counts: dict[int, int] = {}
+    for done, path in enumerate(paths, start=1):
+        blocks = (
+            _list_lengths(path) if reader is None else (block.multiplicity for block in reader.rows(path))
+        )
+        for found in blocks:
+            for value, events in zip(*np.unique(found, return_counts=True), strict=True):
+                counts[int(value)] = counts.get(int(value), 0) + int(events)
+        progress.advance("read", done, len(paths), path.name)
+    total = sum(counts.values())
+    if not total:
+        raise DataError(f"{', '.join(map(str, files))}: no events; name other files")
+    items = ItemSize("items", _ITEM_BYTES)
+    if reader is not None:
+        items = ItemSize(reader.layout.item, reader.layout.item_bytes())
+    values = np.array(sorted(counts), np.int64)
+    events = np.array([counts[int(value)] for value in values], np.int64)
+    rows: list[tuple[str, ...]] = [("share of events", items.name)]
+    rows += [(f"{share:.2%}", str(quantile_of(counts, share))) for share in _QUANTILES]
+    rows += [("all", str(values[-1]))]
+    empty = counts.get(0, 0) / total
+    return "\n".join(
+        [
+            f"{total} events in {len(paths)} files, {empty:.0%} without {items.name}",
+            *_aligned(rows),
+            "",
+            *_thresholds(values, events, items, batch_events),
+            f"batches of {batch_events} events (load.batch_events)",
+            "",
+            *_recommended(counts),
+        ]
+    )
+
+
+def _recommended(counts: dict[int, int]) -> Iterator[str]:
+    """Yield the smallest tabulated threshold that at most one of a thousand events exceeds."""
+    least = quantile_of(counts, _RECOMMENDED)
+    chosen = next(value for value in _candidates(max(least, 1)) if value >= least)
+    aside = sum(events for value, events in counts.items() if value > chosen) / sum(counts.values())
+    yield f"recommended, for at most 0.1% of the events are set aside ({aside:.3%}); to paste:"
+    yield "split:"
+    yield f"  threshold: {chosen}"
+
+
+def _files_of(given: Path) -> list[Path]:
+    if not given.is_dir():
+        return [given]
+    found = sorted(path for path in given.iterdir() if path.is_file() and path.name[0] != ".")
+    if not found:
+        raise DataError(f"{given}: no files in this directory; name others")
+    return found
+
+
+def _list_lengths(path: Path) -> Iterator[NDArray[np.int64]]:
+    """Yield the lengths of the lists of the one column that has lists, or of the one with lists of lists."""
+    try:
+        with pq.ParquetFile(path) as file:
+            name = _list_column(path, file.schema_arrow)
+            for batch in file.iter_batches(1024, columns=[name], use_threads=False):
+                yield pc.fill_null(pc.list_value_length(batch.column(0)), 0).to_numpy(zero_copy_only=False)
+    except (OSError, pa.ArrowException) as error:
+        raise FormatError(
+            f"{path}: cannot be read as Parquet ({error}); name its reader with --set "
+            "source.reader=module:Name"
+        ) from error
+
+
+def _list_column(path: Path, schema: pa.Schema) -> str:
+    lists = [field for field in schema if pa.types.is_list(field.type) or pa.types.is_large_list(field.type)]
+    nested = [field for field in lists if pa.types.is_nested(field.type.value_type)]
+    for found in (nested, lists):
+        if len(found) == 1:
+            return str(found[0].name)
+    names = ", ".join(field.name for field in lists) or "none"
+    raise FormatError(
+        f"{path}: expected one column with a list of items, found {names} of {', '.join(schema.names)}; name "
+        "the reader of its format with --set source.reader=module:Name"
+    )
+
+
+def _thresholds(
+    values: NDArray[np.int64], events: NDArray[np.int64], item: ItemSize, batch_events: int
+) -> list[str]:
+    """Tabulate thresholds; ``batch mean`` and ``batch + 3 sd`` are the memory of a bulk batch's items."""
+    items = values * events
+    rows: list[tuple[str, ...]] = [
+        ("threshold", "events aside", f"{item.name} aside", "batch mean", "batch + 3 sd")
+    ]
+    for threshold in _candidates(int(values.max(initial=0))):
+        kept = values <= threshold
+        aside = items[~kept].sum() / max(items.sum(), 1)
+        if not kept.any() or aside > _LEAST_SHARE:
+            continue
+        weights = events[kept] / events[kept].sum()
+        mean = float(weights @ values[kept])
+        spread = float(np.sqrt(weights @ (values[kept] - mean) ** 2 * batch_events))
+        counts = (mean * batch_events, mean * batch_events + 3 * spread)
+        size = [f"{count * item.bytes / _MIB:.1f} MiB" for count in counts]
+        share = events[~kept].sum() / events.sum()
+        rows.append((str(threshold), f"{share:.3%}", f"{aside:.1%}", *size))
+    return _aligned(rows)
+
+
+def _counted(tables: Sequence[Path]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count the events of each multiplicity: distinct values [V] in ascending order, and events [V]."""
+    import polars as pl  # noqa: PLC0415 - 0.1 s that only this verb needs
+
+    counted = pl.scan_parquet(list(tables)).group_by(MULTIPLICITY).len().sort(MULTIPLICITY)
+    found = counted.collect(engine="streaming")
+    values, events = (found[name].to_numpy().astype(np.int64) for name in (MULTIPLICITY, "len"))
+    return values, events
+
+
+def _candidates(largest: int) -> Iterator[int]:
+    """Yield ten thresholds a decade, up to the first that no event exceeds."""
+    last = 0
+    for step in range(1, 200):
+        threshold = round(10 ** (step / _PER_DECADE))
+        if threshold > last:
+            yield threshold
+            last = threshold
+        if threshold >= largest:
+            return
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
