@@ -28,7 +28,7 @@ LEVELS = (
     {"events"},
     {"source", "split", "loading", "report"},
     {"train"},
-    {"check", "inference"},
+    {"check", "inference", "start"},
     {"workloads"},
     {"cli"},
     {"workflow", "__main__"},

@@ -15,6 +15,7 @@ from crpipe import __version__
 from crpipe.cli.data import data
 from crpipe.cli.jobs.report import notify_job, plan_job, view_of
 from crpipe.cli.models import models
+from crpipe.cli.start import start
 from crpipe.cli.terminal import Settings, show
 from crpipe.cli.tools import tools
 from crpipe.cli.verification import verification
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 
 
+app.add_typer(start)
 app.add_typer(data)
 app.add_typer(models)
 app.add_typer(tools)
