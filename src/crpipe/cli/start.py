@@ -56,7 +56,8 @@ def init(
     numbers = {name: _number(name, text) for name, text in zip(_RANGES, (first, last, step), strict=True)}
     ranges = {name: value for name, value in numbers.items() if value is not None}
     answers = Answers(workload, uri, files, reader, simulator, results, run, ranges, _tables(table or ()))
-    if not yes and _can_ask():
+    asks = not yes and _can_ask()
+    if asks:
         answers = _asked(answers, folder)
     answers, found = complete(answers, folder)
     tree = compose(answers)
@@ -66,7 +67,8 @@ def init(
         raise ConfigError(
             f"source.tables: {tree['source']['reader']} needs {', '.join(lacking)}; add {words}"
         )
-    show("\n".join([*found, *start_campaign(folder, render(tree), force=force)]))
+    told = [] if asks else found  # while it asked
+    show("\n".join([*told, *start_campaign(folder, render(tree), force=force)]))
 
 
 @start.command()

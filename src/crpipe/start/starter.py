@@ -11,8 +11,9 @@ import yaml
 
 import crpipe
 from crpipe.config.docs import comment, entries, scalar
-from crpipe.config.loading import SYNTHETIC, flatten, validate
+from crpipe.config.loading import AUTO, SYNTHETIC, flatten, validate
 from crpipe.core.errors import ConfigError
+from crpipe.core.ranges import Range
 from crpipe.split.readers import open_reader
 from crpipe.start.local_files import from_here, look
 
@@ -126,10 +127,17 @@ def complete(answers: Answers, folder: Path) -> tuple[Answers, list[str]]:
     found = look(uri, files)
     usual = starter.synthetic.get("ranges", _RANGES) if answers.simulated else _RANGES
     ranges = {**usual, **found.ranges, **answers.ranges}
-    if {*answers.ranges} & {"first", "last", "step"}:
-        ranges.pop("skip", None)  # it was that of the ranges found
+    if "skip" in ranges:
+        ranges = _with_skip(ranges, found.ranges)
     lines = [f"found: {found.text}"] if found.text else []
     return replace(answers, uri=uri, files=files, ranges=ranges), lines
+
+
+def _with_skip(ranges: Tree, found: Mapping[str, Any]) -> Tree:
+    """Keep of the missing ranges those that are among the ranges which the user chose."""
+    skip = [] if any(ranges[name] != found[name] for name in ("first", "step")) else ranges["skip"]
+    skip = [name for name in skip if ranges["last"] == AUTO or Range.parse(name).last <= ranges["last"]]
+    return {**ranges, "skip": skip} if skip else {name: ranges[name] for name in ranges if name != "skip"}
 
 
 def compose(answers: Answers) -> Tree:

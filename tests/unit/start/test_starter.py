@@ -58,6 +58,23 @@ def test_answers_win_over_the_starter(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("ranges", "skip"),
+    [
+        ({}, ["0000004-0000007"]),
+        ({"first": 0, "last": 11, "step": 4}, ["0000004-0000007"]),
+        ({"last": 3}, None),
+        ({"first": 8}, None),
+    ],
+)
+def test_missing_ranges_are_skipped_where_they_are_in_the_campaign(tmp_path, ranges, skip):
+    for name in ("0000000-0000003", "0000008-0000011"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.x").touch()
+    tree = composed(tmp_path, uri=f"{tmp_path}/{{range}}/*.x", ranges=ranges)
+    assert tree["ranges"].get("skip") == skip
+
+
+@pytest.mark.parametrize(
     ("answers", "said"),
     [
         ({"workload": ""}, "--workload: not given; write one of direction, muons, xec"),
