@@ -15,7 +15,7 @@ from pathlib import Path
 
 from crpipe.core.errors import CrpipeError
 from crpipe.core.files import GIB, free_bytes
-from crpipe.core.mounts import mount_of
+from crpipe.core.mounts import Mount, mount_of
 from crpipe.start.diagnoses import Diagnosis
 
 OLDEST = (3, 11)
@@ -156,19 +156,17 @@ def memory_found() -> Diagnosis:
     return Diagnosis("memory", "ok", text)
 
 
-def disk_found(key: str, folder: Path, budget_gib: float = 0.0) -> Diagnosis:
+def disk_found(key: str, folder: Path, budget_gib: float = 0.0, *, cluster: bool = False) -> Diagnosis:
     """Look at the file system of a directory: free space, permission, locks.
 
-    budget_gib: space that raw copies may take there.
+    budget_gib: space that raw copies may take there. cluster: whether jobs may run on other hosts.
     """
     mount, elsewhere = mount_of(folder), f"set {key} to another folder"
     place = folder
     while not place.exists() and place != place.parent:
         place = place.parent
     if not (place.is_dir() and os.access(place, os.W_OK)):
-        return Diagnosis(
-            key, "fail", f"{folder}: {place} cannot be written to", f"set {key} to another folder"
-        )
+        return Diagnosis(key, "fail", f"{folder}: {place} cannot be written to", elsewhere)
     try:
         free = free_bytes(place)
     except (OSError, CrpipeError) as error:
@@ -176,14 +174,26 @@ def disk_found(key: str, folder: Path, budget_gib: float = 0.0) -> Diagnosis:
     text = f"{folder}: {free / GIB:.1f} GiB free, {mount.describe() if mount else 'unknown file system'}"
     if free < _LEAST_DISK:
         return Diagnosis(key, "fail", text, f"free some space, or {elsewhere}")
+    doubt, fix = _doubt(key, mount, cluster=cluster)
+    if not doubt and free < budget_gib * GIB:
+        least = max(1, int(free / GIB * 0.8))
+        doubt = f", less than raw copies may take (source.disk_budget_gib: {budget_gib:g})"
+        fix = f"set source.disk_budget_gib: {least}"
+    if doubt:
+        return Diagnosis(key, "warn", f"{text}{doubt}", fix)
+    shared = mount is not None and not mount.of_one_host()
+    return Diagnosis(key, "ok", f"{text}, locks hold across hosts" if shared else text)
+
+
+def _doubt(key: str, mount: Mount | None, *, cluster: bool) -> tuple[str, str]:
+    """Say what several hosts would meet on a file system, and what to do; nothing where it is fine."""
     if mount is not None and mount.may_lock_locally():
         fix = "run all jobs on one host, or use a file system whose locks all hosts see (docs/operations.md)"
-        return Diagnosis(key, "warn", f"{text}: other hosts may not see its locks", fix)
-    if free < budget_gib * GIB:
-        least = max(1, int(free / GIB * 0.8))
-        text += f", less than raw copies may take (source.disk_budget_gib: {budget_gib:g})"
-        return Diagnosis(key, "warn", text, f"set source.disk_budget_gib: {least}")
-    return Diagnosis(key, "ok", text)
+        return ": other hosts may not see its locks", fix
+    if mount is not None and mount.of_one_host() and cluster:
+        fix = f"set {key} to a file system that all hosts see, unless this one is exported to them"
+        return ": a disk of this host, and jobs of Slurm run on others", fix
+    return "", ""
 
 
 def _read(path: Path) -> str:

@@ -129,5 +129,10 @@ def test_disks_that_are_not(tmp_path, monkeypatch):
     found = disk_found("runs", tmp_path)
     assert found.verdict == "warn"
     assert "lustre at /data: other hosts may not see its locks" in found.text
+    monkeypatch.setattr(machine, "mount_of", lambda *_: Mount("/data", "nfs4", ("rw",)))
+    assert disk_found("runs", tmp_path, cluster=True).text.endswith("nfs4 at /data, locks hold across hosts")
+    monkeypatch.setattr(machine, "mount_of", lambda *_: Mount("/", "ext4", ("rw",)))
+    assert disk_found("runs", tmp_path).verdict == "ok"
+    assert disk_found("runs", tmp_path, cluster=True).verdict == "warn"
     monkeypatch.setattr(machine, "free_bytes", lambda *_: 1000)
     assert disk_found("runs", tmp_path).verdict == "fail"

@@ -68,8 +68,9 @@ def _configuration(files: Sequence[Path], overrides: Iterable[str]) -> tuple[Con
 def _of_campaign(config: Config) -> Iterator[Diagnosis]:
     paths = config.paths()
     budget = 0.0 if config.simulates() else config.source.disk_budget_gib
-    yield disk_found("results", paths.results, budget)
-    yield disk_found("runs", paths.runs)
+    cluster = has_slurm()
+    yield disk_found("results", paths.results, budget, cluster=cluster)
+    yield disk_found("runs", paths.runs, cluster=cluster)
     section = config.source
     try:
         uris = token_uris(config)
