@@ -19,7 +19,7 @@ from crpipe.core.mounts import Mount, mount_of
 from crpipe.start.diagnoses import Diagnosis
 
 OLDEST = (3, 11)
-# Versions that all unit tests passed with; docs/install.md says when.
+# Versions with which a campaign ran to its end; docs/install.md says when.
 TRIED = ((3, 11), (3, 12), (3, 13))
 _PATIENCE_S = 10.0
 # Oldest driver for each major version of CUDA (CUDA compatibility guide of NVIDIA).

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 def examine(files: Sequence[Path], overrides: Iterable[str]) -> list[Diagnosis]:
     """Look at this machine, and at what the configuration names; without one, at the machine alone."""
     config, told = _configuration(files, overrides)
-    gpus = gpus_here()
-    wanted = config.train.gpus if config is not None and not has_slurm() else 0
+    gpus, slurm = gpus_here(), slurm_found()
+    cluster = has_slurm() and slurm.verdict == "ok"
+    wanted = config.train.gpus if config is not None and not cluster else 0
     found = [
         told,
         workflow_found(Path()),
@@ -44,13 +45,13 @@ def examine(files: Sequence[Path], overrides: Iterable[str]) -> list[Diagnosis]:
         gpu_found(gpus, wanted),
         processors_found(),
         memory_found(),
-        slurm_found(),
+        slurm,
     ]
     needed = {"gpu": "to record the use of the GPU"} if gpus else {}
     if config is None:
         return [*found, disk_found("folder", Path()), extras_found(needed)]
     needed |= extras_of(config.source.reader, config.train.workload)
-    return [*found, extras_found(needed), *_of_campaign(config)]
+    return [*found, extras_found(needed), *_of_campaign(config, cluster=cluster)]
 
 
 def _configuration(files: Sequence[Path], overrides: Iterable[str]) -> tuple[Config | None, Diagnosis]:
@@ -65,10 +66,9 @@ def _configuration(files: Sequence[Path], overrides: Iterable[str]) -> tuple[Con
         return None, Diagnosis("configuration", "fail", f"{names}: {error}", "correct the key that is named")
 
 
-def _of_campaign(config: Config) -> Iterator[Diagnosis]:
+def _of_campaign(config: Config, *, cluster: bool) -> Iterator[Diagnosis]:
     paths = config.paths()
     budget = 0.0 if config.simulates() else config.source.disk_budget_gib
-    cluster = has_slurm()
     yield disk_found("results", paths.results, budget, cluster=cluster)
     yield disk_found("runs", paths.runs, cluster=cluster)
     section = config.source
