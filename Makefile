@@ -5,7 +5,10 @@
 # make test    the tests
 # make check   format, lint, types, the workflow's lint, and the tests. CI (.ci/run) runs this, test-clean-install
 #              and the demos
-# make test-clean-install   install without extras into an environment of its own, and train there on tiny data
+# make test-clean-install   build the wheel, install it without extras into an environment of its own, and train
+#              there on tiny data
+# make test-container   run the steps of container/install in a bare Debian root file system, and a campaign there;
+#              as root, with mmdebstrap; some ten minutes
 # make test-slurm   everything that a cluster does to a campaign, on a Slurm of its own; a quarter of an hour
 # make fuzz    damaged and malformed files of every kind: FUZZ_CASES=N (5000) of them, chosen by FUZZ_SEED=S (1)
 # make test-kills   KILLS=N (200) kills of running campaigns, and CUTS=N (200) power cuts of each verb, chosen by
@@ -42,7 +45,7 @@ DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
 .PHONY: demo known-demo demo-synthetic demo-pelican test fuzz nightly test-damages test-kills test-small test-slurm soak audit
-.PHONY: test-physics test-jetnet test-clean-install check install clean
+.PHONY: test-physics test-jetnet test-clean-install test-container check install clean
 
 demo: demo-$(SOURCE)
 
@@ -102,6 +105,9 @@ test-physics: $(READY)
 
 test-clean-install:
 	PYTHON="$(PYTHON)" TORCH="$(TORCH)" workflow/scripts/test-clean-install
+
+test-container:
+	PYTHON="$(PYTHON)" TORCH="$(TORCH)" workflow/scripts/test-container
 
 check: $(READY)
 	$(BIN)/ruff check

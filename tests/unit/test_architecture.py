@@ -29,7 +29,7 @@ LEVELS = (
     {"events"},
     {"source", "split", "loading", "report"},
     {"train"},
-    {"check", "inference"},
+    {"check", "inference", "start"},
     {"workloads"},
     {"workflow"},
     {"cli"},

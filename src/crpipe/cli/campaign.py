@@ -20,6 +20,7 @@ from crpipe.cli.logs import logs, redraw
 from crpipe.cli.models import models
 from crpipe.cli.options import Verbs
 from crpipe.cli.runs import runs
+from crpipe.cli.start import start
 from crpipe.cli.terminal import Settings, completing, show
 from crpipe.cli.tools import tools
 from crpipe.cli.verification import verification
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 
 
+app.add_typer(start)
 app.add_typer(logs)
 app.add_typer(data)
 app.add_typer(models)

@@ -26,7 +26,9 @@ EXITS = {
     75: "another job holds it, Slurm does not answer, or a signal came and a snapshot is written: try again",
     76: "training diverged: a retry would diverge again",
     77: "the source refuses access: no token, an expired one, or one that does not cover the files",
+    78: "`crpipe doctor` found something that will stop a campaign",
     130: "Ctrl-C",
+    143: "SIGTERM",
 }
 # What any verb may end with.
 ALWAYS = (0, 2, 130)
@@ -53,6 +55,8 @@ _USE_READS = ("evaluate.batch_events", "load.budget_items", "train.threads")
 
 # In the order of the help.
 VERBS = {
+    "init": VerbEntry(START, "crpipe init mine", (), (74,), "install.md"),
+    "doctor": VerbEntry(START, "crpipe doctor", ("source", "results", "runs"), (78,), "install.md"),
     "config check": VerbEntry(
         START,
         "crpipe config check -c mine.yaml",
@@ -70,6 +74,13 @@ VERBS = {
         ("source", "ranges", "split", "load", "train", "model"),
         (69, 70),
         "watching.md#before-and-after-crpipe-plan-crpipe-summary",
+    ),
+    "run": VerbEntry(
+        START,
+        "crpipe run all --profile slurm",
+        ("source", "ranges", "split", "train", "resources", "notify"),
+        (1, 65, 75, 143),
+        "operations.md#start",
     ),
     "inspect": VerbEntry(
         START,

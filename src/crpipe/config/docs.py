@@ -76,18 +76,19 @@ def default_yaml(config: Config) -> str:
         if entry.section:
             lines += [
                 *([] if entry.depth else [""]),
-                *_comment(entry.meaning, indent),
+                *comment(entry.meaning, indent),
                 f"{indent}{entry.name}:",
             ]
             continue
         note = f"{entry.meaning}  [{'; '.join(part for part in (entry.legal, entry.changes) if part)}]"
         # Options of a workload are shown, not set: another workload would refuse them.
         quiet = "# " if entry.dotted.partition(".")[0] in NAMED else ""
-        lines += [*_comment(note, indent), f"{indent}{quiet}{entry.name}: {_scalar(entry.value)}"]
+        lines += [*comment(note, indent), f"{indent}{quiet}{entry.name}: {scalar(entry.value)}"]
     return "\n".join(lines) + "\n"
 
 
-def _comment(text: str, indent: str) -> list[str]:
+def comment(text: str, indent: str) -> list[str]:
+    """Wrap a text into lines of comment."""
     prefix = f"{indent}# "
     return textwrap.wrap(
         text, _WIDTH, initial_indent=prefix, subsequent_indent=prefix, break_long_words=False
@@ -109,7 +110,7 @@ def key_table(config: Config) -> str:
         else:
             cells = (
                 f"`{entry.dotted}`",
-                f"`{_scalar(entry.value)}`",
+                f"`{scalar(entry.value)}`",
                 entry.legal,
                 entry.meaning,
                 entry.changes,
@@ -163,8 +164,8 @@ def legal_values(schema: Schema) -> str:
         return " or ".join(legal_values(one) for one in schema["anyOf"])
     if "enum" in schema or "const" in schema:
         return "one of " + ", ".join(str(value) for value in schema.get("enum", [schema.get("const")]))
-    if schema["type"] == "null":
-        return "null"
+    if "$ref" in schema or schema["type"] == "null":
+        return "a section" if "$ref" in schema else "null"
     if schema["type"] == "object":
         return "names with " + legal_values(schema["additionalProperties"])
     if schema["type"] == "array":
@@ -179,7 +180,7 @@ def _number(bound: Any) -> str:
     return f"{bound:g}" if isinstance(bound, float) else str(bound)
 
 
-def _scalar(value: Any) -> str:
+def scalar(value: Any) -> str:
     """Write one default as YAML on one line."""
     plain = list(value) if isinstance(value, tuple) else value
     text = yaml.safe_dump(plain, default_flow_style=True, width=10_000, allow_unicode=True)

@@ -18,6 +18,7 @@ CrpipeError                     exit 1
 ├── DiskError                   exit 74   no space, no permission
 ├── LeaseError                  exit 75   another live job holds the range; try again later
 ├── QueueError                  exit 75   Slurm does not answer; try again later
+├── SetupError                  exit 78   `crpipe doctor` found what will stop a campaign
 ├── MissingExtra                exit 69   an optional library is not installed, or its version does not fit
 └── Interrupted                 exit 75   stopped by a signal after a snapshot; the same command resumes
 """
@@ -119,6 +120,12 @@ class QueueError(CrpipeError):
     """Slurm does not answer, or not in time."""
 
     exit_code = 75
+
+
+class SetupError(CrpipeError):
+    """Something about this machine or the configuration will stop a campaign."""
+
+    exit_code = 78
 
 
 class MissingExtra(CrpipeError):  # noqa: N818 - names what is missing

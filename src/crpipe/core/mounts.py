@@ -28,9 +28,13 @@ class Mount:
         about = [option for option in self.options if option.endswith("lock") or "local_lock" in option]
         return " ".join([f"{self.kind} at {self.place}", *([f"with {','.join(about)}"] if about else [])])
 
+    def of_one_host(self) -> bool:
+        """Return whether this is a disk of one host; others see it only where it is exported."""
+        return self.kind in _OF_ONE_HOST
+
     def may_lock_locally(self) -> bool:
         """Return whether two hosts might both get the same lock, as far as type and options show."""
-        if self.kind in _OF_ONE_HOST:
+        if self.of_one_host():
             return False
         if self.kind == "lustre":
             return "flock" not in self.options

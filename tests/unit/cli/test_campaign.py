@@ -243,7 +243,10 @@ def production(crpipe, tmp_path):
 
 @pytest.mark.parametrize("verb", ["plan", "status"])
 def test_without_a_named_configuration_plan_and_status_say_whose_campaign_it_is(production, verb):
-    line = "no configuration named: this is the production campaign of config/config.yaml\n"
+    line = (
+        "crpipe: no configuration is named: this is the campaign of config/config.yaml; "
+        "name yours with --config FILE\n"
+    )
     assert production(verb) == (0, line)
     assert production("--config", "config/config.yaml", verb) == (0, "")
 

@@ -39,10 +39,14 @@ class TokenJob:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a person should read, and the problem in one line (empty when there is none)."""
+    """What a person should read, and the problem in one line (empty when there is none).
+
+    answered: whether the federation said what it asks for.
+    """
 
     text: str
     problem: str
+    answered: bool = True
 
 
 def check_access(job: TokenJob) -> Access:
@@ -80,7 +84,7 @@ def check_access(job: TokenJob) -> Access:
             lines.append(("warning", f"other users may read the token: chmod 600 {shlex.quote(readable)}"))
     if not problem:
         lines.append(("verdict", "covers every range of this campaign"))
-    return Access("\n".join(f"{name:11s} {value}" for name, value in lines), problem)
+    return Access("\n".join(f"{name:11s} {value}" for name, value in lines), problem, not reason)
 
 
 def namespace_of(job: TokenJob, uri: str) -> tuple[Namespace | None, str]:

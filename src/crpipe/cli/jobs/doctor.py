@@ -1,0 +1,86 @@
+"""What `crpipe doctor` looks at, composed from the configuration where one is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crpipe.cli.jobs.source import source_options, token_uris
+from crpipe.config.loading import load_config
+from crpipe.core.errors import CrpipeError
+from crpipe.core.ranges import Range
+from crpipe.source.options import SourcePattern
+from crpipe.source.pelican.token_check import TokenJob
+from crpipe.start.cluster import extras_found, has_slurm, slurm_found, workflow_found
+from crpipe.start.diagnoses import Diagnosis
+from crpipe.start.machine import (
+    disk_found,
+    gpu_found,
+    gpus_here,
+    memory_found,
+    processors_found,
+    python_found,
+    torch_found,
+)
+from crpipe.start.reach import PATIENCE_S, source_found, token_found
+from crpipe.start.starter import extras_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from crpipe.config.loading import Config
+
+
+def examine(files: Sequence[Path], overrides: Iterable[str]) -> list[Diagnosis]:
+    """Look at this machine, and at what the configuration names; without one, at the machine alone."""
+    config, told = _configuration(files, overrides)
+    gpus, slurm = gpus_here(), slurm_found()
+    cluster = has_slurm() and slurm.verdict == "ok"
+    wanted = config.train.gpus if config is not None and not cluster else 0
+    found = [
+        told,
+        workflow_found(Path()),
+        python_found(),
+        torch_found(gpus),
+        gpu_found(gpus, wanted),
+        processors_found(),
+        memory_found(),
+        slurm,
+    ]
+    needed = {"gpu": "to record the use of the GPU"} if gpus else {}
+    if config is None:
+        return [*found, disk_found("folder", Path()), extras_found(needed)]
+    needed |= extras_of(config.source.reader, config.train.workload)
+    return [*found, extras_found(needed), *_of_campaign(config, cluster=cluster)]
+
+
+def _configuration(files: Sequence[Path], overrides: Iterable[str]) -> tuple[Config | None, Diagnosis]:
+    """Read the configuration; None and the reason where none is named, or it is wrong."""
+    if not files:
+        text = "none is named: only this machine is looked at"
+        return None, Diagnosis("configuration", "warn", text, "crpipe init   # or name one: --config FILE")
+    names = ", ".join(map(str, files))
+    try:
+        return load_config(files, overrides), Diagnosis("configuration", "ok", f"{names} (later files win)")
+    except CrpipeError as error:
+        return None, Diagnosis("configuration", "fail", f"{names}: {error}", "correct the key that is named")
+
+
+def _of_campaign(config: Config, *, cluster: bool) -> Iterator[Diagnosis]:
+    paths = config.paths()
+    budget = 0.0 if config.simulates() else config.source.disk_budget_gib
+    yield disk_found("results", paths.results, budget, cluster=cluster)
+    yield disk_found("runs", paths.runs, cluster=cluster)
+    section = config.source
+    try:
+        uris = token_uris(config)
+        pattern = SourcePattern(section.uri, section.files)
+        options = source_options(config)
+    except CrpipeError as error:
+        yield Diagnosis("source", "fail", str(error), "crpipe init --force   # or edit section source")
+        return
+    yield token_found(
+        TokenJob(uris, section.token_file, min(section.read_timeout_s, PATIENCE_S / 2), section.token_issuer)
+    )
+    first = Range(config.ranges.first, config.ranges.first + config.ranges.step - 1)
+    yield source_found(pattern, first, options)

@@ -1,0 +1,203 @@
+"""This machine: Python, torch and its CUDA, GPUs, processors, memory, disks. Torch is not imported."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from crpipe.core.errors import CrpipeError
+from crpipe.core.files import GIB, free_bytes
+from crpipe.core.mounts import Mount, mount_of
+from crpipe.start.diagnoses import Diagnosis
+
+OLDEST = (3, 11)
+# Versions with which a campaign ran to its end; docs/install.md says when.
+TRIED = ((3, 11), (3, 12), (3, 13))
+_PATIENCE_S = 10.0
+# Oldest driver for each major version of CUDA (CUDA compatibility guide of NVIDIA).
+_DRIVERS = {"11": 450, "12": 525, "13": 580}
+_LEAST_MEMORY = 4 * GIB
+_LEAST_DISK = 1 * GIB
+_GROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU as nvidia-smi names it; memory in MiB."""
+
+    name: str
+    memory_mib: int
+    driver: str
+
+
+def python_found() -> Diagnosis:
+    """Look at the interpreter."""
+    version, text = sys.version_info[:2], f"{platform.python_version()} ({sys.executable})"
+    if version < OLDEST:
+        return Diagnosis("python", "fail", f"{text}: too old", "install Python 3.11 or later")
+    if version not in TRIED:
+        tried = ", ".join(f"{major}.{minor}" for major, minor in TRIED)
+        return Diagnosis("python", "warn", f"{text}: not tried, unlike {tried}", "python3.11 -m venv .venv")
+    return Diagnosis("python", "ok", text)
+
+
+def gpus_here() -> tuple[Gpu, ...]:
+    """Ask the driver of NVIDIA for its GPUs; none without a driver, or when it does not answer."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
+    question = ["--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed command
+            [program, *question], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return read_gpus(done.stdout) if done.returncode == 0 else ()
+
+
+def read_gpus(answer: str) -> tuple[Gpu, ...]:
+    """Read the answer of nvidia-smi: ``NVIDIA A100-SXM4-40GB, 40960, 550.54.15`` on each line."""
+    rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines()]
+    return tuple(Gpu(name, int(memory), driver) for name, memory, driver in rows if memory.isdigit())
+
+
+def gpu_found(gpus: tuple[Gpu, ...], wanted: int) -> Diagnosis:
+    """Compare the GPUs with those that a training job asks for (``train.gpus``)."""
+    if not gpus:
+        text = "none that nvidia-smi shows: training uses the CPUs"
+        if wanted > 1:
+            return Diagnosis(
+                "gpu", "warn", f"{text}, and train.gpus is {wanted}", "set train.gpus: 0, or use a cluster"
+            )
+        return Diagnosis("gpu", "ok", text)
+    each = ", ".join(f"{gpu.name} with {gpu.memory_mib / 1024:.0f} GiB" for gpu in gpus)
+    text = f"{each}; driver {gpus[0].driver}"
+    if wanted > len(gpus):
+        return Diagnosis("gpu", "warn", f"{text}; train.gpus is {wanted}", f"set train.gpus: {len(gpus)}")
+    return Diagnosis("gpu", "ok", text)
+
+
+def torch_found(gpus: tuple[Gpu, ...]) -> Diagnosis:
+    """Look at the installed torch, without importing it, and whether the driver fits its CUDA."""
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return Diagnosis("torch", "fail", "not installed", "pip install torch, as docs/install.md shows")
+    cuda = _cuda_of_torch()
+    if not cuda:
+        text = f"{version}, for CPUs only"
+        if gpus:
+            plain = version.partition("+")[0]
+            fix = f"pip uninstall -y torch && pip install torch=={plain}"
+            return Diagnosis("torch", "warn", f"{text}, and there is a GPU", fix)
+        return Diagnosis("torch", "ok", text)
+    text = f"{version}, for CUDA {cuda}"
+    least = _DRIVERS.get(cuda.partition(".")[0], 0)
+    if gpus and int(gpus[0].driver.partition(".")[0]) < least:
+        fix = f"update the driver to {least} or later, or install torch for an older CUDA (docs/install.md)"
+        return Diagnosis("torch", "fail", f"{text}, and the driver {gpus[0].driver} is too old for it", fix)
+    return Diagnosis("torch", "ok", text)
+
+
+def _cuda_of_torch() -> str:
+    """Read the version of CUDA in torch/version.py; empty for a build without."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return ""
+    file = Path(spec.origin).with_name("version.py")
+    found = re.search(r"^cuda[^=]*= *'([\d.]+)'", file.read_text(), re.MULTILINE) if file.exists() else None
+    return found[1] if found else ""
+
+
+def processors_found() -> Diagnosis:
+    """Count the processors that this process may use, and look at the limit of threads."""
+    usable, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    text = f"{usable} of {all_of_them} cores"
+    share = _group_processors()
+    if share is not None and share < usable:
+        text += f", {share:.1f} by the limit of this container"
+    limit = os.environ.get("OMP_NUM_THREADS")
+    if limit is not None:
+        text += f"; OMP_NUM_THREADS is {limit}"
+    return Diagnosis("processors", "ok", text)
+
+
+def _group_processors() -> float | None:
+    words = _read(_GROUP / "cpu.max").split()
+    return int(words[0]) / int(words[1]) if len(words) > 1 and words[0].isdigit() else None
+
+
+def memory_found() -> Diagnosis:
+    """Look at the memory of this machine, or of this container where that is less."""
+    numbers = {
+        name: int(value.split()[0]) * 1024
+        for name, _, value in (line.partition(":") for line in _read(Path("/proc/meminfo")).splitlines())
+        if value.split()
+    }
+    if "MemTotal" not in numbers:
+        return Diagnosis("memory", "warn", "unknown: there is no /proc/meminfo", "use Linux")
+    total, free = numbers["MemTotal"], numbers.get("MemAvailable", 0)
+    text = f"{total / GIB:.1f} GiB, {free / GIB:.1f} GiB free"
+    limit = _read(_GROUP / "memory.max").strip()
+    if limit.isdigit() and int(limit) < total:
+        total = int(limit)
+        text += f"; {total / GIB:.1f} GiB by the limit of this container"
+    if total < _LEAST_MEMORY:
+        return Diagnosis("memory", "warn", text, "lower load.budget_items and split.memory_mib")
+    return Diagnosis("memory", "ok", text)
+
+
+def disk_found(key: str, folder: Path, budget_gib: float = 0.0, *, cluster: bool = False) -> Diagnosis:
+    """Look at the file system of a directory: free space, permission, locks.
+
+    budget_gib: space that raw copies may take there. cluster: whether jobs may run on other hosts.
+    """
+    mount, elsewhere = mount_of(folder), f"set {key} to another folder"
+    place = folder
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not (place.is_dir() and os.access(place, os.W_OK)):
+        return Diagnosis(key, "fail", f"{folder}: {place} cannot be written to", elsewhere)
+    try:
+        free = free_bytes(place)
+    except (OSError, CrpipeError) as error:
+        return Diagnosis(key, "fail", f"{folder}: {error}", elsewhere)
+    text = f"{folder}: {free / GIB:.1f} GiB free, {mount.describe() if mount else 'unknown file system'}"
+    if free < _LEAST_DISK:
+        return Diagnosis(key, "fail", text, f"free some space, or {elsewhere}")
+    doubt, fix = _doubt(key, mount, cluster=cluster)
+    if not doubt and free < budget_gib * GIB:
+        least = max(1, int(free / GIB * 0.8))
+        doubt = f", less than raw copies may take (source.disk_budget_gib: {budget_gib:g})"
+        fix = f"set source.disk_budget_gib: {least}"
+    if doubt:
+        return Diagnosis(key, "warn", f"{text}{doubt}", fix)
+    shared = mount is not None and not mount.of_one_host()
+    return Diagnosis(key, "ok", f"{text}, locks hold across hosts" if shared else text)
+
+
+def _doubt(key: str, mount: Mount | None, *, cluster: bool) -> tuple[str, str]:
+    """Say what several hosts would meet on a file system, and what to do; nothing where it is fine."""
+    if mount is not None and mount.may_lock_locally():
+        fix = "run all jobs on one host, or use a file system whose locks all hosts see (docs/operations.md)"
+        return ": other hosts may not see its locks", fix
+    if mount is not None and mount.of_one_host() and cluster:
+        fix = f"set {key} to a file system that all hosts see, unless this one is exported to them"
+        return ": a disk of this host, and jobs of Slurm run on others", fix
+    return "", ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,128 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from crpipe.cli import start
+from crpipe.cli.campaign import app
+from crpipe.core.errors import ConfigError, SetupError
+
+SYNTHETIC = ("init", "trial", "--workload", "muons", "--uri", "synthetic://", "--yes")
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    """Call the command line in an empty folder, with answers where it may ask."""
+    monkeypatch.chdir(tmp_path)
+
+    def typed(*words, answers=()):
+        monkeypatch.setattr(start, "_can_ask", lambda: bool(answers))
+        done = CliRunner().invoke(app, words, input="\n".join([*answers, ""]), catch_exceptions=True)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done.stdout
+
+    return typed
+
+
+@pytest.fixture
+def data(tmp_path):
+    for name in ("0000000-0000003", "0000004-0000007"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        (tmp_path / "data" / name / "a.parquet").touch()
+    return tmp_path / "data"
+
+
+def settings(folder):
+    return yaml.safe_load((folder / "crpipe.yaml").read_text())
+
+
+def test_a_folder_that_is_ready_and_the_next_commands(call, tmp_path):
+    said = call(*SYNTHETIC)
+    assert settings(tmp_path / "trial")["run"] == "muons"
+    assert (tmp_path / "trial" / "workflow" / "rules" / "common.smk").exists()
+    assert [line.split("#")[0].strip() for line in said.splitlines()[-5:]] == [
+        "cd trial",
+        "(edit crpipe.yaml)",
+        "crpipe doctor",
+        "crpipe plan",
+        "crpipe run",
+    ]
+
+
+def test_options_become_keys(call, tmp_path, data):
+    uri = "data/{range}/*.parquet"
+    more = ["--run", "first", "--results", "/scratch/first", "--first", "4", "--last", "7", "--step", "4"]
+    call("init", "--workload", "muons", "--uri", uri, "--yes", *more)
+    tree = settings(tmp_path)
+    assert tree["source"]["uri"] == uri
+    assert (tree["run"], tree["results"]) == ("first", "/scratch/first")
+    assert tree["ranges"] == {"first": 4, "last": 7, "step": 4}
+
+
+def test_a_typo_writes_nothing(call, tmp_path, data):
+    with pytest.raises(ConfigError, match="did you mean"):
+        call("init", "trial", "--workload", "muons", "--uri", f"{tmp_path}/dato/*.parquet", "--yes")
+    assert not (tmp_path / "trial").exists()
+
+
+def test_side_tables_are_asked_for(call):
+    words = ["init", "--workload", "direction", "--uri", "pelican://host/b_{number}.parquet", "--yes"]
+    with pytest.raises(ConfigError, match="add --table geometry=URI --table meta=URI"):
+        call(*words)
+    call(*words, "--table", "geometry=/g.csv", "--table", "meta=/m.parquet")
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [(("--first", "x"), "--first x: expected a number"), (("--table", "meta"), "--table meta: expected")],
+)
+def test_wrong_options(call, option, said):
+    with pytest.raises(ConfigError, match=said):
+        call(*SYNTHETIC, *option)
+
+
+def test_questions_have_defaults_and_a_wrong_answer_is_asked_again(call, tmp_path, data):
+    answers = ["muons", str(data), f"{data}/{{range}}/*.parquet", "", "", "", "", "first", ""]
+    said = call("init", "trial", answers=answers)
+    assert "write --uri" in said
+    tree = settings(tmp_path / "trial")
+    assert tree["source"]["uri"] == f"{data}/{{range}}/*.parquet"
+    assert tree["ranges"] == {"first": 0, "last": 7, "step": 4}
+    assert (tree["run"], tree["results"]) == ("first", "results/first")
+
+
+def test_doctor_without_a_configuration_says_so(call):
+    said = call("doctor")
+    assert "warn  configuration   none is named" in said
+    assert "ok    python" in said
+
+
+def test_doctor_fails_with_what_to_type(call, tmp_path):
+    call(*SYNTHETIC)
+    named = ("--config", "trial/config/config.yaml", "--config", "trial/crpipe.yaml")
+    assert "fail  " not in call(*named, "doctor")
+    found = json.loads(call(*named, "doctor", "--json"))["findings"]
+    assert {"configuration", "results", "runs", "source", "token"} <= {one["name"] for one in found}
+    with pytest.raises(SetupError, match="source: will stop a campaign"):
+        call(*named, "--set", "source.uri=/nowhere/*.x", "doctor")
+    with pytest.raises(SetupError, match="configuration: will stop a campaign"):
+        call(*named, "--set", "sorce=1", "doctor")
+
+
+def test_doctor_imports_no_torch(tmp_path):
+    imported = "import sys; from crpipe.cli.jobs.doctor import examine"
+    code = f"{imported}; examine([], []); print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(Path(__file__).parents[3] / "src"), "PATH": ""},
+    )
+    assert done.stdout == "False\n"

@@ -1,0 +1,83 @@
+import pytest
+
+from crpipe.core.errors import AccessError
+from crpipe.core.ranges import Range
+from crpipe.source.options import SourceOptions, SourcePattern
+from crpipe.source.pelican.token_check import Access, TokenJob
+from crpipe.start import reach
+from crpipe.start.reach import source_found, token_found
+
+FIRST = Range(0, 3)
+REMOTE = TokenJob(("pelican://host/data/{range}/*.x",))
+
+
+def found_in(uri, files=""):
+    return source_found(SourcePattern(str(uri), str(files)), FIRST, SourceOptions())
+
+
+def test_a_simulator_is_named():
+    options = SourceOptions(simulator="mylab.simulation:HitSimulator")
+    found = source_found(SourcePattern("synthetic://"), FIRST, options)
+    assert (found.verdict, found.text) == ("ok", "synthetic://: HitSimulator makes the files")
+
+
+def test_a_local_folder_is_listed(tmp_path):
+    folder = tmp_path / str(FIRST)
+    folder.mkdir()
+    (folder / "a.x").write_text("abc")
+    found = found_in(f"{tmp_path}/{{range}}/*.x")
+    assert (found.verdict, found.text) == ("ok", f"1 file, 0.00 GiB (range {FIRST})")
+    assert found_in(f"{folder}/*.x").text == "1 file, 0.00 GiB (the whole folder)"
+
+
+def test_of_a_wrong_folder_is_said_what_lies_there(tmp_path):
+    (tmp_path / str(FIRST)).mkdir()
+    (tmp_path / str(FIRST) / "a.x").touch()
+    found = found_in(f"{tmp_path}/{{range}}/*.y")
+    assert found.verdict == "fail"
+    assert f"'{tmp_path}/{{range}}/*.x'" in found.text
+    assert "crpipe doctor" in found.fix
+
+
+def test_a_first_range_that_is_not_there(tmp_path):
+    (tmp_path / "0000004-0000007").mkdir()
+    (tmp_path / "0000004-0000007" / "a.x").touch()
+    assert "0000000-0000003 cannot be listed" in found_in(f"{tmp_path}/{{range}}/*.x").text
+
+
+def test_of_a_list_the_first_file_is_looked_up(tmp_path):
+    (tmp_path / "files.txt").write_text("a.x\nb.x\n")
+    assert found_in("", tmp_path / "files.txt").verdict == "fail"
+    (tmp_path / "a.x").write_text("abc")
+    found = found_in("", tmp_path / "files.txt")
+    assert found.verdict == "ok"
+    assert "the first of 2 files" in found.text
+
+
+def test_a_source_without_a_federation_needs_no_token():
+    assert token_found(TokenJob(("/data/*.x", ""))).verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("access", "verdict", "text", "fix"),
+    [
+        (Access("pelican://host: open to everyone", ""), "ok", "pelican://host: open to everyone", ""),
+        (Access("ends        tomorrow", ""), "ok", "covers the campaign; ends tomorrow", ""),
+        (Access("needs x", "no token found"), "fail", "no token found", "crpipe token --login"),
+        (Access("", "out of reach", answered=False), "warn", "not compared: out of reach", "crpipe doctor"),
+    ],
+)
+def test_the_token_is_compared_with_what_the_source_asks_for(monkeypatch, access, verdict, text, fix):
+    monkeypatch.setattr(reach, "check_access", lambda *_: access)
+    found = token_found(REMOTE)
+    assert (found.verdict, found.text) == (verdict, text)
+    assert fix in found.fix
+
+
+def test_a_token_that_cannot_be_read(monkeypatch):
+    def refused(job):
+        raise AccessError("bt_u0: holds an empty token; renew it")
+
+    monkeypatch.setattr(reach, "check_access", refused)
+    found = token_found(REMOTE)
+    assert (found.verdict, found.fix) == ("fail", "crpipe token --login")
