@@ -18,6 +18,7 @@ from crpipe.cli.models import models
 from crpipe.cli.terminal import Settings, show
 from crpipe.cli.tools import tools
 from crpipe.cli.verification import verification
+from crpipe.cli.weeks import weeks
 from crpipe.core.errors import AccessError, CrpipeError
 from crpipe.core.progress import printable
 from crpipe.core.signals import follow_parent
@@ -41,6 +42,7 @@ app.add_typer(data)
 app.add_typer(models)
 app.add_typer(tools)
 app.add_typer(verification)
+app.add_typer(weeks)
 
 
 @app.callback()

@@ -139,15 +139,6 @@ def token(
 
 
 @tools.command()
-def sync() -> None:
-    """Send the run's new TensorBoard files and checkpoints to `sync.to`; a failure is a warning."""
-    from crpipe.cli.jobs.source import sync_job
-    from crpipe.source.sync import sync_run
-
-    sync_run(sync_job(Settings.config()), Terminal())
-
-
-@tools.command()
 def federation(
     action: Annotated[Literal["up", "down"], typer.Argument(help="start it, or stop it; its files stay")],
     folder: Annotated[Path, typer.Argument(help="folder of the federation; it serves what is in data/")],
