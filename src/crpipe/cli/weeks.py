@@ -1,7 +1,8 @@
-"""Verbs of campaigns that run for weeks: clean, sync."""
+"""Verbs of campaigns that run for weeks: clean, sync, restore."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,9 +55,35 @@ def _listed(found: list[SpentFile], what: str) -> str:
 
 
 @weeks.command()
-def sync() -> None:
-    """Send the run's new TensorBoard files and checkpoints to `sync.to`; a failure is a warning."""
+def sync(
+    every: Annotated[
+        float, typer.Option(metavar="MINUTES", help="again and again, until the run is finished", min=0.0)
+    ] = 0.0,
+) -> None:
+    """Send what is new of the run to `sync.to`, so that another machine can go on; failure is a warning."""
     from crpipe.cli.jobs.source import sync_job
-    from crpipe.source.sync import sync_run
+    from crpipe.cli.jobs.weeks import is_finished
+    from crpipe.source.sync.repeat import sync_every
+    from crpipe.source.sync.send import sync_run
 
-    sync_run(sync_job(Settings.config()), Terminal())
+    config = Settings.config()
+    if every:
+        sync_every(sync_job(config), every, lambda: is_finished(config), Terminal())
+    else:
+        sync_run(sync_job(config), Terminal())
+
+
+@weeks.command()
+def restore(
+    source: Annotated[
+        str, typer.Argument(metavar="FROM", help="where the run was synced to; default: sync.to")
+    ] = "",
+) -> None:
+    """Bring a synced run into an empty directory, each file verified; the same workflow command goes on."""
+    from crpipe.cli.jobs.source import sync_job
+    from crpipe.source.sync.restore import restore_run
+
+    config = Settings.config()
+    job = sync_job(config)
+    restore_run(replace(job, to=source or job.to), Terminal())
+    print("now start the workflow here, with the same configuration: it goes on where the copy ends")

@@ -149,7 +149,7 @@ class Paths:
         return self.run_dir() / DROPPED
 
     def forks(self) -> Path:
-        """Which checkpoints of this run forks begin with, by the name of the fork; `crpipe clean` keeps them."""
+        """Which checkpoint of this run each fork begins with; `crpipe clean` keeps them."""
         return self.run_dir() / FORKS
 
     def stall(self) -> Path:
