@@ -109,8 +109,8 @@ class TrainSection(Section):
     )
     keep_links: int = key(
         0,
-        "newest finished links whose checkpoints `crpipe clean` keeps, besides those that something else needs; "
-        "0: it deletes no checkpoint",
+        "newest finished links whose checkpoints `crpipe clean` keeps, besides those that something else "
+        "needs; 0: all",
         ge=0,
     )
     stop_after: int = key(

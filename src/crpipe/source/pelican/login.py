@@ -30,14 +30,14 @@ def log_in(job: TokenJob, progress: Progress, *, write: bool = False) -> None:
     """Get a fresh token for the first remote source, and write it where `crpipe stage` finds it.
 
     write: one that may also write to ``sync.to``. The refresh token is kept beside the user's configuration,
-    readable by the user alone; that of a token that may write has a file of its own. Raise AccessError when
-    the issuer gives none, ConfigError when wipac-rest-tools is missing, or there is nothing to write to.
+    readable by the user alone; that of a token that may write has a file of its own. Raise AccessError if
+    the issuer gives none, ConfigError if wipac-rest-tools is missing, or there is nothing to write to.
     """
     remote = job.remote()
     if write and not job.written():
         raise ConfigError(
-            f"--write: sync.to is {job.to or 'empty'}, no federation; set it to pelican://host/path, or leave "
-            "--write out"
+            f"--write: sync.to is {job.to or 'empty'}, no federation; set it to pelican://host/path, or "
+            "leave --write out"
         )
     asked = [*remote, *([job.written()] if write else [])]
     if not asked:

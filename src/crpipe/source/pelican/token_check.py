@@ -33,10 +33,9 @@ class TokenJob:
     to: str = ""
 
     def written(self) -> str:
-        """The place in a federation that `crpipe sync` writes to, as the URI of a file; empty if it is none."""
-        return (
-            f"{self.to.rstrip('/')}/run" if self.to and scheme_of(self.to, "sync.to") in FEDERATIONS else ""
-        )
+        """Give a URI below the place in a federation that `crpipe sync` writes to; empty if it is none."""
+        remote = self.to and scheme_of(self.to, "sync.to") in FEDERATIONS
+        return f"{self.to.rstrip('/')}/run" if remote else ""
 
     def remote(self) -> list[str]:
         """The URIs that lead into a federation, one of each directory."""
@@ -55,7 +54,8 @@ class Access:
 def check_access(job: TokenJob, *, write: bool = False) -> Access:
     """Compare the token in use with what the campaign's source needs; never shows the token itself.
 
-    What `crpipe sync` needs is shown too; it is a problem only if ``write`` was asked for. Raise AccessError when the file that should hold a token cannot be read.
+    What `crpipe sync` needs is shown too; it is a problem only if ``write`` was asked for. Raise AccessError
+    when the file that should hold a token cannot be read.
     """
     reading = _check_reading(job)
     if not job.written():

@@ -22,8 +22,8 @@ _STOPS = (signal.SIGTERM, signal.SIGINT)  # a shell script starts its background
 def sync_every(job: SyncJob, minutes: float, finished: Callable[[], bool], progress: Progress) -> bool:
     """Send what changed every ``minutes``; return whether the finished run was sent, False when stopped.
 
-    What fails is reported and sent the next time. Raise ConfigError when ``sync.to`` cannot be one, LeaseError
-    while another sync of this run works.
+    What fails is reported and sent the next time. Raise ConfigError when ``sync.to`` cannot be one,
+    LeaseError while another sync of this run works.
     """
     check_place(job)
     before = {number: signal.signal(number, signal.default_int_handler) for number in _STOPS}

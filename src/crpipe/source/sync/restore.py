@@ -69,7 +69,7 @@ def _refuse_others(job: SyncJob, files: Files) -> None:
         more = f", … ({len(other)} in all)" if len(other) > _SHOWN else ""
         raise ConfigError(
             f"{', '.join(str(job.place(name)) for name in other[:_SHOWN])}{more}: here, and not as in "
-            f"{job.to}/{job.run}; restore into an empty directory, or move these files away; nothing was changed"
+            f"{job.to}/{job.run}; restore into an empty directory; nothing was changed"
         )
 
 
@@ -104,12 +104,9 @@ def _put(job: SyncJob, name: str, file: CopiedFile, copy: Path, progress: Progre
     if not copy.exists() or sha256(copy) != file.sha256:
         if not _grows(file):
             raise TransferError(
-                f"{job.uri(file.at)}: not the file that was sent (another sha256); sync the run again, or take "
-                "this file from elsewhere"
+                f"{job.uri(file.at)}: not the file that was sent (another sha256); sync the run again"
             )
-        progress.say(
-            f"warning: {name} is left out: {job.uri(file.at)} was replaced after the last whole sync"
-        )
+        progress.say(f"warning: {name} is left out: {job.uri(file.at)} was replaced after the last sync")
         return
     target = job.place(name)
     os.utime(copy, ns=(file.mtime_ns, file.mtime_ns))

@@ -1,7 +1,7 @@
 """Send a run to a second place: a directory, or a Pelican federation.
 
-Only what changed since the last time is sent, and each file is verified where it arrived. The index comes last:
-it names the files of which the copy is whole.
+Only what changed since the last time is sent, and each file is verified where it arrived. The index comes
+last: it names the files of which the copy is whole.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def send_changed(job: SyncJob, progress: Progress) -> int:
     sent, failed = asyncio.run(_send_all(job, {name: names[name] for name in changed}, progress))
     files = same | sent
     index = index_text(without_torn_links(job, files))
-    if index != index_before and not asyncio.run(_send_index(job, index, progress)):
+    if index != index_before and not _send_index(job, index, progress):
         failed.add(INDEX)
         index = index_before
     rows = {name: asdict(file) for name, file in files.items()}
@@ -138,7 +138,7 @@ async def _send_all(job: SyncJob, names: dict[str, str], progress: Progress) -> 
     return sent, failed
 
 
-async def _send_index(job: SyncJob, text: str, progress: Progress) -> bool:
+def _send_index(job: SyncJob, text: str, progress: Progress) -> bool:
     """Send the index; return whether it arrived."""
     deadline = Deadline(job.source.deadline_s, f"sync to {job.to}")
     with tempfile.TemporaryDirectory() as folder:
@@ -146,15 +146,12 @@ async def _send_index(job: SyncJob, text: str, progress: Progress) -> bool:
         path.write_text(text)
 
         async def work(send: Send) -> None:
-            await persist(
-                lambda: send(path, f"{job.run}/{INDEX}"),
-                attempts=job.source.attempts,
-                deadline=deadline,
-                patient=False,
-            )
+            name = f"{job.run}/{INDEX}"
+            attempts = job.source.attempts
+            await persist(lambda: send(path, name), attempts=attempts, deadline=deadline, patient=False)
 
         try:
-            await _with_sender(job, work)
+            asyncio.run(_with_sender(job, work))
         except (Transient, SourceError, DiskError) as error:
             progress.say(f"warning: {INDEX} was not synced: {error}")
             return False

@@ -1,4 +1,4 @@
-"""The record of the checkpoints that `crpipe clean` deleted: their receipts, kept where no job deletes them."""
+"""The record of the checkpoints that `crpipe clean` deleted: their receipts, where no job deletes them."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def describe_dropped(checkpoint: Path) -> str:
     kept = sorted({path.parent.name for path in run.glob("store/*/checkpoint-*.pt")})
     return (
         f"deleted by `crpipe clean` on {day}, after later links were finished; use the checkpoint of another "
-        f"link ({', '.join(kept)}), copy it back from where `crpipe sync` sent it, or train again under a new "
-        "name (key run)"
+        f"link ({', '.join(kept)}), copy it back from where `crpipe sync` sent it, or train again under "
+        "another name (key run)"
     )
