@@ -86,15 +86,20 @@ def list_files(job: SyncJob, before: Mapping[str, CopiedFile]) -> dict[str, str]
 
 
 def without_torn_links(job: SyncJob, files: Files) -> Files:
-    """Leave out each receipt whose checkpoint exists here and is not in the copy yet."""
-    kept = dict(files)
-    for name in files:
-        if PurePosixPath(name).match("ranges/*.json"):
-            row = json.loads(job.place(name).read_text())
-            checkpoint = f"store/{row['range']}/{row['checkpoint']}"
-            if checkpoint not in files and job.place(checkpoint).exists():
-                del kept[name]
-    return kept
+    """Leave out each receipt whose checkpoint exists here and is not in the copy yet, and damaged ones."""
+    receipts = {name for name in files if PurePosixPath(name).match("ranges/*.json")}
+    return {
+        name: file for name, file in files.items() if name not in receipts or _is_backed(job, files, name)
+    }
+
+
+def _is_backed(job: SyncJob, files: Files, receipt: str) -> bool:
+    try:
+        row = json.loads(job.place(receipt).read_text())
+        checkpoint = f"store/{row['range']}/{row['checkpoint']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return checkpoint in files or not job.place(checkpoint).exists()
 
 
 def index_text(files: Files) -> str:
