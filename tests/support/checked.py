@@ -98,14 +98,15 @@ class Checked:
         }
 
 
-def finished(folder):
-    """Run a campaign of two ranges with a side table and best checkpoints to its end."""
+def finished(folder, ranges=(FIRST, SECOND), *keys):
+    """Run a campaign of some ranges with a side table and best checkpoints to its end."""
     (folder / "notes.txt").write_text("a table that no reader needs\n")
-    campaign = Checked(folder / "campaign", (f"source.tables={{notes: 'file://{folder}/notes.txt'}}",))
+    table = f"source.tables={{notes: 'file://{folder}/notes.txt'}}"
+    campaign = Checked(folder / "campaign", (table, *keys))
     campaign.crpipe("tables")
-    campaign.split(FIRST, SECOND)
+    campaign.split(*ranges)
     campaign.crpipe("consolidate")
-    for link in (FIRST, SECOND, "outliers"):
+    for link in (*ranges, "outliers"):
         campaign.crpipe("train", link)
     # As the workflow does: what only the next step needs is gone.
     shutil.rmtree(campaign.paths.results / "staged")

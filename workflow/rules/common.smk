@@ -22,6 +22,7 @@ from crpipe.core.errors import CrpipeError
 from crpipe.workflow import turns
 from crpipe.workflow.chain import parent_of, reference_ranges, shards_of
 from crpipe.workflow.command import (
+    allocator_settings,
     crpipe_call,
     overrides,
     search_path,
@@ -62,9 +63,12 @@ def checked_campaign(files, changes):
 
 
 def prepare_environment():
-    """Let jobs find crpipe beside this Python, and stop when the workflow's process dies."""
+    """Let jobs find crpipe beside this Python, and stop when the workflow's process dies.
+
+    Every job of every executor gets this: a job's own Snakemake reads this file, too.
+    """
     path = search_path(sys.executable, os.get_exec_path())
-    os.environ.update(PATH=path, CRPIPE_WORKFLOW="1")
+    os.environ.update(allocator_settings(os.environ), PATH=path, CRPIPE_WORKFLOW="1")
 
 
 # Files of --configfile, else of CRPIPE_CONFIG, else crpipe.yaml; each over config/config.yaml.

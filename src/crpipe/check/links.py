@@ -13,6 +13,7 @@ from crpipe.core.files import digest, read_json, sha256
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.events.shard_manifest import read_manifest
+from crpipe.train.records.dropped import dropped_receipt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,8 +128,10 @@ def _notes_of(
 ) -> dict[str, Any] | None:
     """Hash a checkpoint and read what it says of itself; None where it is gone or damaged."""
     if not path.exists() and _is_passed(job, link):
+        dropped = dropped_receipt(job.paths.run_dir(), link.name, str(row["key"])) == row
+        gone = "was deleted by `crpipe clean`" if dropped else "is gone"
         report.note(
-            f"link {link.name}", "its checkpoint is gone; the next link is finished and does not need it"
+            f"link {link.name}", f"its checkpoint {gone}; the next link is finished and does not need it"
         )
         return None
     remedy = f"crpipe train {link.name}"

@@ -24,6 +24,7 @@ from crpipe.cli.start import start
 from crpipe.cli.terminal import Settings, completing, show
 from crpipe.cli.tools import tools
 from crpipe.cli.verification import verification
+from crpipe.cli.weeks import weeks
 from crpipe.core.errors import AccessError, CrpipeError, SourceError
 from crpipe.core.progress import printable
 from crpipe.core.signals import follow_parent
@@ -50,6 +51,7 @@ app.add_typer(models)
 app.add_typer(runs)
 app.add_typer(tools)
 app.add_typer(verification)
+app.add_typer(weeks)
 
 
 def _print_version(value: bool) -> None:

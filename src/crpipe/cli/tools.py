@@ -155,7 +155,11 @@ def fork(
 
 @tools.command()
 def token(
+    *,
     login: Annotated[bool, typer.Option("--login", help="get a new one from the issuer first")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="with --login: one that may also write to sync.to")
+    ] = False,
 ) -> None:
     """Show the token in use: where from, issuer, scope, end, and whether it covers the campaign."""
     from crpipe.cli.jobs.source import token_uris
@@ -164,25 +168,23 @@ def token(
     config = Settings.config()
     source = config.source
     job = TokenJob(
-        token_uris(config), source.token_file, source.read_timeout_s, source.token_issuer, source.token_client
+        token_uris(config),
+        source.token_file,
+        source.read_timeout_s,
+        source.token_issuer,
+        source.token_client,
+        config.sync.to,
     )
+    if write and not login:
+        raise typer.BadParameter("--write says which token --login asks for; give both")
     if login:
         from crpipe.source.pelican.login import log_in
 
-        log_in(job, Terminal())
-    access = check_access(job)
+        log_in(job, Terminal(), write=write)
+    access = check_access(job, write=write)
     show(access.text)
     if access.problem:
         raise AccessError(access.problem)
-
-
-@tools.command()
-def sync() -> None:
-    """Send the run's new TensorBoard files and checkpoints to `sync.to`; a failure is a warning."""
-    from crpipe.cli.jobs.source import sync_job
-    from crpipe.source.sync import sync_run
-
-    sync_run(sync_job(Settings.config()), Terminal())
 
 
 federation = typer.Typer(cls=VerbGroup, help="Run a Pelican federation on this machine, to try things on.")

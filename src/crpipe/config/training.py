@@ -107,6 +107,12 @@ class TrainSection(Section):
     keep_best: str = key(
         "", "metric of validation whose best checkpoint each link keeps, e.g. multiplicity/loss; empty: none"
     )
+    keep_links: int = key(
+        0,
+        "newest finished links whose checkpoints `crpipe clean` keeps, besides those that something else "
+        "needs; 0: all",
+        ge=0,
+    )
     stop_after: int = key(
         0,
         "validations in a row without a better train.keep_best that end a link; 0: never. Above 0, "

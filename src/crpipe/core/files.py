@@ -176,13 +176,21 @@ def _drop_leftovers(path: Path) -> None:
     """
     start = f".{path.name}."
     for part in path.parent.iterdir():
-        if not (part.name.startswith(start) and part.suffix == ".part"):
-            continue
-        host, _, rest = part.stem.removeprefix(start).rpartition(".")[0].rpartition(".")
-        with contextlib.suppress(OSError, ValueError):
-            dead = not _lives(int(rest)) if host == _HOST else time.time() - part.stat().st_mtime > _OLD_S
-            if dead:
+        if part.name.startswith(start) and is_left_over(part):
+            with contextlib.suppress(OSError):
                 part.unlink()
+
+
+def is_left_over(part: Path) -> bool:
+    """Return whether a file is the temporary one of a writer that was killed; see ``_drop_leftovers``."""
+    if not (part.name.startswith(".") and part.suffix == ".part"):
+        return False
+    writer, _, process = part.stem.rpartition(".")[0].rpartition(".")
+    if writer.endswith(f".{_HOST}") and process.isdigit():
+        return not _lives(int(process))
+    with contextlib.suppress(OSError):
+        return time.time() - part.stat().st_mtime > _OLD_S
+    return False
 
 
 def _lives(process: int) -> bool:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 CONSOLIDATED = "consolidated"
 BEST = ".best.json"  # ends the name of what points to the best checkpoint of a link
 MANIFEST = "manifest.json"  # of a folder of shards
+DROPPED, FORKS = "dropped.json", "forks.json"
 FINISHED = ".finished"  # folder of the record of a split, in the folder of its shards
 OUTLIERS = "outliers"  # also the name of the last link of the training chain
 
@@ -143,6 +144,14 @@ class Paths:
         """Which weights the first link took from ``train.init_from``, and which were left out."""
         return self.run_dir() / "init_from.json"
 
+    def dropped(self) -> Path:
+        """The checkpoints that `crpipe clean` deleted, with their receipts."""
+        return self.run_dir() / DROPPED
+
+    def forks(self) -> Path:
+        """Which checkpoint of this run each fork begins with; `crpipe clean` keeps them."""
+        return self.run_dir() / FORKS
+
     def stall(self) -> Path:
         """Records the stall already reported, so that each is reported once."""
         return self.run_dir() / "stall.json"
@@ -185,6 +194,8 @@ _NAMED: dict[str, Any] = {
     "layout.json": {str: object},
     "tables.json": {str: _TABLE},
     "positions.json": {"last": int, "source": str},
+    DROPPED: {str: {"receipt": _RECEIPT, "bytes": int, "time": float}},
+    FORKS: {str: str},
     MANIFEST: {"range": str, "data": str, "shards": [_SHARD]},  # other errors name the layout
 }
 

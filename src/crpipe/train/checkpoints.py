@@ -21,6 +21,7 @@ from crpipe.core.chain import HASH_DIGITS
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import read_json, replacing, sha256, sync, write_json
 from crpipe.train.records.checkpoint_form import PLAIN, is_name, problems
+from crpipe.train.records.dropped import describe_dropped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -168,6 +169,8 @@ def _canonical(value: Any) -> Any:
 def verified(path: Path) -> Saved:
     """Check a checkpoint or snapshot against the hash in its name; raise CheckpointError when it differs."""
     if not path.exists():
+        if why := describe_dropped(path):
+            raise CheckpointError(f"{path}: {why}")
         raise CheckpointError(f"{path}: missing{_remedy(path) or _RESTORE}")
     full = sha256(path)
     if full[:HASH_DIGITS] != path.stem.rpartition("-")[2]:

@@ -21,6 +21,7 @@ from crpipe.train.inputs import Inputs
 from crpipe.train.loop import Trainer
 from crpipe.train.pretrained import find_source
 from crpipe.train.ranks import joined, use_threads
+from crpipe.train.records.dropped import dropped_receipt
 from crpipe.train.records.loggers import find_loggers
 from crpipe.train.validation.best import BestValue, write_best
 from crpipe.train.validation.measure import find_metric, read_sample
@@ -82,6 +83,14 @@ def _run(
     store = Store(job.files.store, key, check)
     # Only the leading rank looks into the store: it may rename or delete what another rank is reading.
     finished = store.checkpoint(progress.say) if world.leads else None
+    known = finished is not None or not world.leads
+    dropped = None if known else dropped_receipt(job.files.store.parents[1], job.link.name, key)
+    if world.any(dropped is not None):
+        progress.say(f"{job.link.name}: already trained; `crpipe clean` deleted its checkpoint, not needed")
+        if dropped is not None:
+            check()
+            write_receipt(job.files.receipt, dropped)
+        return
     if world.any(finished is not None):
         progress.say(f"{job.link.name}: already trained, its checkpoint is adopted")
     else:

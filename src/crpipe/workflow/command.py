@@ -72,3 +72,12 @@ def training_call(call: str, nodes: int, gpus: int) -> str:
 def search_path(python: str, folders: Sequence[str]) -> str:
     """Spell a PATH on which the programs beside the interpreter ``python`` are found first."""
     return os.pathsep.join(dict.fromkeys([str(Path(python).parent), *folders]))
+
+
+def allocator_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Give what torch is told about GPU memory, unless a person has set it: segments that grow.
+
+    Batches of rare size leave gaps between segments of fixed sizes, which end in an out-of-memory error.
+    """
+    set_already = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & environment.keys()
+    return {} if set_already else {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ConfigError, DiskError, LeaseError
-from crpipe.core.lease import is_claimed, lease
+from crpipe.core.lease import is_claimed, is_held, lease
 from crpipe.core.mounts import mount_of
 
 if TYPE_CHECKING:
@@ -106,6 +106,8 @@ def resume_deletions(paths: Paths, names: Iterable[str]) -> None:
     deletes the copies.
     """
     for name in names:
+        if _is_worked_on(paths, name):
+            continue
         if paths.raw(name).exists() and paths.split_record(name).exists() and _is_split(paths, name):
             paths.ledger(name).unlink()
 
@@ -118,11 +120,16 @@ def drop_spent_tables(paths: Paths, names: Iterable[str]) -> None:
     """
     for name in names:
         staged = paths.staged(name)
-        if not staged.exists() or paths.raw(name).exists():
+        if not staged.exists() or paths.raw(name).exists() or _is_worked_on(paths, name):
             continue
         # A split whose outputs Snakemake deleted restores them from its record, for which it needs the table.
         if _is_split(paths, name) or not paths.split_record(name).exists():
             staged.unlink()
+
+
+def _is_worked_on(paths: Paths, name: str) -> bool:
+    """Return whether a job stages or splits a range: one of another directory's workflow."""
+    return any(is_held(folder / "lease") for folder in (paths.raw(name), paths.shards(name)))
 
 
 def _is_split(paths: Paths, name: str) -> bool:

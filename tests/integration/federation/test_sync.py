@@ -1,9 +1,14 @@
 """What a run made, sent into a real origin."""
 
+from dataclasses import replace
+
 import pytest
 
 from crpipe.cli.jobs.source import sync_job
-from crpipe.source.sync import sync_run
+from crpipe.source.pelican.login import log_in
+from crpipe.source.pelican.token_check import TokenJob, check_access
+from crpipe.source.sync.restore import restore_run
+from crpipe.source.sync.send import sync_run
 
 pytestmark = pytest.mark.federation
 
@@ -34,5 +39,21 @@ def test_files_arrive_whole_and_changes_follow(run, campaign, federation):
 
 def test_a_token_that_may_not_write_is_a_warning(run, campaign):
     campaign.give_token("storage.read:/")
-    assert sync_run(sync_job(run), campaign) == 1
+    assert sync_run(sync_job(run), campaign) == 2  # with the index
     assert any("the token needs storage.modify for this path" in line for line in campaign.lines)
+
+
+def test_a_login_that_may_write_is_all_that_sync_and_restore_need(run, campaign, tmp_path, monkeypatch):
+    pytest.importorskip("rest_tools", reason="pip install 'crpipe[icecube]'")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    source = run.source
+    job = TokenJob((source.uri,), str(campaign.token_file), source.read_timeout_s, to=run.sync.to)
+    log_in(job, campaign)
+    assert sync_run(sync_job(run), campaign) > 0
+    log_in(job, campaign, write=True)
+    assert check_access(job, write=True).problem == ""
+    assert sync_run(sync_job(run), campaign) == 0
+    back = replace(sync_job(run), folder=tmp_path / "back" / "default", results=tmp_path / "back" / "results")
+    assert restore_run(back, campaign) == 1
+    events = run.paths().tensorboard() / "events.1"
+    assert (back.folder / "tensorboard" / "events.1").read_bytes() == events.read_bytes()

@@ -7,6 +7,7 @@ import yaml
 
 from crpipe.config.loading import load_config, read_tree
 from crpipe.workflow.command import (
+    allocator_settings,
     crpipe_call,
     one_line,
     only_looks,
@@ -75,3 +76,9 @@ def test_training_starts_one_process_for_each_gpu_of_a_node(nodes, gpus, start):
 
 def test_programs_beside_the_interpreter_come_first_and_once():
     assert search_path("/env/bin/python", ["/usr/bin", "/env/bin", "/bin"]) == "/env/bin:/usr/bin:/bin"
+
+
+def test_segments_of_gpu_memory_grow_unless_a_person_says_otherwise():
+    assert allocator_settings({"PATH": "/bin"}) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    assert allocator_settings({"PYTORCH_ALLOC_CONF": ""}) == {}
+    assert allocator_settings({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128"}) == {}

@@ -171,3 +171,15 @@ def test_a_range_is_not_split_again_without_need(spent, case):
         spent.split_record(NAME).unlink()
     resume_deletions(spent, [NAME])
     assert spent.ledger(NAME).exists()
+
+
+@pytest.mark.parametrize("place", ["raw copies", "shards"])
+def test_what_a_workflow_of_another_directory_works_on_is_left_alone(spent, place):
+    """Runs in two directories may share their results."""
+    spent.raw(NAME).mkdir()
+    folder = spent.raw(NAME) if place == "raw copies" else spent.shards(NAME)
+    with lease.lease(folder, wait_s=0.0, say=print):
+        resume_deletions(spent, [NAME])
+        assert spent.ledger(NAME).exists()
+    resume_deletions(spent, [NAME])
+    assert not spent.ledger(NAME).exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
@@ -13,13 +14,12 @@ from crpipe.config import record
 from crpipe.config.files import DEFAULTS
 from crpipe.config.loading import NAMED, flatten, load_config, read_tree
 from crpipe.core.errors import ConfigError
-from crpipe.core.files import read_json, replacing
+from crpipe.core.files import read_json, read_json_if_any, replacing, write_json
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.ranges import pick
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from crpipe.cli.jobs.campaign import Campaign
     from crpipe.config.loading import Config, Tree
@@ -60,6 +60,7 @@ def write_fork(
     with replacing(out) as part:
         part.write_text(head + yaml.safe_dump(tree, sort_keys=False))
     load_config([*files, out])
+    _record_fork(campaign, run, forked.train.init_from)
     given = shlex.join(str(path) for path in [*(path for path in files if path != DEFAULTS), out])
     return (
         f"{out}: run {run} goes on with link {links[0]}, {len(links)} to train; start it (and add your "
@@ -106,6 +107,12 @@ def _checkpoint(campaign: Campaign, link: str) -> Path:
         )
     found: Path = paths.store(link) / read_json(paths.receipt(link))["checkpoint"]
     return found
+
+
+def _record_fork(campaign: Campaign, run: str, checkpoint: str) -> None:
+    """Write down in the present run that a fork begins with a checkpoint: `crpipe clean` keeps that."""
+    path = campaign.paths.forks()
+    write_json(path, {**(read_json_if_any(path) or {}), run: str(Path(checkpoint).resolve())})
 
 
 def _refuse_own_keys(changes: Sequence[str]) -> None:

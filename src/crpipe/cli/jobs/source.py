@@ -20,7 +20,7 @@ from crpipe.source.options import Kind, SourceOptions, SourcePattern
 from crpipe.source.positions import Positions
 from crpipe.source.side_tables import TablesJob, check_table_uris, check_tables
 from crpipe.source.stage import StageJob
-from crpipe.source.sync import SyncJob
+from crpipe.source.sync.index import SyncJob
 from crpipe.split.readers import ReaderChoice
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def count_job(config: Config) -> CountJob:
 
 def sync_job(config: Config) -> SyncJob:
     """Compose the copy of a run to a second place."""
-    return SyncJob(config.paths().run_dir(), config.run, config.sync.to, source_options(config))
+    paths = config.paths()
+    return SyncJob(paths.run_dir(), paths.results, config.run, config.sync.to, source_options(config))
 
 
 def token_uris(config: Config) -> tuple[str, ...]:

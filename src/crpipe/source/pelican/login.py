@@ -19,29 +19,38 @@ from crpipe.core.errors import AccessError, ConfigError
 from crpipe.core.files import digest, write_secret
 from crpipe.source.pelican import tokens
 from crpipe.source.pelican.director import Director, cause
-from crpipe.source.pelican.token_check import TokenJob, namespace_of
+from crpipe.source.pelican.token_check import TokenJob, namespace_of, write_scopes
 from crpipe.source.retries import redact
 
 if TYPE_CHECKING:
     from crpipe.core.progress import Progress
 
 
-def log_in(job: TokenJob, progress: Progress) -> None:
+def log_in(job: TokenJob, progress: Progress, *, write: bool = False) -> None:
     """Get a fresh token for the first remote source, and write it where `crpipe stage` finds it.
 
-    The refresh token is kept beside the user's configuration, readable by the user alone. Raise AccessError
-    when the issuer gives none, ConfigError when wipac-rest-tools is missing.
+    write: one that may also write to ``sync.to``. The refresh token is kept beside the user's configuration,
+    readable by the user alone; that of a token that may write has a file of its own. Raise AccessError if
+    the issuer gives none, ConfigError if wipac-rest-tools is missing, or there is nothing to write to.
     """
     remote = job.remote()
-    if not remote:
+    if write and not job.written():
+        raise ConfigError(
+            f"--write: sync.to is {job.to or 'empty'}, no federation; set it to pelican://host/path, or "
+            "leave --write out"
+        )
+    asked = [*remote, *([job.written()] if write else [])]
+    if not asked:
         raise AccessError(f"{job.uris[0]}: no federation, no token needed")
-    space, problem = namespace_of(job, remote[0])
+    space, problem = namespace_of(job, asked[0])
     if space is None:
-        raise AccessError(f"{remote[0]}: {problem}")
+        raise AccessError(f"{asked[0]}: {problem}")
     issuer = job.issuer or space.issuer
-    scope = " ".join(dict.fromkeys(tokens.scope_for(uri, space.base_path) for uri in remote))
+    scopes = [tokens.scope_for(uri, space.base_path) for uri in remote]
+    scopes += _write_scopes(job, issuer) if write else []
+    scope = " ".join(dict.fromkeys(scopes))
     endpoints = _endpoints(issuer)
-    kept = _refresh_file(issuer)
+    kept = _refresh_file(issuer, "write" if write else "")
     granted = _renewed(endpoints, job.client, kept)
     if granted is None:
         write_secret(kept, _from_browser(endpoints, job.client, scope).encode())
@@ -51,6 +60,19 @@ def log_in(job: TokenJob, progress: Progress) -> None:
     target = Path(job.token_file) if job.token_file else tokens.default_file()
     write_secret(target, granted.encode())
     progress.say(f"{target}: new token from {issuer} for {scope}")
+
+
+def _write_scopes(job: TokenJob, issuer: str) -> list[str]:
+    """Name the scopes for ``sync.to``; raise AccessError when another issuer gives its tokens."""
+    space, problem = namespace_of(job, job.written())
+    if space is None:
+        raise AccessError(f"{job.to}: {problem}")
+    if not job.issuer and space.issuer != issuer:
+        raise AccessError(
+            f"{job.to}: its tokens are issued by {space.issuer}, those of the source by {issuer}; one token "
+            "cannot serve both: sync with a configuration of its own (source.token_file, source.token_issuer)"
+        )
+    return write_scopes(job, space)
 
 
 def _endpoints(issuer: str) -> dict[str, str]:
@@ -132,7 +154,8 @@ async def _ask(issuer: str, url: str, form: dict[str, str] | None = None) -> dic
     return {str(name): str(value) for name, value in found.items()}
 
 
-def _refresh_file(issuer: str) -> Path:
+def _refresh_file(issuer: str, kind: str = "") -> Path:
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     readable = "".join(c if c.isalnum() else "-" for c in issuer)
-    return home / "crpipe" / f"refresh-{readable}-{digest(issuer)}"  # a.b and a-b are two issuers
+    name = "-".join(filter(None, ("refresh", kind, readable, digest(issuer))))
+    return home / "crpipe" / name  # a.b and a-b are two issuers

@@ -22,7 +22,7 @@ class TokenJob:
     """What a token is needed for.
 
     uris: those of the raw files and of the side tables, with placeholders. issuer, client: for a login; an
-    empty issuer means the one that the director names.
+    empty issuer means the one that the director names. to: where `crpipe sync` writes; empty if nowhere.
     """
 
     uris: tuple[str, ...]
@@ -30,6 +30,12 @@ class TokenJob:
     read_timeout_s: float = 60.0
     issuer: str = ""
     client: str = "crpipe"
+    to: str = ""
+
+    def written(self) -> str:
+        """Give a URI below the place in a federation that `crpipe sync` writes to; empty if it is none."""
+        remote = self.to and scheme_of(self.to, "sync.to") in FEDERATIONS
+        return f"{self.to.rstrip('/')}/run" if remote else ""
 
     def remote(self) -> list[str]:
         """The URIs that lead into a federation, one of each directory."""
@@ -49,11 +55,21 @@ class Access:
     answered: bool = True
 
 
-def check_access(job: TokenJob) -> Access:
+def check_access(job: TokenJob, *, write: bool = False) -> Access:
     """Compare the token in use with what the campaign's source needs; never shows the token itself.
 
-    Raise AccessError when the file that should hold a token cannot be read.
+    What `crpipe sync` needs is shown too; it is a problem only if ``write`` was asked for. Raise AccessError
+    when the file that should hold a token cannot be read.
     """
+    reading = _check_reading(job)
+    if not job.written():
+        return reading
+    writing = _check_writing(job)
+    problem = reading.problem or (writing.problem if write else "")
+    return Access(f"{reading.text}\n{writing.text}", problem, reading.answered)
+
+
+def _check_reading(job: TokenJob) -> Access:
     remote = job.remote()
     if not remote:
         return Access(f"{job.uris[0]}: no federation, no token needed", "")
@@ -84,7 +100,32 @@ def check_access(job: TokenJob) -> Access:
             lines.append(("warning", f"other users may read the token: chmod 600 {shlex.quote(readable)}"))
     if not problem:
         lines.append(("verdict", "covers every range of this campaign"))
-    return Access("\n".join(f"{name:11s} {value}" for name, value in lines), problem, not reason)
+    return Access(_table(lines), problem, not reason)
+
+
+def _check_writing(job: TokenJob) -> Access:
+    """Compare the token in use with what `crpipe sync` needs."""
+    space, problem = namespace_of(job, job.written())
+    token = tokens.find(job.token_file)
+    needed = [] if space is None else write_scopes(job, space)
+    problem = problem or _problem(token, needed)
+    hint = "" if space is None else "; `crpipe token --login --write` asks for one that may write"
+    lines = [
+        ("sync.to", job.to),
+        ("needs", " ".join(needed) or "unknown"),
+        ("verdict", f"{problem}{hint}" if problem else "covers it"),
+    ]
+    return Access(_table(lines), f"{problem}{hint}" if problem else "")
+
+
+def write_scopes(job: TokenJob, space: Namespace) -> list[str]:
+    """Name the scopes that `crpipe sync` needs: it writes, and asks what arrived."""
+    path = tokens.scope_for(job.written(), space.base_path).partition(":")[2]
+    return [f"{tokens.MODIFY}:{path}", f"storage.read:{path}"]
+
+
+def _table(lines: list[tuple[str, str]]) -> str:
+    return "\n".join(f"{name:11s} {value}" for name, value in lines)
 
 
 def namespace_of(job: TokenJob, uri: str) -> tuple[Namespace | None, str]:

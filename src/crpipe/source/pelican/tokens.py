@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MARGIN_S = 60.0  # a token this close to its end is looked up again: it may end on its way to the server
 _FOREVER = 1e11  # seconds since the epoch: the year 5138; clocks cannot show much later ones
+MODIFY = "storage.modify"
 _READ = ("storage.read", "storage.stage", "read")
 
 
@@ -78,9 +79,10 @@ class Token:
         return scope.split() if isinstance(scope, str) else [str(one) for one in scope]
 
     def covers(self, needed: str) -> bool:
-        """Return whether a scope of the token allows reading below the path of ``needed``."""
-        path = needed.partition(":")[2]
-        return any(_covers(scope, path) for scope in self.scopes)
+        """Return whether a scope of the token allows what ``needed`` names, below its path."""
+        action, _, path = needed.partition(":")
+        actions = (MODIFY, "write") if action == MODIFY else _READ
+        return any(_covers(scope, path, actions) for scope in self.scopes)
 
 
 class Tokens:
@@ -237,6 +239,6 @@ def exposed(token: Token) -> str:
     return str(token.file) if mode & (stat.S_IRGRP | stat.S_IROTH) else ""
 
 
-def _covers(scope: str, path: str) -> bool:
+def _covers(scope: str, path: str, actions: tuple[str, ...]) -> bool:
     action, _, allowed = scope.partition(":")
-    return action in _READ and (path.rstrip("/") + "/").startswith(allowed.rstrip("/") + "/")
+    return action in actions and (path.rstrip("/") + "/").startswith(allowed.rstrip("/") + "/")

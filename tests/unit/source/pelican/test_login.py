@@ -1,6 +1,6 @@
 import pytest
 
-from crpipe.core.errors import AccessError
+from crpipe.core.errors import AccessError, ConfigError
 from crpipe.core.progress import Silent
 from crpipe.source.pelican import login
 from crpipe.source.pelican.namespaces import Namespace
@@ -39,6 +39,38 @@ def test_a_token_is_written_for_this_user_alone_and_renewed_later(issuer, tmp_pa
     login.log_in(job, told)
     assert [form["refresh_token"] for form in issuer] == ["first", "second"]
     assert kept.read_text() == "second"
+
+
+def test_a_token_that_may_write_is_asked_for_by_name_and_renewed_apart(issuer, tmp_path):
+    job = TokenJob(("pelican://h/ns/sim/{range}/*",), str(tmp_path / "token"), to="pelican://h/ns/backup")
+    told = Told()
+    login.log_in(job, told, write=True)
+    scope = "storage.read:/sim storage.modify:/backup storage.read:/backup"
+    assert told.lines[-1].endswith(f"from https://issuer for {scope}")
+    login.log_in(job, told)
+    assert told.lines[-1].endswith("for storage.read:/sim")
+    names = sorted(path.name for path in (tmp_path / "home" / "crpipe").iterdir())
+    assert [name.startswith("refresh-write-") for name in names] == [False, True]
+    alone = TokenJob(("/data/*.h5",), str(tmp_path / "token"), to="pelican://h/ns/backup")
+    login.log_in(alone, told, write=True)
+    assert told.lines[-1].endswith("for storage.modify:/backup storage.read:/backup")
+
+
+@pytest.mark.parametrize("to", ["", "/backup"])
+def test_where_nothing_remote_is_written_a_login_to_write_is_refused(issuer, to):
+    with pytest.raises(ConfigError, match="--write: sync.to is .*, no federation"):
+        login.log_in(TokenJob(("pelican://h/ns/sim/*",), to=to), Silent(), write=True)
+    assert issuer == []
+
+
+def test_two_issuers_need_two_configurations(issuer, monkeypatch):
+    def namespace(_job, uri):
+        name = "https://other" if "backup" in uri else "https://issuer"
+        return Namespace("/ns", ["https://s"], "https://s", True, "/ns", name), ""
+
+    monkeypatch.setattr(login, "namespace_of", namespace)
+    with pytest.raises(AccessError, match="issued by https://other, those of the source by https://issuer"):
+        login.log_in(TokenJob(("pelican://h/ns/sim/*",), to="pelican://h/ns/backup"), Silent(), write=True)
 
 
 def test_an_issuer_that_refuses_its_own_token_is_told(issuer, tmp_path, monkeypatch):

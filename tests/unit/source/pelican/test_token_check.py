@@ -82,3 +82,30 @@ def test_a_token_that_others_may_read_is_reported_with_what_to_type(answers, tmp
     )
     file.chmod(0o600)
     assert "warning" not in check_access(TokenJob((URI,))).text
+
+
+@pytest.mark.parametrize(
+    ("scope", "verdict", "problem"),
+    [
+        ("storage.read:/", "no scope of the token covers storage.modify:/backup", True),
+        ("storage.read:/ storage.modify:/backup/other", "storage.modify:/backup", True),
+        ("storage.read:/ storage.modify:/backup", "verdict     covers it", False),
+        ("storage.read:/sim storage.modify:/", "no scope of the token covers storage.read:/backup", True),
+    ],
+)
+def test_what_sync_needs_is_shown_and_a_problem_only_where_it_was_asked_for(answers, scope, verdict, problem):
+    answers["token"] = token(scope)
+    job = TokenJob((URI,), to="pelican://h/ns/backup")
+    access = check_access(job)
+    assert access.problem == ""
+    assert verdict in access.text
+    assert ("`crpipe token --login --write` asks for one" in access.text) is problem
+    assert bool(check_access(job, write=True).problem) is problem
+
+
+def test_a_second_place_on_this_machine_needs_no_token(answers):
+    answers["token"] = token("storage.read:/sim")
+    assert "sync.to" not in check_access(TokenJob((URI,), to="/backup")).text
+    local = check_access(TokenJob(("/data/{range}/*",), to="pelican://h/ns/backup"))
+    assert "needs       storage.modify:/backup storage.read:/backup" in local.text
+    assert local.problem == ""

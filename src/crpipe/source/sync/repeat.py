@@ -1,0 +1,59 @@
+"""`crpipe sync --every`: sends what changed again and again, until the run is finished or a signal comes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from crpipe.core.errors import ConfigError, CrpipeError
+from crpipe.core.lease import lease
+from crpipe.source.sync.send import LEASE, check_place, send_changed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from crpipe.core.progress import Progress
+    from crpipe.source.sync.index import SyncJob
+
+_STOPS = (signal.SIGTERM, signal.SIGINT)  # a shell script starts its background jobs without the second
+
+
+def sync_every(job: SyncJob, minutes: float, finished: Callable[[], bool], progress: Progress) -> bool:
+    """Send what changed every ``minutes``; return whether the finished run was sent, False when stopped.
+
+    What fails is reported and sent the next time. Raise ConfigError when ``sync.to`` cannot be one,
+    LeaseError while another sync of this run works.
+    """
+    check_place(job)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in _STOPS}
+    try:
+        while not job.folder.is_dir():
+            time.sleep(60 * minutes)
+        with lease(job.folder / LEASE, wait_s=0.0, say=progress.say):
+            return _repeat(job, minutes, finished, progress)
+    except KeyboardInterrupt:
+        progress.say("stopped as asked; the same command goes on")
+        return False
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _repeat(job: SyncJob, minutes: float, finished: Callable[[], bool], progress: Progress) -> bool:
+    while True:
+        over = finished()  # before the sync: what is finished now is sent now
+        if not _failures(job, minutes, progress) and over:
+            progress.say(f"{job.run}: finished, and sent")
+            return True
+        time.sleep(60 * minutes)
+
+
+def _failures(job: SyncJob, minutes: float, progress: Progress) -> int:
+    try:
+        return send_changed(job, progress)
+    except ConfigError:
+        raise
+    except CrpipeError as error:
+        progress.say(f"warning: {error}; tried again in {minutes:g} minutes")
+        return 1

@@ -1,0 +1,134 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from crpipe.cli.jobs.source import sync_job
+from crpipe.config.loading import validate
+from crpipe.core.errors import ConfigError, LeaseError
+from crpipe.core.lease import lease
+from crpipe.core.progress import Silent
+from crpipe.source.sync.send import sync_run
+from told import Told
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run with event files, a checkpoint, and things that stay where they are."""
+    config = validate(
+        {
+            "run": "deep",
+            "runs": str(tmp_path / "runs"),
+            "results": str(tmp_path / "results"),
+            "sync": {"to": str(tmp_path / "second")},
+            "source": {"attempts": 1},
+        }
+    )
+    root = config.paths().run_dir()
+    for name in (
+        "tensorboard/a/events.1",
+        "store/r/checkpoint-k.pt",
+        "store/r/snapshot-k-7-0.pt",
+        "store/r/lease",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    return config
+
+
+def arrived(second):
+    return {str(path.relative_to(second / "deep")) for path in second.rglob("*") if path.is_file()}
+
+
+def test_all_that_another_machine_needs_arrives(run, tmp_path):
+    assert sync_run(sync_job(run), Silent()) == 0
+    second = tmp_path / "second"
+    files = {"tensorboard/a/events.1", "store/r/checkpoint-k.pt", "snapshot-1.pt"}
+    assert arrived(second) == {*files, "index.json"}
+    rows = json.loads((second / "deep" / "index.json").read_text())["files"]
+    assert {row["at"] for row in rows.values()} == files
+    assert (tmp_path / "second/deep/tensorboard/a/events.1").read_text() == "tensorboard/a/events.1"
+
+
+def test_only_what_changed_is_sent_again(run):
+    sync_run(sync_job(run), Silent())
+    told = Told()
+    sync_run(sync_job(run), told)
+    assert told.lines[-1].endswith(": 0 files sent, 0 failed")
+    (run.paths().tensorboard() / "a" / "events.1").write_text("grown longer than it was")
+    sync_run(sync_job(run), told)
+    assert told.lines[-1].endswith(": 1 files sent, 0 failed")
+
+
+def test_another_place_gets_everything(run, tmp_path):
+    sync_run(sync_job(run), Silent())
+    moved = run.model_copy(update={"sync": run.sync.model_copy(update={"to": str(tmp_path / "third")})})
+    told = Told()
+    sync_run(sync_job(moved), told)
+    assert told.lines[-1].endswith(": 3 files sent, 0 failed")
+
+
+def test_a_failure_is_a_warning_and_is_made_up_for(run, tmp_path):
+    (tmp_path / "second").write_text("a file where a directory is needed")
+    told = Told()
+    assert sync_run(sync_job(run), told) == 4  # with the index
+    assert any(line.startswith("warning: store/r/checkpoint-k.pt was not synced") for line in told.lines)
+    (tmp_path / "second").unlink()
+    assert sync_run(sync_job(run), told) == 0
+
+
+def test_an_empty_place_is_an_error(run):
+    with pytest.raises(ConfigError, match=r"sync\.to: empty"):
+        sync_run(sync_job(run.model_copy(update={"sync": run.sync.model_copy(update={"to": ""})})), Silent())
+
+
+def test_the_newest_snapshot_of_an_unfinished_link_never_replaces_the_one_before(run, tmp_path):
+    store, second = run.paths().store("r"), tmp_path / "second" / "deep"
+    sync_run(sync_job(run), Silent())
+    (store / "snapshot-k-8-0.pt").write_text("newer")
+    sync_run(sync_job(run), Silent())
+    assert [(second / f"snapshot-{n}.pt").read_text() for n in (1, 2)] == [
+        "store/r/snapshot-k-7-0.pt",
+        "newer",
+    ]
+    sync_run(sync_job(run), Silent())
+    (store / "snapshot-k-9-0.pt").write_text("newest")
+    sync_run(sync_job(run), Silent())
+    assert [(second / f"snapshot-{n}.pt").read_text() for n in (1, 2)] == ["newest", "newer"]
+    receipt = run.paths().receipt("r")
+    receipt.parent.mkdir()
+    receipt.write_text(json.dumps({"range": "r", "checkpoint": "checkpoint-k.pt"}))
+    sync_run(sync_job(run), Silent())
+    assert "snapshot" not in (second / "index.json").read_text()
+
+
+def test_the_index_names_no_receipt_without_its_checkpoint(run, tmp_path):
+    receipt = run.paths().receipt("r")
+    receipt.parent.mkdir()
+    receipt.write_text(json.dumps({"range": "r", "checkpoint": "checkpoint-k.pt"}))
+    blocked = tmp_path / "second" / "deep" / "store" / "r"
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("a file where a directory is needed")
+    assert sync_run(sync_job(run), Silent()) == 1
+    index = tmp_path / "second" / "deep" / "index.json"
+    assert "ranges/r.json" not in json.loads(index.read_text())["files"]
+    blocked.unlink()
+    receipt.with_name("s.json").write_text("damaged")
+    assert sync_run(sync_job(run), Silent()) == 0
+    assert {name for name in json.loads(index.read_text())["files"] if "ranges" in name} == {"ranges/r.json"}
+
+
+def test_one_sync_at_a_time(run):
+    job = sync_job(run)
+    with (
+        lease(job.folder / ".sync", wait_s=0.0, say=Told().say),
+        pytest.raises(LeaseError, match="already being worked on by process"),
+    ):
+        sync_run(job, Silent())
+    assert sync_run(job, Silent()) == 0
+
+
+def test_before_a_run_begins_there_is_nothing_to_send(run, tmp_path):
+    told = Told()
+    assert sync_run(replace(sync_job(run), folder=tmp_path / "none"), told) == 0
+    assert told.lines == [f"{tmp_path / 'none'}: nothing to send yet"]
