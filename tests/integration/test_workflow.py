@@ -113,6 +113,34 @@ def test_what_a_person_types_reaches_every_job(begun):
 
 
 @pytest.mark.parametrize(
+    ("variable", "words", "files"),
+    [
+        ("", "", ["crpipe.yaml"]),
+        ("config/tiny.yaml:night.yaml", "", ["config/tiny.yaml", "night.yaml"]),
+        ("night.yaml", "--configfile config/tiny.yaml", ["config/tiny.yaml"]),
+    ],
+)
+def test_the_workflow_reads_the_files_that_the_verbs_read(begun, variable, words, files):
+    (begun.folder / "crpipe.yaml").write_text((begun.folder / "config" / "tiny.yaml").read_text())
+    (begun.folder / "night.yaml").write_text("run: night\n")
+    (begun.folder / "Snakefile").unlink()
+    (begun.folder / "Snakefile").write_text(
+        (REPOSITORY / "Snakefile").read_text() + "from snakemake.spawn_jobs import SpawnedJobArgsFactory\n"
+        'print("job:", SpawnedJobArgsFactory(workflow).get_configfiles_arg())\n'
+    )
+    command = [BIN / "snakemake", *shlex.split(f"--dry-run --printshellcmds {words}")]
+    variables = {**environment(begun.variables), "CRPIPE_CONFIG": variable}
+    done = subprocess.run(
+        command, cwd=begun.folder, env=variables, capture_output=True, text=True, check=True
+    )
+    read = ["config/config.yaml", *files]
+    assert f"job: --configfiles {' '.join(str(begun.folder / file) for file in read)}\n" in done.stdout
+    given = " ".join(f"--config {file}" for file in read)
+    assert f"exec crpipe {given} train {RANGES[0]}" in done.stdout
+    assert f"runs/{'night' if 'night.yaml' in files else 'tiny'}/ranges/{RANGES[0]}.json" in done.stdout
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         (

@@ -16,6 +16,7 @@ from crpipe.api.campaign import CampaignRun
 from crpipe.api.frames import EVALUATIONS, LINKS, RANGES
 from crpipe.api.model import TrainedModel
 from crpipe.cli.campaign import app
+from crpipe.cli.options import PANEL as SHARED
 from crpipe.config.docs import entries
 from crpipe.config.loading import NAMED, load_config
 from crpipe.report.status.notify import EVENTS
@@ -223,12 +224,15 @@ def test_every_key_of_the_configuration_is_read_somewhere():
 
 
 def verbs(command, prefix=""):
-    """Yield every verb of the command line with its parameters."""
+    """Yield every verb of the command line with its parameters, without the options that all verbs have."""
     for name, inner in command.commands.items():
         if hasattr(inner, "commands"):
             yield from verbs(inner, f"{prefix}{name} ")
         else:
-            words = [word for given in inner.params if given.name != "help" for word in given.opts]
+            own = [
+                given for given in inner.params if given.name != "help" and given.rich_help_panel != SHARED
+            ]
+            words = [word for given in own for word in given.opts]
             yield " ".join([f"{prefix}{name}", *words])
 
 

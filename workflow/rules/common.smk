@@ -15,12 +15,12 @@ from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.cli.jobs.source import check_source, ensure_counted
 from crpipe.cli.terminal import Terminal
 from crpipe.config import record
+from crpipe.config.files import config_files, relative
 from crpipe.config.loading import load_config
 from crpipe.core.errors import CrpipeError
 from crpipe.workflow import turns
 from crpipe.workflow.chain import parent_of, reference_ranges, shards_of
 from crpipe.workflow.command import (
-    config_files,
     crpipe_call,
     overrides,
     search_path,
@@ -28,7 +28,6 @@ from crpipe.workflow.command import (
 )
 from crpipe.workflow.resources import gpu_request, node_request, time_limit
 
-DEFAULTS = Path("config/config.yaml")
 SCRIPTS = Path(str(workflow.current_basedir)).parent / "scripts"
 ENVIRONMENT = "../envs/crpipe.yaml"
 # What a job asks for that runs beside the workflow itself.
@@ -67,7 +66,16 @@ def prepare_environment():
     os.environ.update(PATH=path, CRPIPE_WORKFLOW="1")
 
 
-FILES = config_files(DEFAULTS, workflow.configfiles, Path.cwd())
+# Files of --configfile, else of CRPIPE_CONFIG, else crpipe.yaml; each over config/config.yaml.
+with refusing():
+    FILES = relative(config_files(workflow.overwrite_configfiles), Path.cwd())
+for file in FILES:
+
+    configfile: file
+
+
+# Jobs of a cluster read the workflow again: they get the files by name, whatever their environment holds.
+workflow.config_settings.configfiles = [file.absolute() for file in FILES]
 with refusing():
     CHANGES = overrides(FILES, config)
 CAMPAIGN = checked_campaign(FILES, CHANGES)

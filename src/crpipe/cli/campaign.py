@@ -15,6 +15,7 @@ from crpipe import __version__
 from crpipe.cli.data import data
 from crpipe.cli.jobs.report import notify_job, plan_job, view_of
 from crpipe.cli.models import models
+from crpipe.cli.options import Verbs
 from crpipe.cli.terminal import Settings, show
 from crpipe.cli.tools import tools
 from crpipe.cli.verification import verification
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 app = typer.Typer(
-    no_args_is_help=True,
+    cls=Verbs,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="From raw simulation files in many range directories to a trained model, through every crash.",
@@ -43,15 +44,22 @@ app.add_typer(tools)
 app.add_typer(verification)
 
 
+def _print_version(value: bool) -> None:
+    if value:
+        print(__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
-    config: Annotated[
-        list[Path] | None, typer.Option("--config", "-c", help="YAML file; later ones override earlier ones")
-    ] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", "-s", help="key.sub=value")] = None,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", callback=_print_version, is_eager=True, help="print the version and exit"
+        ),
+    ] = False,
 ) -> None:
-    Settings.files = tuple(config or ())
-    Settings.overrides = tuple(overrides or ())
+    """Take the options that only make sense before a verb."""
 
 
 @app.command()

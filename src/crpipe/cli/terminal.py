@@ -1,4 +1,4 @@
-"""What all verbs share: the configuration named before the verb, and a terminal for their progress."""
+"""What all verbs share: the configuration that is named, and a terminal for their progress."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
+from crpipe.config.files import DEFAULTS, config_files, own_files
 from crpipe.config.loading import Config, load_config
 from crpipe.core.progress import printable
-
-DEFAULT_CONFIG = Path("config/config.yaml")
 
 RangeArgument = Annotated[str, typer.Argument(metavar="RANGE", help="for example 0042000-0042999")]
 LinkArgument = Annotated[
@@ -64,17 +63,30 @@ class Terminal:
 
 
 class Settings:
-    """Options before the verb, kept until a handler asks for the configuration."""
+    """The shared options --config and --set, kept until a handler asks for the configuration."""
 
     files: tuple[Path, ...] = ()
     overrides: tuple[str, ...] = ()
 
     @classmethod
     def config(cls, *, options: bool = True) -> Config:
-        """Read and validate the configuration; without ``options``, no named package has to be there."""
-        return load_config(cls.config_files(), cls.overrides, options=options)
+        """Read and validate the configuration; without ``options``, no named package has to be there.
+
+        One line on stderr says so where no file is named.
+        """
+        config = load_config(cls.config_files(), cls.overrides, options=options)
+        if not own_files(cls.files) and (DEFAULTS.exists() or not cls.overrides):
+            Terminal().say(_unnamed())
+        return config
 
     @classmethod
     def config_files(cls) -> tuple[Path, ...]:
-        """List the configuration files: those named before the verb, else that of the campaign."""
-        return cls.files or ((DEFAULT_CONFIG,) if DEFAULT_CONFIG.exists() else ())
+        """List the configuration files, weakest first."""
+        return config_files(cls.files)
+
+
+def _unnamed() -> str:
+    whose = (
+        f"this is the campaign of {DEFAULTS}" if DEFAULTS.exists() else "this is crpipe's default campaign"
+    )
+    return f"crpipe: no configuration is named: {whose}; name yours with --config FILE"

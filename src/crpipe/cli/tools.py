@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from crpipe.cli.options import VerbGroup
 from crpipe.cli.terminal import Settings, Terminal, show
 from crpipe.core.errors import AccessError
 from crpipe.core.extras import require
@@ -25,13 +26,13 @@ class MergeMode(enum.StrEnum):
     copy = enum.auto()
 
 
-settings = typer.Typer(no_args_is_help=True, help="Check the configuration, or write what it can hold.")
+settings = typer.Typer(cls=VerbGroup, help="Check the configuration, or write what it can hold.")
 tools.add_typer(settings, name="config")
 
 
 @settings.command()
 def default() -> None:
-    """Print the configuration with every key commented; without --config the defaults."""
+    """Print the configuration with every key commented."""
     from crpipe.config.docs import default_yaml
 
     print(default_yaml(Settings.config()), end="")
@@ -61,7 +62,7 @@ def check_fit() -> None:
     print(check_campaign(Settings.config()))
 
 
-tb = typer.Typer(no_args_is_help=True, help="Curate TensorBoard runs.")
+tb = typer.Typer(cls=VerbGroup, help="Curate TensorBoard runs.")
 tools.add_typer(tb, name="tb")
 
 
@@ -83,7 +84,7 @@ def merge(
         print(name)
 
 
-outliers = typer.Typer(no_args_is_help=True, help="Look at the outliers.")
+outliers = typer.Typer(cls=VerbGroup, help="Look at the outliers.")
 tools.add_typer(outliers, name="outliers")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crpipe.cli.options import VerbGroup
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json_if_any
@@ -101,7 +102,7 @@ def _check_job(config: Config, names: list[str] | tuple[str, ...], processes: in
     )
 
 
-shards = typer.Typer(no_args_is_help=True, help="Check shards alone, or export them as plain Parquet files.")
+shards = typer.Typer(cls=VerbGroup, help="Check shards alone, or export them as plain Parquet files.")
 verification.add_typer(shards, name="shards", rich_help_panel=_PANEL)
 
 

@@ -1,4 +1,4 @@
-"""How jobs call crpipe: the configuration files, what --config changed, and the command line made of both."""
+"""How jobs call crpipe: with the configuration files, and with what --config of Snakemake changed."""
 
 from __future__ import annotations
 
@@ -30,15 +30,6 @@ _LOOKING = frozenset(
 def only_looks(words: Iterable[str]) -> bool:
     """Return whether the command line ``words`` of Snakemake asks for something other than running jobs."""
     return any(word.partition("=")[0] in _LOOKING for word in words)
-
-
-def config_files(campaign: Path, given: Iterable[str | Path], here: Path) -> list[Path]:
-    """List the configuration files that exist, weakest first: the campaign's, then those of --configfile.
-
-    Files below ``here`` are named relative to it: the command stays valid when the directory is moved.
-    """
-    files = dict.fromkeys([here / campaign, *(here / name for name in given)])
-    return [path.relative_to(here) if path.is_relative_to(here) else path for path in files if path.exists()]
 
 
 def overrides(files: Iterable[Path], config: Mapping[str, Any]) -> list[str]:

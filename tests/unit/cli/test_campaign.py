@@ -103,6 +103,31 @@ def test_the_configuration_of_the_working_directory_is_read(crpipe, tmp_path):
     assert "config/config.yaml: seed" in told
 
 
+def test_a_campaign_without_a_named_configuration_says_whose_it_is(crpipe, tmp_path):
+    assert "no configuration is named: this is crpipe's default campaign" in crpipe("summary")[1]
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.yaml").write_text("run: theirs\n")
+    said = crpipe("summary")[1]
+    assert said == (
+        "crpipe: no configuration is named: this is the campaign of config/config.yaml; "
+        "name yours with --config FILE\n"
+    )
+    assert crpipe("--config", "config/config.yaml", "summary") == (0, "")
+    (tmp_path / "crpipe.yaml").write_text("run: mine\n")
+    assert crpipe("summary") == (0, "")
+
+
+def test_the_variable_names_the_configuration(crpipe, tmp_path, monkeypatch):
+    (tmp_path / "crpipe.yaml").write_text("seed: many\n")
+    (tmp_path / "mine.yaml").write_text("run: mine\n")
+    monkeypatch.setenv("CRPIPE_CONFIG", "mine.yaml")
+    assert crpipe("summary") == (0, "")
+    monkeypatch.setenv("CRPIPE_CONFIG", "lost.yaml")
+    ended, told = crpipe("summary")
+    assert ended == 2
+    assert told.startswith("crpipe: CRPIPE_CONFIG: lost.yaml does not exist")
+
+
 def test_an_attempt_stands_in_the_journal(tmp_path):
     assert installed(*SMALL, "list", "0000000-0000000", folder=tmp_path).returncode == 0
     rows = [json.loads(line) for line in (tmp_path / "results" / "journal.jsonl").read_text().splitlines()]

@@ -1,14 +1,12 @@
 """The call of crpipe that jobs share."""
 
 import shlex
-from pathlib import Path
 
 import pytest
 import yaml
 
 from crpipe.config.loading import load_config, read_tree
 from crpipe.workflow.command import (
-    config_files,
     crpipe_call,
     one_line,
     only_looks,
@@ -34,19 +32,6 @@ def test_calls_that_run_no_job_only_look(words):
 @pytest.mark.parametrize("words", ["", "all --cores 2", "--configfile report", "--config run=--lint"])
 def test_calls_that_run_jobs_do_not_only_look(words):
     assert not only_looks(words.split())
-
-
-def test_configuration_files_are_named_relative_once_and_weakest_first(tmp_path, mine):
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "config.yaml").touch()
-    elsewhere = Path(__file__)
-    given = ["mine.yaml", tmp_path / "config" / "config.yaml", elsewhere, mine]
-    found = config_files(Path("config/config.yaml"), given, tmp_path)
-    assert found == [Path("config/config.yaml"), Path("mine.yaml"), elsewhere]
-
-
-def test_a_campaign_without_its_own_file_uses_the_given_ones(tmp_path, mine):
-    assert config_files(Path("config/config.yaml"), [mine], tmp_path) == [Path("mine.yaml")]
 
 
 def test_overrides_are_what_the_files_do_not_say(mine):

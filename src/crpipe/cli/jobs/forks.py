@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from crpipe.cli.jobs.campaign import open_campaign
-from crpipe.cli.terminal import DEFAULT_CONFIG
 from crpipe.config import record
+from crpipe.config.files import DEFAULTS
 from crpipe.config.loading import NAMED, flatten, load_config, read_tree
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, replacing
@@ -58,7 +58,7 @@ def write_fork(
     with replacing(out) as part:
         part.write_text(head + yaml.safe_dump(tree, sort_keys=False))
     load_config([*files, out])
-    given = shlex.join(str(path) for path in [*(path for path in files if path != DEFAULT_CONFIG), out])
+    given = shlex.join(str(path) for path in [*(path for path in files if path != DEFAULTS), out])
     return (
         f"{out}: run {run} goes on with link {links[0]}, {len(links)} to train; start it (and add your "
         "profile):\n"
