@@ -21,7 +21,6 @@ nb_execution_mode = "off"
 myst_heading_anchors = 4  # as on GitHub
 suppress_warnings = [
     "misc.highlighting_failure",  # files of several kinds in one block
-    "toc.empty_glob",  # of index.md: a page that a checkout does not have
 ]
 
 html_theme = "furo"
@@ -33,7 +32,7 @@ autodoc_typehints = "signature"
 _ARGUMENT = re.compile(r"(\w+(?:, \w+)*): (.*)")
 
 
-def _arguments_as_list(_app, _what, _name, _object, _options, lines):  # noqa: ANN001, ANN202, PLR0913
+def _arguments_as_list(_app, _what, _name, _object, _options, lines):
     """Turn the lines that describe arguments into list items, their continuations into the same paragraph."""
     found, listed = [], False
     for line in lines:
@@ -48,5 +47,5 @@ def _arguments_as_list(_app, _what, _name, _object, _options, lines):  # noqa: A
     lines[:] = found
 
 
-def setup(app):  # noqa: ANN001, ANN201, D103
+def setup(app):
     app.connect("autodoc-process-docstring", _arguments_as_list)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.api.recorded import has_data, recorded_view
 from crpipe.cli.jobs.report import view_of
+from crpipe.config.files import config_files
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError, DataError
 
@@ -183,8 +184,8 @@ def open_run(
         return CampaignRun(recorded_view(folder, found))
     files = [config] if isinstance(config, str | os.PathLike) else list(config)
     root = folder.parent.parent
-    base = root / "config" / "config.yaml"
-    named = [*([base] if base.exists() else []), *map(Path, files)]
+    mine = [Path(each).absolute() for each in files]
+    named = [root / path for path in config_files(mine, here=root, environ={})]
     loaded = load_config(named)
     if loaded.run != folder.name:
         raise ConfigError(

@@ -22,8 +22,8 @@ def config_files(
     """List the configuration files, weakest first: config/config.yaml where it exists, then the user's.
 
     The user's are those that are ``named``, else those in CRPIPE_CONFIG, else crpipe.yaml where it exists.
-    The defaults are listed once, also where they are named. Relative names start at the directory ``here``. Raise ConfigError when
-    CRPIPE_CONFIG names a missing file; a missing file of ``named`` is an error when it is read.
+    The defaults are listed once, also where they are named. Relative names start at the directory ``here``.
+    Raise ConfigError when CRPIPE_CONFIG names a missing file; one of ``named`` is refused when it is read.
     """
     chosen = own_files(named, here=here, environ=environ)
     defaults = (here / DEFAULTS).resolve()
