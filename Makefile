@@ -15,7 +15,7 @@
 # make test-jetnet  the distances beside those of JetNet
 # make soak    one training of SOAK_STEPS=N (20000) steps, watched for growing memory, open files and threads
 # make audit   known vulnerabilities of the pinned versions; fails where no advisories can be reached
-# make docs    the documentation as a site: docs/_build/index.html
+# make docs    the documentation as a site: docs/_build/html/index.html
 # make nightly all that is too long for CI, one after the other; a table at the end says what failed. A night long
 #
 # PYTHON   the interpreter the environment is made from (3.11 or later)
@@ -113,8 +113,8 @@ check: $(READY)
 	$(MAKE) test
 
 docs: $(READY)
-	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
-	@echo docs/_build/index.html
+	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
+	@echo docs/_build/html/index.html
 
 # JetNet goes with older libraries than crpipe: the test asks it in an environment of its own.
 test-jetnet: $(READY) .venv-jetnet/.installed

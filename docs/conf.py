@@ -1,4 +1,4 @@
-"""The site of the documentation: `make docs` writes it to docs/_build."""
+"""The site of the documentation: `make docs` writes it to docs/_build/html."""
 
 import re
 import sys

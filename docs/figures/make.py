@@ -1,4 +1,4 @@
-"""The pictures of index.md and start.md: `python docs/figures/make.py runs/demo`, after `make demo`."""
+"""Pictures of index.md and start.md: `python docs/figures/make.py runs/demo [FOLDER]`, after `make demo`."""
 
 import sys
 from pathlib import Path
@@ -26,7 +26,7 @@ mpl.rcParams.update({"svg.hashsalt": "crpipe", "font.size": 10})
 
 
 def save(figure, name):
-    figure.savefig(FOLDER / name, metadata={"Date": None}, bbox_inches="tight")
+    figure.savefig(folder / name, metadata={"Date": None}, bbox_inches="tight")
     plt.close(figure)
 
 
@@ -86,7 +86,9 @@ def bundles(campaign):
 
 
 if __name__ == "__main__":
-    opened = crpipe.open(sys.argv[1])
+    run, *folders = sys.argv[1:]
+    folder = Path(*folders) if folders else FOLDER
+    opened = crpipe.open(run)
     pipeline()
     losses(opened)
     bundles(opened)

@@ -45,3 +45,15 @@ def test_a_block_of_the_page_runs_as_it_stands(demo, block):
     )
     assert done.returncode == 0, done.stderr
     assert "shape: (" in done.stdout
+
+
+def test_the_pictures_of_the_first_pages_are_made_by_their_command(demo, tmp_path):
+    command = [sys.executable, DOCS / "figures" / "make.py", "runs/demo", tmp_path]
+    variables = environment({"PYTHONPATH": str(REPOSITORY / "src")})
+    done = subprocess.run(command, cwd=demo, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "pipeline.svg",
+        "demo-losses.svg",
+        "demo-bundles.svg",
+    }

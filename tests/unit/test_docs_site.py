@@ -13,7 +13,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """Build the site as `make docs` does."""
-    folder = tmp_path_factory.mktemp("site")
+    folder = tmp_path_factory.mktemp("site") / "html"
     command = [
         sys.executable,
         "-m",
