@@ -18,6 +18,7 @@
 # make test-jetnet  the distances beside those of JetNet
 # make soak    one training of SOAK_STEPS=N (20000) steps, watched for growing memory, open files and threads
 # make audit   known vulnerabilities of the pinned versions; fails where no advisories can be reached
+# make docs    the documentation as a site: docs/_build/html/index.html
 # make nightly all that is too long for CI, one after the other; a table at the end says what failed. A night long
 #
 # PYTHON   the interpreter the environment is made from (3.11 or later)
@@ -45,7 +46,7 @@ DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
 .PHONY: demo known-demo demo-synthetic demo-pelican test fuzz nightly test-damages test-kills test-small test-slurm soak audit
-.PHONY: test-physics test-jetnet test-clean-install test-container check install clean
+.PHONY: docs test-physics test-jetnet test-clean-install test-container check install clean
 
 demo: demo-$(SOURCE)
 
@@ -117,6 +118,10 @@ check: $(READY)
 	$(BIN)/snakemake --lint
 	$(MAKE) test
 
+docs: $(READY)
+	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
+	@echo docs/_build/html/index.html
+
 # JetNet goes with older libraries than crpipe: the test asks it in an environment of its own.
 test-jetnet: $(READY) .venv-jetnet/.installed
 	$(BIN)/python -m pytest -q tests/jetnet
@@ -131,7 +136,7 @@ install: $(READY)
 $(READY): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(if $(TORCH),$(BIN)/pip install -q -c constraints.txt torch $(TORCH))
-	$(BIN)/pip install -q -c constraints.txt -e '.[all,test,check]'
+	$(BIN)/pip install -q -c constraints.txt -e '.[all,test,check,docs]'
 	touch $(READY)
 
 # Never results or runs: they may be weeks of work.

@@ -73,10 +73,18 @@ def generate_files(job: GenerateJob, progress: Progress) -> int:
     total = count_rows(use.inputs, raw, wanted)
 
     def rows(number: int, block: Events) -> Iterator[pa.Table]:
-        generator = torch.Generator(device).manual_seed(block_seed(use.seed, number))
-        with torch.no_grad():
-            for asked, made in _generated(job, trained, reader.layout, block, generator):
-                yield output_table(trained, reader.layout, asked, made, use.inputs)
+        made = generate_events(
+            trained,
+            reader.layout,
+            block,
+            multiplicity=job.multiplicity,
+            cap=job.cap,
+            budget_items=use.budget_items,
+            seed=block_seed(use.seed, number),
+            device=device,
+        )
+        for asked, events in made:
+            yield output_table(trained, reader.layout, asked, events, use.inputs)
 
     return write_in_parts(
         use.out,
@@ -88,38 +96,52 @@ def generate_files(job: GenerateJob, progress: Progress) -> int:
     )
 
 
-def _generated(
-    job: GenerateJob, trained: LoadedModel, layout: Layout, block: Events, generator: torch.Generator
+def generate_events(
+    trained: LoadedModel,
+    layout: Layout,
+    block: Events,
+    *,
+    multiplicity: str,
+    cap: int,
+    budget_items: int,
+    seed: int,
+    device: torch.device,
 ) -> Iterator[tuple[Events, Events]]:
-    """Yield what was asked for and what was made, in runs of at most budget_items items."""
+    """Yield what was asked for and what was made, in runs of at most ``budget_items`` items.
+
+    block: event columns without items, its known multiplicities in the column ``multiplicity``.
+    """
+    assert isinstance(trained.workload, Generates)
+    generator = torch.Generator(device).manual_seed(seed)
     given = block.columns.pop(MULTIPLICITY, None)
-    counts = _multiplicity(job, trained, block, given, generator)
-    for first, last in cuts(counts, len(counts), job.use.budget_items):
-        asked = block.part(first, last)
-        assert isinstance(trained.workload, Generates)
-        with WorkloadCall(trained.workload, "generate", asked):
-            made = trained.workload.generate(trained.model, asked, counts[first:last], generator)
-        check_generated(made, len(asked), layout, f"{trained.name}.generate")
-        yield asked, made
+    with torch.no_grad():
+        counts = _multiplicity(multiplicity, cap, trained, block, given, generator)
+        for first, last in cuts(counts, len(counts), budget_items):
+            asked = block.part(first, last)
+            with WorkloadCall(trained.workload, "generate", asked):
+                made = trained.workload.generate(trained.model, asked, counts[first:last], generator)
+            check_generated(made, len(asked), layout, f"{trained.name}.generate")
+            yield asked, made
 
 
 def _multiplicity(
-    job: GenerateJob,
+    multiplicity: str,
+    cap: int,
     trained: LoadedModel,
     block: Events,
     given: NDArray[Any] | None,
     generator: torch.Generator,
 ) -> NDArray[np.int64]:
-    if job.multiplicity == PREDICTED:
+    if multiplicity == PREDICTED:
         assert isinstance(trained.workload, Generates)
         with WorkloadCall(trained.workload, "multiplicities", block):
             chosen = trained.workload.multiplicities(trained.model, block, generator)
         if np.shape(chosen) != (len(block),):
             raise ForeignError(f"{trained.name}.multiplicities: expected {len(block)} numbers")
-    elif job.multiplicity == COLUMN:
+    elif multiplicity == COLUMN:
         if given is None:
             raise FormatError(f"--multiplicity {COLUMN}: the table has no column {MULTIPLICITY}")
         chosen = given
     else:
-        chosen = np.full(len(block), int(job.multiplicity))
-    return np.minimum(np.asarray(chosen, np.int64), job.cap)
+        chosen = np.full(len(block), int(multiplicity))
+    return np.minimum(np.asarray(chosen, np.int64), cap)

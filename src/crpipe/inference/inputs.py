@@ -148,14 +148,34 @@ def _raw_rows(path: Path, raw: RawInput) -> Iterator[Events]:
 def _flat_rows(path: Path, names: list[str], wanted: Wanted) -> Iterator[Events]:
     row = 0
     for batch in _batches(path, names):
-        columns = {name: _values(path, row, name, batch.column(name), wanted) for name in batch.schema.names}
-        for place, field in enumerate(wanted.optional, start=1):
-            if field.name not in columns:
-                counts = place == len(wanted.optional)
-                start, step = (row, 1) if counts else (0, 0)
-                columns[field.name] = (start + step * np.arange(len(batch))).astype(field.dtype)
-        yield _without_items(columns, len(batch))
+        yield _as_events(path, row, batch, wanted)
         row += len(batch)
+
+
+def column_rows(table: pa.RecordBatch, wanted: Wanted, name: str) -> Events:
+    """Give the rows of a table in memory as events without items, as ``event_rows`` gives those of a file.
+
+    name: what messages call the table. Raise FormatError for a missing column or an impossible value.
+    """
+    names = table.schema.names
+    missing = sorted({field.name for field in wanted.required} - {*names})
+    if missing:
+        raise FormatError(f"{name}: no column {', '.join(missing)}; it has {', '.join(names)}")
+    known = {MULTIPLICITY, *(field.name for field in (*wanted.required, *wanted.optional))}
+    block = _as_events(name, 0, table.select([each for each in names if each in known]), wanted)
+    _check_columns(name, 0, block, (*wanted.required, *wanted.optional))
+    return block
+
+
+def _as_events(name: Path | str, row: int, rows: pa.RecordBatch, wanted: Wanted) -> Events:
+    """Give rows in the layout's types; columns that identify an event are made up where they are missing."""
+    columns = {each: _values(name, row, each, rows.column(each), wanted) for each in rows.schema.names}
+    for place, field in enumerate(wanted.optional, start=1):
+        if field.name not in columns:
+            counts = place == len(wanted.optional)
+            start, step = (row, 1) if counts else (0, 0)
+            columns[field.name] = (start + step * np.arange(rows.num_rows)).astype(field.dtype)
+    return _without_items(columns, rows.num_rows)
 
 
 def _batches(path: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -171,7 +191,7 @@ def _batches(path: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
         raise FormatError(f"{path}: cannot be read ({error})") from error
 
 
-def _values(path: Path, row: int, name: str, column: pa.Array, wanted: Wanted) -> NDArray[Any]:
+def _values(path: Path | str, row: int, name: str, column: pa.Array, wanted: Wanted) -> NDArray[Any]:
     """Give a column in the layout's type; raise FormatError for one that holds no numbers or gaps."""
     types = {field.name: field.dtype for field in (*wanted.required, *wanted.optional)}
     if column.null_count:
@@ -201,7 +221,7 @@ def _check_exists(path: Path) -> None:
         raise FormatError(f"{path}: missing; name existing files with --in")
 
 
-def _check_columns(path: Path, row: int, block: Events, fields: tuple[Field, ...]) -> None:
+def _check_columns(path: Path | str, row: int, block: Events, fields: tuple[Field, ...]) -> None:
     for field in fields:
         values = block.columns[field.name]
         bad = np.flatnonzero(~((values >= field.low) & (values <= field.high)))
@@ -219,6 +239,6 @@ def _check_items(path: Path, row: int, block: Events, layout: Layout) -> None:
             raise _impossible(path, row + event, field, values[bad[0]])
 
 
-def _impossible(path: Path, row: int, field: Field, value: Any) -> CrpipeError:
+def _impossible(path: Path | str, row: int, field: Field, value: Any) -> CrpipeError:
     interval = f"{field.low:.7g} to {field.high:.7g} {field.unit}".rstrip()
     return FormatError(f"{path}: row {row}: {field.name} is {value}, not within {interval}")

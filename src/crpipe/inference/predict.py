@@ -78,9 +78,7 @@ def predict_files(job: PredictJob, progress: Progress) -> int:
     total = source.count()
 
     def rows(number: int, block: Events) -> Iterator[pa.Table]:
-        generator = torch.Generator(device).manual_seed(block_seed(job.seed, number))
-        with torch.no_grad():
-            found = predict_block(trained, block, reader.layout, generator)
+        found = predict_events(trained, reader.layout, block, block_seed(job.seed, number), device)
         yield _selected(output_table(trained, reader.layout, block, found, job.inputs), job.columns)
 
     blocks = source.blocks(job.batch_events, job.budget_items)
@@ -92,6 +90,14 @@ def predict_files(job: PredictJob, progress: Progress) -> int:
         lambda done: progress.advance("predict", done, total),
         origin("predict", job, trained),
     )
+
+
+def predict_events(
+    trained: LoadedModel, layout: Layout, block: Events, seed: int, device: torch.device
+) -> Events | Columns:
+    """Predict for a block of events, the same for the same seed."""
+    with torch.no_grad():
+        return predict_block(trained, block, layout, torch.Generator(device).manual_seed(seed))
 
 
 def identity(job: PredictJob, trained: LoadedModel, device: torch.device) -> list[Any]:

@@ -1,0 +1,1 @@
+"""A campaign in Python: `crpipe.open`."""

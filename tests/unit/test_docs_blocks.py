@@ -1,0 +1,123 @@
+"""Every block of code in the documentation is run by a test, or says why not and when it was last tried.
+
+A new block fails here until the register names the test that runs it, or the block (or the paragraph before
+it) says ``not run in CI: REASON; last tried DATE``.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from crpipe.config.loading import read_tree, validate
+
+REPOSITORY = Path(__file__).parents[2]
+DOCS = REPOSITORY / "docs"
+PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# What no person types: text, and what the site's builder reads.
+SHOWN = ("text", "", "{eval-rst}", "{toctree}")
+NOT_RUN = re.compile(r"[Nn]ot run in CI[:;][^\n]*(?:\n[^\n]+)?20\d\d-\d\d-\d\d")
+BY_ITSELF = re.compile(r"CI runs (?:it by itself|these lines)|which CI runs|`tests/[\w/]+\.py::\w+`")
+HERE = "tests/unit/test_docs_blocks.py"
+
+STEPS = "tests/integration/test_docs_pages.py"
+DIRECTION, XEC = "tests/integration/test_docs_direction.py", "tests/integration/test_docs_xec.py"
+TRAINING, OPERATIONS = "tests/integration/test_docs_training.py", "tests/integration/test_docs_operations.py"
+# The test that runs the blocks of a page, by their languages; it reads the page itself.
+RUN_BY = {
+    "CONTRIBUTING.md": {"bash": ".ci/run"},
+    "README.md": {"bash": "tests/integration/test_workflow.py"},
+    "docs/api.md": {"python": "tests/integration/test_tutorial.py"},
+    "docs/data.md": {"python": "tests/unit/test_docs_data.py", "yaml": HERE},
+    "docs/direction-simulator.md": {"yaml": HERE},
+    "docs/direction.md": dict.fromkeys(("python", "yaml", "bash"), DIRECTION),
+    "docs/export.md": dict.fromkeys(("python", "bash"), "tests/integration/test_docs_export.py"),
+    "docs/operations.md": {"bash": OPERATIONS},
+    "docs/own-data.md": dict.fromkeys(("yaml", "bash"), STEPS),
+    "docs/pelican.md": {"yaml": HERE},
+    "docs/simulator.md": {"yaml": HERE},
+    "docs/steps/evaluate.md": {"bash": STEPS},
+    "docs/steps/list.md": {"bash": STEPS},
+    "docs/steps/outliers.md": {"bash": STEPS},
+    "docs/steps/report.md": {"bash": STEPS},
+    "docs/steps/split.md": {"bash": STEPS},
+    "docs/steps/stage.md": {"bash": STEPS},
+    "docs/steps/train.md": {"bash": STEPS},
+    "docs/training.md": dict.fromkeys(("yaml", "python", "bash"), TRAINING),
+    "docs/workload.md": dict.fromkeys(("yaml", "python", "bash"), "tests/outside/test_page.py"),
+    "docs/write-a-reader.md": dict.fromkeys(("yaml", "python", "bash"), STEPS),
+    "docs/write-a-simulator.md": dict.fromkeys(("yaml", "python", "bash"), STEPS),
+    "docs/xec-simulator.md": {"yaml": HERE},
+    "docs/xec.md": dict.fromkeys(("python", "yaml", "bash"), XEC),
+}
+
+
+def name_of(page):
+    return str(page.relative_to(REPOSITORY))
+
+
+def blocks_of(page):
+    """Yield language, text and the paragraph before each block of a page."""
+    text = page.read_text()
+    for found in BLOCK.finditer(text):
+        before = text[: found.start()].rstrip().rpartition("\n\n")[2]
+        yield found[1].strip(), found[2], before
+
+
+CODE = [(page, *block) for page in PAGES for block in blocks_of(page) if block[0] not in SHOWN]
+SNIPPETS = [
+    pytest.param(text, id=f"{page.stem}-{number}")
+    for number, (page, language, text, _) in enumerate(CODE)
+    if RUN_BY.get(name_of(page), {}).get(language) == HERE
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_is_run_by_a_test_or_says_why_not(page):
+    tests = RUN_BY.get(name_of(page), {})
+    silent = []
+    for language, text, before in blocks_of(page):
+        marked = any(mark.search(each) for mark in (NOT_RUN, BY_ITSELF) for each in (text, before))
+        if language not in SHOWN and language not in tests and not marked:
+            silent.append(f"{language}: {text.splitlines()[0]}")
+    assert silent == [], (
+        "name the test that runs them in RUN_BY of tests/unit/test_docs_blocks.py, or write beside them "
+        "`not run in CI: REASON; last tried DATE`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "language", "test"),
+    [(page, language, test) for page, tests in RUN_BY.items() for language, test in tests.items()],
+)
+def test_the_register_names_blocks_and_tests_that_exist(page, language, test):
+    assert language in {found for found, _, _ in blocks_of(REPOSITORY / page)}
+    source = (REPOSITORY / test).read_text()
+    if test == ".ci/run":
+        commands = [
+            line.partition("#")[0].strip()
+            for _, text, _ in blocks_of(REPOSITORY / page)
+            for line in text.splitlines()
+        ]
+        assert [line for line in commands if line != "make install" and line not in source] == []
+        return
+    assert Path(page).name in source
+    assert test == HERE or language in source
+
+
+@pytest.mark.parametrize("text", SNIPPETS)
+def test_a_piece_of_configuration_is_legal(text, tmp_path):
+    (tmp_path / "piece.yaml").write_text(text)
+    assert yaml.safe_load(text)
+    validate(*read_tree([REPOSITORY / "config" / "config.yaml", tmp_path / "piece.yaml"]))
+
+
+def test_the_tutorial_is_committed_without_outputs():
+    cells = json.loads((DOCS / "tutorial.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) > 5
+    assert [cell["outputs"] for cell in code] == [[]] * len(code)
+    assert {cell["execution_count"] for cell in code} == {None}
