@@ -275,6 +275,23 @@ def test_a_report_is_made_with_captions_and_categories(finished, tmp_path):
         assert word in page
 
 
+def test_the_page_of_a_campaign_shows_quality_jobs_and_versions(finished, tmp_path):
+    campaign = finished.copy(tmp_path / "campaign")
+    done = campaign.crpipe("report")
+    page = (campaign.run / "report.html").read_text()
+    assert done.stdout.strip().endswith("runs/tiny/report.html")
+    for word in (
+        "balanced",
+        "Figures of the evaluation",
+        "data:image/svg+xml",
+        "memory, at most",
+        "trained on",
+    ):
+        assert word in page
+    assert f"<td>{RANGES[0]}</td>" in page
+    assert "<td>train.epochs</td><td>6</td><td>1</td>" in page.replace("\n", "")
+
+
 def test_progress_evaluates_every_checkpoint_and_draws_the_chain(finished, tmp_path):
     campaign = finished.copy(tmp_path / "campaign")
     assert campaign.jobs("progress") == {"evaluate": len(RANGES), "progress": 1}

@@ -13,7 +13,7 @@ import typer
 
 from crpipe import __version__
 from crpipe.cli.data import data
-from crpipe.cli.jobs.report import notify_job, plan_job, view_of
+from crpipe.cli.jobs.report import configured_keys, notify_job, plan_job, view_of
 from crpipe.cli.models import models
 from crpipe.cli.terminal import Settings, show
 from crpipe.cli.tools import tools
@@ -105,6 +105,20 @@ def summary() -> None:
     from crpipe.report.summary import render_summary
 
     show(render_summary(view_of(Settings.config())))
+
+
+@app.command()
+def report(
+    out: Annotated[
+        Path | None, typer.Option(help="where to write it; default runs/<run>/report.html")
+    ] = None,
+) -> None:
+    """Write one HTML page: sums, quality, plots, ranges, jobs, failures, configuration, versions."""
+    from crpipe.report.page.document import write_report
+
+    config = Settings.config()
+    view = view_of(config)
+    print(write_report(view, configured_keys(config), out or view.paths.report()))
 
 
 @app.command()

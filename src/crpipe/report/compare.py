@@ -13,7 +13,7 @@ from crpipe.core.files import read_json, read_json_if_any
 from crpipe.core.paths import BEST, Paths
 from crpipe.report.evaluations import COLUMNS, measures_of, read_evaluation
 from crpipe.report.figure_style import COLOURS, new_figure, save, style
-from crpipe.report.series import VALIDATION, WINDOW_STEPS, is_loss, pick, smoothed
+from crpipe.report.series import VALIDATION, is_loss, pick, smoothed, window_of
 from crpipe.report.text import Column, measured, number, table
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _WIDTH = 160
 _MOST_ROWS = 5000
 _MOST_PANELS = 12
-_WINDOWS = 20  # in a short run curves are averaged over its 20th part
 _PANEL = 2.2  # inches
 
 
@@ -102,8 +101,7 @@ def plot_comparison(runs: Sequence[RunFiles], path: Path) -> Path:
     names = sorted({name for series in chosen.values() for name in series})[:_MOST_PANELS]
     if not names:
         raise ConfigError(f"none of the runs {', '.join(chosen)} has metrics to plot; train them first")
-    last = max(one.steps[-1] for series in chosen.values() for one in series.values())
-    window = min(WINDOW_STEPS, max(1, last // _WINDOWS))
+    window = window_of([row for run in runs for row in run.rows])
     with style():
         figure = new_figure(0.8 + _PANEL * len(names))
         axes = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0]

@@ -12,7 +12,6 @@ from crpipe.report.evaluations import COLUMNS, evaluations, measures_of
 from crpipe.report.figure_style import COLOURS, GENERATED, NEUTRAL, REAL, new_figure, save, style
 from crpipe.report.series import (
     VALIDATION,
-    WINDOW_STEPS,
     chain_rows,
     is_loss,
     multiplicities,
@@ -21,6 +20,7 @@ from crpipe.report.series import (
     pick_watched,
     smoothed,
     threshold_of,
+    window_of,
 )
 
 if TYPE_CHECKING:
@@ -141,12 +141,13 @@ def _is_norm(name: str) -> bool:
 
 
 def _curves(panels: Sequence[tuple[str, list[Series], bool]], rows: Sequence[Row]) -> Figure:
+    window = window_of(rows)
     figure = new_figure(0.6 + _PANEL * len(panels))
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axis, (label, lines, logarithmic) in zip(axes, panels, strict=True):
         for series, colour in zip(lines, COLOURS * len(lines), strict=False):
             held_out = series.name.startswith(VALIDATION)  # a mean over many events already
-            mean = series if held_out else smoothed(series)
+            mean = series if held_out else smoothed(series, window)
             axis.plot(series.steps, series.values, color=colour, alpha=0.25, linewidth=0.7)
             axis.plot(mean.steps, mean.values, color=colour, linewidth=1.5, label=_legend(series.name))
         axis.set_ylabel(label)
@@ -158,7 +159,7 @@ def _curves(panels: Sequence[tuple[str, list[Series], bool]], rows: Sequence[Row
         _mark_ranges(axis, rows)
         if len(lines) > 1:
             _legend_above(axis, 4)
-    axes[-1].set_xlabel(f"training step over all ranges (thick: mean over {WINDOW_STEPS} steps)")
+    axes[-1].set_xlabel(f"training step over all ranges (thick: mean over {window} steps)")
     return figure
 
 

@@ -96,7 +96,7 @@ def _campaign(view: CampaignView, status: CampaignStatus) -> Iterator[str]:
     yield from _quarantined(view, ledgers.quarantined)
     yield from _paragraph("trained", status.trained_of())
     yield from _checkpoint(view)
-    report = view.paths.run_dir() / "report.html"
+    report = view.paths.report()
     yield from _paragraph("report", str(report) if report.exists() else f"not written yet ({report})")
 
 

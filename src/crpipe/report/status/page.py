@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -11,39 +10,23 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from crpipe.core.files import write_text
 from crpipe.report.evaluations import COLUMNS, evaluations
-from crpipe.report.series import (
-    VALIDATION,
-    WINDOW_STEPS,
-    chain_rows,
-    is_loss,
-    multiplicities,
-    pick,
-    pick_validation,
-    pick_watched,
-    smoothed,
-    threshold_of,
-)
 from crpipe.report.status import page_charts
 from crpipe.report.status.campaign_state import collect
-from crpipe.report.status.page_charts import COLOURS, Chart, histogram_chart, line_chart
+from crpipe.report.status.page_charts import COLOURS
+from crpipe.report.status.panels import panels
 from crpipe.report.status.status import facts, resume_command, warnings
 from crpipe.report.status.status_types import State
 from crpipe.report.text import compact, counted, duration, moment, number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from jinja2 import Template
 
     from crpipe.report.campaign_view import CampaignView
-    from crpipe.report.series import MultiplicityCounts, Series
-    from crpipe.report.status.status_types import CampaignStatus, LinkStatus, RangeStatus, SourceToken
+    from crpipe.report.status.status_types import LinkStatus, RangeStatus, SourceToken
 
-MOST_ROWS = 1500  # points of a curve; a phone shows them at once
 RELOAD_S = 60
-_STEP = "training step over all ranges"
-_MEAN = f"{_STEP} (bold: mean over {WINDOW_STEPS} steps)"
 # One letter beside the colour, for readers who cannot distinguish the colours.
 LETTERS = {
     State.WAITING: "·",
@@ -60,16 +43,6 @@ LETTERS = {
     State.SKIPPED: "/",
     State.STALE: "≠",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One chart of the page with its heading; ``legend``: a name for each colour, in order."""
-
-    name: str
-    title: str
-    chart: Chart
-    legend: tuple[str, ...] = ()
 
 
 def write_page(view: CampaignView, path: Path, token: SourceToken | None = None) -> None:
@@ -105,7 +78,7 @@ def render_page(view: CampaignView, token: SourceToken | None = None) -> str:
         errors=[(_heading(item), item.error) for item in shown if item.error],
         evaluation=next(evaluations(view), None),
         comparisons=COLUMNS,
-        panels=list(_panels(view, status)),
+        panels=list(panels(view)),
         geometry=page_charts,
         colours=COLOURS,
     )
@@ -150,34 +123,3 @@ def _link_cell(link: LinkStatus) -> tuple[State, str]:
 def _heading(item: RangeStatus | LinkStatus) -> str:
     attempt = f", attempt {item.attempt}" if item.attempt else ""
     return f"{item.name}: {item.state}{attempt}"
-
-
-def _panels(view: CampaignView, status: CampaignStatus) -> Iterator[Panel]:
-    rows = chain_rows(view, MOST_ROWS)
-    yield from _curves("losses", "Losses", "loss", pick(rows, is_loss))
-    for index, (title, lines) in enumerate(pick_validation(rows).items()):
-        yield from _curves(f"validation-{index}", title.capitalize(), title.partition(": ")[2], lines)
-    for index, series in enumerate(pick_watched(rows)):
-        phase, _, metric = series.name.rpartition("/")
-        yield from _curves(f"watched-{index}", f"{phase}: {metric}", metric, [series])
-    speed = pick(rows, "speed/items_per_s".__eq__)
-    yield from _curves("throughput", "Throughput", f"{status.item} / s", speed)
-    histogram = multiplicities(view)
-    if histogram is not None:
-        yield _multiplicity(histogram, threshold_of(view), status.item)
-
-
-def _multiplicity(histogram: MultiplicityCounts, threshold: int | None, item: str) -> Panel:
-    legend = () if threshold is None else ("bulk", f"outliers, above {number(threshold)}")
-    chart = histogram_chart(histogram.visible(threshold), threshold, item)
-    return Panel("multiplicity", "Multiplicity", chart, legend)
-
-
-def _curves(name: str, title: str, label: str, series: Sequence[Series]) -> Iterator[Panel]:
-    if series:
-        held_out = series[0].name.startswith(VALIDATION)  # a mean over many events already
-        thick = series if held_out else [smoothed(item) for item in series]
-        chart = line_chart(series, thick, _STEP if held_out else _MEAN, label, from_zero=not held_out)
-        names = tuple(item.name.removeprefix(VALIDATION).removesuffix("/loss") for item in series)
-        legend = names if len(series) > 1 else ()
-        yield Panel(name, title, chart, legend)
