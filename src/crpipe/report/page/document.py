@@ -6,33 +6,33 @@ import base64
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from crpipe.core.files import read_json_if_any, write_text
-from crpipe.core.paths import OUTLIERS
+from crpipe.core.files import write_text
 from crpipe.report.evaluations import COLUMNS, evaluations
 from crpipe.report.page import timeline as jobs
 from crpipe.report.page.marks import RULE, compared_with, mark, terms_of
-from crpipe.report.page.versions import machines, versions
+from crpipe.report.page.versions import versions
 from crpipe.report.status import page_charts
 from crpipe.report.status.campaign_state import collect
 from crpipe.report.status.panels import headlines
 from crpipe.report.status.status import facts, resume_command, warnings
 from crpipe.report.summary import last_receipt
-from crpipe.report.text import compact, counted, duration, moment, number
+from crpipe.report.text import compact, counted, moment, number
+from crpipe.report.work import machines, range_rows, work_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from jinja2 import Template
 
     from crpipe.report.campaign_view import CampaignView
     from crpipe.report.evaluations import Evaluation
-    from crpipe.report.page.timeline import Work
     from crpipe.report.status.status_types import CampaignStatus, Sums
+    from crpipe.report.work import Work
 
 _MOST_FIGURES = 16
 _MOST_FIGURE_BYTES = 1 << 20  # a larger one is named, not shown
@@ -62,19 +62,6 @@ class Picture:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class RangeRow:
-    """One row of the table of ranges; every cell as text."""
-
-    name: str
-    state: str
-    events: str
-    files: str
-    outliers: str
-    times: str
-    attempts: str
-
-
 def write_report(view: CampaignView, keys: Sequence[ConfiguredKey], path: Path) -> Path:
     """Write the page to ``path``, atomically; return the path."""
     write_text(path, render_report(view, keys))
@@ -84,7 +71,7 @@ def write_report(view: CampaignView, keys: Sequence[ConfiguredKey], path: Path) 
 def render_report(view: CampaignView, keys: Sequence[ConfiguredKey]) -> str:
     """Give the page as one HTML document; raise DataError when a file that it reads is damaged."""
     status, newest = collect(view), next(evaluations(view), None)
-    work = jobs.work_of(view.paths)
+    work = work_of(view.paths)
     measures = [] if newest is None else newest.measures()
     return _template().render(
         title=f"crpipe report: {status.run}",
@@ -106,7 +93,7 @@ def render_report(view: CampaignView, keys: Sequence[ConfiguredKey]) -> str:
         geometry=page_charts,
         colours=page_charts.COLOURS,
         pictures=[] if newest is None else list(_pictures(newest)),
-        ranges=list(_ranges(view, status, work)),
+        ranges=range_rows(view, status, work),
         chart=jobs.timeline(work),
         chart_geometry=jobs,
         usage=[each.cells() for each in jobs.usage_of(view.paths)],
@@ -173,30 +160,6 @@ def _pictures(found: Evaluation) -> Iterator[Picture]:
         small = len(content) <= _MOST_FIGURE_BYTES
         source = f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}" if small else ""
         yield Picture(path.stem.replace("_", " "), source)
-
-
-def _ranges(view: CampaignView, status: CampaignStatus, work: Sequence[Work]) -> Iterator[RangeRow]:
-    seconds: dict[tuple[str, str], float] = {}
-    for each in work:
-        if each.end is not None:
-            key = each.name, each.verb
-            seconds[key] = seconds.get(key, 0.0) + each.end - each.start
-    for item in status.ranges:
-        ledger: Mapping[str, Any] | None = read_json_if_any(view.paths.ledger(item.name))
-        own = item.name == OUTLIERS
-        listed = "" if ledger is None else number(ledger["events"]["listed"])
-        verbs = ("consolidate", "train") if own else ("stage", "split", "train")
-        spent = [(verb, seconds.get(("" if verb == "consolidate" else item.name, verb))) for verb in verbs]
-        bad = f", {number(item.quarantined)} bad" if item.quarantined else ""
-        yield RangeRow(
-            item.name,
-            str(item.state),
-            listed,
-            "" if item.files is None else f"{number(item.files)}{bad}",
-            "" if item.outliers is None else number(item.outliers),
-            ", ".join(f"{verb} {duration(value)}" for verb, value in spent if value is not None),
-            number(item.attempt) if item.attempt else "",
-        )
 
 
 def _failures(work: Sequence[Work]) -> Iterator[tuple[str, str, str, bool]]:

@@ -1,4 +1,4 @@
-"""When each job of a campaign ran, from the journals; what the jobs needed, from Snakemake's benchmarks."""
+"""A chart of when each job of a campaign ran; what the jobs needed, from Snakemake's benchmarks."""
 
 from __future__ import annotations
 
@@ -7,35 +7,21 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.report.status.journal_tail import tail
 from crpipe.report.text import duration, moment, number, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from crpipe.core.paths import Paths
-    from crpipe.report.status.journal_tail import Row
+    from crpipe.report.work import Work
 
-JOURNAL_BYTES = 16 << 20  # of each journal, the newest
 MOST_BARS = 3000
 _VERBS = ("count", "list", "stage", "tables", "threshold", "split", "consolidate", "train", "evaluate")
 # The chart, in user units.
 WIDTH, LEFT, RIGHT, LANE, TOP, BOTTOM = 720, 92, 708, 24, 6, 26
 _TICKS = 5
 _MEBI = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """One attempt of a verb on a range: when it began and ended (None: not known), where, and its error."""
-
-    verb: str
-    name: str
-    start: float
-    end: float | None
-    host: str
-    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,38 +61,6 @@ class Timeline:
     blocks: tuple[JobBar, ...]
     ticks: tuple[tuple[float, str], ...]
     height: float
-
-
-def work_of(paths: Paths) -> list[Work]:
-    """Read the attempts of all verbs in the order in which they began."""
-    rows = (row for path in (paths.data_journal(), paths.train_journal()) for row in _rows(path))
-    return sorted(_attempts(rows), key=lambda each: each.start)
-
-
-def _rows(path: Path) -> Iterator[Row]:
-    for row in tail(path, JOURNAL_BYTES, b'"verb"'):
-        texts = (row.get(name) for name in ("verb", "range", "what", "host"))
-        if isinstance(row.get("time"), int | float) and all(isinstance(text, str) for text in texts):
-            yield row
-
-
-def _attempts(rows: Iterable[Row]) -> Iterator[Work]:
-    begun: dict[tuple[str, str], Row] = {}
-    for row in rows:
-        key = row["verb"], row["range"]
-        if row["what"] == "start":
-            if key in begun:  # killed: nothing says when
-                yield _work(begun[key], None, "no end recorded")
-            begun[key] = row
-        elif row["what"] in ("finished", "failed") and key in begun:
-            yield _work(begun.pop(key), row, str(row.get("error", "")))
-    for row in begun.values():
-        yield _work(row, None, "")
-
-
-def _work(start: Row, end: Row | None, error: str) -> Work:
-    ended = None if end is None else float(end["time"])
-    return Work(start["verb"], start["range"], float(start["time"]), ended, start["host"], error)
 
 
 def timeline(work: Sequence[Work]) -> Timeline | None:

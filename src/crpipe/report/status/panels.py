@@ -34,12 +34,13 @@ _RATE = "learning_rate"
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One chart of a page with its heading; ``legend``: a name for each colour, in order."""
+    """One chart of a page with its heading; legend: a name for each colour, in order; note: below it."""
 
     name: str
     title: str
     chart: Chart
     legend: tuple[str, ...] = ()
+    note: str = ""
 
 
 def panels(view: CampaignView) -> Iterator[Panel]:
@@ -55,7 +56,7 @@ def panels(view: CampaignView) -> Iterator[Panel]:
         yield from _curves(f"watched-{index}", f"{phase}: {metric}", metric, [series], window)
     yield from _rates(pick(rows, lambda name: name == _RATE or name.endswith(f"/{_RATE}")))
     speed = pick(rows, "speed/items_per_s".__eq__)
-    yield from _curves("throughput", "Throughput", f"{view.item} / s", speed, window)
+    yield from _curves("throughput", f"Throughput ({view.item} / s)", f"{view.item} / s", speed, window)
     histogram = multiplicities(view)
     if histogram is not None:
         yield _multiplicity(histogram, threshold_of(view), view.item)
@@ -77,7 +78,7 @@ def _of(found: Sequence[Panel], name: str) -> list[Panel]:
 def _rates(series: Sequence[Series]) -> Iterator[Panel]:
     """Plot learning rates as they are: a mean over steps would hide where they change."""
     if series and any(len(set(item.values)) > 1 for item in series):
-        chart = line_chart((), series, _STEP, "learning rate")
+        chart = line_chart((), series, _STEP, "times that of each phase")
         names = tuple(item.name.removesuffix(f"/{_RATE}") for item in series)
         yield Panel("rates", "Learning rate", chart, names if len(series) > 1 else ())
 
@@ -92,8 +93,8 @@ def _curves(name: str, title: str, label: str, series: Sequence[Series], window:
     if series:
         held_out = series[0].name.startswith(VALIDATION)  # a mean over many events already
         thick = series if held_out else [smoothed(item, window) for item in series]
-        along = _STEP if held_out else f"{_STEP} (bold: mean over {window} steps)"
-        chart = line_chart(series, thick, along, label, from_zero=not held_out)
+        note = "" if held_out else f"bold: mean over {window} steps"
+        chart = line_chart(series, thick, _STEP, label, from_zero=not held_out)
         names = tuple(item.name.removeprefix(VALIDATION).removesuffix("/loss") for item in series)
         legend = names if len(series) > 1 else ()
-        yield Panel(name, title, chart, legend)
+        yield Panel(name, title, chart, legend, note)

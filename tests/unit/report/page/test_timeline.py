@@ -1,30 +1,13 @@
 import pytest
 
 from campaign_files import CampaignFiles
-from crpipe.report.page.timeline import timeline, usage_of, work_of
+from crpipe.report.page.timeline import timeline, usage_of
+from crpipe.report.work import work_of
 
 
 @pytest.fixture
 def files(tmp_path):
     return CampaignFiles(tmp_path, ranges=2)
-
-
-def test_attempts_are_read_with_their_times_and_errors(files):
-    first, second = files.name(0), files.name(1)
-    files.attempt("stage", first, 60.0)
-    files.journal("split", first, "start")
-    files.journal("split", first, "failed", error="DiskError: full")
-    files.journal("train", second, "start")
-    files.journal("train", second, "start")
-    work = work_of(files.paths)
-    assert [(each.verb, each.name, each.error) for each in work] == [
-        ("stage", first, ""),
-        ("split", first, "DiskError: full"),
-        ("train", second, "no end recorded"),
-        ("train", second, ""),
-    ]
-    assert work[0].end - work[0].start == 60.0
-    assert work[2].end is work[3].end is None
 
 
 def test_the_chart_has_a_lane_for_each_verb_and_marks_failures(files):
