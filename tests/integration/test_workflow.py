@@ -41,7 +41,11 @@ def test_one_command_makes_everything_and_nothing_is_left_behind(finished):
         assert ledger["events"]["listed"] == 240
     assert (finished.run / "evaluation" / "outliers" / "metrics.json").exists()
     assert (finished.run / "figures" / "losses.svg").exists()
-    assert list((finished.run / "figures" / "evaluation").glob("*.svg"))
+    made = list((finished.run / "figures" / "evaluation").glob("*.svg"))
+    assert made
+    for path in (finished.run / "figures" / "losses.svg", *made):
+        assert "run tiny, outliers, step " in path.read_text()
+        assert all(path.with_suffix(suffix).stat().st_size for suffix in (".png", ".pdf", ".csv"))
     assert not [path for path in (finished.results / "staged").rglob("*") if path.is_file()]
     assert not list(finished.folder.rglob("*.part"))
 
@@ -369,7 +373,7 @@ def test_every_path_in_a_shell_line_is_quoted():
                 assert quoted or name in bare, line
 
 
-@pytest.mark.parametrize("name", ["gradients.svg", "multiplicity.svg", "throughput.svg"])
+@pytest.mark.parametrize("name", ["gradients.svg", "multiplicity.pdf", "throughput.csv"])
 def test_a_lost_figure_is_made_again(finished, tmp_path, name):
     campaign = finished.copy(tmp_path / "campaign")
     (campaign.run / "figures" / name).unlink()

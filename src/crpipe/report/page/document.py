@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _MOST_FIGURES = 16
 _MOST_FIGURE_BYTES = 1 << 20  # a larger one is named, not shown
+_MOST_SVG_BYTES = 150_000
 _MOST_FAILURES = 50
 _TITLES = {"train": "training (bulk)", "test": "test"}
 
@@ -156,10 +157,19 @@ def _cell(sums: Sums, name: str) -> str:
 def _pictures(found: Evaluation) -> Iterator[Picture]:
     """Yield the figures of an evaluation, the first ones with their content."""
     for path in islice(sorted(found.path.parent.glob("*.svg")), _MOST_FIGURES):
-        content = path.read_bytes()
-        small = len(content) <= _MOST_FIGURE_BYTES
-        source = f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}" if small else ""
-        yield Picture(path.stem.replace("_", " "), source)
+        yield Picture(path.stem.replace("_", " "), _embedded(path))
+
+
+def _embedded(path: Path) -> str:
+    """Give a figure as a data URI, a large one as its PNG; empty where that is too large as well."""
+    picture = path.with_suffix(".png")
+    if path.stat().st_size > _MOST_SVG_BYTES and picture.exists():
+        path = picture
+    content = path.read_bytes()
+    kind = "svg+xml" if path.suffix == ".svg" else "png"
+    if len(content) > _MOST_FIGURE_BYTES:
+        return ""
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def _failures(work: Sequence[Work]) -> Iterator[tuple[str, str, str, bool]]:
