@@ -173,7 +173,7 @@ def _log_ticks(x: _Scale, y: _Scale) -> Iterator[Tick]:
         yield _left(y(decade), compact(10.0**decade))
     yield _below(x(-0.4), "0")
     decades = range(math.floor(x.high) + 1)
-    for decade in decades[:: 1 + len(decades) // 7]:
+    for decade in decades[:: 1 + len(decades) // 6]:
         yield _below(x(decade), compact(10.0**decade))
 
 
