@@ -113,6 +113,8 @@ def _next_step(view: CampaignView, status: CampaignStatus, *, evaluated: bool) -
     resume = resume_command(status)
     if resume:
         return f"to resume, {resume}"
+    if any(item.state is State.FAILED for item in status.rows()):
+        return "read the errors below; the same command again tries once more what failed"
     if any(item.state in AT_WORK for item in status.rows()):
         return "nothing: jobs are at work"
     if status.finished() < len(status.bulk()):

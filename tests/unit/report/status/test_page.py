@@ -57,6 +57,10 @@ def test_the_page_needs_nothing_from_elsewhere(page):
     assert not re.search(r"(src|href)=|url\(|@import|://", without_errors)
 
 
+def test_a_failed_range_is_what_comes_next(page):
+    assert "Next: read the errors below" in page
+
+
 def test_an_empty_campaign_has_a_page_too(tmp_path):
     page = render_page(CampaignFiles(tmp_path, ranges=3).view)
     assert structure(page) == ["progress", "ranges"]
