@@ -79,7 +79,8 @@ def status(
 @app.command()
 def plan(
     figure: Annotated[
-        Path | None, typer.Option(help="also plot the learning rate of each phase over the campaign, as SVG")
+        Path | None,
+        typer.Option(help="also plot the learning rate of each phase over the campaign: SVG, PNG, PDF, CSV"),
     ] = None,
 ) -> None:
     """Check the configuration, and show ranges, files, bytes, peak disk, and jobs, before anything runs."""
@@ -125,7 +126,7 @@ def report(
 def compare(
     runs: Annotated[list[str], typer.Argument(metavar="RUN …", help="names of runs in the folder `runs`")],
     figure: Annotated[
-        Path | None, typer.Option(help="also plot their losses over each other, as SVG")
+        Path | None, typer.Option(help="also plot their losses over each other: SVG, PNG, PDF, CSV")
     ] = None,
 ) -> None:
     """Show what differs between runs: keys, training, the metrics of the newest evaluations."""
@@ -144,7 +145,7 @@ def figures(
         bool, typer.Option("--progress", help="plot the numbers of the evaluated checkpoints instead")
     ] = False,
 ) -> None:
-    """Plot multiplicities, losses and throughput of the campaign so far, as SVG files."""
+    """Plot multiplicities, losses and throughput of the campaign so far, as SVG, PNG, PDF and CSV files."""
     from crpipe.report.figures import plot_figures, plot_progress
 
     for path in (plot_progress if progress else plot_figures)(view_of(Settings.config())):

@@ -86,7 +86,11 @@ def _cell(value: Any) -> str:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure as SVG to ``path``, and beside it as PNG, PDF and CSV, each atomically."""
+    """Write a figure as SVG to ``path``, and beside it as PNG, PDF and CSV, each atomically.
+
+    Return the path of the SVG file; a name without one of these endings gets them.
+    """
+    path = path.with_suffix(".svg") if path.suffix in FORMATS else path.with_name(f"{path.name}.svg")
     width, height = figure.get_size_inches()
     title = heading()
     if title:

@@ -46,6 +46,14 @@ def test_what_a_model_is_compared_with_is_written_as_svg_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["speed.svg"]
 
 
+@pytest.mark.parametrize(("given", "written"), [("a.png", "a.svg"), ("rates.v2", "rates.v2.svg")])
+def test_any_name_of_a_figure_will_do(tmp_path, given, written):
+    with style(), figures_of(FigureContext(copies=False)):
+        path = save(new_figure(1.0), tmp_path / given)
+    assert path.name == written
+    assert [each.name for each in tmp_path.iterdir()] == [written]
+
+
 def test_the_context_ends_with_its_block():
     with figures_of(FigureContext("above", floor={"auc": 0.5, "auc_error": 0.01, "w1": 2.0})):
         assert (heading(), copies()) == ("above", True)
