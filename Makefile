@@ -56,7 +56,8 @@ known-demo:
 
 demo-synthetic: known-demo $(READY)
 	$(BIN)/snakemake --configfile $(SETTINGS)
-	$(BIN)/snakemake --configfile $(SETTINGS) --report runs/$(DEMO)/report.html --quiet all
+	$(BIN)/snakemake --configfile $(SETTINGS) --report runs/$(DEMO)/snakemake-report.html --quiet all
+	@$(BIN)/crpipe --config config/config.yaml --config $(SETTINGS) report
 	@$(BIN)/crpipe --config config/config.yaml --config $(SETTINGS) summary
 
 demo-pelican: $(READY)

@@ -14,6 +14,7 @@ from scipy import stats
 from simulator_bundles import published_radius, simulate
 
 from crpipe.config.loading import Synthetic
+from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import new_figure, save, style
 from crpipe.workloads.muons.simulator.files import resimulate
 from crpipe.workloads.muons.simulator.primaries import MASS_NUMBERS
@@ -135,7 +136,7 @@ PANELS = (
 
 def main() -> None:
     """Draw every panel and write the figure."""
-    with style():
+    with style(), figures_of(FigureContext(copies=False)):
         figure = new_figure(9.5)
         for panel, axes in zip(PANELS, figure.subplots(3, 2).ravel(), strict=True):
             panel(axes)

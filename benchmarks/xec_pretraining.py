@@ -26,6 +26,7 @@ from crpipe.cli.jobs.data import split_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
 from crpipe.core.progress import Silent
+from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import COLOURS, new_figure, save, style
 from crpipe.source.listing import list_range
 from crpipe.source.side_tables import stage_tables
@@ -197,7 +198,7 @@ def show(rows: dict[tuple[int, bool], dict[str, Any]]) -> None:
 
 def draw(given: argparse.Namespace, rows: dict[tuple[int, bool], dict[str, Any]]) -> None:
     """Write the figure."""
-    with style():
+    with style(), figures_of(FigureContext(copies=False)):
         figure = new_figure(3.2)
         for axes, (name, label) in zip(figure.subplots(1, len(SHOWN)), SHOWN.items(), strict=True):
             for pretrained, colour in ((False, COLOURS[1]), (True, COLOURS[0])):

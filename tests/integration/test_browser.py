@@ -8,6 +8,8 @@ import subprocess
 import pytest
 
 from campaign_files import linked, realistic
+from crpipe.cli.jobs.report import configured_keys
+from crpipe.report.page.document import render_report
 from crpipe.report.status.page import render_page
 
 pytestmark = pytest.mark.browser
@@ -36,15 +38,33 @@ frame.addEventListener("load", () => {{
     charts: [...page.querySelectorAll("svg")].map((one) => one.getBoundingClientRect().height),
     columns: new Set([...page.querySelectorAll(".charts section")].map((one) => one.offsetLeft)).size,
     text: page.body.innerText,
+    paper: getComputedStyle(page.body).backgroundColor,
+    // The size of letters as a person sees them: charts are scaled to their column.
+    letters: Math.min(...[...page.querySelectorAll("p, td, th, dt, dd, li, small, svg text")]
+      .filter((one) => one.textContent.trim() && one.getClientRects().length)
+      .map((one) => parseFloat(getComputedStyle(one).fontSize)
+        * (one.ownerSVGElement ? Math.hypot(one.getScreenCTM().a, one.getScreenCTM().b) : 1))),
   }});
 }});
 </script>"""
 
 
-def dump(tmp_path, document):
+def seen_at(tmp_path, page, width, *flags):
+    """Measure a page in a frame of this width."""
+    dom = dump(tmp_path, HARNESS.format(width=width, page=html.escape(page)), *flags)
+    return json.loads(html.unescape(re.search(r'<pre id="measured">(.*?)</pre>', dom, re.DOTALL)[1]))
+
+
+def dump(tmp_path, document, *flags):
     path = tmp_path / "document.html"
     path.write_text(document)
-    command = ["chromium", *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=3000"]
+    command = [
+        "chromium",
+        *FLAGS,
+        *flags,
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--virtual-time-budget=3000",
+    ]
     done = subprocess.run(
         [*command, "--window-size=1600,1000", "--dump-dom", path.as_uri()],
         capture_output=True,
@@ -100,3 +120,33 @@ def test_links_have_cells_of_their_own_where_they_are_not_the_ranges(tmp_path, w
     assert seen["cells"] == 41 + 41  # 40 ranges and 40 links, each with the outliers
     assert seen["trained"] == 2
     assert "2 of 40 links trained" in seen["text"]
+
+
+DARK = "--blink-settings=preferredColorScheme=0"
+
+
+@pytest.mark.parametrize("width", [400, 900, 1600])
+def test_the_report_is_readable_at_every_width(tmp_path, campaign, width):
+    page = render_report(campaign.view, configured_keys(campaign.config))
+    seen = seen_at(tmp_path, page, width)
+    assert seen["needed"] <= seen["width"]
+    assert seen["out"] == []
+    assert seen["letters"] >= 10
+    for text in ("2,320,000", "balanced", "0.0312 ± 0.0020", "CUDA error: an illegal memory access"):
+        assert text in seen["text"]
+    assert len(seen["charts"]) == 5
+    assert seen["columns"] == (1 if width == 400 else 2)
+
+
+@pytest.mark.parametrize("width", [400, 900, 1600])
+def test_the_letters_of_the_status_page_can_be_read(tmp_path, page, width):
+    seen = seen_at(tmp_path, page, width)
+    assert seen["needed"] <= seen["width"]
+    assert seen["out"] == []
+    assert seen["letters"] >= 10
+
+
+def test_both_pages_are_dark_where_the_reader_wants_it(tmp_path, campaign, page):
+    for each in (page, render_report(campaign.view, ())):
+        colours = [seen_at(tmp_path, each, 900, *flags)["paper"] for flags in ((), (DARK,))]
+        assert colours == ["rgb(247, 248, 250)", "rgb(18, 22, 28)"]

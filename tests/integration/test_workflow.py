@@ -41,7 +41,11 @@ def test_one_command_makes_everything_and_nothing_is_left_behind(finished):
         assert ledger["events"]["listed"] == 240
     assert (finished.run / "evaluation" / "outliers" / "metrics.json").exists()
     assert (finished.run / "figures" / "losses.svg").exists()
-    assert list((finished.run / "figures" / "evaluation").glob("*.svg"))
+    made = list((finished.run / "figures" / "evaluation").glob("*.svg"))
+    assert made
+    for path in (finished.run / "figures" / "losses.svg", *made):
+        assert "run tiny, outliers, step " in path.read_text()
+        assert all(path.with_suffix(suffix).stat().st_size for suffix in (".png", ".pdf", ".csv"))
     assert not [path for path in (finished.results / "staged").rglob("*") if path.is_file()]
     assert not list(finished.folder.rglob("*.part"))
 
@@ -303,6 +307,23 @@ def test_a_report_is_made_with_captions_and_categories(finished, tmp_path):
         assert word in page
 
 
+def test_the_page_of_a_campaign_shows_quality_jobs_and_versions(finished, tmp_path):
+    campaign = finished.copy(tmp_path / "campaign")
+    done = campaign.crpipe("report")
+    page = (campaign.run / "report.html").read_text()
+    assert done.stdout.strip().endswith("runs/tiny/report.html")
+    for word in (
+        "balanced",
+        "Figures of the evaluation",
+        "data:image/svg+xml",
+        "memory, at most",
+        "trained on",
+    ):
+        assert word in page
+    assert f"<td>{RANGES[0]}</td>" in page
+    assert "<td>train.epochs</td><td>6</td><td>1</td>" in page.replace("\n", "")
+
+
 def test_progress_evaluates_every_checkpoint_and_draws_the_chain(finished, tmp_path):
     campaign = finished.copy(tmp_path / "campaign")
     assert campaign.jobs("progress") == {"evaluate": len(RANGES), "progress": 1}
@@ -380,7 +401,7 @@ def test_every_path_in_a_shell_line_is_quoted():
                 assert quoted or name in bare, line
 
 
-@pytest.mark.parametrize("name", ["gradients.svg", "multiplicity.svg", "throughput.svg"])
+@pytest.mark.parametrize("name", ["gradients.svg", "multiplicity.pdf", "throughput.csv"])
 def test_a_lost_figure_is_made_again(finished, tmp_path, name):
     campaign = finished.copy(tmp_path / "campaign")
     (campaign.run / "figures" / name).unlink()

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from crpipe.events.batch import Events
+from crpipe.report.figure_style import FORMATS
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
 from crpipe.workloads.muons.scoring import plots
 from crpipe.workloads.muons.scoring.score import sample_of
@@ -46,7 +47,8 @@ def test_score_gives_finite_numbers_and_figures(tmp_path):
     assert 0.4 < numbers["auc_full"] < 0.6
     assert all(isinstance(value, float) for value in numbers.values())
     assert np.isfinite(list(numbers.values())).all()
-    assert {path.name for path in (tmp_path / "new").iterdir()} == {f"{name}.svg" for name in FIGURES}
+    made = {f"{name}{suffix}" for name in FIGURES for suffix in FORMATS}
+    assert {path.name for path in (tmp_path / "new").iterdir()} == made
 
 
 def test_figures_of_a_generator_that_makes_nothing(tmp_path):

@@ -149,7 +149,7 @@ class Campaign:
             for root in (self.results, self.run)
             for path in root.rglob("*")
             if path.is_file()
-            and path.name not in ("journal.jsonl", "lease")
+            and path.name not in ("journal.jsonl", "lease", "report.html")
             and not {*path.parts} & {*passing}
         }
 

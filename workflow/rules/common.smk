@@ -32,6 +32,8 @@ from crpipe.workflow.resources import gpu_request, node_request, time_limit
 
 SCRIPTS = Path(str(workflow.current_basedir)).parent / "scripts"
 ENVIRONMENT = "../envs/crpipe.yaml"
+# Each figure is also written for papers and talks, and as a table of its numbers.
+COPIES = (".png", ".pdf", ".csv")
 # What a job asks for that runs beside the workflow itself.
 LOCAL_MB, LOCAL_MINUTES = 500, 60
 

@@ -37,6 +37,11 @@ rule figures:
             caption="../report/throughput.rst",
             category="Training",
         ),
+        [
+            PATHS.figures() / f"{name}{suffix}"
+            for name in ("multiplicity", "losses", "gradients", "throughput")
+            for suffix in COPIES
+        ],
     log:
         PATHS.run_dir() / "logs/figures.log",
     benchmark:

@@ -88,6 +88,7 @@ rule progress:
         [PATHS.evaluation(name) / "metrics.json" for name in LINKS],
     output:
         PATHS.figures() / "progress.svg",
+        [PATHS.figures() / f"progress{suffix}" for suffix in COPIES],
     log:
         PATHS.run_dir() / "logs/progress.log",
     benchmark:

@@ -1,18 +1,22 @@
-"""Copy the SVG files of one folder into a new folder, which appears only when it is complete."""
+"""Copy the figures of one folder into a new folder, which appears only when it is complete."""
 
 import argparse
 import shutil
 from pathlib import Path
 
+SUFFIXES = (".svg", ".png", ".pdf", ".csv")
+
 
 def gather(source: Path, target: Path) -> None:
-    """Copy ``source/*.svg`` into the folder ``target``; without figures it is empty."""
+    """Copy the figures of ``source``, in all formats, into the folder ``target``; without any it is empty."""
     part = target.with_name(f"{target.name}.part")
     for old in (part, target):
         shutil.rmtree(old, ignore_errors=True)
     part.mkdir(parents=True)
     for figure in sorted(source.glob("*.svg")):
-        shutil.copyfile(figure, part / figure.name)
+        for same in (figure.with_suffix(suffix) for suffix in SUFFIXES):
+            if same.exists():
+                shutil.copyfile(same, part / same.name)
     part.rename(target)
 
 

@@ -114,7 +114,8 @@ def status(
 @app.command()
 def plan(
     figure: Annotated[
-        Path | None, typer.Option(help="also plot the learning rate of each phase over the campaign, as SVG")
+        Path | None,
+        typer.Option(help="also plot the learning rate of each phase over the campaign: SVG, PNG, PDF, CSV"),
     ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
@@ -165,6 +166,21 @@ def summary(
 
 
 @app.command()
+def report(
+    out: Annotated[
+        Path | None, typer.Option(help="where to write it; default runs/<run>/report.html")
+    ] = None,
+) -> None:
+    """Write one HTML page: sums, quality, plots, ranges, jobs, failures, configuration, versions."""
+    from crpipe.cli.jobs.report import configured_keys, view_of
+    from crpipe.report.page.document import write_report
+
+    config = Settings.config()
+    view = view_of(config)
+    print(write_report(view, configured_keys(config), out or view.paths.report()))
+
+
+@app.command()
 def compare(
     runs: Annotated[
         list[str],
@@ -175,7 +191,7 @@ def compare(
         ),
     ],
     figure: Annotated[
-        Path | None, typer.Option(help="also plot their losses over each other, as SVG")
+        Path | None, typer.Option(help="also plot their losses over each other: SVG, PNG, PDF, CSV")
     ] = None,
 ) -> None:
     """Show what differs between runs: keys, training, the metrics of the newest evaluations."""
@@ -194,7 +210,7 @@ def figures(
         bool, typer.Option("--progress", help="plot the numbers of the evaluated checkpoints instead")
     ] = False,
 ) -> None:
-    """Plot multiplicities, losses and throughput of the campaign so far, as SVG files."""
+    """Plot multiplicities, losses and throughput of the campaign so far, as SVG, PNG, PDF and CSV files."""
     from crpipe.cli.jobs.report import view_of
     from crpipe.report.figures import plot_figures, plot_progress
 

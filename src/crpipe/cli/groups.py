@@ -116,6 +116,9 @@ VERBS = {
         (65,),
         "watching.md#before-and-after-crpipe-plan-crpipe-summary",
     ),
+    "report": VerbEntry(
+        LOOK, "crpipe report", ("ranges", "train"), (65, 74), "watching.md#one-page-crpipe-report"
+    ),
     "figures": VerbEntry(
         LOOK,
         "crpipe figures --progress",

@@ -160,6 +160,10 @@ class Paths:
         """Directory of the figures of the campaign so far: multiplicities, losses, throughput."""
         return self.run_dir() / "figures"
 
+    def report(self) -> Path:
+        """The page of ``crpipe report``."""
+        return self.run_dir() / "report.html"
+
     def tensorboard(self) -> Path:
         """Event files, one per range; steps are global over the chain."""
         return self.run_dir() / "tensorboard"

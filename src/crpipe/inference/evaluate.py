@@ -32,6 +32,7 @@ from crpipe.inference.rows import checked_columns, predict_block, predicted_colu
 from crpipe.inference.score_table import score_table
 from crpipe.inference.shown import show_events
 from crpipe.loading.held_out import held_out
+from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.source.simulated import open_simulator
 from crpipe.split.hashing import identities
 from crpipe.train.ranks import find_device, use_threads
@@ -128,25 +129,39 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
         job = replace(job, shards=shards)
         compared = _predict_all(job, part, trained, device, progress)
         truth = weighed(compared.truth, job.layout.weight)
-        values = _score(trained, truth, compared.prediction, job.folder)
-        if isinstance(trained.workload, ShowsEvents):
-            own = truth, compared.prediction
-            with contextlib.closing(_sample(job, part)) as sample:
-                events = (block for _, block in sample)
-                values |= show_events(trained, own, events, job.layout.weight, job.folder, values)
-        scores = {"values": values}
-        if compared.baseline is not None:
-            scores["baseline"] = _score(trained, truth, compared.baseline, job.folder / "baseline")
-        again = _simulate_again(job, compared)
-        if again is not None:
-            scores["again"] = _score(trained, truth, again, job.folder / "again")
         size = {"events": len(truth), "groups": _count_groups(truth, job.layout)}
+        scores = _scores(job, part, trained, replace(compared, truth=truth), size)
         declared = trained.workload.metrics
         missing = [(each.title, each.need) for each in declared if each.name not in scores["values"]]
         if missing:
             found = not_enough(missing, **size)
             progress.say(f"not enough for all numbers, {found}; raise evaluate.events, or {_MORE}")
         _write(job, trained, part, size, scores)
+
+
+def _scores(
+    job: EvaluateJob, part: Part, trained: LoadedModel, compared: _Compared, size: Mapping[str, int]
+) -> dict[str, Numbers]:
+    """Score the model and what it is compared with; the floor first, because figures show it, too."""
+    about = f"run {job.folder.parents[1].name}, {job.name}, step {trained.checkpoint['counters']['step']:,}"
+    about += f"; {size['events']:,} {part} events in {size['groups']:,} groups"
+    truth, again = compared.truth, _simulate_again(job, compared)
+    floor: Numbers = {}
+    if again is not None:
+        with figures_of(FigureContext(f"simulated again: {about}", copies=False)):
+            floor = _score(trained, truth, again, job.folder / "again")
+    with figures_of(FigureContext(about, floor=floor)):
+        values = _score(trained, truth, compared.prediction, job.folder)
+        if isinstance(trained.workload, ShowsEvents):
+            own = truth, compared.prediction
+            with contextlib.closing(_sample(job, part)) as sample:
+                events = (block for _, block in sample)
+                values |= show_events(trained, own, events, job.layout.weight, job.folder, values)
+    scores = {"values": values}
+    if compared.baseline is not None:
+        with figures_of(FigureContext(f"baseline: {about}", copies=False)):
+            scores["baseline"] = _score(trained, truth, compared.baseline, job.folder / "baseline")
+    return scores | ({"again": floor} if again is not None else {})
 
 
 def judged_on(shards: Sequence[ValidationShards]) -> tuple[Part, tuple[ValidationShards, ...]]:

@@ -12,8 +12,9 @@ from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, read_json_if_any
 from crpipe.core.paths import BEST, Paths
 from crpipe.report.evaluations import COLUMNS, measures_of, read_evaluation
-from crpipe.report.figure_style import COLOURS, new_figure, save, style
-from crpipe.report.series import VALIDATION, WINDOW_STEPS, is_loss, pick, smoothed
+from crpipe.report.figure_context import FigureContext, figures_of
+from crpipe.report.figure_style import COLOURS, new_figure, note, save, style
+from crpipe.report.series import VALIDATION, is_loss, pick, smoothed, window_of
 from crpipe.report.text import Column, measured, number, table
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 _WIDTH = 160
 _MOST_ROWS = 5000
 _MOST_PANELS = 12
-_WINDOWS = 20  # in a short run curves are averaged over its 20th part
 _PANEL = 2.2  # inches
 
 
@@ -102,9 +102,8 @@ def plot_comparison(runs: Sequence[RunFiles], path: Path) -> Path:
     names = sorted({name for series in chosen.values() for name in series})[:_MOST_PANELS]
     if not names:
         raise ConfigError(f"none of the runs {', '.join(chosen)} has metrics to plot; train them first")
-    last = max(one.steps[-1] for series in chosen.values() for one in series.values())
-    window = min(WINDOW_STEPS, max(1, last // _WINDOWS))
-    with style():
+    window = window_of([row for run in runs for row in run.rows])
+    with style(), figures_of(FigureContext(f"runs {', '.join(chosen)}")):
         figure = new_figure(0.8 + _PANEL * len(names))
         axes = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0]
         for axis, name in zip(axes, names, strict=True):
@@ -115,6 +114,7 @@ def plot_comparison(runs: Sequence[RunFiles], path: Path) -> Path:
                 mean = one if name.startswith(VALIDATION) else smoothed(one, window)
                 axis.plot(one.steps, one.values, color=colour, alpha=0.3, linewidth=0.7)
                 axis.plot(mean.steps, mean.values, color=colour, label=run)
+                note(figure, name, run, step=one.steps, value=one.values, mean=mean.values)
             axis.set_title(name, loc="left")
         axes[0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=6, borderaxespad=0.2)
         axes[-1].set_xlabel(f"training step (thick: mean over {window} steps)")

@@ -1,25 +1,46 @@
-"""The common style of all figures: SVG files, the same bytes for the same data."""
+"""The common style of all figures, and how they are written: the same bytes for the same data.
+
+Every figure is an SVG, a PNG and a PDF, and a CSV file with the numbers behind it.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
-from crpipe.core.files import replacing
+from crpipe.core.files import replacing, write_text
+from crpipe.report.figure_context import copies, heading
 
 if TYPE_CHECKING:
     import contextlib
     from pathlib import Path
 
+    from matplotlib.axes import Axes
+    from matplotlib.figure import SubFigure
+    from numpy.typing import ArrayLike, NDArray
+
 WIDTH = 8.0  # inches
+FORMATS = (".svg", ".png", ".pdf", ".csv")
 REAL, GENERATED, NEUTRAL = "#4a5568", "#c05621", "#2b6cb0"
 COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#b83280", "#4a5568")  # of curves beside each other
-# No date, no random ids, text kept as text: equal data give equal files.
+_STRIP = 0.26  # inches of the line above a figure
+_DPI = 144
+# No date, no program, no random ids: equal data give equal files.
+_METADATA: dict[str, dict[str, Any]] = {
+    ".svg": {"Date": None},
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "Producer": None, "Creator": None},
+}
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "crpipe",
-    "svg.fonttype": "none",
+    "svg.fonttype": "none",  # text is kept as text
+    "pdf.fonttype": 42,
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.spines.top": False,
@@ -32,18 +53,81 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+class NotedFigure(Figure):
+    """A figure that holds the numbers that its curves show, as rows of a table."""
+
+    def __init__(self, *words: Any, **options: Any) -> None:
+        super().__init__(*words, **options)
+        self.rows: list[dict[str, str]] = []
+
+
 def style() -> contextlib.AbstractContextManager[None]:
     """Apply the common style to everything plotted inside the block."""
     return mpl.rc_context(_STYLE)
 
 
-def new_figure(height: float) -> Figure:
+def new_figure(height: float) -> NotedFigure:
     """Start a figure of the common width; ``height`` in inches."""
-    return Figure((WIDTH, height), layout="constrained")
+    return NotedFigure((WIDTH, height), layout="constrained")
+
+
+def note(figure: Figure | SubFigure | None, panel: str, curve: str, **columns: ArrayLike) -> None:
+    """Add the numbers of one curve to the figure's table: columns of equal length, or single values."""
+    if isinstance(figure, NotedFigure):
+        arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(each)) for each in columns.values()))
+        names = list(columns)
+        head = {"panel": " ".join(panel.split()), "curve": curve}
+        for row in zip(*(each.tolist() for each in arrays), strict=True):
+            figure.rows.append(head | dict(zip(names, map(_cell, row), strict=True)))
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.7g}" if isinstance(value, float) else str(value)
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure as SVG, atomically."""
-    with replacing(path) as part:
-        figure.savefig(part, format="svg", metadata={"Date": None})
+    """Write a figure as SVG to ``path``, and beside it as PNG, PDF and CSV, each atomically.
+
+    Return the path of the SVG file; a name without one of these endings gets them.
+    """
+    path = path.with_suffix(".svg") if path.suffix in FORMATS else path.with_name(f"{path.name}.svg")
+    width, height = figure.get_size_inches()
+    title = heading()
+    if title:
+        figure.text(0.012, 1 + 0.07 / height, title, fontsize=8, color=REAL, va="bottom", in_layout=False)
+    box = Bbox([[0, 0], [width, height + (_STRIP if title else 0)]])
+    engine = figure.get_layout_engine()
+    if engine is not None and figure.axes:  # once for all formats
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+    for suffix, metadata in _METADATA.items() if copies() else [(".svg", _METADATA[".svg"])]:
+        with replacing(path.with_suffix(suffix)) as part:
+            options: dict[str, Any] = {"metadata": metadata, "bbox_inches": box, "dpi": _DPI}
+            figure.savefig(part, format=suffix[1:], **options)
+    if isinstance(figure, NotedFigure) and copies():
+        write_text(path.with_suffix(".csv"), _table(figure.rows))
     return path
+
+
+def _table(rows: list[dict[str, str]]) -> str:
+    """Write rows as CSV, with every column that any of them has."""
+    names = list(dict.fromkeys(name for row in rows for name in row)) or ["panel", "curve"]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def mark_outside(
+    axis: Axes, centre: NDArray[Any], ratio: NDArray[Any], colour: str, limits: tuple[float, float]
+) -> None:
+    """Limit the vertical axis, and mark the values outside with arrows at the edge that they are beyond."""
+    axis.set_ylim(*limits)
+    low, high = limits
+    inset = 0.05 * (high - low)
+    with np.errstate(invalid="ignore"):
+        for beyond, where, marker in ((ratio > high, high - inset, "^"), (ratio < low, low + inset, "v")):
+            if beyond.any():
+                places = np.full(int(beyond.sum()), where)
+                axis.plot(centre[beyond], places, marker, markersize=4, color=colour, clip_on=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,10 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from crpipe.report.evaluations import COLUMNS, evaluations, measures_of
-from crpipe.report.figure_style import COLOURS, GENERATED, NEUTRAL, REAL, new_figure, save, style
+from crpipe.report.figure_context import FigureContext, figures_of
+from crpipe.report.figure_style import COLOURS, GENERATED, NEUTRAL, REAL, new_figure, note, save, style
 from crpipe.report.series import (
     VALIDATION,
-    WINDOW_STEPS,
     chain_rows,
     is_loss,
     multiplicities,
@@ -21,7 +22,10 @@ from crpipe.report.series import (
     pick_watched,
     smoothed,
     threshold_of,
+    window_of,
 )
+from crpipe.report.summary import last_receipt
+from crpipe.report.text import number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from crpipe.report.status.journal_tail import Row
 
 MOST_ROWS = 20_000
+_UNEVEN = 20.0  # times the typical value, from which the largest one makes the axis logarithmic beyond it
 MOST_PANELS = 24  # of the progress figure
 _PANEL = 2.6  # inches
 _BULK, _OUTLIERS, _ALL = "#2b6cb0", "#c05621", "#4a5568"
@@ -46,9 +51,20 @@ _COLUMN_COLOURS = {"values": GENERATED, "again": REAL, "baseline": NEUTRAL}
 def plot_figures(view: CampaignView) -> list[Path]:
     """Plot every figure of data and training for which there is data; return their paths."""
     folder = view.paths.figures()
-    with style():
+    with style(), figures_of(_context(view)):
         made = [plot_multiplicity(view, folder / "multiplicity.svg"), *plot_training(view, folder)]
     return [path for path in made if path is not None]
+
+
+def _context(view: CampaignView) -> FigureContext:
+    """Name the run and what its newest checkpoint was trained on."""
+    receipt = last_receipt(view)
+    if receipt is None:
+        return FigureContext(f"run {view.run}, no finished link")
+    trained = f"{number(receipt['events'])} events, {number(receipt['items'])} {view.item}"
+    return FigureContext(
+        f"run {view.run}, {receipt['range']}, step {number(receipt['step'])}; {trained} trained"
+    )
 
 
 def plot_multiplicity(view: CampaignView, path: Path) -> Path | None:
@@ -99,7 +115,7 @@ def plot_progress(view: CampaignView) -> list[Path]:
     if not found:
         return []
     measures = [each for each in measures_of(reversed(found)) if _has_number(found, each)][:MOST_PANELS]
-    with style():
+    with style(), figures_of(_context(view)):
         rows = max(1, -(-len(measures) // 2))
         figure = new_figure(0.6 + 2.3 * rows)
         axes = list(figure.subplots(rows, 2, sharex=True, squeeze=False).flat)
@@ -130,6 +146,7 @@ def _progress(axis: Axes, measure: Measure, found: Sequence[Evaluation]) -> None
             bars = [error or 0.0 for error in errors]
             colour = _COLUMN_COLOURS[column]
             axis.errorbar(links, values, bars, color=colour, label=label, marker="o", markersize=3)
+            note(axis.figure, measure.title, label, link=links, value=values, error=bars)
     if measure.ideal is not None:
         axis.axhline(measure.ideal, color="#a0aec0", linewidth=0.8, linestyle=":", zorder=0)
     axis.set_title("\n".join(filter(None, (measure.title, measure.direction))))
@@ -141,15 +158,17 @@ def _is_norm(name: str) -> bool:
 
 
 def _curves(panels: Sequence[tuple[str, list[Series], bool]], rows: Sequence[Row]) -> Figure:
+    window = window_of(rows)
     figure = new_figure(0.6 + _PANEL * len(panels))
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axis, (label, lines, logarithmic) in zip(axes, panels, strict=True):
         for series, colour in zip(lines, COLOURS * len(lines), strict=False):
             held_out = series.name.startswith(VALIDATION)  # a mean over many events already
-            mean = series if held_out else smoothed(series)
+            mean = series if held_out else smoothed(series, window)
             axis.plot(series.steps, series.values, color=colour, alpha=0.25, linewidth=0.7)
+            note(figure, label, series.name, step=series.steps, value=series.values, mean=mean.values)
             axis.plot(mean.steps, mean.values, color=colour, linewidth=1.5, label=_legend(series.name))
-        axis.set_ylabel(label)
+        axis.set_ylabel(textwrap.fill(label, 26))
         if logarithmic:
             axis.set_yscale("log")
         else:
@@ -158,7 +177,7 @@ def _curves(panels: Sequence[tuple[str, list[Series], bool]], rows: Sequence[Row
         _mark_ranges(axis, rows)
         if len(lines) > 1:
             _legend_above(axis, 4)
-    axes[-1].set_xlabel(f"training step over all ranges (thick: mean over {WINDOW_STEPS} steps)")
+    axes[-1].set_xlabel(f"training step over all ranges (thick: mean over {window} steps)")
     return figure
 
 
@@ -179,6 +198,9 @@ def _focus(axis: Axes, lines: Sequence[Series], *, from_zero: bool) -> None:
     """Leave single spikes out of view: one of them would flatten the rest of the curve."""
     values = np.concatenate([series.values for series in lines])
     low, high = np.quantile(values, (0.002, 0.998))
+    typical = float(np.median(np.abs(values)))
+    if 0 < _UNEVEN * typical < max(abs(low), abs(high)):
+        axis.set_yscale("asinh", linear_width=typical)
     margin = 0.1 * (high - low) or 1.0
     axis.set_ylim(min(low - margin, 0.0) if from_zero else low - margin, high + margin)
     axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
@@ -197,6 +219,7 @@ def _weighted(axis: Axes, histogram: MultiplicityCounts, threshold: int | None) 
     edges, weights = np.array(histogram.edges), np.array(histogram.weights)
     some = edges[:-1] > 0
     axis.stairs(weights[some], edges[np.concatenate([some, [True]])], color=_ALL)
+    note(axis.figure, "weights", "all", low=edges[:-1], high=edges[1:], weight=weights)
     if threshold is not None:
         axis.axvline(threshold, color=_OUTLIERS, linestyle="--")
     axis.set_yscale("log")
@@ -206,6 +229,7 @@ def _weighted(axis: Axes, histogram: MultiplicityCounts, threshold: int | None) 
 def _multiplicity(axis: Axes, histogram: MultiplicityCounts, threshold: int | None) -> None:
     edges, events = np.array(histogram.edges), np.array(histogram.events)
     left, right = edges[:-1].copy(), edges[1:].copy()
+    note(axis.figure, "multiplicity", "all", low=left, high=right, events=events)
     zero = left == 0
     left[zero], right[zero] = _ZERO
     above = edges[:-1] > (np.inf if threshold is None else threshold)

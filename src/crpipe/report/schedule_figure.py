@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from crpipe.report.figure_style import NEUTRAL, new_figure, save, style
+from crpipe.report.figure_style import NEUTRAL, new_figure, note, save, style
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,6 +82,7 @@ def _panel(axis: Axes, plan: RatePlan, curve: RateCurve) -> None:
         for step, place in zip(steps, places, strict=True)
     ]
     axis.plot(places, rates, color=NEUTRAL)
+    note(axis.figure, curve.phase, curve.kind, ranges=places, learning_rate=rates)
     for number, begin in enumerate(plan.rounds, 2):
         axis.axvline(begin, color="black", linewidth=0.6, linestyle=":")
         axis.text(begin, 0, f" round {number}", fontsize=8, verticalalignment="bottom")

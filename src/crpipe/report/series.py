@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from crpipe.report.campaign_view import CampaignView
     from crpipe.report.status.journal_tail import Row
 
-WINDOW_STEPS = 500
+WINDOW_STEPS = 500  # over which curves are averaged
+_WINDOWS = 20  # in a short run curves are averaged over its 20th part
 VALIDATION = "validation/"  # before the names of what is measured on held-out events
 _VALIDATION_KEY = b'"validation/'
 AVERAGE = "_average"  # after a metric's name: its moving average, which the trainer logs on request
@@ -44,6 +45,24 @@ class MultiplicityCounts:
     edges: tuple[float, ...]
     events: tuple[int, ...]
     weights: tuple[float, ...] = ()
+
+    def cut_at(self, threshold: int, above: int, weight_above: float = 0.0) -> MultiplicityCounts:
+        """Cut the bin that ``threshold`` lies in: the events above it begin at the next multiplicity.
+
+        above, weight_above: events above the threshold, and the sum of their weights.
+        """
+        edge = threshold + 1.0
+        place = next((i for i, low in enumerate(self.edges[:-1]) if low < edge < self.edges[i + 1]), None)
+        if place is None:
+            return self
+        later = above - sum(self.events[place + 1 :])
+        right = min(max(later, 0), self.events[place])
+        events = (*self.events[:place], self.events[place] - right, right, *self.events[place + 1 :])
+        weights = self.weights
+        if weights:
+            part = min(max(weight_above - sum(weights[place + 1 :]), 0.0), weights[place])
+            weights = (*weights[:place], weights[place] - part, part, *weights[place + 1 :])
+        return MultiplicityCounts((*self.edges[: place + 1], edge, *self.edges[place + 1 :]), events, weights)
 
     def visible(self, threshold: int | None) -> MultiplicityCounts:
         """Leave out the empty bins at the end, but keep those up to twice the threshold."""
@@ -110,6 +129,12 @@ def pick_validation(rows: Sequence[Row]) -> dict[str, list[Series]]:
     return ({"validation: loss": losses} if losses else {}) | named
 
 
+def window_of(rows: Sequence[Row]) -> int:
+    """Choose over how many steps curves are averaged: 500, or the 20th part of a short training."""
+    last = max((int(row["step"]) for row in rows), default=0)
+    return max(1, min(WINDOW_STEPS, last // _WINDOWS))
+
+
 def smoothed(series: Series, window: int = WINDOW_STEPS) -> Series:
     """Average each value with those of the ``window`` steps before it."""
     held: deque[tuple[int, float]] = deque()
@@ -124,10 +149,19 @@ def smoothed(series: Series, window: int = WINDOW_STEPS) -> Series:
 
 
 def multiplicities(view: CampaignView) -> MultiplicityCounts | None:
-    """Sum the multiplicity histograms of all ranges that have been split; ``None`` while there is none."""
+    """Sum the multiplicity histograms of all ranges that have been split; ``None`` while there is none.
+
+    One edge is at the threshold: the ledgers say how many events are above it.
+    """
     paths = [view.paths.histogram(name) for name in view.ranges]
     found = map(read_json_if_any, paths)
-    return add_histograms(row for row in found if row is not None)
+    summed = add_histograms(row for row in found if row is not None)
+    threshold = threshold_of(view)
+    if summed is None or threshold is None:
+        return summed
+    ledgers = [row for name in view.ranges if (row := read_json_if_any(view.paths.ledger(name))) is not None]
+    weight = sum(row.get("weights", {}).get("outliers", 0.0) for row in ledgers)
+    return summed.cut_at(threshold, sum(row["events"]["outliers"] for row in ledgers), weight)
 
 
 def add_histograms(rows: Iterable[Row]) -> MultiplicityCounts | None:

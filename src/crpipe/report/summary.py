@@ -9,6 +9,7 @@ from crpipe.core.files import read_json_if_any
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.events.metric import not_enough
 from crpipe.report.evaluations import COLUMNS, evaluations
+from crpipe.report.page.marks import BAD, FAIR, GOOD, SIGNS, mark, terms_of
 from crpipe.report.status.campaign_state import collect
 from crpipe.report.status.status import weight_line
 from crpipe.report.text import Column, counted, measured, number, shorten, table
@@ -96,7 +97,7 @@ def _campaign(view: CampaignView, status: CampaignStatus) -> Iterator[str]:
     yield from _quarantined(view, ledgers.quarantined)
     yield from _paragraph("trained", status.trained_of())
     yield from _checkpoint(view)
-    report = view.paths.run_dir() / "report.html"
+    report = view.paths.report()
     yield from _paragraph("report", str(report) if report.exists() else f"not written yet ({report})")
 
 
@@ -171,6 +172,7 @@ def _evaluation(newest: Evaluation | None) -> Iterator[str]:
         yield "not enough: no event is held out, so there are no numbers"
     elif measures:
         yield from _numbers(newest, measures[:_SHOWN])
+        yield from _verdicts(newest, measures[:_SHOWN])
     else:
         yield "no numbers: too few held-out events for any metric"
     if missing and newest.events and newest.groups:
@@ -184,6 +186,18 @@ def _evaluation(newest: Evaluation | None) -> Iterator[str]:
         yield from _paragraph("more numbers", f"{more} in {newest.path}")
     if any(folder.glob("*.svg")):
         yield from _paragraph("figures", f"{folder}/")
+
+
+def _verdicts(found: Evaluation, measures: Sequence[Measure]) -> Iterator[str]:
+    """Yield which metrics are good, fair and bad, and what their names mean."""
+    marks = [(each.title, mark(found, each)) for each in measures]
+    for level in (GOOD, FAIR, BAD):
+        titles = [f"{title} ({judged.text})" for title, judged in marks if judged.level == level]
+        if titles:
+            yield from _paragraph(f"{level} {SIGNS[level]}", "; ".join(titles))
+    if any(judged.sign for _, judged in marks):
+        for place, text in enumerate(terms_of(found)):
+            yield from _paragraph("" if place else "meaning", text)
 
 
 def _numbers(found: Evaluation, measures: Sequence[Measure]) -> Iterator[str]:

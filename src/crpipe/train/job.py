@@ -23,6 +23,7 @@ from crpipe.train.pretrained import find_source
 from crpipe.train.ranks import joined, use_threads
 from crpipe.train.records.dropped import dropped_receipt
 from crpipe.train.records.loggers import find_loggers
+from crpipe.train.records.machine import machine
 from crpipe.train.validation.best import BestValue, write_best
 from crpipe.train.validation.measure import find_metric, read_sample
 from crpipe.train.workload import UsesHistograms, give_histograms, open_workload, wanted_histograms
@@ -63,6 +64,7 @@ def train_link(
                 stopped=lambda: bool(stop.reason()),
             )
             check = stack.enter_context(held).check
+            Journal(job.files.journal).add("machine", range=job.link.name, **machine(world))
         world.any(False)  # no rank reads the store before the leading rank holds its lease
         _run(job, world, stop, progress if world.leads else Silent(), profile_steps, check)
 

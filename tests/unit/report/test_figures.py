@@ -3,7 +3,9 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from campaign_files import CampaignFiles
-from crpipe.report.figures import plot_figures, plot_progress
+from crpipe.report.figure_style import new_figure
+from crpipe.report.figures import _focus, plot_figures, plot_progress
+from crpipe.report.series import Series
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +19,21 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def plotted(files):
     return {path.stem: path.read_text() for path in plot_figures(files.view)}
+
+
+def test_every_figure_names_run_and_checkpoint_and_has_its_numbers(files, plotted):
+    for name, text in plotted.items():
+        assert f"run default, {files.name(0)}, step 400; 36,000 events, 360,000 hits trained" in text
+        rows = (files.paths.figures() / f"{name}.csv").read_text().splitlines()
+        assert rows[0].startswith("panel,curve,")
+        assert len(rows) > 20
+
+
+@pytest.mark.parametrize(("largest", "scale"), [(2.0, "linear"), (500.0, "asinh")])
+def test_an_axis_is_logarithmic_beyond_the_typical_value_where_losses_differ_much(largest, scale):
+    axis = new_figure(2.0).subplots()
+    _focus(axis, [Series("a", tuple(range(100)), (1.0,) * 90 + (largest,) * 10)], from_zero=True)
+    assert axis.get_yscale() == scale
 
 
 def test_every_figure_is_labelled_with_units(plotted):

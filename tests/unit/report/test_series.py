@@ -12,6 +12,7 @@ from crpipe.report.series import (
     pick_watched,
     smoothed,
     threshold_of,
+    window_of,
 )
 
 
@@ -90,3 +91,18 @@ def test_weights_add_up_where_there_are_any():
     assert (found.events, found.weights) == ((2, 4), (1.0, 5.0))
     assert found.visible(None).weights == (1.0, 5.0)
     assert add_histograms([{"edges": [0, 1], "events": [1]}]).weights == ()
+
+
+def test_the_histogram_has_an_edge_at_the_threshold():
+    counts = MultiplicityCounts((0, 1, 10, 100), (5, 50, 20))
+    assert counts.cut_at(29, 12) == MultiplicityCounts((0, 1, 10, 30, 100), (5, 50, 8, 12))
+    assert counts.cut_at(4, 60) == MultiplicityCounts((0, 1, 5, 10, 100), (5, 10, 40, 20))
+    assert counts.cut_at(9, 20) == counts  # already an edge
+    assert counts.cut_at(500, 0) == counts
+    weighed = MultiplicityCounts((1, 10, 100), (4, 2), (2.0, 1.0)).cut_at(19, 1, 0.25)
+    assert weighed.weights == (2.0, 0.75, 0.25)
+
+
+def test_a_short_training_is_averaged_over_few_steps():
+    assert [window_of([{"step": last}]) for last in (10, 400, 9_000, 50_000)] == [1, 20, 450, 500]
+    assert window_of([]) == 1

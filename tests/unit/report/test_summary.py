@@ -45,6 +45,20 @@ def test_an_unbalanced_sum_and_lost_outliers_are_marked(files):
     assert "consolidated 200 ≠ 201" in text
 
 
+def test_metrics_are_judged_in_words(files):
+    files.trained(OUTLIERS)
+    values = {"w1_time": 0.022, "auc_event": 0.9, "efficiency": 0.9}
+    files.evaluated(
+        OUTLIERS, values, again={"w1_time": 0.022, "auc_event": 0.51}, baseline={"efficiency": 0.7}
+    )
+    text = render_summary(files.view)
+    words = " ".join(text.replace("│", " ").split())
+    assert is_a_clean_box(text)
+    assert "good ✓ W1 of the time (ns) (reaches the floor); Share of events found (better" in words
+    assert "bad ✗ AUC of events (40 times as far from the ideal as the floor)" in words
+    assert "meaning W1 (Wasserstein distance)" in words
+
+
 def test_the_last_link_gives_checkpoint_and_evaluation(files):
     files.evaluated(files.name(1), {"w1_time": 9.0})
     files.trained(OUTLIERS)

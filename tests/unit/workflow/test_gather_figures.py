@@ -29,6 +29,14 @@ def test_figures_are_copied_and_nothing_else(evaluation, tmp_path):
     assert (copied.name, copied.read_text()) == ("energy.svg", "<svg/>")
 
 
+def test_the_copies_of_a_figure_go_with_it(evaluation, tmp_path):
+    for name in ("energy.svg", "energy.png", "energy.pdf", "energy.csv", "other.csv"):
+        (evaluation / name).write_text(name)
+    gather(evaluation, tmp_path / "figures")
+    copied = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert copied == {"energy.svg", "energy.png", "energy.pdf", "energy.csv"}
+
+
 def test_a_workload_without_figures_gives_an_empty_folder(evaluation, tmp_path):
     gather(evaluation, tmp_path / "gallery")
     assert list((tmp_path / "gallery").iterdir()) == []

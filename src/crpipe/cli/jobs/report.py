@@ -13,6 +13,7 @@ from crpipe.report.campaign_view import CampaignView, read_layout
 if TYPE_CHECKING:
     from crpipe.config.loading import Config
     from crpipe.events.layout import Layout
+    from crpipe.report.page.document import ConfiguredKey
     from crpipe.report.plan.job import Batching, PlanJob, SourceLook
     from crpipe.report.status.notify import NotifyJob
     from crpipe.train.workload import Workload
@@ -111,6 +112,28 @@ def _held_out(config: Config) -> tuple[str, ...]:
         elif files:
             found.append(f"files {', '.join(map(str, files))} (split.{part}_files)")
     return tuple(found)
+
+
+def configured_keys(config: Config) -> list[ConfiguredKey]:
+    """List every key with its value and its default, also the options of what the configuration names."""
+    from crpipe.config.docs import entries
+    from crpipe.config.loading import validate
+    from crpipe.report.page.document import ConfiguredKey
+
+    def plain(value: object) -> str:
+        return "" if value is None or value == "" else str(value)
+
+    source = config.source
+    named = {"uri": source.uri, "files": source.files, "reader": source.reader, "simulator": source.simulator}
+    default = validate({"source": named, "train": {"workload": config.train.workload}})
+    known = {each.dotted: plain(each.value) for each in entries(default) if not each.section}
+    # What has no default is shown as set by the user.
+    known |= dict.fromkeys((f"source.{name}" for name in named), "") | {"train.workload": ""}
+    return [
+        ConfiguredKey(each.dotted, plain(each.value), known.get(each.dotted, ""))
+        for each in entries(config)
+        if not each.section
+    ]
 
 
 def notify_job(config: Config, event: str) -> NotifyJob:

@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from crpipe import __version__
 from crpipe.core.files import write_text
 from crpipe.report.evaluations import COLUMNS, evaluations
-from crpipe.report.series import (
-    VALIDATION,
-    WINDOW_STEPS,
-    chain_rows,
-    is_loss,
-    multiplicities,
-    pick,
-    pick_validation,
-    pick_watched,
-    smoothed,
-    threshold_of,
-)
 from crpipe.report.status import page_charts
 from crpipe.report.status.campaign_state import collect
-from crpipe.report.status.page_charts import COLOURS, Chart, histogram_chart, line_chart
+from crpipe.report.status.journal_tail import METRICS_BYTES, metric_rows, tail
+from crpipe.report.status.page_charts import COLOURS
+from crpipe.report.status.panels import panels
 from crpipe.report.status.status import facts, resume_command, warnings
-from crpipe.report.status.status_types import State
+from crpipe.report.status.status_types import AT_WORK, State
 from crpipe.report.text import compact, counted, duration, moment, number
+from crpipe.report.work import machines, range_rows, work_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from jinja2 import Template
 
     from crpipe.report.campaign_view import CampaignView
-    from crpipe.report.series import MultiplicityCounts, Series
     from crpipe.report.status.status_types import CampaignStatus, LinkStatus, RangeStatus, SourceToken
 
-MOST_ROWS = 1500  # points of a curve; a phone shows them at once
 RELOAD_S = 60
-_STEP = "training step over all ranges"
-_MEAN = f"{_STEP} (bold: mean over {WINDOW_STEPS} steps)"
+UNFOLDED = 30  # ranges up to which their table is unfolded
 # One letter beside the colour, for readers who cannot distinguish the colours.
 LETTERS = {
     State.WAITING: "·",
@@ -62,24 +50,17 @@ LETTERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One chart of the page with its heading; ``legend``: a name for each colour, in order."""
-
-    name: str
-    title: str
-    chart: Chart
-    legend: tuple[str, ...] = ()
-
-
 def write_page(view: CampaignView, path: Path, token: SourceToken | None = None) -> None:
     """Write the page of the campaign's present state to ``path``, atomically."""
-    write_text(path, render_page(view, token))
+    write_text(path, render_page(view, token, path.parent))
 
 
-def render_page(view: CampaignView, token: SourceToken | None = None) -> str:
-    """Give the page as one HTML document; a browser loads it again every minute."""
-    status = collect(view, token)
+def render_page(view: CampaignView, token: SourceToken | None = None, folder: Path | None = None) -> str:
+    """Give the page as one HTML document; a browser loads it again every minute.
+
+    folder: where the page will be; without it there are no links to logs.
+    """
+    status, newest = collect(view, token), next(evaluations(view), None)
     trained, total = status.finished(), len(status.bulk())
     left = "" if status.eta_s is None or trained == total else f", {duration(status.eta_s)} left"
     links = () if status.one_to_one else status.links
@@ -89,12 +70,15 @@ def render_page(view: CampaignView, token: SourceToken | None = None) -> str:
         title=f"crpipe {status.run}",
         reload_s=RELOAD_S,
         moment=moment(status.time),
+        version=__version__,
         progress=f"{status.trained_of()} trained{left}",
         trained=trained,
         total=total,
-        facts=[fact for fact in facts(status) if fact[0] != "progress"],
+        facts=[*(fact for fact in facts(status) if fact[0] != "progress"), *_training(view)],
+        next_step=_next_step(view, status, evaluated=newest is not None),
+        rows=range_rows(view, status, work_of(view.paths), folder),
+        unfolded=len(status.ranges) <= UNFOLDED,
         warnings=list(warnings(status)),
-        resume=resume_command(status),
         cells=[_cell(item) for item in status.ranges],
         states=sorted(status.states().items(), key=lambda item: order.index(item[0])),
         links=[_link_cell(link) for link in links],
@@ -103,12 +87,41 @@ def render_page(view: CampaignView, token: SourceToken | None = None) -> str:
         ),
         letters=LETTERS,
         errors=[(_heading(item), item.error) for item in shown if item.error],
-        evaluation=next(evaluations(view), None),
+        evaluation=newest,
         comparisons=COLUMNS,
-        panels=list(_panels(view, status)),
+        panels=list(panels(view)),
         geometry=page_charts,
         colours=COLOURS,
     )
+
+
+def _training(view: CampaignView) -> Iterator[tuple[str, str]]:
+    """Yield the learning rate of the newest metrics, and what trains or trained."""
+    for name in reversed(view.chain.names):
+        rows = metric_rows(tail(view.paths.store(name) / "metrics.jsonl", METRICS_BYTES))
+        newest = next((row for row in reversed(rows) if "learning_rate" in row), None)
+        if newest is not None:
+            step = number(newest["step"])
+            yield "learning rate", f"{newest['learning_rate']:.4g} times that of each phase, at step {step}"
+            break
+    for host, text in machines(view.paths.train_journal()):
+        yield "trained on", f"{host}: {text}"
+
+
+def _next_step(view: CampaignView, status: CampaignStatus, *, evaluated: bool) -> str:
+    """Say what a person does next."""
+    resume = resume_command(status)
+    if resume:
+        return f"to resume, {resume}"
+    if any(item.state is State.FAILED for item in status.rows()):
+        return "read the errors below; the same command again tries once more what failed"
+    if any(item.state in AT_WORK for item in status.rows()):
+        return "nothing: jobs are at work"
+    if status.finished() < len(status.bulk()):
+        return "snakemake: begin the campaign"
+    if not evaluated:
+        return "snakemake evaluation: evaluate the final checkpoint"
+    return f"crpipe report: the page of the finished campaign, {view.paths.report()}"
 
 
 @cache
@@ -150,34 +163,3 @@ def _link_cell(link: LinkStatus) -> tuple[State, str]:
 def _heading(item: RangeStatus | LinkStatus) -> str:
     attempt = f", attempt {item.attempt}" if item.attempt else ""
     return f"{item.name}: {item.state}{attempt}"
-
-
-def _panels(view: CampaignView, status: CampaignStatus) -> Iterator[Panel]:
-    rows = chain_rows(view, MOST_ROWS)
-    yield from _curves("losses", "Losses", "loss", pick(rows, is_loss))
-    for index, (title, lines) in enumerate(pick_validation(rows).items()):
-        yield from _curves(f"validation-{index}", title.capitalize(), title.partition(": ")[2], lines)
-    for index, series in enumerate(pick_watched(rows)):
-        phase, _, metric = series.name.rpartition("/")
-        yield from _curves(f"watched-{index}", f"{phase}: {metric}", metric, [series])
-    speed = pick(rows, "speed/items_per_s".__eq__)
-    yield from _curves("throughput", "Throughput", f"{status.item} / s", speed)
-    histogram = multiplicities(view)
-    if histogram is not None:
-        yield _multiplicity(histogram, threshold_of(view), status.item)
-
-
-def _multiplicity(histogram: MultiplicityCounts, threshold: int | None, item: str) -> Panel:
-    legend = () if threshold is None else ("bulk", f"outliers, above {number(threshold)}")
-    chart = histogram_chart(histogram.visible(threshold), threshold, item)
-    return Panel("multiplicity", "Multiplicity", chart, legend)
-
-
-def _curves(name: str, title: str, label: str, series: Sequence[Series]) -> Iterator[Panel]:
-    if series:
-        held_out = series[0].name.startswith(VALIDATION)  # a mean over many events already
-        thick = series if held_out else [smoothed(item) for item in series]
-        chart = line_chart(series, thick, _STEP if held_out else _MEAN, label, from_zero=not held_out)
-        names = tuple(item.name.removeprefix(VALIDATION).removesuffix("/loss") for item in series)
-        legend = names if len(series) > 1 else ()
-        yield Panel(name, title, chart, legend)

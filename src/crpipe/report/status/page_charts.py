@@ -18,6 +18,8 @@ WIDTH, HEIGHT = 480, 240
 LEFT, RIGHT, TOP, BOTTOM = 70, WIDTH - 12, 12, HEIGHT - 42
 _MARGIN = 12
 _TICKS = 5
+_APART = 15.0  # least distance of two labels
+_UNEVEN = 20.0  # times the typical value, from which the largest one bends the scale
 COLOURS = 6  # classes c0 … c5 of the page's style sheet
 
 
@@ -67,16 +69,24 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Maps values low..high onto start..end; values outside are moved to the nearer end."""
+    """Maps values low..high onto start..end; values outside are moved to the nearer end.
+
+    bend: where the scale changes from linear (near zero) to logarithmic; 0: linear everywhere.
+    """
 
     low: float
     high: float
     start: float
     end: float
+    bend: float = 0.0
 
     def __call__(self, value: float) -> float:
-        share = (value - self.low) / (self.high - self.low)
+        low, high = self._bent(self.low), self._bent(self.high)
+        share = (self._bent(value) - low) / (high - low)
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
+
+    def _bent(self, value: float) -> float:
+        return math.asinh(value / self.bend) if self.bend else value
 
 
 def line_chart(
@@ -84,15 +94,18 @@ def line_chart(
 ) -> Chart:
     """Plot each series as a faint line and its mean as a bold one; single spikes are cut off.
 
-    from_zero: whether zero is in view, too.
+    from_zero: whether zero is in view, too. Where the values are of very different size, the vertical axis is
+    linear near zero and logarithmic beyond.
     """
-    values = sorted(value for item in series for value in item.values)
-    steps = [step for item in series for step in item.steps]
-    low = min(0.0, values[len(values) // 500]) if from_zero else values[len(values) // 500]
-    high = max(values[-1 - len(values) // 500], low + 1e-9)
+    values = sorted(value for item in (*series, *means) for value in item.values)
+    steps = [step for item in (*series, *means) for step in item.steps]
+    low, high = values[len(values) // 500], values[-1 - len(values) // 500]
+    bend = _bend(values, max(abs(low), abs(high)))
+    low = min(0.0, low) if from_zero else low
+    high = max(high, low + 1e-9)
     low -= 0.0 if from_zero else 0.05 * (high - low)
     x = _Scale(min(steps), max(*steps, min(steps) + 1), LEFT, RIGHT)
-    y = _Scale(low, high + 0.05 * (high - low), BOTTOM, TOP)
+    y = _Scale(low, high + 0.05 * (high - low), BOTTOM, TOP, bend)
     curves = [
         Curve(
             tuple((x(step), y(value)) for step, value in zip(item.steps, item.values, strict=True)),
@@ -123,12 +136,32 @@ def histogram_chart(histogram: MultiplicityCounts, threshold: int | None, item: 
         "events in the bin",
         tuple(_log_ticks(x, y)),
         bars=tuple(bars),
-        threshold=None if threshold is None else x(math.log10(threshold)),
+        threshold=None if threshold is None else x(math.log10(threshold + 1)),
     )
 
 
+def _bend(values: Sequence[float], largest: float) -> float:
+    """Choose where the scale of ``values`` bends; 0, so nowhere, unless most are far below the largest."""
+    sizes = sorted(abs(value) for value in values)
+    typical = sizes[len(sizes) // 2]
+    return typical if 0 < typical * _UNEVEN < largest else 0.0
+
+
+def bent_ticks(low: float, high: float, bend: float) -> list[float]:
+    """Choose round numbers for a scale that is linear up to ``bend`` and logarithmic beyond."""
+    first = math.floor(math.log10(bend))
+    last = math.floor(math.log10(max(abs(low), abs(high), bend)))
+    powers = range(first, last + 1, 1 + (last - first) // _TICKS)
+    found = [sign * 10.0**power for power in powers for sign in (-1, 1)]
+    return [value for value in (0.0, *reversed(found)) if low <= value <= high]
+
+
 def _ticks(x: _Scale, y: _Scale) -> Iterator[Tick]:
-    for value in nice_ticks(y.low, y.high):
+    heights: list[float] = []
+    for value in bent_ticks(y.low, y.high, y.bend) if y.bend else nice_ticks(y.low, y.high):
+        if any(abs(y(value) - height) < _APART for height in heights):
+            continue
+        heights.append(y(value))
         yield _left(y(value), compact(value) if abs(value) >= 1000 else f"{value:g}")  # noqa: PLR2004 - a thousand
     for value in nice_ticks(x.low, x.high):
         yield _below(x(value), compact(value))
@@ -140,7 +173,7 @@ def _log_ticks(x: _Scale, y: _Scale) -> Iterator[Tick]:
         yield _left(y(decade), compact(10.0**decade))
     yield _below(x(-0.4), "0")
     decades = range(math.floor(x.high) + 1)
-    for decade in decades[:: 1 + len(decades) // 7]:
+    for decade in decades[:: 1 + len(decades) // 6]:
         yield _below(x(decade), compact(10.0**decade))
 
 

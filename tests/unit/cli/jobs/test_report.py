@@ -3,7 +3,7 @@
 import pytest
 
 from campaign_files import LAYOUT, CampaignFiles
-from crpipe.cli.jobs.report import notify_job, plan_job, view_of
+from crpipe.cli.jobs.report import configured_keys, notify_job, plan_job, view_of
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import write_json
 from crpipe.core.paths import OUTLIERS
@@ -47,3 +47,13 @@ def test_a_notification_has_a_known_event_and_its_command(tmp_path):
     assert (job.command, job.stall_s) == ("cat", 120.0)
     with pytest.raises(ConfigError, match="expected success, failure, stall"):
         notify_job(files.config, "done")
+
+
+def test_keys_of_the_report_differ_where_the_user_set_them(tmp_path):
+    keys = {each.name: each for each in configured_keys(CampaignFiles(tmp_path, ranges=2).config)}
+    changed = {name for name, each in keys.items() if each.changed}
+    assert changed == {
+        "source.uri", "source.reader", "source.simulator", "train.workload", "results", "runs", "ranges.last",
+        "source.disk_budget_gib",
+    }  # fmt: skip
+    assert keys["model.hidden"].value == keys["model.hidden"].default != ""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from campaign_files import CampaignFiles, realistic
+from crpipe import __version__
 from crpipe.events.metric import Metric
 from crpipe.report.status import page as page_module
 from crpipe.report.status.page import LETTERS, render_page, write_page
@@ -54,6 +55,10 @@ def test_a_running_campaign_shows_all_sections(page):
 def test_the_page_needs_nothing_from_elsewhere(page):
     without_errors = re.sub(r"pelican://[^<\"]*", "", page)
     assert not re.search(r"(src|href)=|url\(|@import|://", without_errors)
+
+
+def test_a_failed_range_is_what_comes_next(page):
+    assert "Next: read the errors below" in page
 
 
 def test_an_empty_campaign_has_a_page_too(tmp_path):
@@ -152,3 +157,27 @@ def test_writing_replaces_the_old_page(tmp_path):
     write_page(view, path)
     assert path.read_text().endswith("</html>\n")
     assert [item.name for item in path.parent.iterdir()] == ["page.html"]
+
+
+def test_the_page_says_what_trains_what_comes_next_and_where_the_logs_are(tmp_path):
+    files = CampaignFiles(tmp_path, ranges=1)
+    files.claim()
+    assert "Next: snakemake: begin the campaign" in render_page(files.view)
+    name = files.split(0)
+    files.trained(name)
+    log = files.paths.run_dir() / "logs" / "train" / f"{name}.log"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    row = {"what": "machine", "host": "node7", "device": "NVIDIA H100", "ranks": 1, "time": 0.0, "pid": 1}
+    with files.paths.train_journal().open("a") as handle:
+        handle.write(json.dumps({**row, "torch": "2", "python": "3", "crpipe": "1", "range": name}) + "\n")
+    write_page(files.view, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert f'<a href="runs/default/logs/train/{name}.log">train</a>' in page
+    assert "<dt>learning rate</dt><dd>1 times that of each phase, at step 400</dd>" in page
+    assert "<dd>node7: NVIDIA H100; torch 2" in page
+    assert "Next: snakemake evaluation" in page
+    assert "split 1 min" in page
+    files.evaluated(name, {"w1_time": 1.0})
+    assert "Next: crpipe report" in render_page(files.view)
+    assert f"crpipe {__version__}" in page

@@ -1,7 +1,9 @@
+from itertools import pairwise
+
 import pytest
 
 from crpipe.report.series import MultiplicityCounts, Series
-from crpipe.report.status.page_charts import histogram_chart, line_chart, nice_ticks
+from crpipe.report.status.page_charts import bent_ticks, histogram_chart, line_chart, nice_ticks
 
 
 @pytest.mark.parametrize(
@@ -29,3 +31,23 @@ def test_without_a_threshold_there_is_one_colour_and_no_line():
     chart = histogram_chart(MultiplicityCounts((1, 10, 100), (0, 7)), None, "hits")
     assert chart.threshold is None
     assert [bar.colour for bar in chart.bars] == [0]
+
+
+def test_curves_of_very_different_size_share_an_axis_that_shows_both():
+    """The last link has losses a thousand times as large: the first one must not become a flat line."""
+    small = Series("a", tuple(range(100)), tuple(1.0 + 0.5 * (step % 2) for step in range(100)))
+    large = Series("b", tuple(range(90, 100)), (1000.0,) * 10)
+    chart = line_chart((), [small, large], "step", "loss")
+    heights = [y for _, y in chart.curves[0].points]
+    assert max(heights) - min(heights) > 5  # on a linear axis 0.1
+    assert min(y for _, y in chart.curves[1].points) > 0
+    alone = line_chart((), [small], "step", "loss")
+    assert "0.5" in [tick.text for tick in alone.ticks]
+    assert "0.5" not in [tick.text for tick in chart.ticks]
+
+
+def test_labels_of_a_bent_axis_are_powers_of_ten_that_do_not_touch():
+    assert sorted(bent_ticks(-20, 1500, 1.0)) == [-10, -1, 0, 1, 10, 100, 1000]
+    series = Series("a", (0, 1, 2, 3, 4), (0.001, -0.001, 0.002, 0.001, 5000.0))
+    heights = sorted(tick.y for tick in line_chart((), [series], "step", "loss").ticks if tick.rule)
+    assert min(after - before for before, after in pairwise(heights)) >= 15

@@ -90,6 +90,7 @@ def angle(methods: list[Directions]) -> Figure:
         shown = np.unique(np.linspace(0, len(ordered) - 1, 1000).astype(int))
         label = f"{method.name}: median {np.median(ordered):.1f}°, mean {ordered.mean():.1f}°"
         axis.plot(np.maximum(ordered[shown], _FINEST), steps[shown], color=method.colour, label=label)
+        style.note(figure, "opening angle", method.name, angle_deg=ordered[shown], share_closer=steps[shown])
         marks = np.maximum(np.quantile(ordered, _MARKED), _FINEST)
         axis.plot(marks, _MARKED, "o", markersize=4, color=method.colour)
     angles = np.geomspace(_FINEST, 180, 400)
@@ -117,6 +118,7 @@ def dependence(methods: list[Directions], conditions: Mapping[str, Floats]) -> F
             found = quantiles(method.angle, values, edges)
             lowest = min(lowest, found.low.min(initial=lowest))
             _bands(axis, found, method)
+            style.note(figure, label, method.name, **_columns(found))
         axis.axhline(90.0, **_RANDOM)
         axis.set(xlabel=label, title="" if len(values) >= _FEWEST else f"fewer than {_FEWEST} events")
         if logarithmic:
@@ -141,10 +143,12 @@ def bias(methods: list[Directions], true: Floats) -> Figure:
     events = len(true)
     edges = np.linspace(-1, 1, int(np.clip(events // 75, 10, 40)) + 1)
     share, _ = np.histogram(true[:, 2], edges)
+    style.note(figure, "z component", "truth", low=edges[:-1], high=edges[1:], share=share / events)
     left.stairs(share / events, edges, fill=True, color=_TRUTH, alpha=0.25, label="truth")
     for method in methods:
         share, _ = np.histogram(method.vectors[:, 2], edges)
         left.stairs(share / events, edges, color=method.colour, linewidth=1.3, label=method.name)
+        style.note(figure, "z component", method.name, low=edges[:-1], high=edges[1:], share=share / events)
     left.set(xlabel="z component of the direction (1: from straight above)", ylabel="share of events per bin")
     left.set(
         title=f"z component of {len(true):,} held-out events", xlim=(-1, 1), xticks=(-1, -0.5, 0, 0.5, 1)
@@ -157,6 +161,9 @@ def bias(methods: list[Directions], true: Floats) -> Figure:
         length = np.linalg.norm(mean)
         places = np.arange(4) + 0.18 * (number - 1)
         spread = [*error, np.linalg.norm(mean * error) / length if length else 0.0]
+        name = ("truth", *(each.name for each in methods))[number]
+        components = ["x", "y", "z", "length"]
+        style.note(figure, "mean direction", name, of=components, value=[*mean, length], error=spread)
         right.errorbar(places, [*mean, length], spread, fmt="o", markersize=4, linewidth=1.2, color=colour)
     right.axhline(0.0, color=style.REAL, linewidth=0.8)
     right.set_xticks(range(4), ["x", "y", "z", "length"])
@@ -170,6 +177,7 @@ def kappa(angles: Floats, concentration: Floats) -> Figure:
     left, right = figure.subplots(1, 2)
     expected = np.rad2deg(metrics.expected_angle(0.5, concentration))
     found = quantiles(angles, expected, _edges(expected, logarithmic=True))
+    style.note(figure, "observed against expected from kappa", "network", **_columns(found))
     left.fill_between(found.where, found.low, found.high, color=_NETWORK, alpha=0.15, linewidth=0)
     errors = found.median - found.below, found.above - found.median
     left.errorbar(found.where, found.median, errors, fmt="o", markersize=3.5, linewidth=1, color=_NETWORK)
@@ -186,6 +194,7 @@ def kappa(angles: Floats, concentration: Floats) -> Figure:
     right.plot([0, 1], [0, 1], **_RANDOM)
     right.fill_between(nominal, inside - error, inside + error, color=_NETWORK, alpha=0.3, linewidth=0)
     right.plot(nominal, inside, color=_NETWORK)
+    style.note(figure, "coverage", "network", expected=nominal, inside=inside, error=error)
     covered = float(np.mean(shares < metrics.COVERAGE))
     right.plot([metrics.COVERAGE], [covered], "o", markersize=4, color=_NETWORK)
     label = f"{100 * metrics.COVERAGE:.0f} % circles hold\n{100 * covered:.1f} % of the events"
@@ -213,6 +222,18 @@ def quantiles(angles: Floats, values: Floats, edges: Floats) -> Quantiles:
             shares = (0.16, 0.5 - off, 0.5, 0.5 + off, 0.84)
             rows.append([np.median(values[mine]), *np.quantile(angles[mine], shares)])
     return Quantiles(*np.array(rows, np.float64).reshape(-1, 6).T)
+
+
+def _columns(found: Quantiles) -> dict[str, Floats]:
+    """Name the columns of quantiles in the table of a figure."""
+    return {
+        "where": found.where,
+        "p16_deg": found.low,
+        "median_deg": found.median,
+        "median_below_deg": found.below,
+        "median_above_deg": found.above,
+        "p84_deg": found.high,
+    }
 
 
 def _directions(

@@ -15,61 +15,120 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """What each group adds to each bin; cells: group * number of bins + bin, sorted."""
+
+    cells: Index
+    values: Floats
+
+
+@dataclass(frozen=True)
 class BinnedValues:
-    """Bins of one observable: edges [B + 1], value and error [B]."""
+    """Bins of one observable: edges [B + 1], value and error [B].
+
+    parts: of the groups; with those of another histogram of the same groups, errors of differences are known.
+    """
 
     edges: Floats
     value: Floats
     error: Floats
+    parts: Parts | None = None
 
     @property
     def centre(self) -> Floats:
         """Middle of each bin; the geometric one, for all bins here grow by a factor."""
         return np.asarray(np.sqrt(self.edges[1:] * self.edges[:-1]))
 
+    def times(self, factor: Floats) -> BinnedValues:
+        """Multiply each bin by a number: [B]."""
+        parts = self.parts
+        if parts is not None:
+            parts = Parts(parts.cells, parts.values * factor[parts.cells % len(self.value)])
+        return BinnedValues(self.edges, self.value * factor, self.error * factor, parts)
+
+    def spread_from(self, other: BinnedValues, factor: Floats) -> Floats:
+        """Give the error of this minus ``factor`` [B] times the other one: [B].
+
+        Where both know their parts, what a group adds to both is one random number.
+        """
+        if self.parts is None or other.parts is None:
+            return np.asarray(np.hypot(self.error, factor * other.error))
+        bins = len(self.value)
+        cells = np.union1d(self.parts.cells, other.parts.cells)
+        off = np.zeros(len(cells))
+        off[np.searchsorted(cells, self.parts.cells)] = self.parts.values
+        theirs = other.parts.values * np.nan_to_num(factor)[other.parts.cells % bins]
+        off[np.searchsorted(cells, other.parts.cells)] -= theirs
+        return np.asarray(np.sqrt(np.bincount(cells % bins, off**2, minlength=bins)))
+
     def over(self, other: BinnedValues) -> tuple[Floats, Floats]:
-        """Ratio to another histogram and its error, for independent errors; nan where either is empty."""
+        """Ratio to another histogram and its error; nan where either is empty."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where((self.value > 0) & (other.value > 0), self.value / other.value, np.nan)
-            error = ratio * np.hypot(self.error / self.value, other.error / other.value)
+            filled = (self.value > 0) & (other.value > 0)
+            ratio = np.where(filled, self.value / other.value, np.nan)
+            error = np.where(filled, self.spread_from(other, ratio) / other.value, np.nan)
         return ratio, error
+
+    def chi_square(self, other: BinnedValues) -> tuple[float, int]:
+        """Give χ² of the difference to another histogram, and the number of bins that count."""
+        spread = self.spread_from(other, np.ones(len(self.value)))
+        known = (spread > 0) & (self.value > 0) & (other.value > 0)
+        off = (self.value - other.value)[known] / spread[known]
+        return float(np.sum(off**2)), int(np.count_nonzero(known))
+
+    def shift_from(self, other: BinnedValues) -> tuple[float, float]:
+        """Give the share by which this is above the other in all bins, and its error; nan without bins."""
+        spread = self.spread_from(other, np.ones(len(self.value)))
+        known = (spread > 0) & (self.value > 0) & (other.value > 0)
+        weight = (other.value[known] / spread[known]) ** 2
+        if not weight.size:
+            return float("nan"), float("nan")
+        off = self.value[known] / other.value[known] - 1
+        return float(np.sum(weight * off) / weight.sum()), float(1 / np.sqrt(weight.sum()))
 
 
 def per_event(
-    values: Floats, event: Index, edges: Floats, chosen: NDArray[np.bool_], weights: Floats
+    values: Floats, event: Index, edges: Floats, chosen: NDArray[np.bool_], weights: Floats, group: Index
 ) -> BinnedValues:
     """Count muons in bins, per event; weights: [N], of all events; chosen: [N], those that count.
 
-    The error is that of a sum over events: one event's muons in one bin are one random number, not many.
+    The error is that of a sum over groups, [N]: the muons of one group (of one primary) in one bin are one
+    random number, not many.
     """
     bins = np.searchsorted(edges, values, side="right") - 1
     inside = (bins >= 0) & (bins < len(edges) - 1)
-    cells, counts = np.unique(event[inside] * (len(edges) - 1) + bins[inside], return_counts=True)
-    column = cells % (len(edges) - 1)
-    weighed = counts * weights[cells // (len(edges) - 1)]
+    where = group[event[inside]] * (len(edges) - 1) + bins[inside]
+    cells, place = np.unique(where, return_inverse=True)
     events = float(weights[chosen].sum()) or 1.0
-    total = np.bincount(column, weighed, minlength=len(edges) - 1)
-    squares = np.bincount(column, weighed**2, minlength=len(edges) - 1)
-    return BinnedValues(edges, total / events, np.sqrt(squares) / events)
+    parts = Parts(cells, np.bincount(place, weights[event[inside]], minlength=len(cells)) / events)
+    return BinnedValues(edges, *_summed(parts, len(edges) - 1), parts)
 
 
-def mean_in_bins(values: Floats, where: Floats, edges: Floats, weights: Floats) -> BinnedValues:
-    """Average one value per event in bins of a condition; nan for fewer than two events.
+def _summed(parts: Parts, bins: int) -> tuple[Floats, Floats]:
+    """Add up parts: values and errors, [B] each."""
+    column = parts.cells % bins
+    total = np.bincount(column, parts.values, minlength=bins).astype(np.float64)
+    return total, np.sqrt(np.bincount(column, parts.values**2, minlength=bins))
 
-    The error is that of the effective number of events, (sum of weights)² / sum of squared weights.
+
+def mean_in_bins(values: Floats, where: Floats, edges: Floats, weights: Floats, group: Index) -> BinnedValues:
+    """Average one value per event in bins of a condition; nan for fewer than two groups of events.
+
+    The error is that of a mean over groups: G / (G - 1) times the sum over groups of (the sum of weight times
+    (value - mean))², over (the sum of weights)².
     """
+    size = len(edges) - 1
     bins = np.searchsorted(edges, where, side="right") - 1
-    inside = (bins >= 0) & (bins < len(edges) - 1)
+    inside = (bins >= 0) & (bins < size)
     bins, values, weights = bins[inside], values[inside], weights[inside]
-    events = np.bincount(bins, minlength=len(edges) - 1)
-    counts, sums, squares = (
-        np.bincount(bins, weights * values**power, minlength=len(edges) - 1) for power in (0, 1, 2)
-    )
+    cells, place = np.unique(group[inside] * size + bins, return_inverse=True)
+    groups = np.bincount(cells % size, minlength=size)
+    counts, sums = (np.bincount(bins, each, minlength=size) for each in (weights, weights * values))
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(events > 1, sums / counts, np.nan)
-        effective = counts**2 / np.bincount(bins, weights**2, minlength=len(edges) - 1)
-        variance = np.maximum(squares / counts - mean**2, 0.0) / (effective - 1)
-    return BinnedValues(edges, mean, np.sqrt(variance))
+        mean = np.where(groups > 1, sums / counts, np.nan)
+        off = np.bincount(place, weights * (values - mean[bins]), minlength=len(cells))
+        parts = Parts(cells, off * (np.sqrt(groups / (groups - 1)) / counts)[cells % size])
+    return BinnedValues(edges, mean, _summed(parts, size)[1], parts)
 
 
 def quantiles_in_bins(values: Floats, where: Floats, edges: Floats, shares: tuple[float, ...]) -> Floats:

@@ -5,12 +5,16 @@ Real events are bands or grey lines, generated ones points or orange lines; belo
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from crpipe.report import figure_context as context
 from crpipe.report import figure_style as style
 from crpipe.workloads.muons.scoring import histogram
+from crpipe.workloads.muons.scoring.declared import METRICS
+from crpipe.workloads.muons.scoring.displays import displays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,8 +37,13 @@ _RADIUS_M = np.geomspace(0.3, 300.0, 22)
 _PRIMARY_GEV = np.geomspace(1e3, 1e9, 25)
 _DEPTH_M = np.linspace(1000.0, 2800.0, 10)
 _ZERO = 0.35  # place of events without muons on an axis that has no zero
-_SHOWN_EVENTS = 4
-_SHOWN_MUONS = (10, 150)
+_SHOWN_DECADES = 1e-8  # of the largest value; smaller ones are below the panel
+_LABEL = 28  # letters of a label in one line
+_WORTH_SAYING, _SURE = (
+    0.05,
+    3.0,
+)  # a common shift by this share and so many errors is said in words
+TITLES = {each.name: each.title.removeprefix("AUC of ") for each in METRICS}
 
 
 class Band(NamedTuple):
@@ -109,13 +118,16 @@ def energy_radius(real: Sample, generated: Sample) -> Figure:
             values = sample.radius[mine], sample.muons[mine, 0].astype(np.float64)
             tables.append(histogram.quantiles_in_bins(*values, edges, (0.16, 0.5, 0.84)))
         ours, theirs = tables
+        for name, (low, middle, high) in (("real", ours), ("generated", theirs)):
+            shares = {"p16": low, "median": middle, "p84": high}
+            style.note(figure, band.label, name, low_gev=edges[:-1], high_gev=edges[1:], **shares)
         top.fill_between(centre, ours[0], ours[2], color=style.REAL, alpha=0.25, linewidth=0)
         top.plot(centre, ours[1], color=style.REAL, label="real: median, 68 %")
         top.plot(centre, theirs[1], "o", markersize=3, color=style.GENERATED, label="generated: median, 68 %")
         for edge in (theirs[0], theirs[2]):
             top.plot(centre, edge, ":", color=style.GENERATED)
         _log_log(top, band.label)
-        bottom.plot(centre, theirs[1] / ours[1], "o", markersize=3, color=style.GENERATED)
+        _ratio(bottom, centre, theirs[1] / ours[1], np.zeros(len(centre)))
     _label(figure, "muon energy [GeV]", "distance from the axis [m]")
     return figure
 
@@ -125,8 +137,7 @@ def multiplicity_energy(real: Sample, generated: Sample) -> Figure:
     figure, tops, bottoms = _panels(len(_DEPTH_BANDS))
     for band, top, bottom in zip(_DEPTH_BANDS, tops, bottoms, strict=True):
         ours, theirs = (_mean_multiplicity(sample, band.of(sample)) for sample in (real, generated))
-        _compare(top, bottom, ours, theirs)
-        _log_log(top, band.label)
+        _log_log(top, _compare(top, bottom, ours, theirs, band.label))
     _label(figure, "primary energy [GeV]", "mean multiplicity")
     return figure
 
@@ -136,8 +147,7 @@ def multiplicity(real: Sample, generated: Sample) -> Figure:
     figure, tops, bottoms = _panels(1)
     edges = _multiplicity_edges(max(real.multiplicity.max(initial=0), generated.multiplicity.max(initial=0)))
     ours, theirs = (_multiplicity_shares(sample, edges) for sample in (real, generated))
-    _compare(tops[0], bottoms[0], ours, theirs)
-    _log_log(tops[0])
+    _log_log(tops[0], _compare(tops[0], bottoms[0], ours, theirs, "all events"))
     bottoms[0].set_xticks([_ZERO, 1, 10, 100, 1000], ["0", "1", "10", "100", "1000"])
     _label(figure, "multiplicity", "share of events per unit of multiplicity")
     return figure
@@ -153,7 +163,10 @@ def empty(real: Sample, generated: Sample) -> Figure:
         ("P(no muon), generated", theirs, {"cmap": "viridis", "vmin": 0, "vmax": 1}),
         ("generated minus real", theirs - ours, {"cmap": "RdBu_r", "vmin": -0.1, "vmax": 0.1}),
     ]
+    lows, depths = np.meshgrid(_PRIMARY_GEV[:-1], _DEPTH_M[:-1], indexing="ij")
     for axis, (title, table, options) in zip(axes, shown, strict=True):
+        corner = {"from_gev": lows.ravel(), "from_depth_m": depths.ravel()}
+        style.note(figure, title, title, **corner, value=table.ravel())
         mesh = axis.pcolormesh(_PRIMARY_GEV, _DEPTH_M / 1e3, table.T, **options)
         axis.set(xscale="log", title=title, xlabel="primary energy [GeV]")
         axis.grid(visible=False)
@@ -172,36 +185,20 @@ def classifiers(verdicts: Mapping[str, Verdict]) -> Figure:
         for real, colour, label in ((True, style.REAL, "real"), (False, style.GENERATED, "generated")):
             mine = verdict.real == real
             share, _ = np.histogram(verdict.score[mine], edges, weights=verdict.weight[mine])
-            axis.stairs(share / (share.sum() or 1.0), edges, color=colour, label=label)
-        found = f"AUC {verdict.auc():.3f} ± {verdict.error():.3f}"
-        axis.set(title=f"{name.removeprefix('auc_')}: {found}", xlabel="classifier score")
+            share = share / (share.sum() or 1.0)
+            axis.stairs(share, edges, color=colour, label=label)
+            style.note(figure, TITLES[name], label, low=edges[:-1], high=edges[1:], share=share)
+        floor = context.floor(name)
+        found = [
+            *textwrap.wrap(TITLES[name], _LABEL // 2),
+            f"AUC {verdict.auc():.3f} ± {verdict.error():.3f}",
+        ]
+        found += [] if floor is None else [f"floor {floor[0]:.3f} ± {floor[1]:.3f}"]
+        axis.set(title="\n".join(found), xlabel="classifier score")
+        axis.tick_params(labelsize=8)
     axes[0].set_ylabel("share of held-out rows")
     if verdicts:
-        axes[0].legend(loc="upper right")
-    return figure
-
-
-def displays(real: Sample, generated: Sample) -> Figure:
-    """A few events seen along the axis: the same conditions, real above and generated below."""
-    chosen = _shown_events(real, generated)
-    figure = style.new_figure(4.4)
-    if not len(chosen):
-        figure.text(0.5, 0.5, "no event has enough muons on both sides to show", ha="center")
-        return figure
-    grid = figure.subplots(2, len(chosen), squeeze=False)
-    for axes, event in zip(grid.T, chosen, strict=True):
-        reach = max(np.quantile(side.radius[side.event == event], 0.98) for side in (real, generated))
-        for axis, side in zip(axes, (real, generated), strict=True):
-            muons, logs = side.muons[side.event == event], side.log_energy[side.event == event].clip(0.0)
-            dots = axis.scatter(
-                muons[:, 1], muons[:, 2], c=logs, s=6 + 4 * logs**1.5, vmin=0, vmax=5, alpha=0.8
-            )
-            axis.set(aspect="equal", xlim=(-reach, reach), ylim=(-reach, reach), title=f"{len(muons)} muons")
-        axes[0].set_title(f"{_conditions(real, event)}\n{axes[0].get_title()}")
-        axes[1].set_xlabel("x [m]")
-    for axis, name in zip(grid[:, 0], ("real", "generated"), strict=True):
-        axis.set_ylabel(f"{name}\ny [m]")
-    figure.colorbar(dots, ax=grid, label="log10(E / GeV)", shrink=0.8)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 
@@ -215,18 +212,17 @@ def _muon_spectra(
             events = band.of(sample)
             mine = events[sample.event]
             counts = histogram.per_event(
-                values(sample)[mine], sample.event[mine], edges, events, sample.weights
+                values(sample)[mine], sample.event[mine], edges, events, sample.weights, sample.group
             )
-            made.append(histogram.BinnedValues(edges, counts.value * scale, counts.error * scale))
-        _compare(top, bottom, made[0], made[1])
-        _log_log(top, band.label)
+            made.append(counts.times(scale))
+        _log_log(top, _compare(top, bottom, made[0], made[1], band.label))
     return figure
 
 
 def _panels(columns: int) -> tuple[Figure, list[Axes], list[Axes]]:
     """Start a figure of ``columns`` panels, each with a ratio below."""
-    figure = style.new_figure(3.8)
-    grid = figure.subplots(2, columns, sharex="col", sharey="row", squeeze=False, height_ratios=(3, 1))
+    figure = style.new_figure(4.4)
+    grid = figure.subplots(2, columns, sharex="col", sharey="row", squeeze=False, height_ratios=(5, 2))
     for axis in grid[1]:
         axis.axhline(1.0, color=style.REAL, linewidth=0.8)
         axis.set_ylim(*_RATIO)
@@ -240,18 +236,35 @@ def _log_log(axis: Axes, title: str = "") -> None:
         axis.set_yscale("log")
 
 
+def _focus(axes: list[Axes]) -> None:
+    """End a shared logarithmic axis near the points: an error bar that reaches to 0 has no end."""
+    lines = [np.asarray(line.get_ydata(), np.float64) for axis in axes for line in axis.get_lines()]
+    values = np.concatenate([*lines, []])
+    values = values[np.isfinite(values) & (values > 0)]
+    if values.size and axes[0].get_yscale() == "log":
+        axes[0].set_ylim(max(values.min(), _SHOWN_DECADES * values.max()) / 2, 3 * values.max())
+
+
 def _label(figure: Figure, horizontal: str, vertical: str) -> None:
     axes = figure.axes
     columns = len(axes) // 2
     for axis in axes[columns:]:
         axis.set_xlabel(horizontal)
-    axes[0].set_ylabel(vertical)
-    axes[columns].set_ylabel("generated / real")
-    axes[0].legend(loc="best")
+    _focus(list(axes[:columns]))
+    axes[0].set_ylabel(textwrap.fill(vertical, _LABEL))
+    axes[columns].set_ylabel("generated / real", fontsize=8)
+    figure.align_ylabels([axes[0], axes[columns]])
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
 
-def _compare(top: Axes, bottom: Axes, real: BinnedValues, generated: BinnedValues) -> None:
-    """Draw a real histogram as steps with an error band, a generated one as points, and their ratio."""
+def _compare(top: Axes, bottom: Axes, real: BinnedValues, generated: BinnedValues, name: str) -> str:
+    """Plot a real histogram as steps with an error band, a generated one as points, and their ratio.
+
+    Return the panel's title: its name, χ²/ndf, and in words how much the generated one is off, if at all.
+    """
+    for curve, each in (("real", real), ("generated", generated)):
+        ends = {"low": each.edges[:-1], "high": each.edges[1:]}
+        style.note(top.figure, name, curve, **ends, value=each.value, error=each.error)
     low, high = real.value - real.error, real.value + real.error
     filled = np.where(real.value > 0, real.value, np.nan)
     top.stairs(filled, real.edges, baseline=None, color=style.REAL, label="real")
@@ -262,13 +275,26 @@ def _compare(top: Axes, bottom: Axes, real: BinnedValues, generated: BinnedValue
         generated.centre[shown], generated.value[shown], generated.error[shown], label="generated", **options
     )
     ratio, error = generated.over(real)
-    bottom.errorbar(real.centre, ratio, error, **options)
+    _ratio(bottom, real.centre, ratio, error)
+    chi_square, bins = generated.chi_square(real)
+    shift, spread = generated.shift_from(real)
+    off = abs(shift) > _WORTH_SAYING and abs(shift) > _SURE * spread
+    words = f", {abs(shift):.0%} too {'high' if shift > 0 else 'low'}" if off else ""
+    return f"{name}\nχ²/ndf {chi_square:.0f} / {bins}{words}" if bins else name
+
+
+def _ratio(axis: Axes, centre: Floats, ratio: Floats, error: Floats) -> None:
+    """Plot ratios with their errors; an arrow marks one outside the panel."""
+    inside = (ratio >= _RATIO[0]) & (ratio <= _RATIO[1])
+    options: dict[str, Any] = {"fmt": "o", "markersize": 3, "linewidth": 1, "color": style.GENERATED}
+    axis.errorbar(centre[inside], ratio[inside], error[inside], **options)
+    style.mark_outside(axis, centre, ratio, style.GENERATED, _RATIO)
 
 
 def _mean_multiplicity(sample: Sample, chosen: Chosen) -> BinnedValues:
     values = np.asarray(sample.multiplicity, np.float64)[chosen]
     where = np.asarray(sample.columns["energy_gev"])[chosen]
-    return histogram.mean_in_bins(values, where, _PRIMARY_GEV, sample.weights[chosen])
+    return histogram.mean_in_bins(values, where, _PRIMARY_GEV, sample.weights[chosen], sample.group[chosen])
 
 
 def _multiplicity_edges(largest: int) -> Floats:
@@ -281,9 +307,9 @@ def _multiplicity_edges(largest: int) -> Floats:
 def _multiplicity_shares(sample: Sample, edges: Floats) -> BinnedValues:
     placed = np.where(sample.multiplicity == 0, _ZERO, sample.multiplicity).astype(np.float64)
     every = np.arange(len(sample))
-    counts = histogram.per_event(placed, every, edges, every >= 0, sample.weights)
+    counts = histogram.per_event(placed, every, edges, every >= 0, sample.weights, sample.group)
     width = np.maximum(np.diff(np.floor(edges)), 1.0)  # multiplicities in a bin
-    return histogram.BinnedValues(edges, counts.value / width, counts.error / width)
+    return counts.times(1.0 / width)
 
 
 def _empty_share(sample: Sample) -> Floats:
@@ -295,19 +321,3 @@ def _empty_share(sample: Sample) -> Floats:
     none, _, _ = np.histogram2d(*where, bins, weights=sample.weights * empty)
     with np.errstate(invalid="ignore"):
         return np.where(events > 0, none / events, np.nan)
-
-
-def _shown_events(real: Sample, generated: Sample) -> NDArray[np.int64]:
-    """Choose events that have enough muons on both sides to see a shape, spread over multiplicities."""
-    low, high = _SHOWN_MUONS
-    counts = np.minimum(real.multiplicity, generated.multiplicity).astype(np.int64)
-    able = np.flatnonzero((counts >= low) & (np.maximum(real.multiplicity, generated.multiplicity) <= high))
-    able = able[np.argsort(counts[able], kind="stable")]
-    return able[np.linspace(0, len(able) - 1, _SHOWN_EVENTS).astype(int)] if len(able) else able
-
-
-def _conditions(sample: Sample, event: int) -> str:
-    energy_gev, zenith, mass, depth = (
-        float(sample.columns[name][event]) for name in ("energy_gev", "zenith_rad", "mass_number", "depth_m")
-    )
-    return f"{energy_gev / 1e6:.2g} PeV, A = {mass:.0f}\n{np.rad2deg(zenith):.0f}°, {depth / 1e3:.2f} km"

@@ -105,6 +105,9 @@ def draw_events(
             draw_event(axis, each, good, title, norm)
             for axis, each, good, title in zip(axes.flat, values, valid, titles, strict=False)
         ]
+        for title, each, good in zip(titles, values, valid, strict=True):
+            seen = np.flatnonzero((np.asarray(good) != 0) & (np.asarray(each) > 0))
+            style.note(figure, title, label, sensor=seen, value=np.asarray(each, np.float64)[seen])
         bar = figure.colorbar(drawn[0], ax=axes, location="bottom", fraction=0.03, aspect=50, pad=0.02)
         ticks = [0.0, *10.0 ** np.arange(1, np.log10(norm.vmax or 1.0) + 1e-9)]
         bar.set_ticks(ticks, labels=[f"{tick:,.0f}" for tick in ticks])

@@ -45,6 +45,11 @@ def _by_face(axis: Axes, hidden: HiddenSensors) -> None:
         found = errors(hidden, method, hidden.face, len(FACES))
         known = np.isfinite(found.mae)
         where = np.arange(len(FACES)) + (number - (len(hidden.photons) - 1) / 2) * width
+        by_face: dict[str, Any] = {
+            "face": [FACES[place] for place in np.flatnonzero(known)],
+            "value": found.mae[known],
+        }
+        style.note(axis.figure, "mean absolute error by face", TITLES[method], **by_face)
         spread: dict[str, Any] = {"yerr": np.nan_to_num(found.error["mae"][known]), "ecolor": style.REAL}
         axis.bar(where[known], found.mae[known], width, color=style.COLOURS[number], **spread)
     axis.set_xticks(range(len(FACES)), FACES)
@@ -65,6 +70,8 @@ def _by_photons(sizes: Axes, biases: Axes, hidden: HiddenSensors) -> None:
             "color": style.COLOURS[place],
             "label": TITLES[method],
         }
+        by_light = {"photons": light[shown], "value": found.mae[shown], "bias": found.bias[shown]}
+        style.note(sizes.figure, "mean absolute error by light", TITLES[method], **by_light)
         sizes.errorbar(light[shown], found.mae[shown], np.nan_to_num(found.error["mae"][shown]), **line)
         bright = shown & (light >= _FROM)
         share, spread = (

@@ -98,6 +98,8 @@ def residuals(judged: list[Judged]) -> Figure:
             share, _ = np.histogram(values, edges)
             colour = _CURVES[name]["color"]
             axis.stairs(100 * share / each.events, edges, color=colour, linewidth=1.3, label=name)
+            ends = {"low": edges[:-1], "high": edges[1:]}
+            style.note(figure, each.quantity.title, name, **ends, percent=100 * share / each.events)
             height = 0.97 - 0.1 * list(_CURVES).index(name)
             label = f"{width:.3g} {each.quantity.unit}"
             axis.text(0.98, height, label, color=colour, ha="right", va="top", transform=axis.transAxes)
@@ -124,7 +126,10 @@ def dependence(judged: Judged) -> Figure:
     for row, (title, statistic) in zip(axes, statistics, strict=True):
         for axis, (label, condition) in zip(row, judged.conditions.items(), strict=True):
             for name, values in judged.residuals.items():
-                _points(axis, profile(condition, values, statistic), name)
+                found = profile(condition, values, statistic)
+                _points(axis, found, name)
+                bins = {"where": found.where, "value": found.value, "error": found.error}
+                style.note(figure, f"{title} against {label}", name, **bins)
             if title == "bias":
                 axis.axhline(0.0, **_NULL)
                 axis.set_xlabel(label)
@@ -152,6 +157,8 @@ def energy_terms(curves: Mapping[str, EnergyCurve]) -> Figure:
         a, b, c = (_with_error(float(value), float(error)) for value, error in terms)
         label = f"{name}: {a} % / √E ⊕ {b} % ⊕ {c} % / E"
         bins = found.bins
+        points = {"energy_mev": _MEV * bins.where, "value": bins.value, "error": bins.error}
+        style.note(figure, "energy resolution", name, **points)
         axis.errorbar(_MEV * bins.where, bins.value, bins.error, linestyle="", label=label, **_CURVES[name])
         energy = np.linspace(bins.where.min(), bins.where.max(), 200)
         axis.plot(_MEV * energy, found.at(energy), color=_CURVES[name]["color"])
@@ -178,8 +185,12 @@ def calibration(judged: list[Judged]) -> Figure:
         share, _ = np.histogram(np.clip(each.pulls, -4.999, 4.999), edges)
         label = f"{each.quantity.title}: {metrics.within(each.pulls):.2f}"
         left.stairs(share / each.events / step, edges, color=colour, linewidth=1.3, label=label)
+        ends = {"low": edges[:-1], "high": edges[1:]}
+        style.note(figure, "pulls", each.quantity.title, **ends, density=share / each.events / step)
         rank = 100 * np.argsort(np.argsort(each.sigma)) / each.events
         found = profile(rank, each.pulls, metrics.within)
+        points = {"where": found.where, "value": found.value, "error": found.error}
+        style.note(figure, "width of the pulls", each.quantity.title, **points)
         right.errorbar(found.where, found.value, found.error, fmt="o-", markersize=3.5, color=colour)
     left.set(title="pulls; grey: unit Gaussian", xlim=(-5, 5), ylabel="density of events")
     left.set_xlabel("(predicted - true) / predicted sigma")

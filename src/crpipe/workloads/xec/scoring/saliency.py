@@ -46,6 +46,7 @@ def draw_saliency(path: Path, shares: Shares) -> Path:
         width = 0.8 / max(1, len(shares))
         for number, (task, share) in enumerate(shares.items()):
             means, errors = (100 * np.nan_to_num(each) for each in _means(share))
+            style.note(figure, "by face", task, face=FACES, percent=means, error=errors)
             where = np.arange(len(FACES)) + (number - (len(shares) - 1) / 2) * width
             axis.bar(
                 where,

@@ -9,7 +9,7 @@ def test_a_prediction_with_a_line_fit_beside_it_has_figures(judged, tmp_path):
     truth, prediction = judged(100)
     found = score(truth, prediction, tmp_path)
     assert found == metrics.measure(truth.columns, prediction)
-    assert {path.name for path in tmp_path.iterdir()} == {
+    assert {path.name for path in tmp_path.glob("*.svg")} == {
         "angle.svg",
         "bias.svg",
         "dependence.svg",

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from crpipe.report import figure_style as style
+from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.workloads.muons.scoring import metrics, plots
+from crpipe.workloads.muons.scoring.displays import energy_text
 
 UNITS = {
     "lateral": ["distance from the axis [m]", "generated / real"],
@@ -42,6 +44,37 @@ def test_equal_data_give_equal_files(toy, tmp_path, drawn):
     with style.style():
         again = style.save(plots.multiplicity(toy(seed=1), toy(seed=2)), tmp_path / "multiplicity.svg")
     assert again.read_bytes() == (drawn / "multiplicity.svg").read_bytes()
+
+
+def test_panels_say_how_well_the_histograms_agree(toy, tmp_path):
+    with style.style():
+        style.save(plots.energy(toy(seed=1), toy(seed=2)), tmp_path / "energy.svg")
+        style.save(plots.energy(toy(seed=1), toy(seed=2, stretch=0.7)), tmp_path / "off.svg")
+    words, off = (
+        "".join(ET.parse(tmp_path / f"{name}.svg").getroot().itertext()) for name in ("energy", "off")
+    )
+    assert words.count("χ²/ndf") == 3
+    assert "too low" not in words
+    assert "% too" in off
+    rows = (tmp_path / "energy.csv").read_text().splitlines()
+    assert rows[0] == "panel,curve,low,high,value,error"
+    assert sum(",generated," in row for row in rows) == 3 * 24
+
+
+def test_classifiers_are_named_as_their_metrics_and_show_the_floor(toy, tmp_path):
+    real, generated = toy(seed=1), toy(seed=2)
+    with style.style(), figures_of(FigureContext(floor={"auc_full": 0.512, "auc_full_error": 0.007})):
+        figure = plots.classifiers(metrics.verdicts(real, generated))
+    titles = {" ".join(axis.get_title().split()) for axis in figure.axes}
+    assert any(title.startswith("events with own multiplicities AUC 0.") for title in titles)
+    assert sum("floor 0.512 ± 0.007" in title for title in titles) == 1
+
+
+@pytest.mark.parametrize(
+    ("energy_gev", "text"), [(1.6e9, "1.6 EeV"), (3.04e4, "30 TeV"), (9.99e5, "1000 TeV"), (12.0, "12 GeV")]
+)
+def test_energies_are_written_in_their_unit(energy_gev, text):
+    assert energy_text(energy_gev) == text
 
 
 def test_each_multiplicity_below_ten_has_its_bin():

@@ -93,7 +93,7 @@ def test_figures_and_shares_of_the_faces(model, tmp_path):
     chosen = made.shown(events, prediction)
     taken = {name: values[chosen] for name, values in prediction.items()}
     found = made.show(network, events.take(chosen), taken, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"worst_events.svg", "saliency.svg"}
+    assert {path.name for path in tmp_path.glob("*.svg")} == {"worst_events.svg", "saliency.svg"}
     for task in ("energy", "time", "position"):
         shares = [found[f"saliency_{task}_{face}"] for face in FACES]
         assert sum(shares) == pytest.approx(1, abs=1e-5)

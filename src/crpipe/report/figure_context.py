@@ -1,0 +1,54 @@
+"""What is written above every figure, and what its numbers are compared with; needs no matplotlib."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class FigureContext:
+    """What whoever makes figures knows besides their data.
+
+    heading: run, checkpoint and numbers of events, in one line above the figure. floor: the numbers of an
+    evaluation of the same events simulated again, by name, with ``NAME_error``; empty where there are none.
+    copies: whether a figure is written as PNG, PDF and CSV, too.
+    """
+
+    heading: str = ""
+    copies: bool = True
+    floor: Mapping[str, float] = field(default_factory=dict)
+
+
+_CONTEXT: ContextVar[FigureContext] = ContextVar("figure_context", default=FigureContext())  # noqa: B039 - frozen
+
+
+@contextmanager
+def figures_of(context: FigureContext) -> Iterator[None]:
+    """Give every figure that is saved inside the block its heading and its floor."""
+    token = _CONTEXT.set(context)
+    try:
+        yield
+    finally:
+        _CONTEXT.reset(token)
+
+
+def heading() -> str:
+    """Give the line above a figure; empty where nobody gave one."""
+    return _CONTEXT.get().heading
+
+
+def copies() -> bool:
+    """Return whether figures are written as PNG, PDF and CSV, too."""
+    return _CONTEXT.get().copies
+
+
+def floor(name: str) -> tuple[float, float] | None:
+    """Give a number of the floor and its error (0 where none is known); None where it has no such number."""
+    numbers = _CONTEXT.get().floor
+    return (numbers[name], numbers.get(f"{name}_error", 0.0)) if name in numbers else None
