@@ -131,6 +131,16 @@ def test_a_flat_output_has_a_row_for_each_item(checkpoint, flat, tmp_path, colum
     assert table.column_names[: len(expected)] == expected
 
 
+def test_a_flat_output_may_be_a_root_file(checkpoint, flat, tmp_path):
+    uproot = pytest.importorskip("uproot")
+    job = job_of(checkpoint, flat, tmp_path / "flat.root", "2", flat=True)
+    assert generate_files(job, Silent()) == ROWS
+    with uproot.open(tmp_path / "flat.root") as file:
+        tree = file["predictions"]
+        assert tree["source_row"].array(library="np").tolist() == np.repeat(np.arange(ROWS), 2).tolist()
+        assert tree["muons_x_m"].num_entries == 2 * ROWS
+
+
 def test_a_csv_table_gives_the_same(checkpoint, flat, tmp_path):
     pyarrow.csv.write_csv(pq.read_table(flat), tmp_path / "primaries.csv")
     first = run(checkpoint, flat, tmp_path / "first.parquet")
