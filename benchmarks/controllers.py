@@ -174,7 +174,8 @@ def plot(found: dict[str, dict[str, list[NDArray[np.float64]]]], path: Path) -> 
                         20 * np.arange(1, len(whole) + 1), whole, color=colour, label=label, linestyle=line
                     )
             axes.set(xlabel="step", ylabel="Wasserstein gap", title=recipe)
-            axes.set_yscale("symlog", linthresh=1.0)
+            if max(steps.max() for seeds in rules.values() for steps in seeds) > 10:
+                axes.set_yscale("symlog", linthresh=1.0)
             axes.legend(title="rule")
         save(figure, path)
 
