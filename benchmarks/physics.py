@@ -94,13 +94,23 @@ def train_ours(name: str, options: dict[str, Any], events: Events, budget: float
         stepper.step(group, (seed,), schedule.factor(state.counters.step, used / budget))
         state.counters.step += 1
         muons += sum(int(workload.size(batch).sum()) for batch in batches)
+    generate = generator_of(workload, state, seed)
+    return LoadedModel(generate, state.counters.step, muons, time.process_time() - started)
+
+
+def generator_of(workload: Any, state: TrainState, seed: int) -> Generate:
+    """Give what generates with the averaged weights, at given multiplicities or with the model's own."""
     state.model.load_state_dict(state.average, strict=False)
     generator = torch.Generator().manual_seed(seed)
 
+    @torch.no_grad()
     def generate(conditions: Events, multiplicity: NDArray[np.int64] | None) -> Events:
-        return workload.predict(state.model, conditions, generator, multiplicity=multiplicity)  # type: ignore[call-arg]
+        if multiplicity is None:
+            multiplicity = workload.multiplicities(state.model, conditions, generator)
+        made: Events = workload.generate(state.model, conditions, multiplicity, generator)
+        return made
 
-    return LoadedModel(generate, state.counters.step, muons, time.process_time() - started)
+    return generate
 
 
 class Earlier:

@@ -146,6 +146,7 @@ class CampaignFiles:
         rejected: int = 0,
         data: str = "",
         size: int | None = 40 << 20,
+        empty: int = 0,
     ) -> str:
         name = self.listed(index, size)
         outliers, validation = 100 + index, EVENTS // 20
@@ -161,7 +162,7 @@ class CampaignFiles:
         }
         ledger = {"range": name, "data": data or self.data, "threshold": self.config.split.threshold}
         ledger |= {"events": events, "items": items, "files": _files(quarantined), "balanced": True}
-        ledger |= {"quarantined": quarantined, "rejected": _rejected(rejected)}
+        ledger |= {"quarantined": quarantined, "rejected": _rejected(rejected), "empty": empty}
         write_json(self.paths.ledger(name), ledger)
         write_json(self.paths.multiplicity(name).with_suffix(".histogram.json"), histogram(EVENTS))
         self._manifest(self.paths.outlier_manifest(name), name, {"outliers": outliers}, data)

@@ -7,6 +7,7 @@ READERS = {
     "bundles_time_depth": f"{PARQUET}:BundlesTimeDepth",
     "bundles_ids": f"{PARQUET}:BundlesIds",
     "bundles_ids_muons": f"{PARQUET}:BundlesIdsMuons",
+    "bundles_converted": f"{PARQUET}:BundlesConverted",
     "bundles_hdf5": "crpipe.workloads.muons.reading.hdf5:BundlesHdf5",
 }
 SIMULATOR = "crpipe.workloads.muons.simulator.files:AirShowers"

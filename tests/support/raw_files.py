@@ -52,6 +52,7 @@ def nested(columns, multiplicity, items, primary=None, muon=None):
     n, total = len(multiplicity), len(items)
     values = [np.asarray(columns.get(name, np.zeros(n)), np.float32) for name in primary]
     tracks = dict(zip([field.name for field in MUON], items.T, strict=True))
+    tracks["time"] = np.where((items == 0).all(axis=1), 0, 5)  # 0 in a muon that stands for none
     tracks |= {name: np.repeat(columns[name], multiplicity) for name in muon if name not in tracks}
     muons = np.stack([np.asarray(tracks[name], np.float32) for name in muon], axis=1)
     starts = np.concatenate([[0], np.cumsum(multiplicity)]).astype(np.int32)

@@ -40,6 +40,7 @@ _LEDGER = {
     "rejected",
     "repeated",
     "quarantined",
+    "empty",
     "balanced",
 }
 _FILE = {"path", "size", "state", "reason", "checksum", "algorithm", "verified", "events", "items"}
@@ -109,6 +110,9 @@ def check_table(report: CheckReport, table: EventTable, ledger: Mapping[str, Any
                 f"with {row['items']}",
                 remedy,
             )
+    empty = int((multiplicity == 0).sum())
+    if ledger["empty"] != empty:
+        report.wrong(table.path, f"holds {empty} events without items, the ledger {ledger['empty']}", remedy)
     sums = {
         "events": np.bincount(table.destinations, minlength=len(DESTINATIONS)),
         "items": np.bincount(table.destinations, multiplicity, minlength=len(DESTINATIONS)),

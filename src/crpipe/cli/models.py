@@ -176,10 +176,16 @@ def generate(
         list[str] | None,
         typer.Option(metavar="NAME=NUMBER,…", help="one event in place of a file; may be repeated"),
     ] = None,
-    multiplicity: Annotated[str, typer.Option(help="predicted, column, or a number")] = "predicted",
+    multiplicity: Annotated[
+        str, typer.Option(help="predicted, a number, column, or a column's name")
+    ] = "predicted",
     cap: Annotated[int, typer.Option(help="most items in one event")] = 10_000_000,
     seed: Annotated[int, typer.Option(help="seed of the generation")] = 1,
     device: DeviceOption = "auto",
+    *,
+    flat: Annotated[
+        bool, typer.Option("--flat", help="one row for each item in place of each event")
+    ] = False,
 ) -> None:
     """Generate an event for each row: of a flat table of event columns (Parquet, CSV), or of raw files."""
     from crpipe.cli.jobs.model import checkpoint_of, predict_job
@@ -192,7 +198,7 @@ def generate(
     config = Settings.config()
     found = checkpoint_of(config, checkpoint)
     use = predict_job(config, found, files or [events_file(event or (), out)], out, device, seed)
-    print(written(out, generate_files(GenerateJob(use, multiplicity, cap), Terminal())))
+    print(written(out, generate_files(GenerateJob(use, multiplicity, cap, flat), Terminal())))
 
 
 @models.command()

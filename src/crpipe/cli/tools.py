@@ -82,7 +82,9 @@ tools.add_typer(tb, name="tb")
 def merge(
     dst: Annotated[Path, typer.Option(help="directory to gather the runs in")],
     src: Annotated[list[Path], typer.Option(help="directory that holds runs, at any depth")],
-    since: Annotated[str, typer.Option(help="only runs that wrote on or after this day, YYYY-MM-DD")] = "",
+    since: Annotated[
+        str, typer.Option(help="only runs that wrote since this day or time: 2026-11-01, 20261101-120000")
+    ] = "",
     match: Annotated[str, typer.Option(help="only names that this regular expression finds")] = "",
     glob: Annotated[str, typer.Option(help="only names of this pattern")] = "*",
     mode: Annotated[MergeMode, typer.Option(help="follow a run that still writes, or outlive it")] = (

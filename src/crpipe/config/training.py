@@ -127,7 +127,7 @@ class TrainSection(Section):
     detect_anomaly: bool = key(
         False, "stop at the first operation whose gradient is not finite, and name it; very slow"
     )
-    histogram_steps: int = key(0, "steps between histograms in TensorBoard; 0: none", ge=0)
+    histogram_steps: int = key(500, "steps between histograms in TensorBoard; 0: none", ge=0)
     warn_loss: float = key(300.0, "a loss beyond ± this is warned about", gt=0)
     stop_loss: float = key(
         1000.0, "a loss beyond ± this stops the training after the last good snapshot", gt=0

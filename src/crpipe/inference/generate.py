@@ -13,6 +13,7 @@ from crpipe.events.batch import Events, cuts
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.inputs import RawInput, Wanted, count_rows, event_rows
+from crpipe.inference.output.flat import item_rows
 from crpipe.inference.parts import check_suffix, write_in_parts
 from crpipe.inference.predict import block_seed, identity, origin, output_table
 from crpipe.inference.rows import check_generated
@@ -38,20 +39,20 @@ class GenerateJob:
     """One generation.
 
     use: checkpoint, files and sizes, as for predictions. multiplicity: ``predicted`` by the model,
-    ``column`` (of the table, or the number of items in raw files), or a number for every event; never more
-    than ``cap``.
+    ``column`` (multiplicity of the table, or the number of items in raw files), a number for every event, or
+    the name of the table's column; never more than ``cap``. flat: write one row for each item.
     """
 
     use: PredictJob
     multiplicity: str
     cap: int
+    flat: bool = False
 
-    def check(self) -> None:
-        """Raise ConfigError for a multiplicity that is none of these."""
-        if self.multiplicity not in (PREDICTED, COLUMN) and not self.multiplicity.isdigit():
-            raise ConfigError(
-                f"--multiplicity {self.multiplicity}: expected {PREDICTED}, {COLUMN} or a number"
-            )
+    @property
+    def count_column(self) -> str:
+        """The column of a flat table that holds the multiplicities, if they are taken from there."""
+        chosen = self.multiplicity
+        return MULTIPLICITY if chosen in (PREDICTED, COLUMN) or chosen.isdigit() else chosen
 
 
 def generate_files(job: GenerateJob, progress: Progress) -> int:
@@ -59,7 +60,6 @@ def generate_files(job: GenerateJob, progress: Progress) -> int:
 
     The same command after a crash continues with the next part, and gives the same bytes.
     """
-    job.check()
     use = job.use
     check_suffix(use.out)
     use_threads(use.threads)
@@ -69,7 +69,7 @@ def generate_files(job: GenerateJob, progress: Progress) -> int:
         raise ConfigError(f"{use.checkpoint}: {trained.name} generates no events; use `crpipe predict`")
     reader = open_its_reader(trained)
     raw = RawInput(use.inputs, reader, use.tables)
-    wanted = Wanted.of(reader.layout, trained.workload.event_columns)
+    wanted = Wanted.of(reader.layout, trained.workload.event_columns, job.count_column)
     total = count_rows(use.inputs, raw, wanted)
 
     def rows(number: int, block: Events) -> Iterator[pa.Table]:
@@ -84,11 +84,14 @@ def generate_files(job: GenerateJob, progress: Progress) -> int:
             device=device,
         )
         for asked, events in made:
-            yield output_table(trained, reader.layout, asked, events, use.inputs)
+            if job.flat:
+                yield item_rows(asked, events, reader.layout)
+            else:
+                yield output_table(trained, reader.layout, asked, events, use.inputs)
 
     return write_in_parts(
         use.out,
-        ["generate", job.multiplicity, job.cap, *identity(use, trained, device)],
+        ["generate", job.multiplicity, job.cap, job.flat, *identity(use, trained, device)],
         event_rows(use.inputs, wanted, raw, use.batch_events),
         rows,
         lambda done: progress.advance("generate", done, max(done, total)),
@@ -138,10 +141,13 @@ def _multiplicity(
             chosen = trained.workload.multiplicities(trained.model, block, generator)
         if np.shape(chosen) != (len(block),):
             raise ForeignError(f"{trained.name}.multiplicities: expected {len(block)} numbers")
-    elif multiplicity == COLUMN:
-        if given is None:
-            raise FormatError(f"--multiplicity {COLUMN}: the table has no column {MULTIPLICITY}")
-        chosen = given
-    else:
+    elif multiplicity.isdigit():
         chosen = np.full(len(block), int(multiplicity))
+    else:
+        if given is None:
+            raise FormatError(
+                f"--multiplicity {COLUMN}: the table has no column {MULTIPLICITY}; give the name of the "
+                "column in place of `column`"
+            )
+        chosen = given
     return np.minimum(np.asarray(chosen, np.int64), cap)

@@ -68,20 +68,23 @@ class Wanted:
     """Event columns to read from files without items.
 
     required: must be there. optional: identify an event; where missing, the last one counts the rows and the
-    others are 0.
+    others are 0. count: the column of a flat table that holds multiplicities; another name than the usual one
+    must be there.
     """
 
     required: tuple[Field, ...]
     optional: tuple[Field, ...]
+    count: str = MULTIPLICITY
 
     @classmethod
-    def of(cls, layout: Layout, columns: tuple[str, ...]) -> Wanted:
+    def of(cls, layout: Layout, columns: tuple[str, ...], count: str = MULTIPLICITY) -> Wanted:
         """Divide the event columns that a workload reads."""
         fields = [field for field in layout.events if field.name in columns]
         identify = {*layout.group, *layout.key}
         return cls(
             tuple(field for field in fields if field.name not in identify),
             tuple(field for field in layout.events if field.name in identify),
+            count,
         )
 
 
@@ -94,6 +97,11 @@ def event_rows(paths: tuple[Path, ...], wanted: Wanted, raw: RawInput, max_event
     for number, path in enumerate(paths):
         _check_exists(path)
         flat = _flat_columns(path, wanted)
+        if wanted.count != MULTIPLICITY and wanted.count not in flat:
+            raise FormatError(
+                f"--multiplicity {wanted.count}: {path} is no flat table with such a column; expected the "
+                "name of a column of integers, predicted, column (of the name multiplicity), or a number"
+            )
         found = _flat_rows(path, flat, wanted) if flat else _raw_rows(path, raw)
         row = 0
         for block in regroup(found, max_events, max_events):
@@ -133,7 +141,7 @@ def _flat_columns(path: Path, wanted: Wanted) -> list[str]:
     if twice and not missing:
         raise FormatError(f"{path}: {names.count(twice[0])} columns are called {twice[0]}; write it again")
     if not missing:
-        known = {*(field.name for field in (*wanted.required, *wanted.optional)), MULTIPLICITY}
+        known = {*(field.name for field in (*wanted.required, *wanted.optional)), wanted.count}
         return [name for name in names if name in known]
     if path.suffix == ".csv" or len(missing) < len(wanted.required):
         raise FormatError(f"{path}: no column {', '.join(missing)}; it has {', '.join(names)}")
@@ -161,7 +169,7 @@ def column_rows(table: pa.RecordBatch, wanted: Wanted, name: str) -> Events:
     missing = sorted({field.name for field in wanted.required} - {*names})
     if missing:
         raise FormatError(f"{name}: no column {', '.join(missing)}; it has {', '.join(names)}")
-    known = {MULTIPLICITY, *(field.name for field in (*wanted.required, *wanted.optional))}
+    known = {wanted.count, *(field.name for field in (*wanted.required, *wanted.optional))}
     block = _as_events(name, 0, table.select([each for each in names if each in known]), wanted)
     _check_columns(name, 0, block, (*wanted.required, *wanted.optional))
     return block
@@ -169,7 +177,14 @@ def column_rows(table: pa.RecordBatch, wanted: Wanted, name: str) -> Events:
 
 def _as_events(name: Path | str, row: int, rows: pa.RecordBatch, wanted: Wanted) -> Events:
     """Give rows in the layout's types; columns that identify an event are made up where they are missing."""
-    columns = {each: _values(name, row, each, rows.column(each), wanted) for each in rows.schema.names}
+    kinds = {field.name: np.dtype(field.dtype) for field in (*wanted.required, *wanted.optional)}
+    columns = {
+        each: _values(name, row, each, rows.column(each), kinds[each])
+        for each in rows.schema.names
+        if each in kinds
+    }
+    if wanted.count in rows.schema.names:
+        columns[MULTIPLICITY] = _counts(name, row, wanted.count, rows.column(wanted.count))
     for place, field in enumerate(wanted.optional, start=1):
         if field.name not in columns:
             counts = place == len(wanted.optional)
@@ -191,13 +206,19 @@ def _batches(path: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
         raise FormatError(f"{path}: cannot be read ({error})") from error
 
 
-def _values(path: Path | str, row: int, name: str, column: pa.Array, wanted: Wanted) -> NDArray[Any]:
-    """Give a column in the layout's type; raise FormatError for one that holds no numbers or gaps."""
-    types = {field.name: field.dtype for field in (*wanted.required, *wanted.optional)}
+def _counts(path: Path | str, row: int, name: str, column: pa.Array) -> NDArray[Any]:
+    values = _values(path, row, name, column, np.dtype("int64"))
+    if (values < 0).any():
+        wrong = int(np.argmax(values < 0))
+        raise FormatError(f"{path}: row {row + wrong}: {name} is {values[wrong]}, expected 0 or more items")
+    return values
+
+
+def _values(path: Path | str, row: int, name: str, column: pa.Array, kind: np.dtype[Any]) -> NDArray[Any]:
+    """Give a column in its type; raise FormatError for one that holds no numbers or gaps."""
     if column.null_count:
         gap = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise FormatError(f"{path}: row {row + gap}: {name} is missing")
-    kind = np.dtype(types.get(name, "int64"))
     found = column.to_numpy(zero_copy_only=False)
     try:
         with np.errstate(invalid="ignore", over="ignore"):

@@ -11,7 +11,7 @@ from crpipe.events.metric import not_enough
 from crpipe.report.evaluations import COLUMNS, evaluations
 from crpipe.report.page.marks import BAD, FAIR, GOOD, SIGNS, mark, terms_of
 from crpipe.report.status.campaign_state import collect
-from crpipe.report.status.status import weight_line
+from crpipe.report.status.status import empty_line, weight_line
 from crpipe.report.text import Column, counted, measured, number, shorten, table
 
 if TYPE_CHECKING:
@@ -72,6 +72,10 @@ def _sums(status: CampaignStatus) -> Iterator[str]:
     else:
         for kind, sums in kinds.items():
             yield from _equation(kind, sums)
+    if status.ledgers.empty:
+        yield from _paragraph(
+            "empty", empty_line(status.ledgers.empty, status.ledgers.events.listed, status.item)
+        )
     if status.ledgers.weights:
         yield from _paragraph("weights", weight_line(status.ledgers.weights))
 

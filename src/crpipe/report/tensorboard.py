@@ -30,12 +30,13 @@ def merge_runs(
 ) -> list[str]:
     """Link or copy runs below ``destination`` and return their names; a run is a folder of event files.
 
-    A run's name is its path below its source's parent. since: only runs that wrote on or after this day
-    (YYYY-MM-DD); match: only names in which this regular expression is found; glob: only names of this
-    pattern. mode: ``symlink`` follows a run that still writes, ``copy`` survives the deletion of the run.
+    A run's name is its path below its source's parent. since: only runs that wrote at or after this day or
+    time (2026-01-05, 2026-01-05T12:00, 20260105-120000; of this machine's zone unless it names one); match:
+    only names in which this regular expression is found; glob: only names of this pattern. mode: ``symlink``
+    follows a run that still writes, ``copy`` survives the deletion of the run.
     Files that are already there are kept; raise DataError when a different file has the same name.
     """
-    pattern, earliest = _compiled(match), _day(since)
+    pattern, earliest = _compiled(match), _moment(since)
     merged = []
     for source in sources:
         if not source.is_dir():
@@ -77,10 +78,13 @@ def _compiled(match: str) -> re.Pattern[str]:
         raise ConfigError(f"--match {match}: not a regular expression ({error})") from error
 
 
-def _day(since: str) -> float:
+def _moment(since: str) -> float:
     if not since:
         return 0.0
     try:
         return dt.datetime.fromisoformat(since).astimezone().timestamp()
     except ValueError as error:
-        raise ConfigError(f"--since {since}: expected a day such as 2026-11-01") from error
+        raise ConfigError(
+            f"--since {since}: expected a day or a time, such as 2026-11-01, 2026-11-01T12:00 or "
+            "20261101-120000"
+        ) from error

@@ -72,6 +72,11 @@ def write_table(path: Path, spills: Path, numbers: Iterable[int], layout: Layout
     return found | ({"weights": weights.tolist()} if layout.weight else {})
 
 
+def empty_events(counted: Mapping[str, Any]) -> int:
+    """Count the events without items in the histogram that ``write_table`` returned."""
+    return int(counted["events"][0])  # the first bin holds nothing else
+
+
 def _finite(column: pa.Array) -> NDArray[np.float64]:
     values = column.to_numpy(zero_copy_only=False).astype(np.float64)
     return np.where(np.isfinite(values), values, 0.0)

@@ -22,7 +22,14 @@ from crpipe.core.raw_files import STAGED, RawFile, check_present, count_source_f
 from crpipe.events.shard_manifest import verify
 from crpipe.split import gather, scatter
 from crpipe.split.delivery import deliver, has_shards, remove_raw
-from crpipe.split.ledger import check_unique, check_written, describe_histograms, make_ledger, write_table
+from crpipe.split.ledger import (
+    check_unique,
+    check_written,
+    describe_histograms,
+    empty_events,
+    make_ledger,
+    write_table,
+)
 from crpipe.split.parts import TEST, VALIDATION, SplitRange, refuse_torn_groups
 from crpipe.split.repeated import count_repeated
 from crpipe.split.workers import in_order, reuse_freed_memory
@@ -333,7 +340,7 @@ def _record(
         whole = SplitRange(job.name, part / "multiplicity.parquet", job.staged)
         refuse_torn_groups([whole], job.layout)
     write_json(part / "histogram.json", histogram)
-    write_json(part / "ledger.json", head | ledger)
+    write_json(part / "ledger.json", head | ledger | {"empty": empty_events(histogram)})
     outliers = [entry for entry in entries if entry["role"] == "outliers"]
     bulk = [entry for entry in entries if entry["role"] != "outliers"]
     write_json(part / "outliers.json", common | {"shards": outliers})

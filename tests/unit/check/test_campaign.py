@@ -152,6 +152,10 @@ DAMAGE = {
         lambda c: edit(c.paths.ledger(FIRST), assign("files", 0, "events", 7)),
         "the ledger says 7",
     ),
+    "empty events in a ledger": (
+        lambda c: edit(c.paths.ledger(FIRST), assign("empty", 12345)),
+        "events without items, the ledger 12345",
+    ),
     "rejected in a ledger": (
         lambda c: edit(c.paths.ledger(FIRST), repeat_rejected),
         "rejected events are not those of the ledger",

@@ -54,9 +54,11 @@ def flat(tmp_path, columns):
     return path
 
 
-def job_of(checkpoint, table, out, multiplicity="column", cap=1000, events=20_000, items=4_000_000):
+def job_of(
+    checkpoint, table, out, multiplicity="column", cap=1000, events=20_000, items=4_000_000, flat=False
+):
     use = PredictJob(checkpoint, (table,), out, {}, {}, events, items, 1, "cpu", 1, named=NAMED)
-    return GenerateJob(use, multiplicity, cap)
+    return GenerateJob(use, multiplicity, cap, flat)
 
 
 def run(*args, **options):
@@ -88,6 +90,55 @@ def test_multiplicity_is_a_number_or_predicted_and_capped(checkpoint, flat, tmp_
     assert lengths(run(checkpoint, flat, tmp_path / "a.parquet", "4")) == [4] * ROWS
     assert max(lengths(run(checkpoint, flat, tmp_path / "b.parquet", cap=9))) == 9
     assert len(set(lengths(run(checkpoint, flat, tmp_path / "c.parquet", "predicted")))) > 1
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_the_column_of_multiplicities_may_have_any_name(checkpoint, flat, tmp_path, suffix):
+    table = pq.read_table(flat).rename_columns({"multiplicity": "n_mu"})
+    path = tmp_path / f"named{suffix}"
+    (pyarrow.csv.write_csv if suffix == ".csv" else pq.write_table)(table, path)
+    assert lengths(run(checkpoint, path, tmp_path / "out.parquet", "n_mu")) == list(range(ROWS))
+    made = run(checkpoint, flat, tmp_path / "raw.parquet")
+    assert lengths(made) == list(range(ROWS))
+    with pytest.raises(FormatError, match=r"--multiplicity n_mu: .*raw.parquet is no flat table"):
+        run(checkpoint, tmp_path / "raw.parquet", tmp_path / "out.parquet", "n_mu")
+
+
+def test_negative_multiplicities_are_refused(checkpoint, flat, tmp_path):
+    table = pq.read_table(flat)
+    counts = np.arange(ROWS) - 3
+    pq.write_table(table.drop(["multiplicity"]).append_column("n_mu", pa.array(counts)), flat)
+    with pytest.raises(FormatError, match="row 0: n_mu is -3, expected 0 or more items"):
+        run(checkpoint, flat, tmp_path / "out.parquet", "n_mu")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_a_flat_output_has_a_row_for_each_item(checkpoint, flat, tmp_path, columns, suffix):
+    nested = run(checkpoint, flat, tmp_path / "nested.parquet", events=7)
+    out = tmp_path / f"flat{suffix}"
+    assert generate_files(job_of(checkpoint, flat, out, events=7, flat=True), Silent()) == ROWS
+    table = pyarrow.csv.read_csv(out) if suffix == ".csv" else pq.read_table(out)
+    owner = np.repeat(np.arange(ROWS), np.arange(ROWS))
+    assert table["source_row"].to_pylist() == owner.tolist()
+    assert set(table["source_file"].to_pylist()) == {0}
+    assert np.array_equal(np.array(table["energy_gev"], np.float32), columns["energy_gev"][owner])
+    items = np.concatenate(
+        [np.array(muons, np.float32).reshape(-1, 3) for muons in nested["muons"].to_pylist()]
+    )
+    for place, name in enumerate(("energy_gev", "x_m", "y_m")):
+        assert np.allclose(np.array(table[f"muons_{name}"], np.float32), items[:, place])
+    expected = ["source_file", "source_row", *(field.name for field in BUNDLES.events)]
+    assert table.column_names[: len(expected)] == expected
+
+
+def test_a_flat_output_may_be_a_root_file(checkpoint, flat, tmp_path):
+    uproot = pytest.importorskip("uproot")
+    job = job_of(checkpoint, flat, tmp_path / "flat.root", "2", flat=True)
+    assert generate_files(job, Silent()) == ROWS
+    with uproot.open(tmp_path / "flat.root") as file:
+        tree = file["predictions"]
+        assert tree["source_row"].array(library="np").tolist() == np.repeat(np.arange(ROWS), 2).tolist()
+        assert tree["muons_x_m"].num_entries == 2 * ROWS
 
 
 def test_a_csv_table_gives_the_same(checkpoint, flat, tmp_path):
@@ -136,7 +187,9 @@ def test_a_workload_that_generates_nothing_is_named(flat, tmp_path):
 
 
 def test_bad_input_is_told_with_place_and_reason(checkpoint, flat, tmp_path, columns):
-    with pytest.raises(ConfigError, match="--multiplicity lots: expected predicted, column or a number"):
+    with pytest.raises(
+        FormatError, match=r"--multiplicity lots: .*primaries.parquet is no flat table with such"
+    ):
         run(checkpoint, flat, tmp_path / "out.parquet", "lots")
     bare = tmp_path / "bare.parquet"
     pq.write_table(pa.table({"energy_gev": [1.0]}), bare)

@@ -33,6 +33,15 @@ def test_the_box_holds_the_sums_and_their_check(files):
     assert f"{files.name(1)}/0000009.parquet: 12 bytes short of 41943040" in text
 
 
+def test_events_without_items_are_counted(files):
+    assert "empty" not in render_summary(files.view)
+    files.split(1, empty=20_000)
+    text = render_summary(files.view)
+    assert is_a_clean_box(text)
+    assert "empty         20,000 events without" in text
+    assert "(25%)" in text
+
+
 def test_an_unbalanced_sum_and_lost_outliers_are_marked(files):
     path = files.paths.ledger(files.name(0))
     ledger = read_json(path)

@@ -44,6 +44,17 @@ def test_runs_are_chosen_by_day_expression_and_pattern(campaigns, tmp_path):
     assert merge_runs(tmp_path / "3", [campaigns], glob="runs/a/*", mode="copy") == ["runs/a/tensorboard"]
 
 
+@pytest.mark.parametrize(
+    "form", ["%Y%m%d-%H%M%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S%z", "%Y%m%dT%H%M%S"]
+)
+def test_runs_are_chosen_by_a_time_of_the_day(campaigns, tmp_path, form):
+    for name, age in (("a", 7200), ("b", 600)):
+        written = time.time() - age
+        os.utime(campaigns / name / "tensorboard/events.out.tfevents.000000.r", (written, written))
+    moment = time.strftime(form, time.localtime(time.time() - 3600))
+    assert merge_runs(tmp_path / "dst", [campaigns], since=moment, mode="copy") == ["runs/b/tensorboard"]
+
+
 def test_nothing_is_overwritten_and_bad_arguments_are_told(campaigns, tmp_path):
     taken = tmp_path / "dst/runs/a/tensorboard/events.out.tfevents.000000.r"
     taken.parent.mkdir(parents=True)
@@ -51,7 +62,7 @@ def test_nothing_is_overwritten_and_bad_arguments_are_told(campaigns, tmp_path):
     with pytest.raises(DataError, match="a different file exists here"):
         merge_runs(tmp_path / "dst", [campaigns], mode="symlink")
     assert taken.read_bytes() == b"mine"
-    with pytest.raises(ConfigError, match="--since soon"):
+    with pytest.raises(ConfigError, match="--since soon: expected a day or a time"):
         merge_runs(tmp_path / "dst", [campaigns], since="soon", mode="copy")
     with pytest.raises(ConfigError, match="no such directory"):
         merge_runs(tmp_path / "dst", [tmp_path / "none"], mode="copy")

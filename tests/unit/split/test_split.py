@@ -102,6 +102,8 @@ def test_ledger_balances_and_raw_files_are_gone(staged):
     for kind, listed in (("events", sum(map(len, MULTIPLICITIES))), ("items", sum(map(sum, MULTIPLICITIES)))):
         sums = ledger[kind]
         assert sums.pop("listed") == listed == sum(sums.values())
+    empty = sum(count == 0 for multiplicity in MULTIPLICITIES for count in multiplicity)
+    assert ledger_of(config)["empty"] == empty > 0
     assert ledger["events"]["outliers"] == 22
     assert ledger["balanced"] is True
     assert ledger["data"] == open_campaign(config).data

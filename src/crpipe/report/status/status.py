@@ -120,10 +120,17 @@ def _eta(status: CampaignStatus) -> str:
     return f"{duration(status.eta_s)}, {when}; {duration(status.pace_s)} a range"
 
 
+def empty_line(empty: int, listed: int, item: str) -> str:
+    """Say how many events have no items."""
+    return f"{number(empty)} events without {item} ({empty / max(listed, 1):.0%}), used like all others"
+
+
 def _sums(status: CampaignStatus) -> Iterator[tuple[str, str]]:
     ledgers, done = status.ledgers, status.trained
     yield "events", sum_line(ledgers.events)
     yield status.item, sum_line(ledgers.items)
+    if ledgers.empty:
+        yield "", empty_line(ledgers.empty, ledgers.events.listed, status.item)
     if ledgers.weights:
         yield "weights", weight_line(ledgers.weights)
     balanced = f"{ledgers.count - len(ledgers.unbalanced)} of {ledgers.count} balance"

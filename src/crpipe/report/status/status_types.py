@@ -113,6 +113,7 @@ class Ledgers:
 
     weights: sums of the events' weights, listed and by destination; empty where events have none.
     size_only: files of which nothing but the size was verified. repeated: events that occur twice in a range.
+    empty: events without items.
     """
 
     count: int = 0
@@ -121,6 +122,7 @@ class Ledgers:
     quarantined: int = 0
     size_only: int = 0
     repeated: int = 0
+    empty: int = 0
     unbalanced: tuple[str, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
 
@@ -246,6 +248,7 @@ def add_ledgers(ledgers: Iterable[Mapping[str, Any]]) -> Ledgers:
         items=_total(row["items"] for row in rows),
         quarantined=sum(row["quarantined"] for row in rows),
         size_only=sum(file.get("verified") == SIZE_ONLY for row in rows for file in row["files"]),
+        empty=sum(row["empty"] for row in rows),
         repeated=sum(row.get("repeated", {"events": 0})["events"] for row in rows),
         unbalanced=tuple(unbalanced),
         weights=_weights([row["weights"] for row in rows if "weights" in row]),

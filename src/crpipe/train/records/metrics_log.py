@@ -11,6 +11,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard import summary
@@ -73,8 +74,11 @@ class EventFile:
         self._flush()
 
     def histogram(self, step: int, time_s: float, tag: str, values: NDArray[Any]) -> None:
-        """Write the distribution of an array at one step."""
-        content = summary.histogram(tag, values, bins=64)  # type: ignore[no-untyped-call]
+        """Write the distribution of an array at one step; values that are not finite are left out."""
+        finite = values[np.isfinite(values)]
+        if not finite.size:
+            return
+        content = summary.histogram(tag, finite, bins=64)  # type: ignore[no-untyped-call]
         self._add(step, time_s, content)
         self._flush()
 

@@ -184,6 +184,14 @@ def test_files_without_checksums_and_repeated_events_are_said(files):
     assert "7 events repeat another one of the range; the ledgers name them" in text
 
 
+def test_events_without_items_are_counted(files):
+    files.split(0)
+    assert "without" not in render_status(files.view, 120)
+    files.split(1, empty=1500)
+    assert "1,500 events without" in render_status(files.view, 120)
+    assert collect(files.view).ledgers.empty == 1500
+
+
 def test_the_outliers_are_the_last_link(files):
     files.consolidated(events=406)
     item = collect(files.view).ranges[-1]

@@ -53,6 +53,17 @@ def test_histograms_can_be_read(tmp_path):
     assert events.Histograms("energy")[0].histogram_value.num == 100
 
 
+def test_values_that_are_not_finite_are_left_out_of_a_histogram(tmp_path):
+    file = EventFile(tmp_path, "000000.r", 0)
+    file.histogram(5, 1.0, "energy", np.array([1.0, np.nan, 2.0, np.inf]))
+    file.histogram(5, 1.0, "nothing", np.array([np.nan]))
+    file.close()
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert events.Histograms("energy")[0].histogram_value.num == 2
+    assert events.Tags()["histograms"] == ["energy"]
+
+
 def test_metrics_are_cut_back_to_the_resumed_step(tmp_path):
     path = tmp_path / "metrics.jsonl"
     first = MetricsFile(path, 0)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from crpipe.core.errors import FormatError
+from crpipe.events.batch import offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,13 +36,13 @@ class Location:
         """The same block's inner lists, of which event i owns those from ``starts[i]`` on."""
         return Location(self.path, self.row, self.column, starts)
 
-    def error(self, index: int, expected: str, found: str) -> FormatError:
-        """The error for the value at ``index`` of the block."""
+    def error(self, index: int, expected: str, found: str, remedy: str = "") -> FormatError:
+        """The error for the value at ``index`` of the block; ``remedy``: what to do, if it is known."""
         if self.starts is not None:
             index = int(np.searchsorted(self.starts, index, side="right")) - 1
         return FormatError(
             f"{self.path}: row {self.row + index}: {self.column}: expected {expected}, found {found}; "
-            "choose the reader of its layout with source.reader, or have the file made again"
+            f"{remedy or 'choose the reader of its layout with source.reader, or have the file made again'}"
         )
 
 
@@ -73,6 +74,17 @@ def whole_numbers(values: NDArray[np.float32], place: Location) -> NDArray[np.ui
         index = int(np.argmin(good))
         raise place.error(index, "a whole number from 0 to 2^64 - 1", str(values[index]))
     return values.astype(np.uint64)
+
+
+def means_none(counts: NDArray[np.uint32], tracks: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Find the events that hold nothing but one muon of zeros, [N]: a converter writes them for no muons.
+
+    tracks: [M, any] the values of the muons without their ids.
+    """
+    single = counts == 1
+    result = np.zeros(len(counts), np.bool_)
+    result[single] = (tracks[offsets(counts)[:-1][single]] == 0).all(axis=1)
+    return result
 
 
 def check_owner(

@@ -10,9 +10,9 @@ import numpy as np
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.workloads.hdf5 import describe, find_dataset, open_hdf5
-from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS
+from crpipe.workloads.muons.layout import BUNDLES, CONVERTED_MUON, CONVERTED_PRIMARY, PRIMARY_IDS
 from crpipe.workloads.muons.nested_rows import nested_table
-from crpipe.workloads.muons.reading.checks import Location, check_owner, whole_numbers
+from crpipe.workloads.muons.reading.checks import Location, check_owner, means_none, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from crpipe.events.tables import Tables
 
 IDS = tuple(field.name for field in PRIMARY_IDS)
-PRIMARIES = (*IDS, *(field.name for field in PRIMARY[:3]), "time", PRIMARY[3].name)
-MUONS = (*IDS, *(field.name for field in MUON), "time")
 _EVENTS = 1 << 16
 _ITEMS = 1 << 20
 _MOST = 2**32 - 1
@@ -72,13 +70,13 @@ class BundlesHdf5:
             zeros = 0
             for first, last in cuts(counts, _EVENTS, _ITEMS):
                 tracks = muons[starts[first] : starts[last]]
-                zeros += int(_means_none(counts[first:last], tracks).sum())
+                zeros += int(means_none(counts[first:last], tracks[:, len(IDS) :]).sum())
             return len(counts), int(starts[-1]) - zeros
 
 
 def _datasets(path: Path, file: h5py.File) -> tuple[h5py.Dataset, h5py.Dataset, NDArray[np.uint32]]:
-    primaries = _dataset(path, file, "primaries", PRIMARIES)
-    muons = _dataset(path, file, "muons", MUONS)
+    primaries = _dataset(path, file, "primaries", CONVERTED_PRIMARY)
+    muons = _dataset(path, file, "muons", CONVERTED_MUON)
     counts = find_dataset(path, file, "counts")
     if counts is None or counts.ndim != 1 or counts.dtype.kind not in "iu":
         found = describe(file, "counts")
@@ -109,26 +107,17 @@ def _dataset(path: Path, file: h5py.File, name: str, columns: tuple[str, ...]) -
     return found
 
 
-def _means_none(counts: NDArray[np.uint32], tracks: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Find the events that hold nothing but one muon of zeros, [N]."""
-    single = counts == 1
-    first = tracks[offsets(counts)[:-1][single]]
-    result = np.zeros(len(counts), np.bool_)
-    result[single] = (first[:, len(IDS) :] == 0).all(axis=1)
-    return result
-
-
 def _events(
     primaries: NDArray[np.float32], counts: NDArray[np.uint32], tracks: NDArray[np.float32], place: Location
 ) -> Events:
     columns: dict[str, NDArray[Any]] = {}
     for field in BUNDLES.events:
-        values = np.ascontiguousarray(primaries[:, PRIMARIES.index(field.name)])
+        values = np.ascontiguousarray(primaries[:, CONVERTED_PRIMARY.index(field.name)])
         ids = field.name in IDS
         columns[field.name] = whole_numbers(values, place.of(field.name)) if ids else values
     for name in IDS:
-        check_owner(columns[name], counts, tracks[:, MUONS.index(name)], place.of(name))
-    empty = _means_none(counts, tracks)
-    wanted = [MUONS.index(field.name) for field in BUNDLES.items]
+        check_owner(columns[name], counts, tracks[:, CONVERTED_MUON.index(name)], place.of(name))
+    empty = means_none(counts, tracks[:, len(IDS) :])
+    wanted = [CONVERTED_MUON.index(field.name) for field in BUNDLES.items]
     items = np.ascontiguousarray(tracks[~np.repeat(empty, counts)][:, wanted])
     return Events(columns, np.where(empty, 0, counts).astype(np.uint32), items)

@@ -11,14 +11,32 @@ import pyarrow.parquet as pq
 
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events
-from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS, RAW_MUONS, RAW_PRIMARY
+from crpipe.workloads.muons.layout import (
+    BUNDLES,
+    CONVERTED_MUON,
+    CONVERTED_PRIMARY,
+    MUON,
+    PRIMARY,
+    PRIMARY_IDS,
+    RAW_MUONS,
+    RAW_PRIMARY,
+)
 from crpipe.workloads.muons.nested_rows import nested_table
 from crpipe.workloads.muons.reading.checks import (
     Location,
     check_owner,
+    means_none,
     reading,
     refuse_twins,
     whole_numbers,
+)
+from crpipe.workloads.muons.reading.row_groups import (
+    blocks,
+    check_complete,
+    decode,
+    muon_column,
+    open_file,
+    primary_width,
 )
 
 if TYPE_CHECKING:
@@ -32,13 +50,7 @@ if TYPE_CHECKING:
 
 PRIMARY_NAMES = tuple(field.name for field in PRIMARY)
 MUON_NAMES = tuple(field.name for field in MUON)
-
-# Arrow takes 65 to 85 bytes a muon while it decodes nested floats: up to 28 a value. A row group above the
-# limit is decoded row by row (20 us each), because its muons may sit in a few adjacent giants.
-_BYTES_PER_VALUE = 28
-_DECODE_BYTES = 256 << 20
-_BLOCK_BYTES = 16 << 20
-_LEAF = f"{RAW_MUONS}."
+_CHOOSE = "choose the reader of its layout with source.reader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +59,7 @@ class Bundles:
 
     primary, muon: names of the float32 values of one ``primary`` and of one of its ``muons``, in the order of
         the file; names that are no field of the layout are skipped.
+    zeros_for_none: whether a single muon whose values are all 0, but for its ids, stands for no muon.
 
     An event field that is a column of its own is read from there, otherwise from ``primary``: ids in a
     uint64 column are exact, in a float32 list they are rounded. Ids inside a muon must be those of its
@@ -55,56 +68,59 @@ class Bundles:
 
     primary: tuple[str, ...] = PRIMARY_NAMES
     muon: tuple[str, ...] = MUON_NAMES
+    zeros_for_none: bool = False
     layout: Layout = BUNDLES
     needs: tuple[str, ...] = ()
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:  # noqa: ARG002
         """Yield all events in order, in blocks of about a million muons, or one larger event."""
-        with reading(path), _open(path) as file:
-            names = self._columns(path, file.schema_arrow)
+        with reading(path), open_file(path) as file:
+            names = self._columns(path, file)
             row = 0
             for group in range(file.num_row_groups):
                 footer = file.metadata.row_group(group)
                 read = found = 0
-                for batch in _blocks(decode(file, group, names)):
-                    events = self._events(batch, Location(path, row + read))
+                for batch in blocks(decode(file, group, names)):
+                    events, places = self._events(batch, Location(path, row + read))
                     read += len(events)
-                    found += events.items.shape[0] * len(self.muon) + int((events.multiplicity == 0).sum())
+                    found += places
                     yield events
-                _check_complete(path, footer, read, found)
+                check_complete(path, footer, read, found)
                 row += read
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:
-        """Count events and muons from the footer alone; files without statistics are read whole."""
-        with reading(path), _open(path) as file:
-            self._columns(path, file.schema_arrow)
+        """Count events and muons from the footer; read the file where that does not hold their numbers."""
+        with reading(path), open_file(path) as file:
+            self._columns(path, file)
             groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
-            leaves = [(column.num_values, column.statistics) for column in map(_muon_column, groups)]
-        if all(statistics is not None and statistics.has_null_count for _, statistics in leaves):
+            leaves = [(column.num_values, column.statistics) for column in map(muon_column, groups)]
+        known = all(statistics is not None and statistics.has_null_count for _, statistics in leaves)
+        if known and not self.zeros_for_none:
             values = sum(count - statistics.null_count for count, statistics in leaves)
             muons, left = divmod(values, len(self.muon))
             if left:
                 raise FormatError(
                     f"{path}: {RAW_MUONS} holds {values} values, not a multiple of {len(self.muon)}; "
-                    "choose the reader of its layout with source.reader"
+                    f"{_CHOOSE}"
                 )
             return sum(footer.num_rows for footer in groups), muons
-        blocks = [(len(events), len(events.items)) for events in self.rows(path, tables)]
-        return sum(events for events, _ in blocks), sum(muons for _, muons in blocks)
+        read = [(len(events), len(events.items)) for events in self.rows(path, tables)]
+        return sum(events for events, _ in read), sum(muons for _, muons in read)
 
     def raw_table(self, events: Events) -> pa.Table:
         """Return events in the simulation's own schema."""
         return nested_table(events.columns, events.multiplicity, events.items)
 
-    def _columns(self, path: Path, schema: pa.Schema) -> list[str]:
+    def _columns(self, path: Path, file: pq.ParquetFile) -> list[str]:
         """Names of the columns to read; raise FormatError when one is missing or of another type."""
+        schema = file.schema_arrow
         plain = [field for field in self.layout.events if field.name in schema.names]
         missing = {field.name for field in self.layout.events} - {*schema.names, *self.primary}
         missing |= {RAW_PRIMARY, RAW_MUONS} - {*schema.names}
         if missing:
             raise FormatError(
                 f"{path}: no column {', '.join(sorted(missing))}; the file has {', '.join(schema.names)}; "
-                "choose the reader of its layout with source.reader"
+                f"{_readers_of(RAW_PRIMARY, primary_width(file)) or _CHOOSE}"
             )
         expected = {field.name: pa.from_numpy_dtype(np.dtype(field.dtype)) for field in plain}
         refuse_twins(path, schema.names, (*expected, RAW_PRIMARY, RAW_MUONS))
@@ -115,17 +131,25 @@ class Bundles:
             _check_nesting(path, name, schema.field(name).type, depth)
         return [*expected, RAW_PRIMARY, RAW_MUONS]
 
-    def _events(self, batch: pa.RecordBatch, place: Location) -> Events:
+    def _events(self, batch: pa.RecordBatch, place: Location) -> tuple[Events, int]:
+        """Give the events of a batch, and how many places of the column of values they took."""
         primary = _rows_of(batch.column(RAW_PRIMARY), self.primary, place.of(RAW_PRIMARY))
         starts, tracks = _unnest(batch.column(RAW_MUONS), place.of(RAW_MUONS))
         multiplicity = np.diff(starts).astype(np.uint32)
-        muons = _rows_of(tracks, self.muon, place.of(RAW_MUONS).inside(starts))
+        inside = place.of(RAW_MUONS).inside(starts)
+        muons = _rows_of(tracks, self.muon, inside, len(self.primary))
+        places = muons.size + int((multiplicity == 0).sum())
         columns = {field.name: self._column(batch, primary, field, place) for field in self.layout.events}
         self._check_ids(columns, multiplicity, muons, place)
+        if self.zeros_for_none:
+            values = [place for place, name in enumerate(self.muon) if name not in self.layout.group]
+            empty = means_none(multiplicity, muons[:, values])
+            muons = muons[~np.repeat(empty, multiplicity)]
+            multiplicity[empty] = 0
         wanted = [self.muon.index(field.name) for field in self.layout.items]
         if wanted != list(range(len(self.muon))):
             muons = np.ascontiguousarray(muons[:, wanted])
-        return Events(columns, multiplicity, muons)
+        return Events(columns, multiplicity, muons), places
 
     def _column(
         self, batch: pa.RecordBatch, primary: NDArray[np.float32], field: Field, place: Location
@@ -148,54 +172,6 @@ class Bundles:
         for name in self.layout.group:
             if name in self.muon:
                 check_owner(columns[name], multiplicity, muons[:, self.muon.index(name)], place.of(name))
-
-
-def _open(path: Path) -> pq.ParquetFile:
-    return pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
-
-
-def _muon_column(footer: pq.RowGroupMetaData) -> pq.ColumnChunkMetaData:
-    for index in range(footer.num_columns):
-        if footer.column(index).path_in_schema.startswith(_LEAF):
-            return footer.column(index)
-    raise pa.ArrowInvalid(f"a row group has no column {RAW_MUONS}")
-
-
-def decode(file: pq.ParquetFile, group: int, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Decode columns of one row group, at once, or row by row where its muons might not fit into memory."""
-    footer = file.metadata.row_group(group)
-    if not footer.num_rows:
-        return iter(())
-    large = _muon_column(footer).num_values * _BYTES_PER_VALUE > _DECODE_BYTES
-    batches: Iterator[pa.RecordBatch] = file.iter_batches(
-        batch_size=1 if large else footer.num_rows, row_groups=[group], columns=names, use_threads=False
-    )
-    return batches
-
-
-def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches; a large one stays alone, so that a giant event is never copied."""
-    held: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        added = batch.get_total_buffer_size()  # nbytes takes six times as long
-        if held and size + added > _BLOCK_BYTES:
-            yield pa.concat_batches(held) if len(held) > 1 else held[0]
-            held, size = [], 0
-        held.append(batch)
-        size += added
-    if held:
-        yield pa.concat_batches(held) if len(held) > 1 else held[0]
-
-
-def _check_complete(path: Path, footer: pq.RowGroupMetaData, rows: int, values: int) -> None:
-    """Compare what was decoded with the footer: each empty event takes one place in the column of values."""
-    expected = (footer.num_rows, _muon_column(footer).num_values if footer.num_rows else 0)
-    if (rows, values) != expected:
-        raise FormatError(
-            f"{path}: the footer says {expected[0]} rows with {expected[1]} places for {RAW_MUONS}, "
-            f"decoded were {rows} and {values}; have the file made again"
-        )
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -230,31 +206,39 @@ def _unnest(array: pa.Array, place: Location) -> tuple[NDArray[np.int64], pa.Arr
     return starts.astype(np.int64) - first, array.values.slice(first, last - first)
 
 
-def _rows_of(array: pa.Array, names: tuple[str, ...], place: Location) -> NDArray[np.float32]:
-    """Turn lists of ``len(names)`` floats each into [N, len(names)], without a copy."""
+def _rows_of(
+    array: pa.Array, names: tuple[str, ...], place: Location, primary: int = 0
+) -> NDArray[np.float32]:
+    """Turn lists of ``len(names)`` floats each into [N, len(names)], without a copy.
+
+    primary: width of the rows' primaries, where it is known, for the message about another width.
+    """
     width = len(names)
     if array.null_count:
         raise place.error(_first_null(array), f"{width} values", "null")
     if pa.types.is_fixed_size_list(array.type):
         values = array.flatten()
         if array.type.list_size != width and len(array):
-            raise place.error(0, _values(names), f"{array.type.list_size} values")
+            remedy = _readers_of(place.column, array.type.list_size, primary)
+            raise place.error(0, _values(names), f"{array.type.list_size} values", remedy)
     else:
         starts = array.offsets.to_numpy()
-        _check_width(starts, names, place)
+        _check_width(starts, names, place, primary)
         values = array.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
     if values.null_count:
         raise place.error(_first_null(values) // width, _values(names), "a null among them")
     return np.asarray(values.to_numpy()).reshape(-1, width)
 
 
-def _check_width(starts: NDArray[Any], names: tuple[str, ...], place: Location) -> None:
+def _check_width(starts: NDArray[Any], names: tuple[str, ...], place: Location, primary: int) -> None:
     step = 1 << 20  # a 10^7-muon event would need another 100 MB at once
     for first in range(0, len(starts) - 1, step):
         widths = np.diff(starts[first : first + step + 1])
         if (widths != len(names)).any():
             index = int(np.argmax(widths != len(names)))
-            raise place.error(first + index, _values(names), f"{widths[index]} values")
+            found = int(widths[index])
+            remedy = _readers_of(place.column, found, primary)
+            raise place.error(first + index, _values(names), f"{found} values", remedy)
 
 
 def _values(names: tuple[str, ...]) -> str:
@@ -291,3 +275,34 @@ class BundlesIdsMuons(Bundles):
 
     primary: tuple[str, ...] = (*_IDS, *PRIMARY_NAMES)
     muon: tuple[str, ...] = (*_IDS, *MUON_NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class BundlesConverted(Bundles):
+    """A primary of seven values and muons of six: the rows of the HDF5 files, as Parquet.
+
+    Both begin with the ids and have a time, which is skipped. Ids are as exact as float32 is.
+    """
+
+    primary: tuple[str, ...] = CONVERTED_PRIMARY
+    muon: tuple[str, ...] = CONVERTED_MUON
+    zeros_for_none: bool = True
+
+
+_READERS = (Bundles, BundlesDepthTime, BundlesTimeDepth, BundlesIds, BundlesIdsMuons, BundlesConverted)
+
+
+def _readers_of(column: str, width: int, primary: int = 0) -> str:
+    """Name the readers of files in which ``column`` has this width; empty when there is none.
+
+    primary: width of the primary, where it is known; 0: any.
+    """
+    names = []
+    for kind in _READERS:
+        reader = kind()
+        widths = {RAW_PRIMARY: len(reader.primary), RAW_MUONS: len(reader.muon)}
+        if widths.get(column) == width and primary in (0, widths[RAW_PRIMARY]):
+            names.append(f"{__name__}:{kind.__name__}")
+    if not names:
+        return ""
+    return f"such files are read with source.reader: {' or '.join(names)}"

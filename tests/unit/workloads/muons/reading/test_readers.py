@@ -13,7 +13,7 @@ from crpipe.core.errors import FormatError
 from crpipe.events.batch import concatenate
 from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY
-from crpipe.workloads.muons.reading import parquet as raw_parquet
+from crpipe.workloads.muons.reading import row_groups
 from raw_files import lists, make_events, nested, write_hdf5, write_parquet
 
 READERS = {name: ReaderChoice(spelled).open() for name, spelled in named.READERS.items()}
@@ -27,6 +27,10 @@ LAYOUTS = {
     "bundles_time_depth": {"primary": [*NAMES[:3], "time", "depth_m"]},
     "bundles_ids": {"primary": [*IDS, *NAMES]},
     "bundles_ids_muons": {"primary": [*IDS, *NAMES], "muon": [*IDS, *MUON_NAMES]},
+    "bundles_converted": {
+        "primary": [*IDS, *NAMES[:3], "time", "depth_m"],
+        "muon": [*IDS, *MUON_NAMES, "time"],
+    },
 }
 
 
@@ -57,8 +61,8 @@ def test_hdf5(tmp_path, zeros_for_none):
 
 def test_row_groups_too_large_to_decode_at_once_give_the_same(tmp_path, monkeypatch):
     path = write_parquet(tmp_path / "a.parquet", MULTIPLICITY)
-    monkeypatch.setattr(raw_parquet, "_DECODE_BYTES", 1)
-    monkeypatch.setattr(raw_parquet, "_BLOCK_BYTES", 300)
+    monkeypatch.setattr(row_groups, "_DECODE_BYTES", 1)
+    monkeypatch.setattr(row_groups, "_BLOCK_BYTES", 300)
     assert_all_read(READERS["bundles"], path)
     assert len(list(READERS["bundles"].rows(path))) > 2
 
@@ -78,6 +82,55 @@ def test_other_kinds_of_lists_are_lists_too(tmp_path):
     table = table.set_column(table.schema.get_field_index("muons"), "muons", muons)
     pq.write_table(table, tmp_path / "a.parquet")
     assert_all_read(READERS["bundles"], tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("row_group", [1000, 3])
+def test_a_muon_of_zeros_in_a_converted_file_is_none(tmp_path, row_group):
+    columns, counts, items = make_events(MULTIPLICITY)
+    empty = counts == 0
+    items = np.insert(items, np.cumsum(counts, dtype=np.int64)[empty], 0, axis=0)
+    table = nested(columns, np.where(empty, 1, counts), items, **LAYOUTS["bundles_converted"])
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=row_group)
+    assert_all_read(READERS["bundles_converted"], tmp_path / "a.parquet")
+    again = READERS["bundles_ids_muons"]  # it has no such rule, and refuses the file
+    with pytest.raises(FormatError, match="row 0: primary: expected 6 values"):
+        list(again.rows(tmp_path / "a.parquet"))
+
+
+def test_the_converted_file_has_the_rows_of_the_hdf5_file(tmp_path):
+    write_hdf5(tmp_path / "a.h5", MULTIPLICITY, zeros_for_none=True)
+    with h5py.File(tmp_path / "a.h5") as file:
+        primaries, muons, counts = (file[name][:] for name in ("primaries", "muons", "counts"))
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    rows = {"primary": lists(primaries), "muons": pa.ListArray.from_arrays(pa.array(starts), lists(muons))}
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet")
+    assert_all_read(READERS["bundles_converted"], tmp_path / "a.parquet")
+
+
+OTHERS = [  # what the file is, what was configured, what the message names
+    ("bundles", "bundles_converted", ["Bundles"]),
+    ("bundles_depth_time", "bundles", ["BundlesDepthTime", "BundlesTimeDepth"]),
+    ("bundles_ids", "bundles", ["BundlesIds", "BundlesIdsMuons"]),  # no id columns: the footer has the width
+    ("bundles_converted", "bundles", ["BundlesConverted"]),
+    ("bundles_converted", "bundles_ids_muons", ["BundlesConverted"]),
+    ("bundles_ids_muons", "bundles_ids", ["BundlesIdsMuons"]),
+    ("bundles_ids", "bundles_ids_muons", ["BundlesIds"]),
+]
+
+
+@pytest.mark.parametrize(("file", "configured", "named_readers"), OTHERS)
+def test_another_width_names_the_reader_to_set(tmp_path, file, configured, named_readers):
+    path = write_parquet(tmp_path / "a.parquet", MULTIPLICITY, **LAYOUTS[file])
+    with pytest.raises(FormatError) as caught:
+        list(READERS[configured].rows(path))
+    expected = " or ".join(f"{named.PARQUET}:{name}" for name in named_readers)
+    assert str(caught.value).endswith(f"such files are read with source.reader: {expected}")
+
+
+def test_a_width_that_nothing_reads_names_no_reader(tmp_path):
+    path = write_parquet(tmp_path / "a.parquet", MULTIPLICITY, primary=[*NAMES, "a", "b", "c", "d"])
+    with pytest.raises(FormatError, match="found 8 values; choose the reader of its layout"):
+        list(READERS["bundles"].rows(path))
 
 
 def width(name):

@@ -1,0 +1,87 @@
+"""docs/migration.md has every flag of cr_muons, and names keys, verbs and options that exist."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+FROZEN = Path(__file__).parent / "frozen"
+PAGE = (REPOSITORY / "docs" / "migration.md").read_text()
+SPAN = re.compile(r"`([^`]+)`")
+TEXT = re.sub(r"^```.*?^```", "", PAGE, flags=re.MULTILINE | re.DOTALL)
+# Named by the page, added to the configuration and the verbs by the changes beside this one.
+NEW_KEYS = {"source.max_files"}
+NEW_OPTIONS = {
+    "sync": {"--every"},
+    "token": {"--write"},
+    "run": {"--links", "--keep-trying"},
+    "restore": set(),
+}
+
+
+def rows():
+    """The rows of the tables with three columns: those of the flags."""
+    cells = [
+        line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith(("| `-", "| `--"))
+    ]
+    return [(SPAN.findall(row[0]), SPAN.findall(row[1])) for row in cells]
+
+
+def verbs():
+    """Each verb with its options."""
+    known = {name: set(options) for name, options in NEW_OPTIONS.items()}
+    for line in (FROZEN / "verbs.txt").read_text().splitlines():
+        words = line.split(" -")[0].split()
+        options = set(re.findall(r"--\S+", line))
+        for name in (words[0], " ".join(words[:2])):
+            known[name] = known.get(name, set()) | options
+    return known
+
+
+def test_every_flag_is_on_the_page_once():
+    flags = (FROZEN / "cr-muons-flags.txt").read_text().splitlines()
+    assert len(flags) == 77
+    found = [flag for first, _ in rows() for flag in first]
+    assert sorted(found) == sorted(" ".join(flags).split())
+
+
+def test_every_row_says_what_to_write():
+    assert [first for first, second in rows() if not second] == [
+        first for first, second in rows() if f"| {' '.join(f'`{each}`' for each in first)} | none |" in PAGE
+    ]
+
+
+def test_every_key_exists():
+    keys = {*(FROZEN / "config-keys.txt").read_text().split()} | NEW_KEYS
+    named = {span.split(":")[0] for span in SPAN.findall(TEXT)}
+    sections = {key.split(".")[0] for key in keys if "." in key}
+    dotted = {
+        name for name in named if re.fullmatch(r"[a-z]+\.[a-z_]+", name) and name.split(".")[0] in sections
+    }
+    assert len(dotted) > 30
+    assert dotted - keys == set()
+    whole = {span for _, second in rows() for span in second if "." not in span and " " not in span}
+    assert whole <= keys | {*verbs()}
+
+
+def test_every_verb_and_option_exists():
+    known, checked = verbs(), 0
+    for span in SPAN.findall(TEXT):
+        words = span.removeprefix("crpipe ").split()
+        name = next((each for each in (" ".join(words[:2]), words[0]) if each in known), None)
+        if name is not None:
+            assert {word for word in words if word.startswith("--")} <= known[name], span
+            checked += 1
+    assert checked > 12
+
+
+def test_the_configuration_of_the_page_passes_its_check(tmp_path):
+    yaml, command = (re.search(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)[1] for kind in ("yaml", "bash"))
+    (tmp_path / "mine.yaml").write_text(yaml)
+    (tmp_path / "config").symlink_to(REPOSITORY / "config")
+    words = [sys.executable, "-m", "crpipe", *command.split()[1:]]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY / "src")}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
