@@ -35,6 +35,9 @@ RUN_BY = {
     "docs/direction-simulator.md": {"yaml": HERE},
     "docs/direction.md": dict.fromkeys(("python", "yaml", "bash"), DIRECTION),
     "docs/export.md": dict.fromkeys(("python", "bash"), "tests/integration/test_docs_export.py"),
+    # Its `sh` blocks are not run; this test reads the reason and the date after each.
+    "docs/install.md": dict.fromkeys(("bash", "sh"), "tests/unit/test_docs_install.py"),
+    "docs/migration.md": dict.fromkeys(("yaml", "bash"), "tests/unit/test_docs_migration.py"),
     "docs/operations.md": {"bash": OPERATIONS},
     "docs/own-data.md": dict.fromkeys(("yaml", "bash"), STEPS),
     "docs/pelican.md": {"yaml": HERE},
@@ -47,6 +50,7 @@ RUN_BY = {
     "docs/steps/stage.md": {"bash": STEPS},
     "docs/steps/train.md": {"bash": STEPS},
     "docs/training.md": dict.fromkeys(("yaml", "python", "bash"), TRAINING),
+    "docs/weeks.md": dict.fromkeys(("yaml", "bash"), "tests/integration/test_weeks.py"),
     "docs/workload.md": dict.fromkeys(("yaml", "python", "bash"), "tests/outside/test_page.py"),
     "docs/write-a-reader.md": dict.fromkeys(("yaml", "python", "bash"), STEPS),
     "docs/write-a-simulator.md": dict.fromkeys(("yaml", "python", "bash"), STEPS),

@@ -11,14 +11,6 @@ FROZEN = Path(__file__).parent / "frozen"
 PAGE = (REPOSITORY / "docs" / "migration.md").read_text()
 SPAN = re.compile(r"`([^`]+)`")
 TEXT = re.sub(r"^```.*?^```", "", PAGE, flags=re.MULTILINE | re.DOTALL)
-# Named by the page, added to the configuration and the verbs by the changes beside this one.
-NEW_KEYS = {"source.max_files"}
-NEW_OPTIONS = {
-    "sync": {"--every"},
-    "token": {"--write"},
-    "run": {"--links", "--keep-trying"},
-    "restore": set(),
-}
 
 
 def rows():
@@ -31,7 +23,7 @@ def rows():
 
 def verbs():
     """Each verb with its options."""
-    known = {name: set(options) for name, options in NEW_OPTIONS.items()}
+    known = {}
     for line in (FROZEN / "verbs.txt").read_text().splitlines():
         words = line.split(" -")[0].split()
         options = set(re.findall(r"--\S+", line))
@@ -54,7 +46,7 @@ def test_every_row_says_what_to_write():
 
 
 def test_every_key_exists():
-    keys = {*(FROZEN / "config-keys.txt").read_text().split()} | NEW_KEYS
+    keys = {*(FROZEN / "config-keys.txt").read_text().split()}
     named = {span.split(":")[0] for span in SPAN.findall(TEXT)}
     sections = {key.split(".")[0] for key in keys if "." in key}
     dotted = {
