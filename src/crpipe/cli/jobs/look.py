@@ -12,7 +12,7 @@ from crpipe.cli.jobs.source import source_options
 from crpipe.core.errors import ConfigError, ForeignError, FormatError, SourceError
 from crpipe.report.plan.job import SeenFile, SourceLook
 from crpipe.source.look.listings import LookJob, look
-from crpipe.source.look.one_file import bring, smallest
+from crpipe.source.look.one_file import bring, smallest, typical
 from crpipe.source.options import SourcePattern
 from crpipe.source.uris import host_and_path, scheme_of
 from crpipe.split.look.sample import FileSample, read_sample
@@ -56,7 +56,8 @@ def look_at_source(config: Config, *, offline: bool = False) -> SourceLook:
 def _read_one(config: Config, job: LookJob, listings: Listings) -> SeenFile | None:
     """Read one file; what is wrong with it becomes a problem, what keeps it away a note."""
     entries = [entry for found in listings.found.values() for entry in found]
-    first = smallest(next(iter(listings.found.values())))
+    choose = smallest if job.is_remote else typical
+    first = choose(next(iter(listings.found.values())))
     if first is None:
         listings.problems.append("the files of the first range are empty: 0 bytes; check source.uri")
         return None
@@ -71,7 +72,9 @@ def _read_one(config: Config, job: LookJob, listings: Listings) -> SeenFile | No
             bring(first, copy, job.source)
             return _sampled(config, choice, copy, first.uri)
     except (FormatError, ForeignError) as error:
-        listings.problems.append(str(error))
+        # One bad file may be set aside by the split; with `fail` it would end it.
+        aside = config.source.on_bad_file == "quarantine"
+        (listings.warnings if aside else listings.problems).append(str(error))
     except (SourceError, ConfigError) as error:
         listings.notes.append(f"no file was read: {error}")
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from crpipe.core.errors import CrpipeError, SourceError
+from crpipe.core.errors import CrpipeError, FormatError, SourceError, TransferError
 from crpipe.source.look.listings import REMOTE_S, LookDeadline
 from crpipe.source.retries import Transient, persist
 from crpipe.source.sources import open_copier
@@ -26,8 +26,17 @@ def smallest(entries: Sequence[Entry]) -> Entry | None:
     return min((entry for entry in entries if entry.size), key=lambda entry: entry.size or 0, default=None)
 
 
+def typical(entries: Sequence[Entry]) -> Entry | None:
+    """Choose a file of the median size among those that are not empty: the smallest may hold no event."""
+    sizes = sorted((entry.size or 0, entry.path, entry) for entry in entries if entry.size)
+    return sizes[len(sizes) // 2][2] if sizes else None
+
+
 def bring(entry: Entry, part: Path, options: SourceOptions) -> None:
-    """Copy one file to ``part``; raise SourceError when it is too large, or does not arrive in time."""
+    """Copy one file to ``part``.
+
+    Raise FormatError when the file itself is bad, SourceError when it is too large or comes too late.
+    """
     if (entry.size or 0) > MOST_BYTES:
         raise SourceError(
             f"{entry.uri} has {(entry.size or 0) >> 20} MiB, {MOST_BYTES >> 20} at most are read"
@@ -43,6 +52,9 @@ def bring(entry: Entry, part: Path, options: SourceOptions) -> None:
     try:
         asyncio.run(copy())
     except Transient as error:
-        raise SourceError(f"{entry.uri}: {error}") from error
+        kind = FormatError if error.wrong else SourceError
+        raise kind(f"{entry.uri}: {error}") from error
+    except TransferError as error:
+        raise FormatError(str(error)) from error
     except CrpipeError as error:
         raise SourceError(f"{entry.uri}: {error}") from error

@@ -14,6 +14,7 @@ from crpipe.report.plan.volume import measure_volume
 from crpipe.source.listing import list_range
 from raw_files import campaign, write_parquet
 
+QUARANTINE = "source.on_bad_file=quarantine"
 FIRST, SECOND = "0000000-0000009", "0000010-0000019"
 KEYS = ("ranges.last=19", "ranges.step=10", "split.validation_fraction=0.05")
 
@@ -41,9 +42,9 @@ def test_sizes_are_those_of_the_files_and_events_those_inside(configure, raw):
     whole = sum(path.stat().st_size for path in raw.rglob("*.parquet"))
     assert measure_volume(job).bytes == whole
     file = job.seen.file
-    assert (file.name, file.files, file.events, file.items) == (str(raw / FIRST / "0.parquet"), 6, 48, 396)
+    assert (file.name, file.files, file.events, file.items) == (str(raw / FIRST / "1.parquet"), 6, 48, 396)
     # The threshold of the configuration is 20: one of four events is an outlier.
-    assert (file.rows, file.largest, file.below) == (4, 2, 0.75)
+    assert (file.rows, file.largest, file.below) == (8, 2, 0.75)
     assert file.columns["muons"].startswith("list")
 
 
@@ -57,7 +58,7 @@ def test_a_foreign_file_is_named_with_what_is_missing(configure, raw):
     for path in (raw / FIRST).iterdir():
         pq.write_table(pa.table({"a": [1]}), path)
     (problem,) = look_at_source(configure()).problems
-    assert problem.startswith(f"{raw}/{FIRST}/0.parquet: no column muons, primary")
+    assert problem.startswith(f"{raw}/{FIRST}/1.parquet: no column muons, primary")
 
 
 def test_files_of_no_bytes_are_named(configure, raw):
@@ -90,8 +91,10 @@ def test_one_file_of_a_remote_source_is_copied_and_named_as_in_the_source(config
     assert (found.file.files, found.file.events) == (1, 4)
     (raw / FIRST / "0.parquet").write_bytes((raw / FIRST / "0.parquet").read_bytes()[:-1] + b"x")
     (problem,) = look_at_source(remote).problems
-    assert problem.startswith(f"{raw}/{FIRST}/0.parquet: cannot be read whole")
+    assert problem == f"{raw}/{FIRST}/0.parquet: is no whole Parquet file"
     local.problems.clear()
+    aside = look_at_source(configure("source.uri=pelican://host/x/{range}/*.parquet", QUARANTINE))
+    assert (aside.warnings, aside.problems) == ((problem,), ())
 
     def missing(*_):
         raise SourceError("no answer")

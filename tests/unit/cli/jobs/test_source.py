@@ -10,6 +10,7 @@ from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json
 from crpipe.core.journal import Journal
 from named import NAMED, SIMULATOR, SOURCE
+from raw_files import write_parquet
 
 
 def test_the_simulator_s_options_are_handed_down_only_where_it_is_used():
@@ -55,7 +56,7 @@ def test_an_impossible_source_is_an_error_before_any_job(source, message):
 def test_count_tables_list_and_stage_are_verbs_with_a_journal(tmp_path):
     (tmp_path / "flat").mkdir()
     for number in (1, 2, 3):
-        (tmp_path / "flat" / f"batch_{number}.parquet").write_text("x")
+        write_parquet(tmp_path / "flat" / f"batch_{number}.parquet", [1])
     (tmp_path / "geometry.csv").write_text("id\n")
     tree = {
         **NAMED,

@@ -6,13 +6,14 @@ from crpipe.cli.jobs.source import source_options
 from crpipe.core.errors import SourceError
 from crpipe.core.raw_files import Entry
 from crpipe.source.look import one_file
-from crpipe.source.look.one_file import bring, smallest
+from crpipe.source.look.one_file import bring, smallest, typical
 
 
-def test_the_smallest_file_that_is_not_empty_is_chosen():
-    entries = [Entry(name, name, size, None) for name, size in (("a", 9), ("b", 0), ("c", 3))]
-    assert smallest(entries).path == "c"
-    assert smallest(entries[1:2]) is None
+def test_the_smallest_or_the_middle_file_that_is_not_empty_is_chosen():
+    sizes = {"a": 9, "b": 0, "c": 3, "d": 7}
+    entries = [Entry(name, name, size, None) for name, size in sizes.items()]
+    assert (smallest(entries).path, typical(entries).path) == ("c", "d")
+    assert smallest(entries[1:2]) is typical(entries[1:2]) is None
 
 
 def test_one_file_is_copied_within_its_size(configure, tmp_path, monkeypatch):
