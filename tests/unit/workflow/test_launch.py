@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -107,14 +106,19 @@ def test_a_signal_is_passed_on_once_as_sigterm():
     said = []
     stop = StopSignal(said.append)
     stop.listen()
-    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
-    threading.Timer(1.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     text = (
         "import signal\ngot = []\nsignal.signal(signal.SIGTERM, lambda *_: got.append(1))\n"
-        "until = time.monotonic() + 2.5\nwhile time.monotonic() < until: time.sleep(0.1)\n"
-        "sys.exit(len(got))"
+        f'os.write(int(os.environ[{DESCRIPTOR!r}]), b\'{{"event": "begin"}}\\n\')\n'
+        "until = time.monotonic() + 30\n"
+        "while not got and time.monotonic() < until: time.sleep(0.1)\n"
+        "time.sleep(0.5)\nsys.exit(len(got))"
     )
-    end, _ = ran(text, stop)
+
+    def twice(_):
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    end = run_head(Script(text), ["crpipe", "run"], stop, twice, lambda: None)
     assert (end.code, stop.exit_code) == (1, 130)
     assert said[0].startswith("stopping: ")
     assert said[1:] == ["already stopping"]

@@ -3,12 +3,11 @@
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 PROGRAM = """
-import os, sys, time
+import sys, time
 from crpipe.workflow.stopping import HeadStop
 jobs, ended = {{1}}, []
 def end(job):
@@ -16,12 +15,16 @@ def end(job):
     jobs.discard(job)
 stop = HeadStop(lambda: set(jobs), end, early=lambda: print("early", flush=True))
 stop.listen(started={started})
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     jobs.add(2)  # was about to begin
-    time.sleep(0.8)
+    until = time.monotonic() + 20
+    while len(ended) < 2 and time.monotonic() < until:
+        time.sleep(0.1)
+    print("stopping", flush=True)
+    sys.stdin.readline()
     print(sorted(ended), stop.exit_code, flush=True)
 """
 
@@ -29,7 +32,11 @@ except KeyboardInterrupt:
 def started(*, jobs):
     program = PROGRAM.format(started=jobs)
     child = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert child.stdout.readline() == "ready\n"
     return child
@@ -39,7 +46,8 @@ def started(*, jobs):
 def test_local_jobs_get_the_signal_once_also_those_that_were_about_to_begin(number):
     child = started(jobs=True)
     child.send_signal(number)
-    out, err = child.communicate(timeout=30)
+    assert child.stdout.readline() == "stopping\n"
+    out, err = child.communicate("\n", timeout=30)
     assert out == f"[1, 2] {128 + number}\n"
     assert "crpipe: stopping: " in err
 
@@ -47,11 +55,12 @@ def test_local_jobs_get_the_signal_once_also_those_that_were_about_to_begin(numb
 def test_a_second_signal_interrupts_nothing():
     child = started(jobs=True)
     child.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    assert child.stdout.readline() == "stopping\n"
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=30)
+    while "already stopping" not in (line := child.stderr.readline()):
+        assert line
+    out, _ = child.communicate("\n", timeout=30)
     assert out.startswith("[1, 2]")
-    assert "already stopping" in err
 
 
 def test_before_there_are_jobs_the_process_ends_at_once():
