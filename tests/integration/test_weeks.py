@@ -73,7 +73,7 @@ def test_a_synced_run_goes_on_in_an_empty_directory_and_ends_in_the_same_bytes(f
     done = found.crpipe("restore", str(second))
     assert done.returncode == 0, done.stderr
     assert list((found.run / "store" / RANGES[1]).glob("snapshot-*.pt"))
-    found.snakemake("train_all")
+    found.snakemake("outliers_consolidated train_all")
     assert found.crpipe("check").returncode == 0
     assert checkpoints(found, RANGES) == checkpoints(finished, RANGES)
     log = (found.run / "logs" / "train" / f"{RANGES[1]}.log").read_text()
