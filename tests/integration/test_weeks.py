@@ -117,9 +117,7 @@ def test_every_command_of_the_page_runs_as_it_stands(finished, tmp_path):
             while run("tmux list-sessions").returncode == 0:
                 assert time.monotonic() < deadline, "workflow and sync of a finished run end by themselves"
                 time.sleep(0.2)
-    assert list(checkpoints(campaign)) == list(
-        LINKS
-    )  # the page keeps three, and what added ranges go on from
+    assert list(checkpoints(campaign)) == list(LINKS[1:])  # the page keeps three
     elsewhere = Campaign(tmp_path / "elsewhere")
     assert elsewhere.receipts() == finished.receipts()
-    assert checkpoints(elsewhere) == checkpoints(finished)
+    assert checkpoints(elsewhere) == checkpoints(campaign)
