@@ -86,4 +86,7 @@ def restore(
     config = Settings.config()
     job = sync_job(config)
     restore_run(replace(job, to=source or job.to), Terminal())
-    print("now start the workflow here, with the same configuration: it goes on where the copy ends")
+    print(
+        "now start the workflow here, with the same configuration: it goes on where the copy ends. The copy "
+        "has no shards; `snakemake outliers_consolidated` makes all of them again, also for validation"
+    )

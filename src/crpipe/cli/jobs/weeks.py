@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from crpipe.check.clean.needed import CleanJob
+from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json_if_any
 
 if TYPE_CHECKING:
@@ -26,9 +28,11 @@ def clean_job(config: Config, keep: tuple[str, ...], workplace: Path) -> CleanJo
 
 
 def is_finished(config: Config) -> bool:
-    """Return whether every link of the chain has its receipt."""
+    """Return whether every link of the chain has its receipt; not before its files are counted."""
     paths = config.paths()
-    return all(paths.receipt(name).exists() for name in _chain(config).names)
+    with contextlib.suppress(ConfigError):
+        return all(paths.receipt(name).exists() for name in _chain(config).names)
+    return False
 
 
 def _chain(config: Config) -> Chain:
