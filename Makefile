@@ -8,7 +8,7 @@
 # make test-clean-install   build the wheel, install it without extras into an environment of its own, and train
 #              there on tiny data
 # make test-container   run the steps of container/install in a bare Debian root file system, and a campaign there;
-#              as root, with mmdebstrap; some ten minutes
+#              as root, with mmdebstrap; a quarter of an hour
 # make test-slurm   everything that a cluster does to a campaign, on a Slurm of its own; a quarter of an hour
 # make fuzz    damaged and malformed files of every kind: FUZZ_CASES=N (5000) of them, chosen by FUZZ_SEED=S (1)
 # make test-kills   KILLS=N (200) kills of running campaigns, and CUTS=N (200) power cuts of each verb, chosen by

