@@ -29,6 +29,7 @@ SHOWN = (
     "results",
     "source.uri",
     "source.reader",
+    "source.max_files",
     "ranges.first",
     "ranges.last",
     "ranges.step",
