@@ -49,7 +49,8 @@ def show_logs(
     found = job_logs(config.paths())
     found = chosen(found, pick(name, known, "range or link") if name else "", verb)
     if not (name or follow):
-        print(printable(list_logs(found, shutil.get_terminal_size((120, 0)).columns)))
+        width = shutil.get_terminal_size((120, 0)).columns if sys.stdout.isatty() else sys.maxsize
+        print(printable(list_logs(found, width)))
         return
     newest = found[-1]
     said = Terminal().say

@@ -146,6 +146,7 @@ def _claim(
     spent: tuple[Path, ...] = (),
 ) -> None:
     if not path.exists() or read_json(path) != keys:
+        _check(path, keys, advice, may_change)  # a refusal writes nothing, not even a lease
         # The first jobs of a campaign start together: one of them writes, the others compare.
         with lease(path.parent / ".claim", wait_s=_CLAIM_WAIT_S, say=_quiet):
             _check(path, keys, advice, may_change)

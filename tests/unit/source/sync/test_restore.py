@@ -25,7 +25,7 @@ FILES = {
     "runs/deep/store/s/metrics.jsonl": "{}\n",
     "runs/deep/tensorboard/000000.r/events.1": "losses",
     "results/campaign.json": "{}",
-    "results/manifests/r.parquet": "files",
+    "results/manifests/r.parquet": "PAR1 a list of files PAR1",
 }
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Parts:
+class GroupShares:
     """What each group adds to each bin; cells: group * number of bins + bin, sorted."""
 
     cells: Index
@@ -32,7 +32,7 @@ class BinnedValues:
     edges: Floats
     value: Floats
     error: Floats
-    parts: Parts | None = None
+    parts: GroupShares | None = None
 
     @property
     def centre(self) -> Floats:
@@ -43,7 +43,7 @@ class BinnedValues:
         """Multiply each bin by a number: [B]."""
         parts = self.parts
         if parts is not None:
-            parts = Parts(parts.cells, parts.values * factor[parts.cells % len(self.value)])
+            parts = GroupShares(parts.cells, parts.values * factor[parts.cells % len(self.value)])
         return BinnedValues(self.edges, self.value * factor, self.error * factor, parts)
 
     def spread_from(self, other: BinnedValues, factor: Floats) -> Floats:
@@ -100,11 +100,11 @@ def per_event(
     where = group[event[inside]] * (len(edges) - 1) + bins[inside]
     cells, place = np.unique(where, return_inverse=True)
     events = float(weights[chosen].sum()) or 1.0
-    parts = Parts(cells, np.bincount(place, weights[event[inside]], minlength=len(cells)) / events)
+    parts = GroupShares(cells, np.bincount(place, weights[event[inside]], minlength=len(cells)) / events)
     return BinnedValues(edges, *_summed(parts, len(edges) - 1), parts)
 
 
-def _summed(parts: Parts, bins: int) -> tuple[Floats, Floats]:
+def _summed(parts: GroupShares, bins: int) -> tuple[Floats, Floats]:
     """Add up parts: values and errors, [B] each."""
     column = parts.cells % bins
     total = np.bincount(column, parts.values, minlength=bins).astype(np.float64)
@@ -127,7 +127,7 @@ def mean_in_bins(values: Floats, where: Floats, edges: Floats, weights: Floats, 
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(groups > 1, sums / counts, np.nan)
         off = np.bincount(place, weights * (values - mean[bins]), minlength=len(cells))
-        parts = Parts(cells, off * (np.sqrt(groups / (groups - 1)) / counts)[cells % size])
+        parts = GroupShares(cells, off * (np.sqrt(groups / (groups - 1)) / counts)[cells % size])
     return BinnedValues(edges, mean, _summed(parts, size)[1], parts)
 
 

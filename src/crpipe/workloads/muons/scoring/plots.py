@@ -230,8 +230,10 @@ def _panels(columns: int) -> tuple[Figure, list[Axes], list[Axes]]:
 
 
 def _log_log(axis: Axes, title: str = "") -> None:
-    """Make both axes logarithmic; the vertical one only where it has something to show."""
-    axis.set(xscale="log", title=title)
+    """Make the axes logarithmic that have something to show."""
+    axis.set_title(title)
+    if axis.dataLim.x1 > 0:
+        axis.set_xscale("log")
     if axis.dataLim.y1 > 0:
         axis.set_yscale("log")
 
