@@ -92,7 +92,7 @@ def _in_ranges(pattern: SourcePattern, folder: Path, names: list[str]) -> FoundF
     first_folder = min(named, key=lambda name: named[name])
     place = pattern.place(named[first_folder])
     inside = _names(Path(place.folder)) or []
-    if not any(place.has(name) for name in inside):
+    if not any(place.has(name) and Path(place.folder, name).is_file() for name in inside):
         raise ConfigError(
             f"source.uri: {pattern.uri}: no file in {place.folder} matches {place.pattern}; "
             f"{_describe(folder)}"

@@ -36,6 +36,8 @@ def test_ranges_that_overlap_are_left_to_the_user(data):
     ("uri", "said"),
     [
         ("{data}", "3 range directories (0000000-0000003 … 0000012-0000015); write --uri"),
+        ("{data}/{range}", "no file in {data} matches"),
+        ("{data}/{range}", "'{data}/{range}/*.parquet'"),
         ("{data}/{range}/*.h5", "'{data}/{range}/*.parquet'"),
         ("{data}/../dato/{range}/*.parquet", "did you mean {data}"),
         ("{data}/0000000-0000003", "2 of them *.parquet"),
