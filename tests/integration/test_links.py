@@ -124,7 +124,7 @@ def test_a_bad_range_inside_a_link_is_skipped_by_name(split, tmp_path):
     assert done.returncode == 1
     assert f"train {WHOLE} (exit 65)" in done.stdout
     assert RANGES[1] in done.stdout[done.stdout.index(f"train {WHOLE} (exit 65)") :]
-    assert f"Training waits at link {WHOLE} (1 of 1 still to do)." in done.stdout
+    assert f"Training waits for link {WHOLE} (1 of 1 still to do)." in done.stdout
     campaign.change(ranges={"skip": [RANGES[1]]})
     campaign.snakemake("train_all")
     receipt = campaign.receipts([WHOLE])[WHOLE]

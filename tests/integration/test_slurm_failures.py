@@ -205,7 +205,7 @@ def test_only_what_failed_for_good_and_its_successors_are_done_again(campaign, u
     assert f"train {MIDDLE} (exit 65)" in told
     assert shard.name.partition(".")[0] in told
     assert "Slurm job" in told
-    assert f"Training waits at range {MIDDLE} (2 of 3 still to do)." in told
+    assert f"Training waits for range {MIDDLE} (2 of 3 still to do)." in told
     assert f"snakemake {SLURM}" in told
     assert ledger.exists()
     shard.write_bytes(whole)

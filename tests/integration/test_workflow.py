@@ -189,7 +189,7 @@ def test_a_range_that_fails_blocks_what_needs_it_and_says_so(split, tmp_path):
     assert done.returncode == 1
     told = done.stdout[done.stdout.index("crpipe: the workflow did not finish.") :]
     assert f"train {RANGES[1]} (exit 65)" in told
-    assert f"Training waits at range {RANGES[1]} (2 of 3 still to do)." in told
+    assert f"Training waits for range {RANGES[1]} (2 of 3 still to do)." in told
     assert "snakemake train_all outliers_consolidated --configfile config/tiny.yaml" in told
     assert str(shard.relative_to(campaign.folder).with_suffix("").with_suffix("")) in told
     heard = (campaign.folder / "told").read_text()

@@ -260,7 +260,7 @@ def python_names():
 )
 def test_a_change_of_what_users_hold_on_to_is_seen_in_review(name, now):
     frozen = (FROZEN / name).read_text().splitlines()
-    assert sorted(now) == frozen, f"meant? then write tests/unit/frozen/{name} anew, and CHANGELOG.md"
+    assert sorted(now) == frozen, f"meant? then update tests/unit/frozen/{name} and CHANGELOG.md"
 
 
 def test_ci_installs_what_the_marked_tests_need(pytestconfig):

@@ -58,7 +58,7 @@ def open_batches(
         raise ConfigError(f"part {part!r}: unknown; legal: {', '.join(PARTS)}")
     folders = list(_folders(view, part, ranges))
     if not folders:
-        raise DataError(f"{view.paths.results}: no range is split yet; run `snakemake` first")
+        raise DataError(f"{view.paths.results}: no range is split yet; run `crpipe run` first")
     most = MOST_ITEMS if part == OUTLIERS else None  # thousands of them may not fit into memory
     return EventBatches(
         Loader(folders, part, batch_events=batch_events, seed=(seed,), epochs=epochs, max_items=most)

@@ -16,7 +16,7 @@ TOOLS = "Tools"
 
 EXITS = {
     0: "done",
-    1: "training cannot start or go on",
+    1: "training cannot start or go on, or a job of `crpipe run` failed",
     2: "the configuration or the call is wrong",
     65: "data or a checkpoint is damaged or does not fit",
     66: "the source does not hold what it should",
@@ -72,14 +72,14 @@ VERBS = {
         START,
         "crpipe plan --figure learning-rates.svg",
         ("source", "ranges", "split", "load", "train", "model"),
-        (69, 70),
+        (66, 69, 70),
         "watching.md#before-and-after-crpipe-plan-crpipe-summary",
     ),
     "run": VerbEntry(
         START,
         "crpipe run all --profile slurm",
         ("source", "ranges", "split", "train", "resources", "notify"),
-        (1, 65, 75, 143),
+        (1, 65, 66, 75, 77, 143),
         "operations.md#start",
     ),
     "inspect": VerbEntry(
@@ -90,7 +90,11 @@ VERBS = {
         "data.md#readers",
     ),
     "outliers suggest": VerbEntry(
-        START, "crpipe outliers suggest", ("source.reader", "ranges", "load.batch_events"), (65,), "data.md"
+        START,
+        "crpipe outliers suggest",
+        ("source.reader", "ranges", "load.batch_events"),
+        (65, 66),
+        "data.md",
     ),
     "probe": VerbEntry(
         START,

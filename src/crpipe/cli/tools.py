@@ -74,7 +74,7 @@ def commands_page(context: typer.Context) -> None:
     print(manual(context.find_root().command), end="")
 
 
-tb = typer.Typer(cls=VerbGroup, help="Curate TensorBoard runs.")
+tb = typer.Typer(cls=VerbGroup, help="Gather TensorBoard runs.")
 tools.add_typer(tb, name="tb")
 
 

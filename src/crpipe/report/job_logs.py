@@ -51,8 +51,10 @@ def chosen(logs: Sequence[JobLog], name: str, verb: str) -> list[JobLog]:
     if not kept:
         wanted = " ".join(filter(None, (verb, name)))
         verbs = ", ".join(dict.fromkeys(log.verb for log in logs if name in ("", log.name)))
+        if not wanted:
+            raise ConfigError("logs: no job of the workflow has written a log yet; to run it: crpipe run")
         there = f"there are logs of: {verbs}" if verbs else "`crpipe logs` lists what there is"
-        raise ConfigError(f"{wanted or 'logs'}: no job of the workflow has written a log yet; {there}")
+        raise ConfigError(f"{wanted}: no job of the workflow has written a log yet; {there}")
     return kept
 
 
@@ -70,7 +72,7 @@ def list_logs(logs: Sequence[JobLog], width: int) -> str:
 def read_on(path: Path, wait: Callable[[], None], said: Callable[[str], None]) -> Iterator[str]:
     """Yield the text of a log and then what is added to it; ``wait`` is called where there is nothing new.
 
-    A retry of the job replaces the log: ``said`` is told, and the new one is read from its start.
+    A retry of the job replaces the log: ``said`` gets a line, and the new log is read from its start.
     """
     number, place = 0, 0
     decoder = codecs.getincrementaldecoder("utf-8")("replace")

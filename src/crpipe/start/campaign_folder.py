@@ -99,8 +99,8 @@ def write_files(folder: Path, files: list[PlannedFile], *, force: bool = False) 
         shown = ", ".join(str(folder / path) for path in differing[:5])
         more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""  # noqa: PLR2004 - as above
         raise ConfigError(
-            f"{shown}{more}: there with other content; nothing was written. Choose another folder, or add "
-            "--force: then each old file is kept as NAME.old"
+            f"{shown}{more}: already there, with other content; nothing was written. Choose another "
+            "folder, or add --force: then each old file is kept as NAME.old"
         )
     written = []
     for file in files:

@@ -75,7 +75,7 @@ def search_path(python: str, folders: Sequence[str]) -> str:
 
 
 def allocator_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Give what torch is told about GPU memory, unless a person has set it: segments that grow.
+    """Give the variable that makes torch's segments of GPU memory grow, unless a person has set one.
 
     Batches of rare size leave gaps between segments of fixed sizes, which end in an out-of-memory error.
     """

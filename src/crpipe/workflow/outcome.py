@@ -29,7 +29,7 @@ def what_failed(
     waiting = [name for name in names if not campaign.paths.receipt(name).exists()]
     if training and waiting:
         noun = "range" if campaign.chain.one_to_one else "link"
-        lines.append(f"Training waits at {noun} {waiting[0]} ({len(waiting)} of {len(names)} still to do).")
+        lines.append(f"Training waits for {noun} {waiting[0]} ({len(waiting)} of {len(names)} still to do).")
     lines.append("Fix the cause; the same command continues where this one stopped:")
     lines.append(f"  {shlex.join(words)}")
     return printable("\n  ".join(["\ncrpipe: the workflow did not finish.", *lines]))

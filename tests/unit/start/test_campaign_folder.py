@@ -53,7 +53,7 @@ def test_a_file_with_other_content_stops_all_of_it(tmp_path):
     (tmp_path / "Snakefile").write_text("mine")
     with pytest.raises(ConfigError) as error:
         start_campaign(tmp_path, "run: x\n")
-    assert f"{tmp_path}/Snakefile: there with other content" in str(error.value)
+    assert f"{tmp_path}/Snakefile: already there, with other content" in str(error.value)
     assert "--force" in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["Snakefile"]
 

@@ -31,7 +31,7 @@ def test_the_last_lines_are_the_command_that_continues(campaign):
 
 def test_training_says_at_which_range_it_waits(campaign):
     text = what_failed(campaign, "", {}, WORDS, training=True)
-    assert "Training waits at range 0001000-0001999 (2 of 3 still to do)." in text
+    assert "Training waits for range 0001000-0001999 (2 of 3 still to do)." in text
 
 
 def test_failed_jobs_are_named_with_their_logs(campaign):
