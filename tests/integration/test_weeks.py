@@ -101,8 +101,8 @@ def test_every_command_of_the_page_runs_as_it_stands(finished, tmp_path):
     campaign = finished.copy(tmp_path / "campaign")
     default = campaign.folder / "config" / "config.yaml"
     default.write_text(yaml.safe_dump(read_tree([default, TINY])[0]))
-    (example,) = re.findall(r"```yaml\n(# weeks.yaml\n.*?)```", PAGE, re.DOTALL)
-    (campaign.folder / "weeks.yaml").write_text(example.replace("/backup/crpipe", str(tmp_path / "second")))
+    (example,) = re.findall(r"```yaml\n(# crpipe.yaml.*?)```", PAGE, re.DOTALL)
+    (campaign.folder / "crpipe.yaml").write_text(example.replace("/backup/crpipe", str(tmp_path / "second")))
     places = os.pathsep.join((str(BIN), "/usr/bin", "/bin"))
     variables = environment({"PATH": places, "TMUX_TMPDIR": str(tmp_path)})
 
