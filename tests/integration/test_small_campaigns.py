@@ -90,7 +90,7 @@ def test_two_held_out_showers_no_outlier_and_a_range_without_any_muon(tmp_path):
         source={"uri": f"file://{raw}/{{range}}/*.parquet"},
         split={"threshold": 10**9, "validation_fraction": 0.0, "validation_files": [1]},
     )
-    assert "held out files 1 (split.validation_files) an evaluation says nothing below 10" in says(
+    assert "held out files 1 (split.validation_files) an evaluation needs at least 10" in says(
         campaign, "plan"
     )
     campaign.snakemake("outliers_consolidated")

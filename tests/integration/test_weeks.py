@@ -39,7 +39,7 @@ def test_after_clean_the_same_command_does_nothing_and_nothing_is_trained_again(
     campaign.change(train={"keep_links": 1})
     done = campaign.crpipe("clean", "--yes")
     assert done.returncode == 0, done.stderr
-    assert "1 files deleted" in done.stdout
+    assert "1 file deleted" in done.stdout
     assert list(checkpoints(campaign)) == list(LINKS[1:])
     assert "Nothing to be done" in campaign.snakemake().stdout
     done = campaign.crpipe("check")

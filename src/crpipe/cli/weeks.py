@@ -47,11 +47,11 @@ def clean(
 
 def _listed(found: list[SpentFile], what: str) -> str:
     """List files with size and reason, and their sum."""
-    from crpipe.report.text import size
+    from crpipe.report.text import counted, size
 
     lines = [f"{each.path}  {size(each.size)}\n    {each.why}" for each in found]
     total = size(sum(each.size for each in found))
-    return "\n".join([*lines, f"{len(found)} files {what}, {total}"])
+    return "\n".join([*lines, f"{counted(len(found), 'file')} {what}, {total}"])
 
 
 @weeks.command()

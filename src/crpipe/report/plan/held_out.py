@@ -119,8 +119,8 @@ def _judged_on(view: CampaignView, split: Sequence[str], metrics: Sequence[Metri
 def _needed(metrics: Sequence[Metric]) -> str:
     least, most = (pick((metric.groups for metric in metrics), default=1) for pick in (min, max))
     if least == most:
-        return f"an evaluation says nothing below {counted(most, 'group')}"
-    return f"an evaluation says nothing below {counted(least, 'group')}, and not all below {number(most)}"
+        return f"an evaluation needs at least {counted(most, 'group')}"
+    return f"an evaluation needs at least {counted(least, 'group')}, and {number(most)} for all numbers"
 
 
 def _trained_on(view: CampaignView, split: Sequence[str]) -> Iterator[str]:

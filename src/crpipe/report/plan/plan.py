@@ -162,7 +162,7 @@ def _seen(job: PlanJob) -> Iterator[Line]:
 def _events(job: PlanJob, events: EventCounts | None) -> Iterator[Line]:
     """Say how many events, batches and steps there are; warn where they are few, or one is too large."""
     if events is None:
-        yield ("events", "known once a file is read: crpipe plan reads one of a source that it can reach")
+        yield ("events", "known once a file is read by crpipe plan, or a range is split")
         return
     file, batching = job.seen.file, job.batching
     about = "" if events.exact else "about "

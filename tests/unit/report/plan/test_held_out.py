@@ -41,8 +41,8 @@ def files(tmp_path):
 
 def test_before_the_first_range_is_split_it_says_how_many_are_needed(files):
     assert (
-        "held out 0.2 of the groups (split.validation_fraction) an evaluation says nothing below 10 groups, "
-        "and not all below 20; plan again once a range is split"
+        "held out 0.2 of the groups (split.validation_fraction) an evaluation needs at least 10 groups, "
+        "and 20 for all numbers; plan again once a range is split"
     ) in words(files)
 
 
@@ -65,7 +65,7 @@ def test_a_few_groups_in_some_ranges_are_a_warning_that_may_go_away(files):
     assert "WARNING the validation events have 12 groups in 1 of 2 ranges:" in text
     assert "in 1 of 2 ranges: if the others hold no more, too few for AUC of" in text
     assert "W1" not in text
-    assert "an evaluation says nothing below 10 groups, and not all below 20: hold out more" in text
+    assert "an evaluation needs at least 10 groups, and 20 for all numbers: hold out more" in text
 
 
 def test_too_few_groups_are_a_warning_that_names_what_will_be_missing(files):
