@@ -104,4 +104,6 @@ def pick(text: str, names: Sequence[str], what: str) -> str:
 
 def some(names: Sequence[str]) -> str:
     """Write the first names, and the last one."""
-    return ", ".join(names[:_SHOWN]) + (f", …, {names[-1]}" if len(names) > _SHOWN else "")
+    if len(names) <= _SHOWN + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:_SHOWN])}, …, {names[-1]}"

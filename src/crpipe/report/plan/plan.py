@@ -176,9 +176,9 @@ def _events(job: PlanJob, events: EventCounts | None) -> Iterator[Line]:
     if least < FEW_STEPS:
         yield (WARNING, f"a link has {about}{counted(least, 'step')} only: that hardly trains a model.")
         better = better_batch(job, least)
-        ways = [f"load.batch_events: {better}"] if better < batching.events else []
-        ways += ["train.epochs", "train.ranges_per_link"]
-        yield ("", f"For {number(GOOD_STEPS)} or so set {' or raise '.join(ways)}, or add files")
+        batch = f"set load.batch_events: {better}, " if better < batching.events else ""
+        longer = "raise train.epochs or train.ranges_per_link, or add files"
+        yield ("", f"For {number(GOOD_STEPS)} or so {batch}{longer}")
     if file is not None and file.largest > batching.budget_items:
         yield (WARNING, f"an event of {number(file.largest)} {job.view.item} is larger than")
         yield ("", f"load.budget_items: {number(batching.budget_items)}; it takes as much more memory:")

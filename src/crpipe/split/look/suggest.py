@@ -104,7 +104,7 @@ def _recommended(counts: dict[int, int]) -> Iterator[str]:
     least = quantile_of(counts, _RECOMMENDED)
     chosen = next(value for value in _candidates(max(least, 1)) if value >= least)
     aside = sum(events for value, events in counts.items() if value > chosen) / sum(counts.values())
-    yield f"recommended, for at most 0.1% of the events are set aside ({aside:.3%}); to paste:"
+    yield f"recommended: at most 0.1% of the events are set aside (here {aside:.3%}); to paste:"
     yield "split:"
     yield f"  threshold: {chosen}"
 

@@ -28,7 +28,7 @@ def test_the_recommended_threshold_sets_one_event_in_a_thousand_aside(tmp_path):
         *(["99.90%", "40"], ["99.99%", "9000"], ["all", "9000"]),
     ]
     assert lines[-3:] == [
-        "recommended, for at most 0.1% of the events are set aside (0.100%); to paste:",
+        "recommended: at most 0.1% of the events are set aside (here 0.100%); to paste:",
         "split:",
         "  threshold: 40",
     ]
