@@ -46,7 +46,7 @@ class EncoderOptions(BaseModel):
     feedforward: int = option(256, "width of the feed-forward networks", ge=8)
     dropout: float = option(0.0, "dropout in the transformer", ge=0, lt=1)
     channel_dropout: float = option(
-        0.0, "share of the valid sensors that training takes for dead, chosen again for each event", ge=0, lt=1
+        0.0, "share of the valid sensors that training takes for dead, chosen for each event", ge=0, lt=1
     )
     learning_rate: float = option(1e-3, "learning rate", gt=0)
     weight_decay: float = option(0.01, "decay of the weights (AdamW)", ge=0)
