@@ -5,6 +5,7 @@ Snakemake's own log records carry what is needed in their attributes; they are r
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -97,7 +98,9 @@ def sender() -> Callable[[Event], None] | None:
     os.set_inheritable(number, False)
 
     def send(event: Event) -> None:
-        os.write(number, (json.dumps(event) + "\n").encode())
+        # What a person sees is no reason to stop the jobs: the disk of the file may be full.
+        with contextlib.suppress(OSError):
+            os.write(number, (json.dumps(event) + "\n").encode())
 
     return send
 

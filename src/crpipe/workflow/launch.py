@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -106,9 +107,10 @@ class StopSignal:
         self._child: subprocess.Popen[bytes] | None = None
 
     def listen(self) -> None:
-        """Take these signals from now on."""
+        """Take these signals from now on; `nohup` has SIGHUP ignored, and that stays so."""
         for number in _STOP_SIGNALS:
-            signal.signal(number, self._on_signal)
+            if not (number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN):
+                signal.signal(number, self._on_signal)
 
     def guard(self, child: subprocess.Popen[bytes] | None) -> None:
         """Name the child that gets the signal; also where it came a moment before."""
@@ -123,14 +125,19 @@ class StopSignal:
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self.number:
-            self._say("already stopping")
+            self._tell("already stopping")
             return
         self.number = number
         if self._child is not None:
-            self._say(
+            self._child.send_signal(signal.SIGTERM)
+            self._tell(
                 "stopping: running jobs on this machine write a snapshot, those of a cluster are cancelled"
             )
-            self._child.send_signal(signal.SIGTERM)
+
+    def _tell(self, text: str) -> None:
+        """Print a line where that is possible: the terminal may be gone, or be in use."""
+        with contextlib.suppress(OSError, RuntimeError):
+            self._say(text)
 
 
 def run_head(
@@ -162,19 +169,29 @@ def run_head(
             start_new_session=True,
             preexec_fn=follow(os.getpid()),  # noqa: PLW1509 - no thread runs in this process
         )
-        stop.guard(child)
-        place = 0
-        while True:
-            over = child.poll() is not None
-            place = _read(events, place, end, receive)
-            if over:
-                break
-            tick()
-            time.sleep(LOOK_S)
-        stop.guard(None)
+        try:
+            stop.guard(child)
+            place = 0
+            while True:
+                over = child.poll() is not None
+                place = _read(events, place, end, receive)
+                if over:
+                    break
+                tick()
+                time.sleep(LOOK_S)
+        finally:
+            stop.guard(None)
+            _end(child)
         end.code = child.returncode
         end.output = _last_words(output)
     return end
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Stop a child that still runs, and wait for it: after an error here a second one may be started."""
+    if child.poll() is None:
+        child.terminate()
+        child.wait()
 
 
 def _read(events: IO[bytes], place: int, end: HeadEnd, receive: Callable[[Event], None]) -> int:
@@ -183,7 +200,10 @@ def _read(events: IO[bytes], place: int, end: HeadEnd, receive: Callable[[Event]
     data = os.pread(events.fileno(), os.fstat(events.fileno()).st_size - place, place)
     whole = data[: data.rfind(b"\n") + 1]
     for line in whole.splitlines():
-        event = json.loads(line)
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # cut by a full disk
         end.add(event)
         receive(event)
     return place + len(whole)
