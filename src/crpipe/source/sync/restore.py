@@ -102,6 +102,7 @@ def _copy(job: SyncJob, entries: list[Entry], folder: Path, progress: Progress, 
 def _put(job: SyncJob, name: str, file: CopiedFile, copy: Path, progress: Progress) -> None:
     """Move a verified copy to its place, with the time of the original, on which the workflow relies."""
     if not copy.exists() or sha256(copy) != file.sha256:
+        copy.unlink(missing_ok=True)  # else the next call takes it for the file, by its size
         if not _grows(file):
             raise TransferError(
                 f"{job.uri(file.at)}: not the file that was sent (another sha256); sync the run again"

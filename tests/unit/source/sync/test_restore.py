@@ -142,3 +142,13 @@ def test_a_damaged_index_is_named(copied, tmp_path, text):
     shutil.rmtree(copied.folder, ignore_errors=True)
     with pytest.raises(TransferError, match=r"index\.json: damaged|offers"):
         restore_run(copied, Silent())
+
+
+def test_a_copy_that_was_damaged_is_fetched_again_after_it_was_sent_again(copied, tmp_path):
+    place = tmp_path / "second/deep/store/r/checkpoint-k.pt"
+    place.write_text("wreight")  # of the same size
+    with pytest.raises(TransferError, match="another sha256"):
+        restore_run(copied, Silent())
+    place.write_text("weights")
+    restore_run(copied, Silent())
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
