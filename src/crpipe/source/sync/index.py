@@ -91,7 +91,7 @@ def list_files(
 
 
 def kept_snapshot(files: Files, before: Files) -> Files:
-    """Give the snapshot of ``before`` that the copy needs until a newer one, or its link's end, is in files."""
+    """Give the snapshot of ``before`` that is needed as long as ``files`` has no newer one or receipt."""
     if any(file.at in _SNAPSHOTS for file in files.values()):
         return {}
     return {
