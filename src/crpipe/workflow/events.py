@@ -11,6 +11,8 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.progress import counted
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
@@ -78,7 +80,7 @@ def jobs_in(stats: Mapping[str, int]) -> dict[str, int]:
 def jobs_table(counts: Mapping[str, int], names: Mapping[str, Iterable[str]] | None = None) -> list[str]:
     """List the jobs of a dry run: a line for each rule, with the first and the last of its names."""
     total = sum(counts.values())
-    lines = [f"{total} job{'s' if total != 1 else ''} to do:" if total else "Nothing to be done."]
+    lines = [f"{counted(total, 'job')} to do:" if total else "Nothing to be done."]
     words = {rule: _VERBS.get(rule, rule) for rule in counts}
     width = max(map(len, words.values()), default=0)
     for rule, number in counts.items():
