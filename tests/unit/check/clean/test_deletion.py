@@ -214,3 +214,11 @@ def test_nothing_is_deleted_while_a_workflow_or_a_job_works(campaign, place):
     assert checkpoints(campaign) == list(LINKS)
     with lease(campaign.paths.store(SECOND), wait_s=0.0, say=Told().say):
         assert names(deletion.delete_spent(job(campaign), Silent())) == [FIRST]
+
+
+def test_a_link_whose_lease_is_not_held_waits_for_the_next_time(campaign, monkeypatch):
+    """Another directory's workflow finished it between the two looks."""
+    looks = iter([[], deletion.list_spent(job(campaign))])
+    monkeypatch.setattr(deletion, "list_spent", lambda _: next(looks))
+    assert deletion.delete_spent(job(campaign), Silent()) == []
+    assert checkpoints(campaign) == list(LINKS)
