@@ -49,9 +49,12 @@ class RunRequest:
         """Read and validate the configuration."""
         return load_config(self.files, self.overrides)
 
-    def call(self, campaign: Campaign) -> HeadCall:
+    def chosen(self, campaign: Campaign) -> tuple[str, ...]:
+        """Name the targets: those that were typed, or the next links."""
+        return next_links(campaign, self.links) if self.links else self.targets
+
+    def call(self, targets: tuple[str, ...]) -> HeadCall:
         """Compose the call of Snakemake."""
-        targets = self.targets or (next_links(campaign, self.links) if self.links else ())
         changes: dict[str, Any] = read_tree((), self.overrides)[0]
         return HeadCall(targets, self.files, changes, self.profile, self.cores, self.dry_run, self.more)
 
@@ -75,10 +78,11 @@ def run_until_done(request: RunRequest, screen: Screen) -> int:
     if not request.dry_run:
         stop.listen()
     patience = Patience(request.pause_s)
+    chosen: list[tuple[str, ...]] = []  # once: a link that is trained now is one of those that were asked for
     while True:
         end, error = HeadEnd(), None
         try:
-            end = run_once(request, screen, stop)
+            end = run_once(request, chosen, screen, stop)
         except CrpipeError as problem:
             error = problem
         if stop.number:
@@ -90,8 +94,8 @@ def run_until_done(request: RunRequest, screen: Screen) -> int:
         if request.pause_s:
             pause_s = patience.after(end) if error is None else patience.after_error(error)
         if not pause_s:
-            if request.pause_s and request.config().notify.failure:
-                send(notify_job(request.config(), "failure"), None)
+            if request.pause_s:
+                _inform(request, screen)
             if error is not None:
                 raise error
             _explain(end, screen)
@@ -103,15 +107,17 @@ def run_until_done(request: RunRequest, screen: Screen) -> int:
         _pause(pause_s, stop)
 
 
-def run_once(request: RunRequest, screen: Screen, stop: StopSignal) -> HeadEnd:
-    """Run the workflow once, and print what happens."""
+def run_once(request: RunRequest, chosen: list[tuple[str, ...]], screen: Screen, stop: StopSignal) -> HeadEnd:
+    """Run the workflow once, and print what happens; ``chosen`` keeps its targets for the next time."""
     config = request.config()
     check_source(config)
     ensure_counted(config, screen)
     campaign = open_campaign(config)
+    if not chosen:
+        chosen.append(request.chosen(campaign))
     monitor = Monitor(campaign, screen, dry_run=request.dry_run)
     end = run_head(
-        request.call(campaign),
+        request.call(chosen[0]),
         request.typed,
         stop,
         monitor.receive,
@@ -122,6 +128,16 @@ def run_once(request: RunRequest, screen: Screen, stop: StopSignal) -> HeadEnd:
         for line in monitor.close():
             (screen.show if request.dry_run else screen.say)(line)
     return end
+
+
+def _inform(request: RunRequest, screen: Screen) -> None:
+    """Inform a person of the failure; why that is not possible must not hide why the workflow failed."""
+    try:
+        config = request.config()
+        if config.notify.failure:
+            send(notify_job(config, "failure"), None)
+    except CrpipeError as error:
+        screen.say(f"warning: notify.failure: {error}")
 
 
 def _explain(end: HeadEnd, screen: Screen) -> None:
