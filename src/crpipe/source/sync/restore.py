@@ -69,7 +69,7 @@ def _refuse_others(job: SyncJob, files: Files) -> None:
         more = f", … ({len(other)} in all)" if len(other) > _SHOWN else ""
         raise ConfigError(
             f"{', '.join(str(job.place(name)) for name in other[:_SHOWN])}{more}: here, and not as in "
-            f"{job.to}/{job.run}; restore into an empty directory; nothing was changed"
+            f"{job.to}/{job.run}; restore into an empty directory; no file was replaced"
         )
 
 
@@ -110,6 +110,9 @@ def _put(job: SyncJob, name: str, file: CopiedFile, copy: Path, progress: Progre
         progress.say(f"warning: {name} is left out: {job.uri(file.at)} was replaced after the last sync")
         return
     target = job.place(name)
+    if target.exists():  # written here while the copies came
+        _refuse_others(job, {name: file})
+        return
     os.utime(copy, ns=(file.mtime_ns, file.mtime_ns))
     with writing(target):
         make_folder(target.parent)
