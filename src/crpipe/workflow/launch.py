@@ -99,12 +99,16 @@ class HeadEnd:
 
 
 class StopSignal:
-    """The first of SIGINT, SIGTERM and SIGHUP that this process got, passed on to the child."""
+    """The first of SIGINT, SIGTERM and SIGHUP that this process got: passed on to the child.
+
+    Without a child it is a KeyboardInterrupt: counting the files of a source may take long.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.number = 0
         self._say = say
         self._child: subprocess.Popen[bytes] | None = None
+        self._holds = False
 
     def listen(self) -> None:
         """Take these signals from now on; `nohup` has SIGHUP ignored, and that stays so."""
@@ -112,9 +116,14 @@ class StopSignal:
             if not (number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN):
                 signal.signal(number, self._on_signal)
 
+    def hold(self) -> None:
+        """Let a signal wait for the child that is being started."""
+        self._holds = True
+
     def guard(self, child: subprocess.Popen[bytes] | None) -> None:
-        """Name the child that gets the signal; also where it came a moment before."""
+        """Name the child that gets the signal; also where it came a moment before. None: it has ended."""
         self._child = child
+        self._holds = child is not None
         if self.number and child is not None:
             child.send_signal(signal.SIGTERM)
 
@@ -133,6 +142,8 @@ class StopSignal:
             self._tell(
                 "stopping: running jobs on this machine write a snapshot, those of a cluster are cancelled"
             )
+        elif not self._holds:
+            raise KeyboardInterrupt
 
     def _tell(self, text: str) -> None:
         """Print a line where that is possible: the terminal may be gone, or be in use."""
@@ -159,6 +170,7 @@ def run_head(
     with tempfile.TemporaryFile() as events, tempfile.TemporaryFile() as output:
         variables = {**os.environ, DESCRIPTOR: str(events.fileno()), TYPED: json.dumps(list(typed))}
         variables |= {} if notify else {UNNOTIFIED: "1"}
+        stop.hold()
         child = subprocess.Popen(  # noqa: S603 - this Python, and the words that were typed
             call.words(),
             env=variables,
@@ -180,8 +192,8 @@ def run_head(
                 tick()
                 time.sleep(LOOK_S)
         finally:
-            stop.guard(None)
             _end(child)
+            stop.guard(None)
         end.code = child.returncode
         end.output = _last_words(output)
     return end

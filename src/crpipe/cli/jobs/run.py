@@ -80,11 +80,7 @@ def run_until_done(request: RunRequest, screen: Screen) -> int:
     patience = Patience(request.pause_s)
     chosen: list[tuple[str, ...]] = []  # once: a link that is trained now is one of those that were asked for
     while True:
-        end, error = HeadEnd(), None
-        try:
-            end = run_once(request, chosen, screen, stop)
-        except CrpipeError as problem:
-            error = problem
+        end, error = _attempt(request, chosen, screen, stop)
         if stop.number:
             screen.say(f"Stopped as asked; continue with: {shlex.join(request.typed)}")
             return stop.exit_code
@@ -105,6 +101,20 @@ def run_until_done(request: RunRequest, screen: Screen) -> int:
         screen.say(f"failed: {what}")
         screen.say(f"trying again in {duration(pause_s)}, at {at}; Ctrl-C stops this")
         _pause(pause_s, stop)
+
+
+def _attempt(
+    request: RunRequest, chosen: list[tuple[str, ...]], screen: Screen, stop: StopSignal
+) -> tuple[HeadEnd, CrpipeError | None]:
+    """Run the workflow once, unless a signal came in the pause; also give the error before any job."""
+    try:
+        return (HeadEnd() if stop.number else run_once(request, chosen, screen, stop)), None
+    except CrpipeError as error:
+        return HeadEnd(), error
+    except KeyboardInterrupt:
+        if not stop.number:
+            raise
+        return HeadEnd(), None
 
 
 def run_once(request: RunRequest, chosen: list[tuple[str, ...]], screen: Screen, stop: StopSignal) -> HeadEnd:
@@ -148,5 +158,9 @@ def _explain(end: HeadEnd, screen: Screen) -> None:
 
 def _pause(seconds: float, stop: StopSignal) -> None:
     until = time.monotonic() + seconds
-    while time.monotonic() < until and not stop.number:
-        time.sleep(LOOK_S)
+    try:
+        while time.monotonic() < until and not stop.number:
+            time.sleep(LOOK_S)
+    except KeyboardInterrupt:
+        if not stop.number:
+            raise

@@ -1,5 +1,7 @@
 """`crpipe run` around the workflow: its targets, and when it is started again."""
 
+import os
+import signal
 from dataclasses import replace
 
 import pytest
@@ -133,3 +135,26 @@ def test_a_notification_that_fails_does_not_hide_why_the_workflow_failed(request
     changes = (*request_.overrides, "notify.failure='true'")
     assert run_until_done(replace(request_, overrides=changes, pause_s=0.05), screen) == 1
     assert screen == ["warning: notify.failure: the files are not counted yet", "why it failed"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("place", ["counting", "pause"])
+def test_a_signal_while_no_workflow_runs_ends_it_at_once(request_, ends, monkeypatch, number, place):
+    def interrupted(*_):
+        os.kill(os.getpid(), number)
+        pytest.fail("it went on")
+
+    ends[0].append(failure("ListingError"))
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    if place == "counting":
+        monkeypatch.setattr(module, "ensure_counted", interrupted)
+    else:
+        monkeypatch.setattr(module.time, "sleep", interrupted)
+    screen = Lines()
+    try:
+        code = run_until_done(replace(request_, dry_run=False, pause_s=60.0), screen)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert code == 128 + number
+    assert screen[-1] == "Stopped as asked; continue with: crpipe run"
