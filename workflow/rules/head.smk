@@ -172,7 +172,7 @@ def keep_to_squeue():
 
 def farewell(messages):
     """Describe why this call failed, from Snakemake's own log ``messages``, and how to continue."""
-    text = Path(messages).read_text()
+    text = Path(messages).read_text(errors="replace")
     if SEND is not None:
         SEND({"event": "failures", "failures": kinds_of(PATHS, text, ENDS)})
     return what_failed(CAMPAIGN, text, ENDS, WORDS, training=trains())

@@ -145,7 +145,7 @@ def _number(name: str, text: str) -> int | str | None:
     """Read a file number, or ``auto`` for the last one."""
     if not text or (text == "auto" and name == "last"):
         return text or None
-    if not text.isdigit():
+    if not (text.isascii() and text.isdecimal()):
         raise ConfigError(f"--{name} {text}: expected a number{', or auto' if name == 'last' else ''}")
     return int(text)
 

@@ -74,6 +74,7 @@ class Lease:
     handle: int
     row: Row
     _ended: threading.Event = field(default_factory=threading.Event)
+    _beating: threading.Thread | None = None
 
     def check(self) -> None:
         """Raise LeaseError when another process took the lease over: this one was suspended, or cut off."""
@@ -104,11 +105,14 @@ class Lease:
         """Write whose lease it is, and begin to count."""
         with writing(self.path):
             self._write()
-        threading.Thread(target=self.beat, name="lease", daemon=True).start()
+        self._beating = threading.Thread(target=self.beat, name="lease", daemon=True)
+        self._beating.start()
 
     def end(self) -> None:
         """Write that the lease is free, so that nobody has to watch it; what does not work is no error."""
         self._ended.set()
+        if self._beating is not None:
+            self._beating.join()  # a count written later could reach the next file with this handle
         with contextlib.suppress(OSError):
             if _read(self.path).get("id") == self.row["id"]:
                 self.row["ended"] = True

@@ -18,6 +18,11 @@ def printable(text: str, keep: str = "\n\t") -> str:
     )
 
 
+def counted(count: int, noun: str) -> str:
+    """Write a count with its noun in the right number."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 class Progress(Protocol):
     """Where messages and progress of a job go."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from crpipe.core.progress import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -33,7 +35,7 @@ class Metric:
     @property
     def need(self) -> str:
         """All that the number needs, in words."""
-        return self.needs or _counted(self.groups, "group")
+        return self.needs or counted(self.groups, "group")
 
 
 def not_enough(missing: Iterable[tuple[str, str]], events: int, groups: int) -> str:
@@ -45,9 +47,5 @@ def not_enough(missing: Iterable[tuple[str, str]], events: int, groups: int) -> 
         f"{', '.join(titles)} {'needs' if len(titles) == 1 else 'need'} {need}"
         for need, titles in wanted.items()
     )
-    held_out = f"{_counted(events, 'held-out event')} of {_counted(groups, 'group')}"
+    held_out = f"{counted(events, 'held-out event')} of {counted(groups, 'group')}"
     return f"{held_out}: {'; '.join(needs)}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

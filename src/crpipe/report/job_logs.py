@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,8 +41,9 @@ def job_logs(paths: Paths) -> list[JobLog]:
     for top in (paths.results / "logs", paths.run_dir() / "logs"):
         for path in (*top.glob("*.log"), *top.glob("*/*.log")):
             verb, name = (path.stem, "") if path.parent == top else (path.parent.name, path.stem)
-            about = path.stat()
-            found.append(JobLog(verb, name, path, about.st_mtime, about.st_size))
+            with contextlib.suppress(FileNotFoundError):  # a retry of its job begins with a new one
+                about = path.stat()
+                found.append(JobLog(verb, name, path, about.st_mtime, about.st_size))
     return sorted(found, key=lambda log: (log.time, log.path))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.files import size as size  # noqa: PLC0414 - reports know it from here
+from crpipe.core.progress import counted as counted  # noqa: PLC0414 - as above
 from crpipe.core.progress import printable
 
 if TYPE_CHECKING:
@@ -125,11 +126,6 @@ def bar(share: float, width: int) -> str:
     """Give a bar of ``width`` characters of which ``share`` (0 to 1) is filled."""
     full = round(share * width)
     return "█" * full + "░" * (width - full)
-
-
-def counted(count: int, noun: str) -> str:
-    """Write a count with its noun in the right number."""
-    return f"{number(count)} {noun}" + ("" if count == 1 else "s")
 
 
 def json_text(value: Any) -> str:

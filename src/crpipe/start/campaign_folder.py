@@ -105,11 +105,11 @@ def write_files(folder: Path, files: list[PlannedFile], *, force: bool = False) 
     written = []
     for file in files:
         path = folder / file.path
-        if path.exists() and path.read_bytes() == file.content:
+        if path.is_file() and path.read_bytes() == file.content:
             continue
         with writing(path):
             make_folder(path.parent)
-            if path.exists():
+            if path.exists() or path.is_symlink():
                 path.rename(_free_name(path))
         with replacing(path) as part:
             part.write_bytes(file.content)
@@ -120,7 +120,8 @@ def write_files(folder: Path, files: list[PlannedFile], *, force: bool = False) 
 def _differing(folder: Path, files: list[PlannedFile]) -> Iterator[Path]:
     for file in files:
         path = folder / file.path
-        if path.exists() and (not path.is_file() or path.read_bytes() != file.content):
+        broken = path.is_symlink() and not path.exists()
+        if broken or (path.exists() and (not path.is_file() or path.read_bytes() != file.content)):
             yield file.path
 
 
@@ -129,6 +130,6 @@ def _free_name(path: Path) -> Path:
     number = 1
     while True:
         candidate = path.with_name(f"{path.name}.old{number if number > 1 else ''}")
-        if not candidate.exists():
+        if not (candidate.exists() or candidate.is_symlink()):
             return candidate
         number += 1

@@ -94,8 +94,8 @@ def lacking(extra: str) -> list[str]:
 def workflow_found(folder: Path) -> Diagnosis:
     """Look for the workflow in a folder, and whether it is that of this version."""
     version = _version("snakemake")
-    if not version or shutil.which("snakemake") is None:
-        return Diagnosis("workflow", "fail", "snakemake is not on the PATH", "source .venv/bin/activate")
+    if not version:
+        return Diagnosis("workflow", "fail", "snakemake is not installed", "pip install snakemake")
     if not has_workflow(folder):
         return Diagnosis("workflow", "warn", "there is none in this folder", "crpipe init")
     changed = changed_files(folder)
@@ -103,7 +103,11 @@ def workflow_found(folder: Path) -> Diagnosis:
         names = ", ".join(map(str, changed[:3])) + (" …" if len(changed) > 3 else "")  # noqa: PLR2004 - as above
         text = f"in this folder, not as in this version of crpipe: {names}"
         return Diagnosis("workflow", "warn", text, "crpipe init --force   # keeps each old file as NAME.old")
-    return Diagnosis("workflow", "ok", f"in this folder, of this version; snakemake {version}")
+    text = f"in this folder, of this version; snakemake {version}"
+    if shutil.which("snakemake") is None:
+        activate = "source .venv/bin/activate   # crpipe run works without"
+        return Diagnosis("workflow", "warn", f"{text} is not on the PATH", activate)
+    return Diagnosis("workflow", "ok", text)
 
 
 def _version(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import math
 import os
 import re
@@ -11,17 +10,20 @@ import shlex
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import PATTERN, Range
 from crpipe.report.text import counted
 from crpipe.source.listing import read_list
+from crpipe.source.look.folders import is_folder, names_in, usual_pattern
 from crpipe.source.options import RANGE, Kind, SourcePattern
 from crpipe.source.positions import natural_order, shown
 from crpipe.source.uris import host_and_path, scheme_of
 
-_MOST = 100_000  # names of one folder that are read
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _RANGES = 10  # ranges that a folder of numbered files is cut into, about
 _LARGEST_STEP = 1000
 _NUMBER = re.compile(r"(.*?)(\d+)(\D*)")
@@ -51,7 +53,7 @@ def look(uri: str, files: str = "") -> FoundFiles:
     """
     if not files and scheme_of(uri) == "file":
         folder = Path(host_and_path(uri)[1])
-        if not _has_pattern(uri) and (folder.is_dir() or not folder.exists()):
+        if not _has_pattern(uri) and (is_folder(folder) or not _is_true(folder.exists)):
             raise ConfigError(f"source.uri: {uri}: {_describe(folder)}")
     pattern = SourcePattern(uri, files)
     if pattern.kind is Kind.FLAT_LIST:
@@ -59,7 +61,7 @@ def look(uri: str, files: str = "") -> FoundFiles:
     if pattern.kind in (Kind.SIMULATED, Kind.RANGE_LISTS) or scheme_of(uri) != "file":
         return FoundFiles("")
     folder = Path(pattern.whole().folder)
-    names = _names(folder)
+    names = names_in(folder, most=None)  # all: the ranges follow from them
     if names is None:
         raise ConfigError(f"source.uri: {uri}: {_describe(folder)}")
     found = _look_in(pattern, folder, names)
@@ -68,8 +70,16 @@ def look(uri: str, files: str = "") -> FoundFiles:
     return found
 
 
+def _is_true(question: Callable[[], bool]) -> bool:
+    """Ask about a path; what is in a directory that may not be entered is not there."""
+    try:
+        return question()
+    except OSError:
+        return False
+
+
 def _has_pattern(uri: str) -> bool:
-    return any(character in uri for character in "{*?[") or Path(uri).is_file()
+    return any(character in uri for character in "{*?[") or _is_true(Path(uri).is_file)
 
 
 def _look_in(pattern: SourcePattern, folder: Path, names: list[str]) -> FoundFiles | None:
@@ -91,7 +101,7 @@ def _in_ranges(pattern: SourcePattern, folder: Path, names: list[str]) -> FoundF
     ranges = sorted(named.values())
     first_folder = min(named, key=lambda name: named[name])
     place = pattern.place(named[first_folder])
-    inside = _names(Path(place.folder)) or []
+    inside = names_in(Path(place.folder)) or []
     if not any(place.has(name) and Path(place.folder, name).is_file() for name in inside):
         raise ConfigError(
             f"source.uri: {pattern.uri}: no file in {place.folder} matches {place.pattern}; "
@@ -139,9 +149,11 @@ def _step(files: int) -> int:
 
 def _describe(folder: Path) -> str:
     """Say what is in a folder, and which URI names it; of a folder that does not exist, its neighbours."""
-    names = _names(folder)
+    names = names_in(folder)
     if names is None:
-        return _describe_missing(folder)
+        return (
+            f"{folder} cannot be read: permission denied" if is_folder(folder) else _describe_missing(folder)
+        )
     files = natural_order([name for name in names if (folder / name).is_file()])
     folders = sorted(name for name in names if (folder / name).is_dir())
     ranges = [name for name in folders if PATTERN.search(name)]
@@ -175,10 +187,10 @@ def _describe_files(folder: Path, files: list[str]) -> str:
 
 def _describe_missing(folder: Path) -> str:
     parent = folder.parent
-    while not parent.is_dir() and parent != parent.parent:
+    while not is_folder(parent) and parent != parent.parent:
         parent = parent.parent
     wanted = folder.relative_to(parent).parts[0]
-    names = sorted(name for name in _names(parent) or [] if not name.startswith("."))
+    names = sorted(name for name in names_in(parent) or [] if not name.startswith("."))
     near = difflib.get_close_matches(wanted, names, n=1)
     if near:
         rest = "/".join((near[0], *folder.relative_to(parent).parts[1:]))
@@ -189,10 +201,7 @@ def _describe_missing(folder: Path) -> str:
 
 def _range_uri(folder: Path, name: str) -> str:
     """Name the files of range directories, by the most frequent suffix in the first of them."""
-    inside = [one for one in _names(folder / name) or [] if (folder / name / one).is_file()]
-    suffixes = Counter(Path(one).suffix for one in inside)
-    suffix = suffixes.most_common(1)[0][0] if suffixes else ""
-    return f"{folder}/{PATTERN.sub(RANGE, name, count=1)}/*{suffix}"
+    return f"{folder}/{PATTERN.sub(RANGE, name, count=1)}/{usual_pattern(folder / name)}"
 
 
 def _number_uri(folder: Path, names: list[str]) -> str:
@@ -210,12 +219,3 @@ def _number_uri(folder: Path, names: list[str]) -> str:
     width = digits.pop()
     number = f"{{number:0{width}}}" if padded else "{number}"
     return f"{folder}/{found[0][1]}{number}{found[0][3]}"
-
-
-def _names(folder: Path) -> list[str] | None:
-    """Name what is in a folder, at most so many; None when it cannot be read."""
-    try:
-        with os.scandir(folder) as entries:
-            return [entry.name for entry in itertools.islice(entries, _MOST)]
-    except OSError:
-        return None

@@ -66,8 +66,9 @@ def gpus_here() -> tuple[Gpu, ...]:
 
 
 def read_gpus(answer: str) -> tuple[Gpu, ...]:
-    """Read the answer of nvidia-smi: ``NVIDIA A100-SXM4-40GB, 40960, 550.54.15`` on each line."""
-    rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines()]
+    """Read the answer of nvidia-smi: ``NVIDIA A100-SXM4-40GB, 40960, 550.54.15``; leave other lines out."""
+    lines = [line for line in answer.splitlines() if line.count(",") > 1]
+    rows = [[cell.strip() for cell in line.rsplit(",", 2)] for line in lines]
     return tuple(Gpu(name, int(memory), driver) for name, memory, driver in rows if memory.isdigit())
 
 
@@ -103,7 +104,8 @@ def torch_found(gpus: tuple[Gpu, ...]) -> Diagnosis:
         return Diagnosis("torch", "ok", text)
     text = f"{version}, for CUDA {cuda}"
     least = _DRIVERS.get(cuda.partition(".")[0], 0)
-    if gpus and int(gpus[0].driver.partition(".")[0]) < least:
+    driver = gpus[0].driver.partition(".")[0] if gpus else ""
+    if driver.isdigit() and int(driver) < least:
         fix = f"update the driver to {least} or later, or install torch for an older CUDA (docs/install.md)"
         return Diagnosis("torch", "fail", f"{text}, and the driver {gpus[0].driver} is too old for it", fix)
     return Diagnosis("torch", "ok", text)

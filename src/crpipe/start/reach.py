@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import CrpipeError
-from crpipe.core.files import GIB
-from crpipe.report.text import counted
+from crpipe.report.text import counted, size
 from crpipe.source.listing import described, entries_of, read_list
 from crpipe.source.options import Kind, SourcePattern
 from crpipe.source.pelican.token_check import TokenJob, check_access
@@ -44,8 +43,8 @@ def source_found(pattern: SourcePattern, first: Range, options: SourceOptions) -
     if not entries:
         reason = _reason(pattern, CrpipeError(f"no file matches {pattern.shown} ({where})"))
         return Diagnosis("source", "fail", reason, _FIX)
-    size = sum(entry.size or 0 for entry in entries)
-    return Diagnosis("source", "ok", f"{counted(len(entries), 'file')}, {size / GIB:.2f} GiB ({where})")
+    total = size(sum(entry.size or 0 for entry in entries))
+    return Diagnosis("source", "ok", f"{counted(len(entries), 'file')}, {total} ({where})")
 
 
 def _reason(pattern: SourcePattern, error: CrpipeError) -> str:

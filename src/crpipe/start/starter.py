@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -228,7 +229,8 @@ def _key_lines(entry: KeyEntry, tree: Tree, indent: str) -> Iterator[str]:
     value = _value_at(tree, entry.dotted, entry.value)
     yield from comment(f"{entry.meaning}  [{note}]", indent)
     # Braces begin a mapping where YAML is written on one line: text with them is always quoted.
-    text = f'"{value}"' if isinstance(value, str) and "{" in value else scalar(value)
+    braces = isinstance(value, str) and "{" in value
+    text = json.dumps(value, ensure_ascii=False) if braces else scalar(value)
     yield f"{indent}{entry.name}: {text}"
 
 

@@ -5,10 +5,13 @@ Snakemake's own log records carry what is needed in their attributes; they are r
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 from typing import TYPE_CHECKING, Any
+
+from crpipe.core.progress import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -77,7 +80,7 @@ def jobs_in(stats: Mapping[str, int]) -> dict[str, int]:
 def jobs_table(counts: Mapping[str, int], names: Mapping[str, Iterable[str]] | None = None) -> list[str]:
     """List the jobs of a dry run: a line for each rule, with the first and the last of its names."""
     total = sum(counts.values())
-    lines = [f"{total} job{'s' if total != 1 else ''} to do:" if total else "Nothing to be done."]
+    lines = [f"{counted(total, 'job')} to do:" if total else "Nothing to be done."]
     words = {rule: _VERBS.get(rule, rule) for rule in counts}
     width = max(map(len, words.values()), default=0)
     for rule, number in counts.items():
@@ -97,7 +100,9 @@ def sender() -> Callable[[Event], None] | None:
     os.set_inheritable(number, False)
 
     def send(event: Event) -> None:
-        os.write(number, (json.dumps(event) + "\n").encode())
+        # What a person sees is no reason to stop the jobs: the disk of the file may be full.
+        with contextlib.suppress(OSError):
+            os.write(number, (json.dumps(event) + "\n").encode())
 
     return send
 

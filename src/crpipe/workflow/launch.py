@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -98,21 +99,31 @@ class HeadEnd:
 
 
 class StopSignal:
-    """The first of SIGINT, SIGTERM and SIGHUP that this process got, passed on to the child."""
+    """The first of SIGINT, SIGTERM and SIGHUP that this process got: passed on to the child.
+
+    Without a child it is a KeyboardInterrupt: counting the files of a source may take long.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.number = 0
         self._say = say
         self._child: subprocess.Popen[bytes] | None = None
+        self._holds = False
 
     def listen(self) -> None:
-        """Take these signals from now on."""
+        """Take these signals from now on; `nohup` has SIGHUP ignored, and that stays so."""
         for number in _STOP_SIGNALS:
-            signal.signal(number, self._on_signal)
+            if not (number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN):
+                signal.signal(number, self._on_signal)
+
+    def hold(self) -> None:
+        """Let a signal wait for the child that is being started."""
+        self._holds = True
 
     def guard(self, child: subprocess.Popen[bytes] | None) -> None:
-        """Name the child that gets the signal; also where it came a moment before."""
+        """Name the child that gets the signal; also where it came a moment before. None: it has ended."""
         self._child = child
+        self._holds = child is not None
         if self.number and child is not None:
             child.send_signal(signal.SIGTERM)
 
@@ -123,14 +134,21 @@ class StopSignal:
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self.number:
-            self._say("already stopping")
+            self._tell("already stopping")
             return
         self.number = number
         if self._child is not None:
-            self._say(
+            self._child.send_signal(signal.SIGTERM)
+            self._tell(
                 "stopping: running jobs on this machine write a snapshot, those of a cluster are cancelled"
             )
-            self._child.send_signal(signal.SIGTERM)
+        elif not self._holds:
+            raise KeyboardInterrupt
+
+    def _tell(self, text: str) -> None:
+        """Print a line where that is possible: the terminal may be gone, or be in use."""
+        with contextlib.suppress(OSError, RuntimeError):
+            self._say(text)
 
 
 def run_head(
@@ -152,6 +170,7 @@ def run_head(
     with tempfile.TemporaryFile() as events, tempfile.TemporaryFile() as output:
         variables = {**os.environ, DESCRIPTOR: str(events.fileno()), TYPED: json.dumps(list(typed))}
         variables |= {} if notify else {UNNOTIFIED: "1"}
+        stop.hold()
         child = subprocess.Popen(  # noqa: S603 - this Python, and the words that were typed
             call.words(),
             env=variables,
@@ -162,19 +181,29 @@ def run_head(
             start_new_session=True,
             preexec_fn=follow(os.getpid()),  # noqa: PLW1509 - no thread runs in this process
         )
-        stop.guard(child)
-        place = 0
-        while True:
-            over = child.poll() is not None
-            place = _read(events, place, end, receive)
-            if over:
-                break
-            tick()
-            time.sleep(LOOK_S)
-        stop.guard(None)
+        try:
+            stop.guard(child)
+            place = 0
+            while True:
+                over = child.poll() is not None
+                place = _read(events, place, end, receive)
+                if over:
+                    break
+                tick()
+                time.sleep(LOOK_S)
+        finally:
+            _end(child)
+            stop.guard(None)
         end.code = child.returncode
         end.output = _last_words(output)
     return end
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Stop a child that still runs, and wait for it: after an error here a second one may be started."""
+    if child.poll() is None:
+        child.terminate()
+        child.wait()
 
 
 def _read(events: IO[bytes], place: int, end: HeadEnd, receive: Callable[[Event], None]) -> int:
@@ -183,7 +212,10 @@ def _read(events: IO[bytes], place: int, end: HeadEnd, receive: Callable[[Event]
     data = os.pread(events.fileno(), os.fstat(events.fileno()).st_size - place, place)
     whole = data[: data.rfind(b"\n") + 1]
     for line in whole.splitlines():
-        event = json.loads(line)
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # cut by a full disk
         end.add(event)
         receive(event)
     return place + len(whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,7 +88,9 @@ class Monitor:
         if self._dry_run or now - self._shown < (LIVE_S if self._screen.tty else LINE_S):
             return
         self._shown = now
-        text = self._progress()
+        text = ""
+        with contextlib.suppress(OSError):  # a file server that is down for a moment stops no jobs
+            text = self._progress()
         if text:
             (self._screen.live if self._screen.tty else self._screen.say)(text)
 

@@ -220,3 +220,21 @@ def test_a_lease_file_that_a_person_removed_is_no_lease_any_more(tmp_path):
         (tmp_path / "lease").unlink()
         with pytest.raises(LeaseError, match="taken over"):
             held.check()
+
+
+def test_a_count_that_is_being_written_ends_before_the_file_is_closed(tmp_path, monkeypatch):
+    """Else it would be written into the next file that gets the same number."""
+    monkeypatch.setattr(module, "BEAT_S", 0.01)
+    writing, go_on, fsync = threading.Event(), threading.Event(), os.fsync
+
+    def slow(handle):
+        if threading.current_thread().name == "lease":
+            writing.set()
+            go_on.wait(10)
+        fsync(handle)
+
+    monkeypatch.setattr(module.os, "fsync", slow)
+    with lease(tmp_path, wait_s=0.0, say=print):
+        assert writing.wait(10)
+        threading.Timer(0.2, go_on.set).start()
+    assert not [thread for thread in threading.enumerate() if thread.name == "lease"]

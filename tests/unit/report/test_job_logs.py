@@ -1,5 +1,6 @@
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -84,3 +85,16 @@ def test_a_log_is_read_on_through_retries(tmp_path):
 def add(path, data):
     with path.open("ab") as file:
         file.write(data)
+
+
+def test_a_log_that_a_retry_has_just_removed_is_left_out(paths, monkeypatch):
+    gone = paths.run_dir() / "logs" / "train" / "outliers.log"
+    glob = Path.glob
+
+    def racing(folder, pattern):
+        found = list(glob(folder, pattern))
+        gone.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "glob", racing)
+    assert [log.name for log in job_logs(paths)] == [NAME, NAME, ""]

@@ -80,3 +80,12 @@ def test_the_list_of_files_names_only_what_exists_or_may():
     patterns = campaign_folder._PATTERNS.read_text().splitlines()
     for pattern in patterns:
         assert pattern.startswith("#") or list(REPOSITORY.glob(pattern)), pattern
+
+
+def test_a_link_to_nowhere_is_in_the_way_and_force_keeps_it(tmp_path):
+    (tmp_path / "crpipe.yaml").symlink_to(tmp_path / "mounted later")
+    with pytest.raises(ConfigError, match="there with other content; nothing was written"):
+        start_campaign(tmp_path, "run: x\n")
+    start_campaign(tmp_path, "run: x\n", force=True)
+    assert (tmp_path / "crpipe.yaml.old").is_symlink()
+    assert not (tmp_path / "crpipe.yaml").is_symlink()

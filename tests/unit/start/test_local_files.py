@@ -1,6 +1,9 @@
+from pathlib import Path
+
 import pytest
 
 from crpipe.core.errors import ConfigError
+from crpipe.source.look import folders
 from crpipe.start.local_files import from_here, look
 
 RANGES = ("0000000-0000003", "0000004-0000007", "0000012-0000015")
@@ -103,3 +106,22 @@ def test_a_relative_path_is_absolute_where_the_campaign_is_elsewhere(tmp_path, m
     assert from_here("data/*.h5", tmp_path / "trial") == f"{tmp_path}/data/*.h5"
     assert from_here("data/*.h5", tmp_path) == "data/*.h5"
     assert from_here("pelican://host/x", tmp_path / "trial") == "pelican://host/x"
+
+
+def test_of_a_huge_folder_every_number_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "MOST", 3)
+    monkeypatch.setattr(folders.names_in, "__defaults__", (3,))
+    fill(tmp_path, [f"run_{number}.h5" for number in range(40)])
+    assert look(f"{tmp_path}/run_{{number}}.h5").ranges == {"first": 0, "last": 39, "step": 4}
+
+
+def test_of_a_folder_that_cannot_be_read_is_said_so(data, monkeypatch):
+    def refused(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(folders.os, "scandir", refused)
+    with pytest.raises(ConfigError, match="cannot be read: permission denied"):
+        look(f"{data}/{{range}}/*.parquet")
+    monkeypatch.setattr(Path, "is_file", refused)
+    with pytest.raises(ConfigError, match="cannot be read: permission denied"):
+        look(str(data))

@@ -24,6 +24,10 @@ A100 = Gpu("NVIDIA A100-SXM4-40GB", 40960, "550.54.15")
 def test_the_answer_of_the_driver_is_read():
     assert read_gpus("NVIDIA A100-SXM4-40GB, 40960, 550.54.15\n") == (A100,)
     assert read_gpus("") == ()
+    assert read_gpus("No devices were found\n\nGPU, old, [N/A], 1\nGPU, new, 40960, [N/A]\n") == (
+        Gpu("GPU, new", 40960, "[N/A]"),
+    )
+    assert torch_found((Gpu("GPU", 40960, "[N/A]"),)).verdict in ("ok", "warn")
 
 
 def test_gpus_are_those_of_the_driver(tmp_path, monkeypatch):

@@ -26,8 +26,8 @@ def test_a_local_folder_is_listed(tmp_path):
     folder.mkdir()
     (folder / "a.x").write_text("abc")
     found = found_in(f"{tmp_path}/{{range}}/*.x")
-    assert (found.verdict, found.text) == ("ok", f"1 file, 0.00 GiB (range {FIRST})")
-    assert found_in(f"{folder}/*.x").text == "1 file, 0.00 GiB (the whole folder)"
+    assert (found.verdict, found.text) == ("ok", f"1 file, 3 B (range {FIRST})")
+    assert found_in(f"{folder}/*.x").text == "1 file, 3 B (the whole folder)"
 
 
 def test_of_a_wrong_folder_is_said_what_lies_there(tmp_path):

@@ -104,3 +104,8 @@ def test_extras_of_a_reader_and_of_an_evaluation():
         "root": "for the reader RootFiles"
     }
     assert extras_of(READER, "crpipe.workloads.muons:MuonFlow") == {"evaluate": "for the AUC of classifiers"}
+
+
+def test_quotes_beside_braces_come_back_as_they_are(tmp_path):
+    uri = 'pelican://host/the "new" ones/{range}/*.x'
+    assert yaml.safe_load(render(composed(tmp_path, uri=uri)))["source"]["uri"] == uri

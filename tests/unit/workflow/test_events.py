@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +96,9 @@ def test_the_file_of_a_log_is_named(tmp_path):
 @pytest.fixture(autouse=True)
 def environment_kept(monkeypatch):
     monkeypatch.setattr(os, "environ", dict(os.environ))
+
+
+def test_a_full_disk_below_the_events_stops_no_workflow(monkeypatch):
+    with Path("/dev/full").open("wb", buffering=0) as file:
+        monkeypatch.setenv(DESCRIPTOR, str(file.fileno()))
+        sender()({"event": "end", "job": 3})

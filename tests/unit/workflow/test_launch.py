@@ -25,10 +25,10 @@ class Script:
         return [sys.executable, "-c", self.text]
 
 
-def ran(text, stop=None, **options):
+def ran(text, stop=None, receive=None, tick=lambda: None, **options):
     received = []
     stop = stop or StopSignal(pytest.fail)
-    end = run_head(Script(text), ["crpipe", "run"], stop, received.append, lambda: None, **options)
+    end = run_head(Script(text), ["crpipe", "run"], stop, receive or received.append, tick, **options)
     return end, received
 
 
@@ -122,3 +122,49 @@ def test_a_signal_is_passed_on_once_as_sigterm():
     assert (end.code, stop.exit_code) == (1, 130)
     assert said[0].startswith("stopping: ")
     assert said[1:] == ["already stopping"]
+
+
+@pytest.mark.usefixtures("handlers")
+def test_nohup_keeps_it_running():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    StopSignal(pytest.fail).listen()
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_terminal_that_is_gone_keeps_no_signal_from_the_child():
+    def gone(_):
+        raise OSError(5, "Input/output error")
+
+    stop = StopSignal(gone)
+    stop.listen()
+    end, _ = ran(
+        f'os.write(int(os.environ[{DESCRIPTOR!r}]), b\'{{"event": "begin"}}\\n\')\ntime.sleep(30)',
+        stop,
+        receive=lambda _: os.kill(os.getpid(), signal.SIGHUP),
+    )
+    assert (end.code, stop.exit_code) == (-signal.SIGTERM, 129)
+
+
+def test_an_error_here_ends_the_child_before_another_one_can_start(tmp_path):
+    number = tmp_path / "number"
+
+    def fail():
+        if number.exists():
+            raise OSError(5, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output"):
+        ran(
+            f"part = {str(number)!r} + '.part'\nopen(part, 'w').write(str(os.getpid()))\n"
+            f"os.rename(part, {str(number)!r})\ntime.sleep(30)",
+            tick=fail,
+        )
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number.read_text()), 0)
+
+
+def test_an_event_that_a_full_disk_cut_is_left_out():
+    end, received = ran(f'os.write(int(os.environ[{DESCRIPTOR!r}]), b\'{{"eve\\n{{"event": "begin"}}\\n\')')
+    assert end.began
+    assert received == [{"event": "begin"}]

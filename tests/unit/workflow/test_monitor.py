@@ -131,3 +131,15 @@ def test_what_the_workflow_says_is_repeated(campaign, screen):
 
 def test_the_last_line_of_a_missing_log_is_empty(tmp_path):
     assert last_line(tmp_path / "none.log") == ""
+
+
+def test_a_file_server_that_is_down_for_a_moment_stops_nothing(campaign, screen, tmp_path, monkeypatch):
+    def down(*_):
+        raise OSError(116, "Stale file handle")
+
+    monitor = Monitor(campaign, screen)
+    monitor.receive(start(tmp_path))
+    lines = list(screen)
+    monkeypatch.setattr(module, "tail", down)
+    monitor.tick()
+    assert screen == lines

@@ -48,10 +48,12 @@ def delete_spent(job: CleanJob, progress: Progress) -> list[SpentFile]:
                 f"{error}. A workflow runs in this directory: let it end, or stop it with Ctrl-C (training "
                 "takes a snapshot); then clean, and start it again"
             ) from error
-        for link in sorted({each.link for each in list_spent(job)} - {""}):
+        held = {each.link for each in list_spent(job)}
+        for link in sorted(held - {""}):
             refuse_links(job.paths.runs, job.paths.store(link))
             stack.enter_context(lease(job.paths.store(link), wait_s=0.0, say=progress.say))
-        found = find_spent(job)  # again: nothing changes it from here on
+        # Again: nothing changes it from here on. A link finished a moment ago waits for the next time.
+        found = [each for each in find_spent(job) if each.link in {*held, ""}]
         _record(job, found)
         for each in found:
             with writing(each.path):

@@ -65,15 +65,20 @@ def why_needed(job: CleanJob, finished: FinishedLinks, link: ChainLink) -> str:
     if link.name in [each.name for each in job.chain.links if each.ranges and each.round == 1][-_BASE:]:
         return "added ranges would go on from it"
     path = job.paths.store(link.name) / row["checkpoint"]
-    return next((why for user, why in _users(job.paths) if user in (row["sha256"], str(path.resolve()))), "")
+    return next((why for user, why in _users(job.paths) if _means(user, path)), "")
 
 
 def is_named(paths: Paths, path: Path) -> bool:
     """Return whether an evaluation or another run names a checkpoint file, whatever its receipt says."""
-    return any(
-        user == str(path.resolve()) or user[:HASH_DIGITS] == path.stem.rpartition("-")[2]
-        for user, _ in _users(paths)
-    )
+    return any(_means(user, path) for user, _ in _users(paths))
+
+
+def _means(user: str, path: Path) -> bool:
+    """Return whether a hash or a path names this checkpoint.
+
+    The name of its file is enough, as the hash is in it: a campaign may be moved, or restored elsewhere.
+    """
+    return Path(user).name == path.name or user[:HASH_DIGITS] == path.stem.rpartition("-")[2]
 
 
 def refuse_damaged(job: CleanJob, finished: FinishedLinks) -> None:
@@ -97,10 +102,10 @@ def _users(paths: Paths) -> Iterator[tuple[str, str]]:
     for file in sorted(paths.evaluation("x").parent.glob("*/metrics.json")):
         yield str(read_json(file)["checkpoint"]), f"evaluated in {file.parent}"
     for run, path in (read_json_if_any(paths.forks()) or {}).items():
-        yield str(Path(path).resolve()), f"the run {run} begins with it"
+        yield path, f"the run {run} begins with it"
     for file in sorted(paths.runs.glob("*/campaign.json")):
         source = Path(read_json(file).get("train.init_from") or "-")
         if source.suffix == ".json" and source.is_file():
             row = read_json(source)
             source = source.parents[1] / "store" / str(row["range"]) / str(row["checkpoint"])
-        yield str(source.resolve()), f"the run {file.parent.name} begins with it"
+        yield str(source), f"the run {file.parent.name} begins with it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,8 +74,9 @@ def _temporary(job: CleanJob) -> Iterator[SpentFile]:
                 folders.clear()
             for name in sorted(names):
                 path = Path(folder, name)
-                if not path.is_symlink() and is_left_over(path):
-                    yield _spent(path, "temporary file of a writer that was killed")
+                with contextlib.suppress(FileNotFoundError):  # another writer removes what is left, too
+                    if not path.is_symlink() and is_left_over(path):
+                        yield _spent(path, "temporary file of a writer that was killed")
 
 
 def _logs(workplace: Path) -> Iterator[SpentFile]:

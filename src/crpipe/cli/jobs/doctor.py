@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,5 +83,11 @@ def _of_campaign(config: Config, *, cluster: bool) -> Iterator[Diagnosis]:
     yield token_found(
         TokenJob(uris, section.token_file, min(section.read_timeout_s, PATIENCE_S / 2), section.token_issuer)
     )
-    first = Range(config.ranges.first, config.ranges.first + config.ranges.step - 1)
-    yield source_found(pattern, first, options)
+    yield source_found(pattern, _first_range(config), options)
+
+
+def _first_range(config: Config) -> Range:
+    """Give the first range that is not skipped; where the files are not counted yet, the first of all."""
+    with contextlib.suppress(CrpipeError):
+        return config.all_ranges()[0]
+    return Range(config.ranges.first, config.ranges.first + config.ranges.step - 1)

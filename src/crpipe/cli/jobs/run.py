@@ -49,9 +49,12 @@ class RunRequest:
         """Read and validate the configuration."""
         return load_config(self.files, self.overrides)
 
-    def call(self, campaign: Campaign) -> HeadCall:
+    def chosen(self, campaign: Campaign) -> tuple[str, ...]:
+        """Name the targets: those that were typed, or the next links."""
+        return next_links(campaign, self.links) if self.links else self.targets
+
+    def call(self, targets: tuple[str, ...]) -> HeadCall:
         """Compose the call of Snakemake."""
-        targets = self.targets or (next_links(campaign, self.links) if self.links else ())
         changes: dict[str, Any] = read_tree((), self.overrides)[0]
         return HeadCall(targets, self.files, changes, self.profile, self.cores, self.dry_run, self.more)
 
@@ -75,12 +78,9 @@ def run_until_done(request: RunRequest, screen: Screen) -> int:
     if not request.dry_run:
         stop.listen()
     patience = Patience(request.pause_s)
+    chosen: list[tuple[str, ...]] = []  # once: a link that is trained now is one of those that were asked for
     while True:
-        end, error = HeadEnd(), None
-        try:
-            end = run_once(request, screen, stop)
-        except CrpipeError as problem:
-            error = problem
+        end, error = _attempt(request, chosen, screen, stop)
         if stop.number:
             screen.say(f"Stopped as asked; continue with: {shlex.join(request.typed)}")
             return stop.exit_code
@@ -90,8 +90,8 @@ def run_until_done(request: RunRequest, screen: Screen) -> int:
         if request.pause_s:
             pause_s = patience.after(end) if error is None else patience.after_error(error)
         if not pause_s:
-            if request.pause_s and request.config().notify.failure:
-                send(notify_job(request.config(), "failure"), None)
+            if request.pause_s:
+                _inform(request, screen)
             if error is not None:
                 raise error
             _explain(end, screen)
@@ -103,15 +103,31 @@ def run_until_done(request: RunRequest, screen: Screen) -> int:
         _pause(pause_s, stop)
 
 
-def run_once(request: RunRequest, screen: Screen, stop: StopSignal) -> HeadEnd:
-    """Run the workflow once, and print what happens."""
+def _attempt(
+    request: RunRequest, chosen: list[tuple[str, ...]], screen: Screen, stop: StopSignal
+) -> tuple[HeadEnd, CrpipeError | None]:
+    """Run the workflow once, unless a signal came in the pause; also give the error before any job."""
+    try:
+        return (HeadEnd() if stop.number else run_once(request, chosen, screen, stop)), None
+    except CrpipeError as error:
+        return HeadEnd(), error
+    except KeyboardInterrupt:
+        if not stop.number:
+            raise
+        return HeadEnd(), None
+
+
+def run_once(request: RunRequest, chosen: list[tuple[str, ...]], screen: Screen, stop: StopSignal) -> HeadEnd:
+    """Run the workflow once, and print what happens; ``chosen`` keeps its targets for the next time."""
     config = request.config()
     check_source(config)
     ensure_counted(config, screen)
     campaign = open_campaign(config)
+    if not chosen:
+        chosen.append(request.chosen(campaign))
     monitor = Monitor(campaign, screen, dry_run=request.dry_run)
     end = run_head(
-        request.call(campaign),
+        request.call(chosen[0]),
         request.typed,
         stop,
         monitor.receive,
@@ -124,6 +140,16 @@ def run_once(request: RunRequest, screen: Screen, stop: StopSignal) -> HeadEnd:
     return end
 
 
+def _inform(request: RunRequest, screen: Screen) -> None:
+    """Inform a person of the failure; why that is not possible must not hide why the workflow failed."""
+    try:
+        config = request.config()
+        if config.notify.failure:
+            send(notify_job(config, "failure"), None)
+    except CrpipeError as error:
+        screen.say(f"warning: notify.failure: {error}")
+
+
 def _explain(end: HeadEnd, screen: Screen) -> None:
     """Print why the workflow failed: its own words, else the last lines of what it printed."""
     for line in (end.text or end.output).splitlines():
@@ -132,5 +158,9 @@ def _explain(end: HeadEnd, screen: Screen) -> None:
 
 def _pause(seconds: float, stop: StopSignal) -> None:
     until = time.monotonic() + seconds
-    while time.monotonic() < until and not stop.number:
-        time.sleep(LOOK_S)
+    try:
+        while time.monotonic() < until and not stop.number:
+            time.sleep(LOOK_S)
+    except KeyboardInterrupt:
+        if not stop.number:
+            raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +11,7 @@ from crpipe.core.errors import CrpipeError, ListingError, SourceError
 from crpipe.core.ranges import PATTERN as RANGE_NAME
 from crpipe.core.raw_files import natural_key
 from crpipe.source.listing import described, entries_of, names_of, read_list, relative
+from crpipe.source.look.folders import is_folder, names_in, usual_pattern
 from crpipe.source.options import RANGE, Kind
 from crpipe.source.positions import natural_order, shown
 from crpipe.source.retries import Deadline, Transient
@@ -235,15 +235,15 @@ def hint_of(pattern: SourcePattern, place: RangeSource) -> str:
     Example: for /data/{range} with the directory /data/0000000-0000009 it names /data/{range}/*.parquet.
     """
     whole = Path(place.folder) / place.pattern
-    if whole.is_dir():
-        names = _names_in(whole)
+    if is_folder(whole):
+        names = _names(whole)
         below = next((whole / name for name in names if RANGE_NAME.fullmatch(name)), None)
-        inside = f"{RANGE}/{_kind_of(below)}" if below is not None else _kind_of(whole)
+        inside = f"{RANGE}/{usual_pattern(below)}" if below is not None else usual_pattern(whole)
         return f"{whole} is a directory: write source.uri: {pattern.uri.rstrip('/')}/{inside}"
     folder = Path(place.folder)
-    while not folder.is_dir() and folder != folder.parent:
+    while not is_folder(folder) and folder != folder.parent:
         folder = folder.parent
-    names = _names_in(folder)
+    names = _names(folder)
     there = f"{folder} holds {shown(names) if names else 'nothing'}"
     if folder != Path(place.folder) and any(place.has(name) for name in names):
         return f"{there}; for the files of this one directory write source.uri: {folder}/{place.pattern}"
@@ -252,11 +252,5 @@ def hint_of(pattern: SourcePattern, place: RangeSource) -> str:
     return f"{there}; correct source.uri"
 
 
-def _names_in(folder: Path) -> list[str]:
-    return sorted((one.name for one in folder.iterdir()), key=natural_key)
-
-
-def _kind_of(folder: Path) -> str:
-    """Give the pattern of the most frequent type of file; ``*`` where there is no file."""
-    endings = Counter(one.suffix for one in folder.iterdir() if one.is_file())
-    return f"*{endings.most_common(1)[0][0]}" if endings else "*"
+def _names(folder: Path) -> list[str]:
+    return sorted(names_in(folder) or (), key=natural_key)

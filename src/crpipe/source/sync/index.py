@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 INDEX = "index.json"
 RESULTS = "results"  # in the copy: the few small files of the results that belong to the run
-_SNAPSHOTS = ("snapshot-1.pt", "snapshot-2.pt")  # in turn: the one that the index names is never replaced
+# In turn: the one that the index names is never replaced, nor one that a new index may name that seemed lost.
+_SNAPSHOTS = ("snapshot-1.pt", "snapshot-2.pt", "snapshot-3.pt")
 # Receipts first: one that is listed has its checkpoint on the disk when that is looked for.
 _OF_RUN = (
     *("ranges/*.json", "campaign.json", "init_from.json", DROPPED, FORKS),
@@ -61,10 +62,13 @@ class CopiedFile:
 Files = dict[str, CopiedFile]
 
 
-def list_files(job: SyncJob, before: Mapping[str, CopiedFile]) -> dict[str, str]:
+def list_files(
+    job: SyncJob, before: Mapping[str, CopiedFile], named: Mapping[str, CopiedFile]
+) -> dict[str, str]:
     """List what is sent: names below the run (or ``results/``), and the names in the copy.
 
-    before: what the copy holds. Of the snapshots only the newest one of an unfinished link is sent.
+    before: what the copy holds; named: what its index names, where the newest one may not have arrived.
+    Of the snapshots only the newest one of an unfinished link is sent.
     """
     found: dict[str, str] = {}
     for top, patterns, prefix in ((job.folder, _OF_RUN, ""), (job.results, _OF_RESULTS, f"{RESULTS}/")):
@@ -79,10 +83,22 @@ def list_files(job: SyncJob, before: Mapping[str, CopiedFile]) -> dict[str, str]
         if not (job.folder / "ranges" / f"{path.parent.name}.json").exists()
     ]
     for path in sorted(open_links, key=lambda path: path.stem.split("-")[-2])[-1:]:
-        name, used = str(path.relative_to(job.folder)), {file.at for file in before.values()}
+        name = str(path.relative_to(job.folder))
+        used = {file.at for file in (*before.values(), *named.values())}
         free = next((each for each in _SNAPSHOTS if each not in used), _SNAPSHOTS[0])
         found[name] = before[name].at if name in before else free
     return found
+
+
+def kept_snapshot(files: Files, before: Files) -> Files:
+    """Give the snapshot of ``before`` that is needed as long as ``files`` has no newer one or receipt."""
+    if any(file.at in _SNAPSHOTS for file in files.values()):
+        return {}
+    return {
+        name: file
+        for name, file in before.items()
+        if file.at in _SNAPSHOTS and f"ranges/{PurePosixPath(name).parent.name}.json" not in files
+    }
 
 
 def without_torn_links(job: SyncJob, files: Files) -> Files:

@@ -69,7 +69,7 @@ def _refuse_others(job: SyncJob, files: Files) -> None:
         more = f", … ({len(other)} in all)" if len(other) > _SHOWN else ""
         raise ConfigError(
             f"{', '.join(str(job.place(name)) for name in other[:_SHOWN])}{more}: here, and not as in "
-            f"{job.to}/{job.run}; restore into an empty directory; nothing was changed"
+            f"{job.to}/{job.run}; restore into an empty directory; no file was replaced"
         )
 
 
@@ -102,6 +102,7 @@ def _copy(job: SyncJob, entries: list[Entry], folder: Path, progress: Progress, 
 def _put(job: SyncJob, name: str, file: CopiedFile, copy: Path, progress: Progress) -> None:
     """Move a verified copy to its place, with the time of the original, on which the workflow relies."""
     if not copy.exists() or sha256(copy) != file.sha256:
+        copy.unlink(missing_ok=True)  # else the next call takes it for the file, by its size
         if not _grows(file):
             raise TransferError(
                 f"{job.uri(file.at)}: not the file that was sent (another sha256); sync the run again"
@@ -109,6 +110,9 @@ def _put(job: SyncJob, name: str, file: CopiedFile, copy: Path, progress: Progre
         progress.say(f"warning: {name} is left out: {job.uri(file.at)} was replaced after the last sync")
         return
     target = job.place(name)
+    if target.exists():  # written here while the copies came
+        _refuse_others(job, {name: file})
+        return
     os.utime(copy, ns=(file.mtime_ns, file.mtime_ns))
     with writing(target):
         make_folder(target.parent)

@@ -25,7 +25,9 @@ from crpipe.source.sync.index import (
     Files,
     SyncJob,
     index_text,
+    kept_snapshot,
     list_files,
+    read_index,
     without_torn_links,
 )
 from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
@@ -66,16 +68,18 @@ def send_changed(job: SyncJob, progress: Progress) -> int:
     """Send what changed, and then the index; return the number of files not sent. Needs the lease."""
     memory = job.folder / _MEMORY
     before, index_before = _remembered(memory, job.to)
-    names = list_files(job, before)
+    named = read_index(index_before, INDEX) if index_before else {}
+    names = list_files(job, before, named)
     same = {name: file for name, file in before.items() if name in names and _is_same(job, name, file)}
     changed = [name for name in names if name not in same]
     sent, failed = asyncio.run(_send_all(job, {name: names[name] for name in changed}, progress))
-    files = same | sent
-    index = index_text(without_torn_links(job, files))
+    whole = without_torn_links(job, same | sent)
+    kept = kept_snapshot(whole, before)
+    index = index_text(whole | kept)
     if index != index_before and not _send_index(job, index, progress):
         failed.add(INDEX)
         index = index_before
-    rows = {name: asdict(file) for name, file in files.items()}
+    rows = {name: asdict(file) for name, file in (same | sent | kept).items()}
     write_json(memory, {"to": job.to, "files": rows, "index": index})
     progress.say(f"{job.to}: {len(sent)} files sent, {len(failed)} failed")
     return len(failed)
@@ -99,8 +103,11 @@ def _remembered(memory: Path, to: str) -> tuple[Files, str]:
     try:
         kept = json.loads(memory.read_text())
         if kept["to"] == to:
-            return {name: CopiedFile(**row) for name, row in kept["files"].items()}, str(kept["index"])
-    except (OSError, ValueError, KeyError, TypeError):
+            index = str(kept["index"])
+            if index:
+                read_index(index, INDEX)
+            return {name: CopiedFile(**row) for name, row in kept["files"].items()}, index
+    except (OSError, ValueError, KeyError, TypeError, TransferError):
         pass
     return {}, ""
 

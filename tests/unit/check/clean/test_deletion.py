@@ -101,7 +101,7 @@ def test_a_dropped_checkpoint_is_named_where_it_is_asked_for(campaign):
     campaign.crpipe("evaluate", "--checkpoint", f"{FIRST}.best")
 
 
-@pytest.mark.parametrize("user", ["evaluation", "fork", "run", "keep"])
+@pytest.mark.parametrize("user", ["evaluation", "fork", "moved", "run", "keep"])
 def test_what_something_else_names_stays(campaign, user, tmp_path):
     path = next(campaign.paths.store(FIRST).glob("checkpoint-*.pt"))
     keep = ()
@@ -113,6 +113,9 @@ def test_what_something_else_names_stays(campaign, user, tmp_path):
         out = tmp_path / "fork.yaml"
         change = ("--set", "train.clip_norm=5.0", "--out", str(out))
         campaign.crpipe("fork", "--from", FIRST, "--run", "forked", *change)
+    elif user == "moved":  # or restored elsewhere, after the fork
+        there = f"/elsewhere/runs/default/store/{FIRST}/{path.name}"
+        campaign.paths.forks().write_text(json.dumps({"forked": there}))
     elif user == "run":
         other = campaign.paths.runs / "other"
         other.mkdir()
@@ -214,3 +217,11 @@ def test_nothing_is_deleted_while_a_workflow_or_a_job_works(campaign, place):
     assert checkpoints(campaign) == list(LINKS)
     with lease(campaign.paths.store(SECOND), wait_s=0.0, say=Told().say):
         assert names(deletion.delete_spent(job(campaign), Silent())) == [FIRST]
+
+
+def test_a_link_whose_lease_is_not_held_waits_for_the_next_time(campaign, monkeypatch):
+    """Another directory's workflow finished it between the two looks."""
+    looks = iter([[], deletion.list_spent(job(campaign))])
+    monkeypatch.setattr(deletion, "list_spent", lambda _: next(looks))
+    assert deletion.delete_spent(job(campaign), Silent()) == []
+    assert checkpoints(campaign) == list(LINKS)

@@ -37,3 +37,15 @@ def test_a_source_that_cannot_be_one_is_a_line_and_no_traceback(tmp_path, monkey
     looked = found("source.uri=/data/{rnge}/*.x")
     assert looked["source"].verdict == "fail"
     assert "did you mean {range}" in looked["source"].text
+
+
+def test_the_first_range_that_is_not_skipped_is_looked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("0000002-0000003", "0000004-0000005"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.parquet").write_text("abc")
+    ranges = ("ranges.first=0", "ranges.last=5", "ranges.step=2", "ranges.skip=[0000000-0000001]")
+    own = tmp_path / "crpipe.yaml"
+    own.write_text("run: x\n")
+    looked = found(f"source.uri={tmp_path}/{{range}}/*.parquet", *ranges, files=(own,))["source"]
+    assert (looked.verdict, looked.text) == ("ok", "1 file, 3 B (range 0000002-0000003)")

@@ -1,5 +1,7 @@
 """`crpipe run` around the workflow: its targets, and when it is started again."""
 
+import os
+import signal
 from dataclasses import replace
 
 import pytest
@@ -102,3 +104,57 @@ def test_a_killed_workflow_ends_with_the_code_of_its_signal(request_, ends):
     screen = Lines()
     assert run_until_done(request_, screen) == 137
     assert screen == ["the last words"]
+
+
+def test_trying_again_trains_no_more_links_than_were_asked_for(request_, ends, monkeypatch):
+    script, started = ends
+    script += [failure("ListingError"), HeadEnd()]
+    receipt = open_campaign(request_.config()).paths.receipt("0000000-0000999")
+
+    def pause(*_):  # meanwhile the first link was trained
+        receipt.parent.mkdir(parents=True)
+        receipt.touch()
+
+    monkeypatch.setattr(module, "_pause", pause)
+    assert run_until_done(replace(request_, links=2, pause_s=0.05), Lines()) == 0
+    first, second = (targets for targets, _ in started)
+    assert first == second
+    assert [name[-len("0000000-0000999.json") :] for name in first] == [
+        "0000000-0000999.json",
+        "0001000-0001999.json",
+    ]
+
+
+def test_a_notification_that_fails_does_not_hide_why_the_workflow_failed(request_, ends, monkeypatch):
+    def refused(*_):
+        raise ConfigError("the files are not counted yet")
+
+    ends[0].append(failure("ForeignError"))
+    monkeypatch.setattr(module, "notify_job", refused)
+    screen = Lines()
+    changes = (*request_.overrides, "notify.failure='true'")
+    assert run_until_done(replace(request_, overrides=changes, pause_s=0.05), screen) == 1
+    assert screen == ["warning: notify.failure: the files are not counted yet", "why it failed"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("place", ["counting", "pause"])
+def test_a_signal_while_no_workflow_runs_ends_it_at_once(request_, ends, monkeypatch, number, place):
+    def interrupted(*_):
+        os.kill(os.getpid(), number)
+        pytest.fail("it went on")
+
+    ends[0].append(failure("ListingError"))
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    if place == "counting":
+        monkeypatch.setattr(module, "ensure_counted", interrupted)
+    else:
+        monkeypatch.setattr(module.time, "sleep", interrupted)
+    screen = Lines()
+    try:
+        code = run_until_done(replace(request_, dry_run=False, pause_s=60.0), screen)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert code == 128 + number
+    assert screen[-1] == "Stopped as asked; continue with: crpipe run"

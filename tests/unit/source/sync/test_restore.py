@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -89,7 +90,7 @@ def test_a_file_that_is_here_and_another_is_never_replaced(copied):
     receipt = copied.folder / "ranges" / "r.json"
     receipt.parent.mkdir(parents=True)
     receipt.write_text("another")
-    with pytest.raises(ConfigError, match="here, and not as in .* nothing was changed"):
+    with pytest.raises(ConfigError, match="here, and not as in .* no file was replaced"):
         restore_run(copied, Silent())
     assert receipt.read_text() == "another"
     assert not (copied.folder / "campaign.json").exists()
@@ -142,3 +143,28 @@ def test_a_damaged_index_is_named(copied, tmp_path, text):
     shutil.rmtree(copied.folder, ignore_errors=True)
     with pytest.raises(TransferError, match=r"index\.json: damaged|offers"):
         restore_run(copied, Silent())
+
+
+def test_a_copy_that_was_damaged_is_fetched_again_after_it_was_sent_again(copied, tmp_path):
+    place = tmp_path / "second/deep/store/r/checkpoint-k.pt"
+    place.write_text("wreight")  # of the same size
+    with pytest.raises(TransferError, match="another sha256"):
+        restore_run(copied, Silent())
+    place.write_text("weights")
+    restore_run(copied, Silent())
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+
+
+@pytest.mark.parametrize(("text", "same"), [(RECEIPT, True), ("another", False)])
+def test_a_file_that_is_written_here_while_the_copies_come_stays(copied, monkeypatch, text, same):
+    receipt, fetch = copied.folder / "ranges" / "r.json", restore._fetch
+
+    def slow(*arguments):
+        fetch(*arguments)
+        receipt.parent.mkdir(parents=True)
+        receipt.write_text(text)
+
+    monkeypatch.setattr(restore, "_fetch", slow)
+    with nullcontext() if same else pytest.raises(ConfigError, match="here, and not as in"):
+        restore_run(copied, Silent())
+    assert receipt.read_text() == text

@@ -6,8 +6,10 @@ import pytest
 from crpipe.cli.jobs.source import sync_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, LeaseError
+from crpipe.core.files import sha256
 from crpipe.core.lease import lease
 from crpipe.core.progress import Silent
+from crpipe.source.sync import send
 from crpipe.source.sync.send import sync_run
 from told import Told
 
@@ -132,3 +134,48 @@ def test_before_a_run_begins_there_is_nothing_to_send(run, tmp_path):
     told = Told()
     assert sync_run(replace(sync_job(run), folder=tmp_path / "none"), told) == 0
     assert told.lines == [f"{tmp_path / 'none'}: nothing to send yet"]
+
+
+def indexed(second):
+    """Read each file of the copy through its index, as a restore does; raise where one is another."""
+    rows = json.loads((second / "deep" / "index.json").read_text())["files"]
+    found = {name: second / "deep" / row["at"] for name, row in rows.items()}
+    assert {name: sha256(path) for name, path in found.items()} == {
+        name: row["sha256"] for name, row in rows.items()
+    }
+    return {name: path.read_text() for name, path in found.items()}
+
+
+def test_the_snapshot_that_the_index_names_stays_while_no_new_index_arrives(run, tmp_path, monkeypatch):
+    sync_run(sync_job(run), Silent())
+    monkeypatch.setattr(send, "_send_index", lambda *_: False)
+    for number in (8, 9):
+        (run.paths().store("r") / f"snapshot-k-{number}-0.pt").write_text(f"newer {number}")
+        assert sync_run(sync_job(run), Silent()) == 1
+        assert indexed(tmp_path / "second")["store/r/snapshot-k-7-0.pt"] == "store/r/snapshot-k-7-0.pt"
+    monkeypatch.undo()
+    assert sync_run(sync_job(run), Silent()) == 0
+    assert indexed(tmp_path / "second")["store/r/snapshot-k-9-0.pt"] == "newer 9"
+
+
+def test_a_snapshot_that_goes_while_it_is_sent_leaves_the_one_before(run, tmp_path, monkeypatch):
+    sync_run(sync_job(run), Silent())
+    newer, stamp = run.paths().store("r") / "snapshot-k-8-0.pt", send._stamp
+    (newer.parent / "snapshot-k-7-0.pt").unlink()
+
+    def gone(path):
+        if path == newer:
+            newer.unlink(missing_ok=True)
+        return stamp(path)
+
+    for _ in range(2):
+        newer.write_text("newer")
+        monkeypatch.setattr(send, "_stamp", gone)
+        assert sync_run(sync_job(run), Silent()) == 0
+        assert indexed(tmp_path / "second")["store/r/snapshot-k-7-0.pt"] == "store/r/snapshot-k-7-0.pt"
+    monkeypatch.undo()
+    newer.write_text("newer")
+    assert sync_run(sync_job(run), Silent()) == 0
+    assert [name for name in indexed(tmp_path / "second") if "snapshot" in name] == [
+        "store/r/snapshot-k-8-0.pt"
+    ]
