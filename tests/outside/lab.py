@@ -68,7 +68,6 @@ class Lab(Campaign):
         for name in ("Snakefile", "workflow", "profiles", "slurm"):
             if (REPOSITORY / name).exists():
                 (folder / name).symlink_to(REPOSITORY / name)
-        (folder / "config").mkdir()
         places = [str(packages), *filter(None, [os.environ.get("PYTHONPATH")])]
         lab = cls(folder, {"PYTHONPATH": os.pathsep.join(places)})
         lab.configure(settings)
@@ -78,7 +77,7 @@ class Lab(Campaign):
         return lab
 
     def configure(self, settings):
-        (self.folder / "config" / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+        (self.folder / "crpipe.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
 
     def copy(self, folder, **variables):
         shutil.copytree(self.folder, folder, symlinks=True)

@@ -103,7 +103,8 @@ def begin_jobs():
 def say_stopped():
     """Print that the workflow was stopped on purpose: no failure, nothing to fix. `crpipe run` says so itself."""
     if SEND is None:
-        print(what_stopped(WORDS), file=sys.stderr, flush=True)
+        # Not print: a signal may come in the middle of one.
+        os.write(2, f"{what_stopped(WORDS)}\n".encode())
 
 
 STOP = HeadStop(local_jobs, job_shell.terminate, early=say_stopped)

@@ -84,7 +84,7 @@ def test_the_list_of_files_names_only_what_exists_or_may():
 
 def test_a_link_to_nowhere_is_in_the_way_and_force_keeps_it(tmp_path):
     (tmp_path / "crpipe.yaml").symlink_to(tmp_path / "mounted later")
-    with pytest.raises(ConfigError, match="there with other content; nothing was written"):
+    with pytest.raises(ConfigError, match="already there, with other content; nothing was written"):
         start_campaign(tmp_path, "run: x\n")
     start_campaign(tmp_path, "run: x\n", force=True)
     assert (tmp_path / "crpipe.yaml.old").is_symlink()

@@ -96,6 +96,7 @@ def handlers():
     """Give the handlers of signals back."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests run below nohup
     yield
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)

@@ -7,13 +7,13 @@ import sys
 import pytest
 
 PROGRAM = """
-import sys, time
+import os, sys, time
 from crpipe.workflow.stopping import HeadStop
 jobs, ended = {{1}}, []
 def end(job):
     ended.append(job)
     jobs.discard(job)
-stop = HeadStop(lambda: set(jobs), end, early=lambda: print("early", flush=True))
+stop = HeadStop(lambda: set(jobs), end, early=lambda: os.write(1, b"early\\n"))
 stop.listen(started={started})
 try:
     print("ready", flush=True)
