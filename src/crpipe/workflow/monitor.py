@@ -169,7 +169,7 @@ class Monitor:
         losses = [f"{name} {value:.4g}" for name, value in rows[-1].items() if name.endswith("loss")]
         left = f"{duration(progress['eta_s'])} left" if "eta_s" in progress else ""
         steps = f"step {progress['step']:,} of {progress['steps']:,}"
-        return "  ".join(filter(None, [job.name, steps, *losses[:_LOSSES], left]))
+        return "  ".join(filter(None, [job.name, steps, left, *losses[:_LOSSES]]))
 
 
 def _places(campaign: Campaign) -> dict[str, str]:

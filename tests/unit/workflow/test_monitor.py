@@ -96,7 +96,7 @@ def test_the_progress_of_a_training_comes_before_that_of_other_jobs(campaign, sc
     ]
     (store / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     monitor.tick()
-    assert screen.pop() == f"train {NAME}  step 1,200 of 4,000  a/loss 0.25  4 min left  (and 1 other job)"
+    assert screen.pop() == f"train {NAME}  step 1,200 of 4,000  4 min left  a/loss 0.25  (and 1 other job)"
 
 
 def test_where_lines_cannot_be_rewritten_progress_is_rare(campaign, screen, tmp_path):
