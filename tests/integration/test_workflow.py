@@ -401,6 +401,19 @@ def test_every_path_in_a_shell_line_is_quoted():
                 assert quoted or name in bare, line
 
 
+def test_a_uri_with_a_range_may_be_given_on_the_command_line(begun):
+    """Snakemake takes braces in the parameters of a rule for its wildcards."""
+    for name in RANGES:
+        begun.crpipe("simulate", name, "--out", f"raw/{name}")
+    shutil.copy(begun.folder / "config" / "tiny.yaml", begun.folder / "crpipe.yaml")
+    words = ["run", "outliers_consolidated", "--set", "source.uri=raw/{range}/*.parquet"]
+    done = subprocess.run(
+        [BIN / "crpipe", *words], cwd=begun.folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (begun.folder / "results" / "outliers" / "consolidated" / "manifest.json").exists()
+
+
 @pytest.mark.parametrize("name", ["gradients.svg", "multiplicity.pdf", "throughput.csv"])
 def test_a_lost_figure_is_made_again(finished, tmp_path, name):
     campaign = finished.copy(tmp_path / "campaign")

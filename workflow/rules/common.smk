@@ -154,6 +154,21 @@ def tables_file():
     return [ancient(PATHS.results / "tables.json")] if CAMPAIGN.has_tables else []
 
 
+# --- commands --------------------------------------------------------------------------------------------
+
+# Functions: in a plain text Snakemake would take the braces of a URI, as in raw/{range}, for wildcards.
+
+
+def crpipe_command(wildcards):
+    """Call crpipe in a job."""
+    return COMMAND
+
+
+def training_command(wildcards):
+    """Call crpipe in a training job: on several GPUs or nodes through torchrun."""
+    return TRAINER
+
+
 # --- resources -------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ rule list_range:
         mem_mb=LOCAL_MB,
         runtime=LOCAL_MINUTES,
     params:
-        crpipe=COMMAND,
+        crpipe=crpipe_command,
     message:
         "List range {wildcards.range}"
     shell:
@@ -51,7 +51,7 @@ rule stage:
         disk_mb=round(1024 * SETTINGS.source.range_gib),
         staging=1,
     params:
-        crpipe=COMMAND,
+        crpipe=crpipe_command,
     message:
         "Stage range {wildcards.range}"
     shell:
@@ -77,7 +77,7 @@ rule threshold:
         mem_mb=memory_mb("split"),
         runtime=growing_minutes("split"),
     params:
-        crpipe=COMMAND,
+        crpipe=crpipe_command,
     message:
         "Choose the outlier threshold"
     shell:
@@ -108,7 +108,7 @@ rule split:
         mem_mb=memory_mb("split"),
         runtime=growing_minutes("split"),
     params:
-        crpipe=COMMAND,
+        crpipe=crpipe_command,
     message:
         "Split range {wildcards.range}"
     shell:

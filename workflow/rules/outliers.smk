@@ -22,7 +22,7 @@ rule outliers_consolidated:
         mem_mb=memory_mb("split"),
         runtime=growing_minutes("split"),
     params:
-        crpipe=COMMAND,
+        crpipe=crpipe_command,
     message:
         "Consolidate the outliers of all ranges"
     shell:
@@ -50,7 +50,7 @@ rule train_outliers:
         runtime=SETTINGS.resources.train.runtime_minutes,
         gres=gpus(SETTINGS.train.gpus),
     params:
-        crpipe=TRAINER,
+        crpipe=training_command,
         deadline=deadline,
     message:
         "Train on the outliers"

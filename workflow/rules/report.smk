@@ -52,7 +52,7 @@ rule figures:
         mem_mb=LOCAL_MB,
         runtime=LOCAL_MINUTES,
     params:
-        crpipe=COMMAND,
+        crpipe=crpipe_command,
     message:
         "Plot the figures of the campaign"
     shell:

@@ -22,7 +22,7 @@ rule tables:
         mem_mb=LOCAL_MB,
         runtime=LOCAL_MINUTES,
     params:
-        crpipe=COMMAND,
+        crpipe=crpipe_command,
     message:
         "Copy the side tables"
     shell:

@@ -35,7 +35,7 @@ rule train:
         runtime=SETTINGS.resources.train.runtime_minutes,
         gres=gpus(SETTINGS.train.gpus),
     params:
-        crpipe=TRAINER,
+        crpipe=training_command,
         deadline=deadline,
     message:
         "Train on {wildcards.link}"
@@ -69,7 +69,7 @@ rule evaluate:
         runtime=growing_minutes("evaluate"),
         gres=gpus(min(SETTINGS.train.gpus, 1)),
     params:
-        crpipe=COMMAND,
+        crpipe=crpipe_command,
     message:
         "Evaluate the checkpoint of {wildcards.link}"
     shell:
@@ -99,7 +99,7 @@ rule progress:
         mem_mb=LOCAL_MB,
         runtime=LOCAL_MINUTES,
     params:
-        crpipe=COMMAND,
+        crpipe=crpipe_command,
     message:
         "Plot the evaluations of the whole chain"
     shell:
