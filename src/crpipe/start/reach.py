@@ -2,73 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import CrpipeError
 from crpipe.report.text import counted, size
-from crpipe.source.listing import described, entries_of, read_list
-from crpipe.source.options import Kind, SourcePattern
+from crpipe.source.look.listings import look
+from crpipe.source.options import Kind
 from crpipe.source.pelican.token_check import TokenJob, check_access
-from crpipe.source.retries import Deadline
 from crpipe.source.uris import FEDERATIONS, scheme_of
 from crpipe.start.diagnoses import Diagnosis
-from crpipe.start.local_files import look
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from crpipe.source.look.listings import LookJob
 
-    from crpipe.core.ranges import Range
-    from crpipe.core.raw_files import Entry
-    from crpipe.source.options import SourceOptions
-
-PATIENCE_S = 20.0
 _FIX = "correct section source or ranges, then: crpipe doctor"
-_WHAT = "the look at the source"
 
 
-def source_found(pattern: SourcePattern, first: Range, options: SourceOptions) -> Diagnosis:
-    """List the files of the first range, or those of the whole source where ranges are no directories."""
-    if pattern.kind is Kind.SIMULATED:
-        return Diagnosis(
-            "source", "ok", f"synthetic://: {options.simulator.rpartition(':')[2]} makes the files"
-        )
-    short = replace(
-        options, deadline_s=PATIENCE_S, attempts=2, read_timeout_s=min(options.read_timeout_s, PATIENCE_S / 2)
-    )
+def source_found(job: LookJob) -> Diagnosis:
+    """List the files of the first range, as `crpipe plan` does."""
+    if job.pattern.kind is Kind.SIMULATED:
+        maker = job.source.simulator.rpartition(":")[2]
+        return Diagnosis("source", "ok", f"synthetic://: {maker} makes the files")
     try:
-        entries, where = _listed(pattern, first, short)
+        listings = look(job)
     except CrpipeError as error:
-        return Diagnosis("source", "fail", _reason(pattern, error), _FIX)
-    if not entries:
-        reason = _reason(pattern, CrpipeError(f"no file matches {pattern.shown} ({where})"))
-        return Diagnosis("source", "fail", reason, _FIX)
+        return Diagnosis("source", "fail", str(error), _FIX)
+    wrong = [*listings.problems, *listings.warnings]
+    if wrong:
+        return Diagnosis("source", "fail", wrong[0], _FIX)
+    name = str(job.ranges[0])
+    entries = listings.found[name]
     total = size(sum(entry.size or 0 for entry in entries))
-    return Diagnosis("source", "ok", f"{counted(len(entries), 'file')}, {total} ({where})")
-
-
-def _reason(pattern: SourcePattern, error: CrpipeError) -> str:
-    """Say why the source has no files; of a local folder, what lies there instead."""
-    try:
-        look(pattern.uri, pattern.files)
-    except CrpipeError as nearer:
-        return str(nearer)
-    return str(error)
-
-
-def _listed(pattern: SourcePattern, first: Range, options: SourceOptions) -> tuple[Sequence[Entry], str]:
-    deadline = Deadline(PATIENCE_S, _WHAT)
-    if pattern.kind in (Kind.FLAT_LIST, Kind.RANGE_LISTS):
-        file = pattern.list_file(first if pattern.kind is Kind.RANGE_LISTS else None)
-        uris = read_list(file)
-        asked = uris[:1]
-        where = f"the first of {counted(len(uris), 'file')} in {file}"
-        return described(options, asked, asked, "source.files", deadline), where
-    if pattern.kind is Kind.RANGES:
-        place, where = pattern.place(first), f"range {first}"
-    else:
-        place, where = pattern.whole(), "the whole folder"
-    return entries_of(options, place, place.has, deadline), where
+    return Diagnosis("source", "ok", f"{counted(len(entries), 'file')}, {total} (range {name})")
 
 
 def token_found(job: TokenJob) -> Diagnosis:

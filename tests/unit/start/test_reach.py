@@ -2,6 +2,7 @@ import pytest
 
 from crpipe.core.errors import AccessError
 from crpipe.core.ranges import Range
+from crpipe.source.look.listings import LookJob
 from crpipe.source.options import SourceOptions, SourcePattern
 from crpipe.source.pelican.token_check import Access, TokenJob
 from crpipe.start import reach
@@ -11,13 +12,13 @@ FIRST = Range(0, 3)
 REMOTE = TokenJob(("pelican://host/data/{range}/*.x",))
 
 
-def found_in(uri, files=""):
-    return source_found(SourcePattern(str(uri), str(files)), FIRST, SourceOptions())
+def found_in(uri, files="", first=FIRST, simulator=""):
+    options = SourceOptions(simulator=simulator)
+    return source_found(LookJob(SourcePattern(str(uri), str(files)), (first,), 1, 0, options))
 
 
 def test_a_simulator_is_named():
-    options = SourceOptions(simulator="mylab.simulation:HitSimulator")
-    found = source_found(SourcePattern("synthetic://"), FIRST, options)
+    found = found_in("synthetic://", simulator="mylab.simulation:HitSimulator")
     assert (found.verdict, found.text) == ("ok", "synthetic://: HitSimulator makes the files")
 
 
@@ -27,7 +28,9 @@ def test_a_local_folder_is_listed(tmp_path):
     (folder / "a.x").write_text("abc")
     found = found_in(f"{tmp_path}/{{range}}/*.x")
     assert (found.verdict, found.text) == ("ok", f"1 file, 3 B (range {FIRST})")
-    assert found_in(f"{folder}/*.x").text == "1 file, 3 B (the whole folder)"
+    one = Range(0, 0)
+    assert found_in(f"{folder}/*.x", first=one).text == f"1 file, 3 B (range {one})"
+    assert "holds 1 files" in found_in(f"{folder}/*.x").text
 
 
 def test_of_a_wrong_folder_is_said_what_lies_there(tmp_path):
@@ -35,23 +38,26 @@ def test_of_a_wrong_folder_is_said_what_lies_there(tmp_path):
     (tmp_path / str(FIRST) / "a.x").touch()
     found = found_in(f"{tmp_path}/{{range}}/*.y")
     assert found.verdict == "fail"
-    assert f"'{tmp_path}/{{range}}/*.x'" in found.text
+    assert f"write source.uri: {tmp_path}/{{range}}/*.x" in found.text
     assert "crpipe doctor" in found.fix
 
 
 def test_a_first_range_that_is_not_there(tmp_path):
     (tmp_path / "0000004-0000007").mkdir()
     (tmp_path / "0000004-0000007" / "a.x").touch()
-    assert "0000000-0000003 cannot be listed" in found_in(f"{tmp_path}/{{range}}/*.x").text
+    said = found_in(f"{tmp_path}/{{range}}/*.x").text
+    assert f"{tmp_path} holds 0000004-0000007; set ranges.first, ranges.last and ranges.step" in said
 
 
-def test_of_a_list_the_first_file_is_looked_up(tmp_path):
+def test_the_files_of_a_list_are_looked_up(tmp_path):
     (tmp_path / "files.txt").write_text("a.x\nb.x\n")
-    assert found_in("", tmp_path / "files.txt").verdict == "fail"
-    (tmp_path / "a.x").write_text("abc")
-    found = found_in("", tmp_path / "files.txt")
-    assert found.verdict == "ok"
-    assert "the first of 2 files" in found.text
+    two = Range(0, 1)
+    assert found_in("", tmp_path / "files.txt", two).verdict == "fail"
+    assert found_in("", tmp_path / "nowhere.txt", two).verdict == "fail"
+    for name in ("a.x", "b.x"):
+        (tmp_path / name).write_text("abc")
+    found = found_in("", tmp_path / "files.txt", two)
+    assert (found.verdict, found.text) == ("ok", f"2 files, 6 B (range {two})")
 
 
 def test_a_source_without_a_federation_needs_no_token():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ from crpipe.cli.jobs.source import source_options, token_uris
 from crpipe.config.loading import load_config
 from crpipe.core.errors import CrpipeError
 from crpipe.core.ranges import Range
-from crpipe.source.options import SourcePattern
+from crpipe.source.look.listings import REMOTE_S, LookJob
+from crpipe.source.options import Kind, SourcePattern
 from crpipe.source.pelican.token_check import TokenJob
 from crpipe.start.cluster import extras_found, has_slurm, slurm_found, workflow_found
 from crpipe.start.diagnoses import Diagnosis
@@ -23,7 +25,7 @@ from crpipe.start.machine import (
     python_found,
     torch_found,
 )
-from crpipe.start.reach import PATIENCE_S, source_found, token_found
+from crpipe.start.reach import source_found, token_found
 from crpipe.start.starter import extras_of
 
 if TYPE_CHECKING:
@@ -76,18 +78,20 @@ def _of_campaign(config: Config, *, cluster: bool) -> Iterator[Diagnosis]:
     try:
         uris = token_uris(config)
         pattern = SourcePattern(section.uri, section.files)
-        options = source_options(config)
+        options = replace(source_options(config), attempts=2)
     except CrpipeError as error:
         yield Diagnosis("source", "fail", str(error), "crpipe init --force   # or edit section source")
         return
     yield token_found(
-        TokenJob(uris, section.token_file, min(section.read_timeout_s, PATIENCE_S / 2), section.token_issuer)
+        TokenJob(uris, section.token_file, min(section.read_timeout_s, REMOTE_S / 2), section.token_issuer)
     )
-    yield source_found(pattern, _first_range(config), options)
+    yield source_found(LookJob(pattern, (_first_range(config, pattern),), section.min_files, 0, options))
 
 
-def _first_range(config: Config) -> Range:
+def _first_range(config: Config, pattern: SourcePattern) -> Range:
     """Give the first range that is not skipped; where the files are not counted yet, the first of all."""
     with contextlib.suppress(CrpipeError):
         return config.all_ranges()[0]
-    return Range(config.ranges.first, config.ranges.first + config.ranges.step - 1)
+    first, step = config.ranges.first, config.ranges.step
+    # A flat source may hold less than one range.
+    return Range(first, first if pattern.kind in (Kind.FLAT, Kind.FLAT_LIST) else first + step - 1)

@@ -249,6 +249,9 @@ def hint_of(pattern: SourcePattern, place: RangeSource) -> str:
         return f"{there}; for the files of this one directory write source.uri: {folder}/{place.pattern}"
     if pattern.kind is Kind.RANGES and any(pattern.range_of(name) for name in names):
         return f"{there}; set ranges.first, ranges.last and ranges.step to what is there"
+    usual = usual_pattern(folder)
+    if folder == Path(place.folder) and usual != "*" and pattern.kind is not Kind.NUMBERS:
+        return f"{there}; write source.uri: {pattern.uri.rpartition('/')[0]}/{usual}"
     return f"{there}; correct source.uri"
 
 
