@@ -253,7 +253,7 @@ def test_other_sensors_than_the_geometry_has_are_refused_before_training(begun, 
 def test_two_ranks_train_on_every_event_once(finished, tmp_path):
     campaign = finished.untrained(tmp_path / "campaign")
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    done = campaign.process(*torchrun, "-m", "crpipe", "--config", "config/config.yaml", "train", LINKS[0])
+    done = campaign.process(*torchrun, "-m", "crpipe", "train", LINKS[0])
     assert done.returncode == 0, done.stderr
     receipt = read_json(campaign.run / "ranges" / f"{LINKS[0]}.json")
     assert receipt["events"] == sum(ledger["events"]["train"] for ledger in ledgers(campaign))
