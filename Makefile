@@ -18,6 +18,8 @@
 # make test-jetnet  the distances beside those of JetNet
 # make soak    one training of SOAK_STEPS=N (20000) steps, watched for growing memory, open files and threads
 # make audit   known vulnerabilities of the pinned versions; fails where no advisories can be reached
+# make bench   every comparison with other systems, some twenty minutes on a machine with nothing else to do; clones
+#              of others with PEERS="cr_muons=PATH iceaggr=PATH xec-ml-wl=PATH graphnet=PYTHON"
 # make docs    the documentation as a site: docs/_build/html/index.html
 # make nightly all that is too long for CI, one after the other; a table at the end says what failed. A night long
 #
@@ -34,6 +36,7 @@ FUZZ_CASES ?= 5000
 FUZZ_SEED ?= 1
 SOAK_STEPS ?= 20000
 NIGHTLY := fuzz test-damages test-kills test-small test-slurm soak audit test-physics
+PEERS ?=
 KILLS ?= 200
 CUTS ?= 200
 KILL_SEED ?= 1
@@ -46,7 +49,7 @@ DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
 .PHONY: demo known-demo demo-synthetic demo-pelican test fuzz nightly test-damages test-kills test-small test-slurm soak audit
-.PHONY: docs test-physics test-jetnet test-clean-install test-container check install clean
+.PHONY: bench docs test-physics test-jetnet test-clean-install test-container check install clean
 
 demo: demo-$(SOURCE)
 
@@ -118,6 +121,16 @@ check: $(READY)
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 	$(MAKE) test
+
+# The readers that the loader is compared with stay out of the environment that users get.
+bench: .venv-bench/.installed
+	.venv-bench/bin/python benchmarks/bench.py $(if $(PEERS),--peer $(PEERS))
+
+.venv-bench/.installed: constraints.txt pyproject.toml
+	$(PYTHON) -m venv .venv-bench
+	$(if $(TORCH),.venv-bench/bin/pip install -q -c constraints.txt torch $(TORCH))
+	.venv-bench/bin/pip install -q -c constraints.txt -e '.[all,bench]'
+	touch $@
 
 docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html

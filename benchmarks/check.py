@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data import READER, write_file
+from side_by_side import compared
 
 from crpipe.check.campaign import check_campaign
 from crpipe.check.job import CheckJob
@@ -106,6 +107,9 @@ def main() -> None:
         for name, rows in found.items():
             clock, cpu = (statistics.median(each) for each in zip(*rows, strict=True))
             print(f"| {name} | {clock:.0f} | {cpu:.0f} |")
+        alone, ours = found.values()
+        ratios = [own[1] / bare[1] for own, bare in zip(ours, alone, strict=True)]
+        print(f"crpipe check / sha256: {compared('check of shards, CPU', 'sha256 alone', ratios)}")
 
 
 if __name__ == "__main__":

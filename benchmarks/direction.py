@@ -28,12 +28,13 @@ from typing import Any
 import direction_data as data
 import pyarrow.parquet as pq
 import torch
-from side_by_side import print_facts, spread
+from side_by_side import compared, print_facts, spread
 
 HERE = Path(__file__).parent
 BUDGETS = (2_000_000, 10_000)  # sensors in a micro-batch: more than any batch has, and few
 SECTIONS = ("loader", "step", "memory", "scale")
 WORKERS = (0, 1, 2, 4)
+GOALS = {"iceaggr": 5.0, "graphnet": 3.0}
 COLLATES = ("flat", "variable")  # sensors with their first pulses, padded; or all pulses, end to end
 FEW = 4_000  # events for GraphNeT, the slowest
 GIANT = 178_000  # pulses of the largest public event
@@ -141,7 +142,9 @@ def measure_loaders(given: argparse.Namespace, raw: Path) -> None:
             if row is best[system] and not system.startswith("crpipe"):
                 own = best[f"crpipe, {system.split(', ')[1]}"]
                 walls = zip(row.times, own.times, strict=True)
-                shown = spread([theirs[0] / ours[0] for theirs, ours in walls])
+                ratios = [theirs[0] / ours[0] for theirs, ours in walls]
+                peer, kind = system.split(", ")
+                shown = compared(f"directions, loader, {kind}", peer, ratios, GOALS[peer])
             print(f"{row.name:34}{1 / row.wall:10,.0f}{cpu:14.1f}{shown:>30}", flush=True)
     for peer in ("peer", "graphnet"):
         if not getattr(given, peer):
@@ -172,7 +175,10 @@ def measure_steps(given: argparse.Namespace, raw: Path) -> None:
         for name, each in found.items():
             wall, cpu = (statistics.median(column) for column in zip(*each["times"], strict=True))
             pairs = zip(each["times"], found["crpipe"]["times"], strict=True)
-            shown = spread([theirs[0] / ours[0] for theirs, ours in pairs]) if name != "crpipe" else ""
+            ratios = [theirs[0] / ours[0] for theirs, ours in pairs]
+            shown = ""
+            if name != "crpipe":
+                shown = compared(f"directions, training step, {size} weights", name, ratios, 1.5)
             row = f"{name + ', ' + size:30}{each['weights']:10,}{each['padding']:9.1%}"
             print(f"{row}{wall:8.3f}{cpu:7.3f}{shown:>30}", flush=True)
         if abs(found["crpipe"]["weights"] / found["iceaggr, dropout 0"]["weights"] - 1) > 0.01:

@@ -32,11 +32,14 @@ from events import Batch, compare, describe, generate, whole
 from peak import peak_mib
 from ranges import EVENTS, link_ranges
 from ranges import compare as compare_ranges
+from side_by_side import compared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from crpipe.events.batch import Events
+
+GOALS = {"cr_muons, batch reader": 40.0}
 
 
 @dataclass
@@ -121,11 +124,17 @@ def table(rows: list[Reader], events: int, few: int) -> None:
         reader.name: (few if reader.few else events) / statistics.median(cpu for cpu, _ in reader.times)
         for reader in rows
     }
-    print(f"\n{'reader':28}{'shuffles':>10}{'way':>8}{'k events/s of CPU':>20}{'crpipe is':>12}")
+    print(f"\n{'reader':28}{'shuffles':>10}{'way':>8}{'k events/s of CPU':>20}{'crpipe is faster by':>26}")
+    own = next(reader for reader in rows if reader.name == "crpipe")
     for reader in rows:
-        rate = rates[reader.name]
-        speed = f"{rate / 1000:20.1f}{rates['crpipe'] / rate:10.2f} x"
-        print(f"{reader.name:28}{reader.shuffles:>10}{reader.way:8.1%}{speed}")
+        shown = ""
+        if reader is not own:
+            less = events / (few if reader.few else events)  # as if it read all of them
+            pairs = zip(reader.times, own.times, strict=True)
+            ratios = [less * theirs[0] / ours[0] for theirs, ours in pairs]
+            shown = compared("loader, CPU", reader.name, ratios, GOALS.get(reader.name))
+        rate = rates[reader.name] / 1000
+        print(f"{reader.name:28}{reader.shuffles:>10}{reader.way:8.1%}{rate:20.1f}{shown:>26}")
     print(f"largest memory of this process: {peak_mib():.0f} MiB")
 
 

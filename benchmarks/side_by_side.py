@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import platform
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+RATIOS = "CRPIPE_RATIOS"  # names the file that benchmarks/bench.py makes its table of
 
 
 def print_facts(name: str, clone: Path | None) -> None:
@@ -31,6 +34,18 @@ def print_facts(name: str, clone: Path | None) -> None:
 def spread(ratios: list[float]) -> str:
     """Show the median with the least and greatest."""
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"
+
+
+def compared(what: str, peer: str, ratios: list[float], goal: float | None = None) -> str:
+    """Show how many times faster crpipe is than ``peer``, one ratio a round; note it for benchmarks/bench.py.
+
+    A ratio above 1 means that crpipe is faster. ``goal`` is what the median should reach.
+    """
+    if path := os.environ.get(RATIOS):
+        row = {"what": what, "peer": peer, "ratios": ratios, "goal": goal}
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+    return spread(ratios)
 
 
 def cpu_seconds() -> float:

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 import xec_data as data
-from side_by_side import print_facts, spread
+from side_by_side import compared, print_facts, spread
 
 HERE = Path(__file__).parent
 SECTIONS = ("loader", "memory", "step", "scale")
@@ -148,8 +148,14 @@ def measure_loaders(given: argparse.Namespace, folder: Path) -> None:
         for row, (_, kind) in zip(best, rows_of(given, raw, batch), strict=True):
             wall, cpu = row.medians()
             shown = ", ".join(
-                spread([each[0] / fast[0] for each, fast in zip(row.times, own.times, strict=True)])
-                for own in best[: 2 if kind == "xec-ml-wl" else 0]
+                compared(
+                    f"xenon, loader, batches of {batch}, {own_kind} columns",
+                    row.name,
+                    [each[0] / fast[0] for each, fast in zip(row.times, own.times, strict=True)],
+                    5.0 if own_kind == "raw" else None,
+                )
+                for own, own_kind in zip(best, ("raw", "normalised"), strict=False)
+                if kind == "xec-ml-wl"
             )
             line = f"{batch:5}  {row.name:45}{HANDS_OUT[kind]:26}"
             print(f"{line}{1 / wall:9,.0f}{1e6 * cpu:8.0f}  {shown}", flush=True)
@@ -226,7 +232,10 @@ def measure_steps(given: argparse.Namespace, folder: Path) -> None:
         for name, each in found.items():
             wall, cpu = (statistics.median(column) for column in zip(*each["times"], strict=True))
             pairs = zip(each["times"], found["crpipe"]["times"], strict=True)
-            shown = spread([theirs[0] / own[0] for theirs, own in pairs]) if name != "crpipe" else ""
+            ratios = [theirs[0] / own[0] for theirs, own in pairs]
+            shown = ""
+            if name != "crpipe":
+                shown = compared(f"xenon, training step, {size} weights", name, ratios, 1.3)
             row = f"{name + ', ' + size:32}{each['weights']:11,}{batch:7}{batch / wall:10.1f}"
             print(f"{row}{1e3 * cpu / batch:14.2f}{shown:>26}", flush=True)
             if abs(each["weights"] / found["crpipe"]["weights"] - 1) > 0.01:
