@@ -18,7 +18,9 @@ from crpipe.config.loading import Config, load_config
 from crpipe.core.files import write_json
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.events.layout import Field, Layout
+from crpipe.events.ledger_file import write_ledger
 from crpipe.events.metric import Metric
+from crpipe.split.ledger import staged_sums
 from named import READERS, SIMULATOR
 
 if TYPE_CHECKING:
@@ -163,7 +165,8 @@ class CampaignFiles:
         ledger = {"range": name, "data": data or self.data, "threshold": self.config.split.threshold}
         ledger |= {"events": events, "items": items, "files": _files(quarantined), "balanced": True}
         ledger |= {"quarantined": quarantined, "rejected": _rejected(rejected), "empty": empty}
-        write_json(self.paths.ledger(name), ledger)
+        ledger |= {"staged": staged_sums(ledger["files"])}
+        write_ledger(self.paths.ledger(name), ledger)
         write_json(self.paths.multiplicity(name).with_suffix(".histogram.json"), histogram(EVENTS))
         self._manifest(self.paths.outlier_manifest(name), name, {"outliers": outliers}, data)
         bulk = {"train": events["train"], "validation": validation}

@@ -9,6 +9,7 @@ import polars as pl
 from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.files import read_json_if_any
 from crpipe.core.paths import OUTLIERS
+from crpipe.events.ledger_file import read_sums_if_any
 from crpipe.report.evaluations import read_evaluation
 from crpipe.report.series import chain_rows
 from crpipe.report.status.campaign_state import collect
@@ -69,7 +70,7 @@ def ranges_frame(view: CampaignView) -> pl.DataFrame:
             continue
         row: Row = {"range": status.name, "state": str(status.state), "files": status.files}
         row["quarantined"] = status.quarantined
-        ledger = read_json_if_any(view.paths.ledger(status.name))
+        ledger = read_sums_if_any(view.paths.ledger(status.name))
         if ledger is not None:
             row |= {"events": ledger["events"]["listed"], "items": ledger["items"]["listed"]}
             row |= {name: ledger["events"][name] for name in DESTINATIONS}

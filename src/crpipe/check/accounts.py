@@ -19,7 +19,7 @@ from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.raw_files import QUARANTINED
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_reader import values_of
-from crpipe.split.ledger import EDGES, SHOWN_REJECTED, histogram, is_balanced
+from crpipe.split.ledger import EDGES, SHOWN_REJECTED, histogram, is_balanced, staged_sums
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +42,9 @@ _LEDGER = {
     "quarantined",
     "empty",
     "balanced",
+    "staged",
 }
+_SOMETIMES = {"weights", "source_files"}  # with a weight, or with source.max_files
 _FILE = {"path", "size", "state", "reason", "checksum", "algorithm", "verified", "events", "items"}
 _SHOWN = 3  # events that a finding names
 _ROW_BITS = np.uint64(32)
@@ -152,13 +154,15 @@ def _check_rejected(
 def check_ledger(report: CheckReport, path: Path, ledger: Mapping[str, Any], remedy: str) -> None:
     """Check that a ledger's own sums add up."""
     files = ledger["files"]
-    if {*ledger} - {"weights"} != _LEDGER or any({*row} != _FILE for row in files):
+    if {*ledger} - _SOMETIMES != _LEDGER or any({*row} != _FILE for row in files):
         report.wrong(path, "damaged: lacks keys, or has others", remedy)
     sums = {kind: sum(row[kind] for row in files) for kind in ("events", "items")}
     listed = {kind: ledger[kind]["listed"] for kind in sums}
     aside = sum(row["state"] == QUARANTINED for row in files)
     if not (ledger["balanced"] is True and is_balanced(ledger) and sums == listed):
         report.wrong(path, "its sums do not balance", remedy)
+    if ledger["staged"] != staged_sums(files):
+        report.wrong(path, "its sums of staged files are not those of its files", remedy)
     if aside != ledger["quarantined"]:
         report.wrong(path, f"counts {ledger['quarantined']} files set aside, and lists {aside}", remedy)
     if [row["path"] for row in files] != sorted({row["path"] for row in files}):

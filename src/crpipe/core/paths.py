@@ -179,7 +179,7 @@ _SHARD = {"name": str, "role": str, "events": int, "items": int, "files": {str: 
 _TABLE = {"uri": str, "path": str, "size": int, "sha256": str}
 _LEDGER = {"data": str, "threshold": int, "files": [_FILE], "events": _COUNTS, "items": _COUNTS}
 _LEDGER |= {"rejected": [{"file": str, "row": int, "reason": str}], "quarantined": int, "balanced": bool}
-_LEDGER |= {"empty": int}
+_LEDGER |= {"empty": int, "staged": dict.fromkeys(("files", "bytes", "size_only"), int)}
 _BEST = {
     "range": str,
     "key": str,

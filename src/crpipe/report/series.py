@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crpipe.core.files import read_json_if_any
+from crpipe.events.ledger_file import read_sums_if_any
 from crpipe.report.status.journal_tail import metric_rows
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def multiplicities(view: CampaignView) -> MultiplicityCounts | None:
     threshold = threshold_of(view)
     if summed is None or threshold is None:
         return summed
-    ledgers = [row for name in view.ranges if (row := read_json_if_any(view.paths.ledger(name))) is not None]
+    ledgers = [row for name in view.ranges if (row := read_sums_if_any(view.paths.ledger(name))) is not None]
     weight = sum(row.get("weights", {}).get("outliers", 0.0) for row in ledgers)
     return summed.cut_at(threshold, sum(row["events"]["outliers"] for row in ledgers), weight)
 
@@ -187,7 +188,7 @@ def threshold_of(view: CampaignView) -> int | None:
     if not view.has_outliers:
         return None
     for name in view.ranges:
-        ledger = read_json_if_any(view.paths.ledger(name))
+        ledger = read_sums_if_any(view.paths.ledger(name))
         if ledger is not None:
             return int(ledger["threshold"])
     return view.threshold

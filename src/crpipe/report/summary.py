@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.files import read_json_if_any
+from crpipe.core.files import read_json, read_json_if_any
 from crpipe.core.paths import CONSOLIDATED
+from crpipe.events.ledger_file import read_sums_if_any
 from crpipe.events.metric import not_enough
 from crpipe.report.evaluations import COLUMNS, evaluations
 from crpipe.report.page.marks import BAD, FAIR, GOOD, SIGNS, mark, terms_of
@@ -127,8 +128,9 @@ def _quarantined(view: CampaignView, count: int) -> Iterator[str]:
 def quarantined_files(view: CampaignView) -> Iterator[tuple[str, str, str]]:
     """Yield range, path and reason of each quarantined file."""
     for name in view.ranges:
-        ledger = read_json_if_any(view.paths.ledger(name))
-        for item in ledger["files"] if ledger is not None else ():
+        path = view.paths.ledger(name)
+        sums = read_sums_if_any(path)
+        for item in read_json(path)["files"] if sums and sums["quarantined"] else ():
             if item["state"] == "quarantined":
                 yield name, item["path"], item["reason"]
 

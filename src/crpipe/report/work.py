@@ -7,8 +7,8 @@ from os.path import relpath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from crpipe.core.files import read_json_if_any
 from crpipe.core.paths import OUTLIERS
+from crpipe.events.ledger_file import read_sums_if_any
 from crpipe.report.status.journal_tail import tail
 from crpipe.report.text import duration, number
 
@@ -96,7 +96,7 @@ def range_rows(
             seconds[key] = seconds.get(key, 0.0) + each.end - each.start
     rows = []
     for item in status.ranges:
-        ledger: Mapping[str, Any] | None = read_json_if_any(view.paths.ledger(item.name))
+        ledger: Mapping[str, Any] | None = read_sums_if_any(view.paths.ledger(item.name))
         verbs = ("consolidate", "train") if item.name == OUTLIERS else ("stage", "split", "train")
         spent = [(verb, seconds.get(("" if verb == "consolidate" else item.name, verb))) for verb in verbs]
         bad = f", {number(item.quarantined)} bad" if item.quarantined else ""

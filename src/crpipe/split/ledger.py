@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.errors import LedgerError
-from crpipe.core.raw_files import QUARANTINED
+from crpipe.core.raw_files import QUARANTINED, SIZE_ONLY, STAGED
 from crpipe.events.histograms import add_up, no_counts
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.shard_manifest import ROLES
@@ -128,11 +128,22 @@ def make_ledger(
         "items": _sums(listed[1], items),
         "rejected": rejected[:SHOWN_REJECTED],
         "quarantined": len(rows) - len(read),
+        "staged": staged_sums(rows),
     }
     if layout.weight:
         sums = [math.fsum(column) for column in zip(*(report.weights for report in read), strict=True)]
         ledger["weights"] = dict(zip(("listed", *DESTINATIONS), sums or [0.0] * 6, strict=True))
     return ledger | {"balanced": is_balanced(ledger)}
+
+
+def staged_sums(files: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Count the files that were read, their bytes, and the files of which only the size was verified."""
+    read = [row for row in files if row["state"] == STAGED]
+    return {
+        "files": len(read),
+        "bytes": sum(row["size"] or 0 for row in read),
+        "size_only": sum(row["verified"] == SIZE_ONLY for row in files),
+    }
 
 
 def is_balanced(ledger: Mapping[str, Any]) -> bool:

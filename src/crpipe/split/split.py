@@ -19,6 +19,7 @@ from crpipe.core.files import digest, publish, read_json, remove_tree, replacing
 from crpipe.core.lease import lease
 from crpipe.core.paths import FINISHED, MANIFEST
 from crpipe.core.raw_files import STAGED, RawFile, check_present, count_source_files, read_staged
+from crpipe.events.ledger_file import write_ledger
 from crpipe.events.shard_manifest import verify
 from crpipe.split import gather, scatter
 from crpipe.split.delivery import deliver, has_shards, remove_raw
@@ -340,7 +341,7 @@ def _record(
         whole = SplitRange(job.name, part / "multiplicity.parquet", job.staged)
         refuse_torn_groups([whole], job.layout)
     write_json(part / "histogram.json", histogram)
-    write_json(part / "ledger.json", head | ledger | {"empty": empty_events(histogram)})
+    write_ledger(part / "ledger.json", head | ledger | {"empty": empty_events(histogram)})
     outliers = [entry for entry in entries if entry["role"] == "outliers"]
     bulk = [entry for entry in entries if entry["role"] != "outliers"]
     write_json(part / "outliers.json", common | {"shards": outliers})

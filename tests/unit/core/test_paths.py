@@ -97,6 +97,7 @@ WRONG = {
     ("ledgers", "quarantined"): (-1, "quarantined is -1"),
     ("ledgers", "threshold"): (10**30, "threshold is 1000000"),
     ("ledgers", "balanced"): ("yes", "balanced is 'yes'"),
+    ("ledgers", "staged"): ({"files": 1}, "bytes is missing"),
 }
 
 

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from crpipe.core.destinations import HELD_OUT
 from crpipe.core.errors import DataError
-from crpipe.core.files import read_json, read_json_if_any
+from crpipe.core.files import read_json_if_any
+from crpipe.events.ledger_file import read_sums
 from crpipe.report.text import counted, number
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _needed(metrics: Sequence[Metric]) -> str:
 
 
 def _trained_on(view: CampaignView, split: Sequence[str]) -> Iterator[str]:
-    ledgers = [read_json(view.paths.ledger(name))["events"] for name in split]
+    ledgers = [read_sums(view.paths.ledger(name))["events"] for name in split]
     if not sum(ledger["train"] + ledger["outliers"] for ledger in ledgers):
         yield f"{WARNING} no event is left to train on:"
         yield "lower split.validation_fraction in a new results directory and run, or add files"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from crpipe.core.files import read_json
+from crpipe.events.ledger_file import read_sums
 from crpipe.report.plan.volume import is_split, known_volume
 from crpipe.report.status.journal_tail import METRICS_BYTES, attempts, metric_rows, tail
 from crpipe.report.status.range_state import median_of
@@ -155,5 +155,5 @@ def _durations(rows: Iterable[Row]) -> dict[str, float]:
 
 def _counted(view: CampaignView, name: str) -> tuple[float, float, float]:
     """Read the events, items and training events of a range that is split."""
-    ledger = read_json(view.paths.ledger(name))
+    ledger = read_sums(view.paths.ledger(name))
     return ledger["events"]["listed"], ledger["items"]["listed"], ledger["events"]["train"]

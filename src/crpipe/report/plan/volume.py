@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, tree_bytes
+from crpipe.events.ledger_file import read_sums
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,8 +97,8 @@ def measure_ratios(view: CampaignView) -> Ratios:
     """Compare shards and temporary files with raw files in the ranges that are split."""
     paths = view.paths
     done = [name for name in view.ranges if is_split(view, name)]
-    ledgers = [read_json(paths.ledger(name)) for name in done]
-    raw = sum(_raw_bytes(ledger) for ledger in ledgers)
+    ledgers = [read_sums(paths.ledger(name)) for name in done]
+    raw = sum(ledger["staged"]["bytes"] for ledger in ledgers)
     if not raw:
         return Ratios()
     bulk = sum(_shard_bytes(paths.shard_manifest(name)) for name in done)
@@ -141,7 +142,7 @@ def range_volume(paths: Paths, name: str) -> tuple[int | None, int | None]:
         return None, None
     count, taken = _read_sizes(paths.manifest(name))
     if taken is None and paths.ledger(name).exists():
-        taken = _raw_bytes(read_json(paths.ledger(name))) or None
+        taken = read_sums(paths.ledger(name))["staged"]["bytes"] or None
     elif taken is None and paths.staged(name).exists():
         _, taken = _read_sizes(paths.staged(name))
     return count, taken
@@ -153,10 +154,6 @@ def _read_sizes(path: Path) -> tuple[int, int | None]:
     except (pa.ArrowException, KeyError) as error:
         raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
     return len(column), pc.sum(column).as_py() or None
-
-
-def _raw_bytes(ledger: dict[str, Any]) -> int:
-    return sum(item["size"] or 0 for item in ledger["files"] if item["state"] == "staged")
 
 
 def _shard_bytes(manifest: Path) -> int:

@@ -13,6 +13,7 @@ from crpipe.core.destinations import HELD_OUT
 from crpipe.core.files import read_json_if_any
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
+from crpipe.events.ledger_file import read_sums_if_any
 from crpipe.report.status.status_types import State
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ class RangeFiles:
 
     @cached_property
     def ledger(self) -> Row | None:
-        """Where every event of the range went."""
-        return read_row(self.paths.ledger(self.name))
+        """Where every event of the range went: the sums of its ledger."""
+        return read_sums_if_any(self.paths.ledger(self.name))
 
     @cached_property
     def shards(self) -> Row | None:
@@ -106,7 +107,7 @@ class RangeFiles:
             if self.name == OUTLIERS:
                 about["outliers"] = sum(shard["events"] for shard in shards)
         if self.ledger is not None:
-            about["files"] = sum(item["state"] == "staged" for item in self.ledger["files"])
+            about["files"] = self.ledger["staged"]["files"]
             about["quarantined"] = self.ledger["quarantined"]
             if self.expected.has_outliers:
                 about["outliers"] = self.ledger["events"]["outliers"]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.paths import OUTLIERS
-from crpipe.core.raw_files import SIZE_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -247,7 +246,7 @@ def add_ledgers(ledgers: Iterable[Mapping[str, Any]]) -> Ledgers:
         events=_total(row["events"] for row in rows),
         items=_total(row["items"] for row in rows),
         quarantined=sum(row["quarantined"] for row in rows),
-        size_only=sum(file.get("verified") == SIZE_ONLY for row in rows for file in row["files"]),
+        size_only=sum(row["staged"]["size_only"] for row in rows),
         empty=sum(row["empty"] for row in rows),
         repeated=sum(row.get("repeated", {"events": 0})["events"] for row in rows),
         unbalanced=tuple(unbalanced),
