@@ -509,14 +509,31 @@ def test_a_run_that_began_from_another_checkpoint_names_it(sound, tmp_path):
     ]
 
 
-def split_one(config):
+def split_one(config, source_files=0):
     """Split a range whose raw files were written as staged; describe its check."""
     name, paths = raw_files.NAME, config.paths()
     entries = [Entry(file.path, file.uri, file.size, None) for file in read_staged(paths.staged(name))]
-    write_manifest(paths.manifest(name), entries)
+    write_manifest(paths.manifest(name), entries, source_files)
     claim_data(config)
     raw_files.split(config)
     return CheckJob(paths, (name,), config.chain(has_outliers=True))
+
+
+def test_a_campaign_of_the_first_files_is_sound(tmp_path):
+    config = raw_files.campaign(tmp_path)
+    raw_files.write_parquet(raw_files.raw_folder(config) / "a.parquet", [1, 2, 3])
+    raw_files.write_staged(config)
+    job = split_one(config, source_files=7)
+    assert lines(check_campaign(job, Silent())) == []
+
+
+def test_sums_of_staged_files_are_checked(tmp_path):
+    config = raw_files.campaign(tmp_path)
+    raw_files.write_parquet(raw_files.raw_folder(config) / "a.parquet", [1, 2, 3])
+    raw_files.write_staged(config)
+    job = split_one(config)
+    edit(config.paths().ledger(raw_files.NAME), assign("staged", "bytes", 0))
+    assert "sums of staged files are not those of its files" in lines(check_campaign(job, Silent()))[0]
 
 
 def test_rejected_events_and_files_set_aside_are_accounted_for(tmp_path):
