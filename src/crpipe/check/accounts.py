@@ -20,6 +20,7 @@ from crpipe.core.raw_files import QUARANTINED
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_reader import values_of
 from crpipe.split.ledger import EDGES, SHOWN_REJECTED, histogram, is_balanced, staged_sums
+from crpipe.split.repeated import SHOWN, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from crpipe.check.findings import CheckReport
     from crpipe.check.shard_files import Columns, FolderEvents
+    from crpipe.events.layout import Layout
 
 _LEDGER = {
     "range",
@@ -167,6 +169,24 @@ def check_ledger(report: CheckReport, path: Path, ledger: Mapping[str, Any], rem
         report.wrong(path, f"counts {ledger['quarantined']} files set aside, and lists {aside}", remedy)
     if [row["path"] for row in files] != sorted({row["path"] for row in files}):
         report.wrong(path, "names a source file twice, or not in order", remedy)
+
+
+def check_repeated(
+    report: CheckReport, path: Path, ledger: Mapping[str, Any], layout: Layout | None, remedy: str
+) -> None:
+    """Check what a ledger says of events that occur twice, as far as it shows without comparing them."""
+    found, files = ledger["repeated"], {row["path"]: row["events"] for row in ledger["files"]}
+    sound = {*found} == {"columns", "events", "first"} and (
+        layout is None or found["columns"] == list(names_of(layout))
+    )
+    sound = sound and 0 <= found["events"] <= ledger["events"]["listed"]
+    sound = sound and len(found["first"]) == min(found["events"], SHOWN)
+    if not sound or any(
+        not 0 <= row[number] < files.get(row[file], 0)
+        for row in found["first"]
+        for file, number in (("file", "row"), ("same_as", "same_row"))
+    ):
+        report.wrong(path, "damaged: what it says of repeated events cannot be", remedy)
 
 
 def check_histogram(

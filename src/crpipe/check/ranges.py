@@ -5,7 +5,14 @@ from __future__ import annotations
 import filecmp
 from typing import TYPE_CHECKING, Any
 
-from crpipe.check.accounts import check_histogram, check_ledger, check_role, check_table, read_table
+from crpipe.check.accounts import (
+    check_histogram,
+    check_ledger,
+    check_repeated,
+    check_role,
+    check_table,
+    read_table,
+)
 from crpipe.check.job import RECORD, deliver_again, removing, split_again
 from crpipe.check.shard_files import read_folder, roles_of_bulk
 from crpipe.core.files import digest
@@ -82,6 +89,7 @@ def _check_split(report: CheckReport, paths: Paths, facts: Facts, name: str) -> 
         return
     with report.reading(path, remedy):
         check_ledger(report, path, ledger, remedy)
+        check_repeated(report, path, ledger, facts.layout, remedy)
         _check_heads(report, path, ledger, name, folders, remedy)
         _check_files(report, paths, name, ledger)
     with report.reading(paths.multiplicity(name), remedy):

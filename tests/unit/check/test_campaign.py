@@ -527,6 +527,23 @@ def test_a_campaign_of_the_first_files_is_sound(tmp_path):
     assert lines(check_campaign(job, Silent())) == []
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        assign("repeated", "columns", 0, "other"),
+        assign("repeated", "events", 1),
+        assign("repeated", "first", [{"file": "a.parquet", "row": 1, "same_as": "a.parquet", "same_row": 3}]),
+    ],
+)
+def test_what_a_ledger_says_of_repeated_events_is_checked(tmp_path, change):
+    config = raw_files.campaign(tmp_path)
+    raw_files.write_parquet(raw_files.raw_folder(config) / "a.parquet", [1, 2, 3])
+    raw_files.write_staged(config)
+    job = split_one(config)
+    edit(config.paths().ledger(raw_files.NAME), change)
+    assert "what it says of repeated events cannot be" in lines(check_campaign(job, Silent()))[0]
+
+
 def test_sums_of_staged_files_are_checked(tmp_path):
     config = raw_files.campaign(tmp_path)
     raw_files.write_parquet(raw_files.raw_folder(config) / "a.parquet", [1, 2, 3])
