@@ -4,6 +4,7 @@ Decisions are functions of plain values in crpipe.workflow; here they get what o
 """
 
 import contextlib
+import gc
 import os
 import sys
 from pathlib import Path
@@ -30,8 +31,23 @@ from crpipe.workflow.command import (
 )
 from crpipe.workflow.resources import gpu_request, node_request, time_limit
 
+# A plan of thousands of jobs is a million objects that live to the end: looking for garbage among them again and
+# again takes a quarter of the time.
+gc.set_threshold(50_000, 20, 20)
+
 SCRIPTS = Path(str(workflow.current_basedir)).parent / "scripts"
-ENVIRONMENT = "../envs/crpipe.yaml"
+# Only named where somebody asks for it: Snakemake looks it up for each of thousands of jobs.
+SOFTWARE_OPTIONS = (
+    "--lint",
+    "--archive",
+    "--containerize",
+    "--report",
+    "--list-conda-envs",
+)
+LOOKS_FOR_SOFTWARE = workflow.deployment_settings.deployment_method or any(
+    word.startswith(("--conda", *SOFTWARE_OPTIONS)) for word in sys.argv
+)
+ENVIRONMENT = "../envs/crpipe.yaml" if LOOKS_FOR_SOFTWARE else None
 # Each figure is also written for papers and talks, and as a table of its numbers.
 COPIES = (".png", ".pdf", ".csv")
 # What a job asks for that runs beside the workflow itself.
@@ -156,17 +172,19 @@ def tables_file():
 
 # --- commands --------------------------------------------------------------------------------------------
 
-# Functions: in a plain text Snakemake would take the braces of a URI, as in raw/{range}, for wildcards.
+
+def as_it_is(text):
+    """Keep a text from being formatted: in one with braces, such as raw/{range}, Snakemake finds wildcards."""
+
+    def give(wildcards):
+        return text
+
+    # A function is called for each job, a plain text is not.
+    return give if set("{}") & set(text) else text
 
 
-def crpipe_command(wildcards):
-    """Call crpipe in a job."""
-    return COMMAND
-
-
-def training_command(wildcards):
-    """Call crpipe in a training job: on several GPUs or nodes through torchrun."""
-    return TRAINER
+crpipe_command = as_it_is(COMMAND)
+training_command = as_it_is(TRAINER)
 
 
 # --- resources -------------------------------------------------------------------------------------------
@@ -199,4 +217,5 @@ def gpus(count):
 
 def deadline(wildcards, resources):
     """Let a job of a cluster snapshot and stop by itself before its run time is over."""
-    return time_limit(resources.runtime) if workflow.remote_exec else ""
+    on_cluster = workflow.remote_exec or workflow.non_local_exec
+    return time_limit(resources.runtime) if on_cluster else ""

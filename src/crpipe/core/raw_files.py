@@ -9,10 +9,8 @@ import re
 import statistics
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from crpipe.core import checksums
 from crpipe.core.errors import DataError, SourceError
@@ -23,6 +21,11 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    import pyarrow as pa
+
+# Most who need a name or a type from here read no table: `status`, and every job's Snakemake.
+# ruff: noqa: PLC0415
+
 State = Literal["staged", "quarantined"]
 STAGED: State = "staged"
 QUARANTINED: State = "quarantined"
@@ -31,22 +34,6 @@ SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
 NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
 FEW = 0.5  # of the median: ranges with fewer files are reported
 _DIGITS = re.compile(r"([0-9]+)")
-
-_MANIFEST = pa.schema(
-    [
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("uri", pa.string(), nullable=False),
-        pa.field("size", pa.int64()),
-        pa.field("mtime", pa.timestamp("us", tz="UTC")),
-    ]
-)
-_STAGED = pa.schema(
-    [
-        *_MANIFEST,
-        *(pa.field(name, pa.string(), nullable=False) for name in ("state", "reason")),
-        *(pa.field(name, pa.string(), nullable=False) for name in ("checksum", "algorithm", "verified")),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +157,9 @@ def count_ways(files: Iterable[RawFile]) -> dict[str, int]:
 
 def count_listed(manifest: Path) -> int:
     """Return the number of files in a manifest, from its footer alone; 0 when it cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         return int(pq.read_metadata(manifest).num_rows)
     except (pa.ArrowException, OSError):
@@ -186,11 +176,15 @@ def write_manifest(path: Path, entries: Iterable[Entry], source_files: int = 0) 
     """Write the manifest atomically; ``source_files``: how many the source has, where not all are taken."""
     rows = [entry.row() for entry in entries]
     left_out = source_files > len(rows)
-    _write(path, rows, _MANIFEST.with_metadata({_SOURCE_FILES: str(source_files)}) if left_out else _MANIFEST)
+    schema = _manifest_schema()
+    _write(path, rows, schema.with_metadata({_SOURCE_FILES: str(source_files)}) if left_out else schema)
 
 
 def count_source_files(manifest: Path) -> int | None:
     """Return how many files the source has of a range of which not all are taken; None where all are."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         found = (pq.read_schema(manifest).metadata or {}).get(_SOURCE_FILES)
         return None if found is None else int(found)
@@ -202,9 +196,13 @@ def count_source_files(manifest: Path) -> int | None:
 
 def read_manifest(path: Path) -> list[Entry]:
     """Read a manifest, or the manifest's part of a staged table; raise DataError when missing or damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = _manifest_schema().names
     try:
         with pq.ParquetFile(path) as file:
-            rows = file.read(_MANIFEST.names).select(_MANIFEST.names).to_pylist()
+            rows = file.read(names).select(names).to_pylist()
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe list {path.stem}` first") from error
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
@@ -218,12 +216,15 @@ def read_manifest(path: Path) -> list[Entry]:
 
 def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
     """Write the staged table atomically."""
-    _write(path, [file.row() for file in files], _STAGED)
+    _write(path, [file.row() for file in files], _staged_schema())
 
 
 def read_staged(path: Path) -> list[RawFile]:
     """Read the staged table; raise DataError when it is missing or damaged."""
-    names = [name for name in _STAGED.names if name != "mtime"]
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [name for name in _staged_schema().names if name != "mtime"]
     try:
         with pq.ParquetFile(path) as file:
             rows = file.read(names).select(names).to_pylist()
@@ -260,7 +261,32 @@ def _advice(folder: Path) -> str:
     return f"delete {folder}.parquet and stage the range again"
 
 
+@cache
+def _manifest_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            pa.field("path", pa.string(), nullable=False),
+            pa.field("uri", pa.string(), nullable=False),
+            pa.field("size", pa.int64()),
+            pa.field("mtime", pa.timestamp("us", tz="UTC")),
+        ]
+    )
+
+
+@cache
+def _staged_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    words = ("state", "reason", "checksum", "algorithm", "verified")
+    return pa.schema([*_manifest_schema(), *(pa.field(name, pa.string(), nullable=False) for name in words)])
+
+
 def _write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     rows.sort(key=lambda row: str(row["path"]))
     with replacing(path) as part:
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), part)
