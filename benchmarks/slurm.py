@@ -33,11 +33,17 @@ from integration.slurm.cluster import Cluster  # noqa: E402 - the tests' cluster
 WAYS = {"bare command": [], "Snakemake in each job": ["--benchmark-extended"]}
 
 
-def run(folder: Path, cluster: Cluster, options: list[str]) -> tuple[float, float]:
-    """Run the campaign; return its wall time in seconds and the head's peak memory in MB."""
+def busy_s() -> float:
+    """Give the CPU time that this machine spent on anything, in seconds: trust it on a quiet one only."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system)
+
+
+def run(folder: Path, cluster: Cluster, options: list[str]) -> tuple[float, float, float]:
+    """Run the campaign; return its wall time in seconds, the head's peak memory in MB, and all CPU time."""
     places = os.pathsep.join(map(str, (cluster.bin, Path(sys.executable).parent, "/usr/bin", "/bin")))
     command = ["snakemake", "--profile", "slurm", "outliers_consolidated", *options]
-    started, peak = time.monotonic(), 0
+    started, peak, before = time.monotonic(), 0, busy_s()
     with (folder / "head.log").open("w") as log:
         environment = {**os.environ, "PATH": places, "OMP_NUM_THREADS": "1"}
         head = psutil.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
@@ -46,7 +52,7 @@ def run(folder: Path, cluster: Cluster, options: list[str]) -> tuple[float, floa
             time.sleep(0.5)
     if head.returncode:
         sys.exit((folder / "head.log").read_text()[-3000:])
-    return time.monotonic() - started, peak / 1e6
+    return time.monotonic() - started, peak / 1e6, busy_s() - before
 
 
 def overhead(folder: Path, cluster: Cluster, before: set[str]) -> dict[str, float]:
@@ -93,16 +99,17 @@ def main() -> None:
         for number, (way, options) in itertools.product(range(given.rounds), ways.items()):
             place = folder / f"{way}-{number}".replace(" ", "-")
             lay_out(place, given.ranges)
-            wall_s, peak_mb = run(place, cluster, options)
+            wall_s, peak_mb, cpu_s = run(place, cluster, options)
             figures = {"ranges": given.ranges, "wall_s": round(wall_s), "head_peak_mb": round(peak_mb)}
-            found[way].append(figures | overhead(place, cluster, seen))
+            jobs = overhead(place, cluster, seen)
+            found[way].append(figures | jobs | {"cpu_s_per_job": round(cpu_s / jobs["jobs"], 2)})
             print(json.dumps({"way": way, **found[way][-1]}), flush=True)
     finally:
         cluster.down()
         shutil.rmtree(folder)
     if len(ways) > 1:
         pairs = list(zip(*found.values(), strict=True))
-        for name in ("overhead_s", "wall_s"):
+        for name in ("overhead_s", "cpu_s_per_job", "wall_s"):
             print(name, "ratio", spread([other[name] / one[name] for one, other in pairs]))
 
 

@@ -4,7 +4,7 @@
     python benchmarks/startup.py --only planning --ranges 100 1000
 
 Planning is compared in turn with a bare workflow: the same rules, wildcards, files and jobs as plain text,
-and nothing of crpipe. "Overhead" is the time of a campaign of tiny ranges on one core less that inside its verbs.
+without crpipe. Overhead is the time of a campaign of tiny ranges on one core less that inside its verbs.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def planning(folder: Path, counts: Sequence[int], rounds: int) -> None:
     print(f"\nsnakemake -n -q rules train_outliers, seconds, {rounds} rounds in turn")
     for count in counts:
         ours, bare = folder / f"ours-{count}", folder / f"bare-{count}"
-        lay_out(ours, count)
+        lay_out(ours, count, source={})  # raw files in a federation, which a dry run does not ask
         bare_workflow(bare, count)
         words = ["snakemake", "-n", "-q", "rules"]
         pairs = []
@@ -136,9 +136,8 @@ def overhead(folder: Path, ranges: int, rounds: int) -> None:
     print(f"  a call with nothing to do: {spread([idle for *_, idle in found])}")
     print(f"  all of it, by range:       {spread([wall / ranges for wall, *_ in found])}")
     print(f"  inside verbs, by range:    {spread([work / ranges for _, work, _ in found])}")
-    print(
-        f"  beside them, by range:     {spread([(wall - work - idle) / ranges for wall, work, idle in found])}"
-    )
+    beside = [(wall - work - idle) / ranges for wall, work, idle in found]
+    print(f"  beside them, by range:     {spread(beside)}")
 
 
 def main() -> None:

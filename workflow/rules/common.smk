@@ -106,6 +106,8 @@ SETTINGS = CAMPAIGN.config
 PATHS = CAMPAIGN.paths
 RANGES = CAMPAIGN.ranges
 LINKS = CAMPAIGN.chain.names
+# Snakemake follows the chain from its end by recursion where nothing led it along the beginning.
+sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000 + 30 * len(LINKS)))
 BULK = [link.name for link in CAMPAIGN.chain.links if link.ranges]
 COMMAND = crpipe_call(FILES, CHANGES)
 TRAINER = training_call(COMMAND, SETTINGS.train.nodes, SETTINGS.train.gpus)

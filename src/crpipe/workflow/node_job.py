@@ -1,8 +1,8 @@
 """Runs one job of the workflow on a node of a cluster, in the place of a Snakemake there.
 
 A program without the libraries of crpipe: they take longer to import than many a job runs. What the head
-knows of the job comes in as one word; the command runs, and its benchmark is written. Its outputs are the head's to
-check, as after every job.
+knows of the job comes in as one word; the command runs, and its benchmark is written. The head checks its
+outputs, as after every job.
 """
 
 from __future__ import annotations
