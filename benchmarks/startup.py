@@ -4,7 +4,7 @@
     python benchmarks/startup.py --only planning --ranges 100 1000
 
 Planning is compared in turn with a bare workflow: the same rules, wildcards, files and jobs as plain text,
-without crpipe. Overhead is the time of a campaign of tiny ranges on one core less that inside its verbs.
+without crpipe. Overhead is the time of a further tiny range on one core less that inside its verbs.
 """
 
 from __future__ import annotations
@@ -123,21 +123,20 @@ def planning(folder: Path, counts: Sequence[int], rounds: int) -> None:
 
 
 def overhead(folder: Path, ranges: int, rounds: int) -> None:
-    """Print the time of a range on one core that is not inside a verb's work."""
+    """Print the time that a further range takes on one core, and the part of it that is not a verb's work."""
     found = []
-    words = ["snakemake", "train_all", "--cores", "1"]
     for number in range(rounds):
-        place = folder / f"local-{number}"
-        lay_out(place, ranges)
-        wall = timed(words, place)
-        work = verb_seconds(place)
-        found.append((wall, work, timed(words, place)))
-    print(f"\na campaign of {ranges} tiny ranges on one core, {rounds} rounds, seconds")
-    print(f"  a call with nothing to do: {spread([idle for *_, idle in found])}")
-    print(f"  all of it, by range:       {spread([wall / ranges for wall, *_ in found])}")
-    print(f"  inside verbs, by range:    {spread([work / ranges for _, work, _ in found])}")
-    beside = [(wall - work - idle) / ranges for wall, work, idle in found]
-    print(f"  beside them, by range:     {spread(beside)}")
+        sides = []
+        for count in (1, 1 + ranges):
+            place = folder / f"local-{number}-{count}"
+            lay_out(place, count)
+            wall = timed(["snakemake", "train_all", "--cores", "1"], place)
+            sides.append((wall, verb_seconds(place)))
+        found.append([(more - one) / ranges for one, more in zip(*sides, strict=True)])
+    print(f"\n{ranges} further tiny ranges on one core, {rounds} rounds, seconds for each range")
+    print(f"  all of it:    {spread([wall for wall, _ in found])}")
+    print(f"  inside verbs: {spread([work for _, work in found])}")
+    print(f"  beside them:  {spread([wall - work for wall, work in found])}")
 
 
 def main() -> None:
@@ -145,7 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ranges", type=int, nargs="+", default=[100, 1000], help="of the plans")
-    parser.add_argument("--local", type=int, default=6, help="ranges of the campaign on one core")
+    parser.add_argument("--local", type=int, default=1, help="further ranges on one core")
     parser.add_argument("--only", choices=["start", "planning", "overhead"])
     given = parser.parse_args()
     print(f"load of the machine: {[round(value, 1) for value in os.getloadavg()]}")
@@ -156,7 +155,7 @@ def main() -> None:
         if given.only in {None, "planning"}:
             planning(folder, given.ranges, given.rounds)
         if given.only in {None, "overhead"}:
-            overhead(folder, given.local, max(1, given.rounds // 2))
+            overhead(folder, given.local, given.rounds)
 
 
 if __name__ == "__main__":

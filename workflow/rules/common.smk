@@ -83,7 +83,7 @@ def checked_campaign(files, changes):
 def prepare_environment():
     """Let jobs find crpipe beside this Python, and stop when the workflow's process dies.
 
-    Every job of every executor gets this: a job's own Snakemake reads this file, too.
+    Every job of every executor gets this: Slurm's get the head's environment, a job's own Snakemake reads this.
     """
     path = search_path(sys.executable, os.get_exec_path())
     os.environ.update(allocator_settings(os.environ), PATH=path, CRPIPE_WORKFLOW="1")
