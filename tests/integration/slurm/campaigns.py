@@ -91,7 +91,7 @@ def in_training(campaign, cluster, name, seconds=120):
 
     def running():
         snapshots = list((campaign.run / "store" / name).glob("snapshot-*.pt"))
-        return snapshots and cluster.job_of(f"rule_train_wildcards_{name}")
+        return snapshots and cluster.job_of(f"rule_train_wildcards_{name}", campaign.folder.resolve())
 
     return wait_for(running, f"{name} is in training", seconds)
 
