@@ -130,7 +130,7 @@ class Cluster:
         return [tuple(line.split("|")) for line in lines]
 
     def job_of(self, work, folder):
-        """Find the running job of a campaign whose comment ends with ``work``; others may do the same work."""
+        """Find a campaign's running job whose comment ends with ``work``; another one may do the same."""
         lines = self.call("squeue", "-h", "--states=RUNNING", "-o", "%i|%Z|%k").splitlines()
         rows = [line.split("|") for line in lines]
         return next((job for job, place, what in rows if what.endswith(work) and place == str(folder)), None)
