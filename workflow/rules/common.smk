@@ -3,6 +3,7 @@
 Decisions are functions of plain values in crpipe.workflow; here they get what only Snakemake knows.
 """
 
+import atexit
 import contextlib
 import gc
 import os
@@ -34,6 +35,7 @@ from crpipe.workflow.resources import gpu_request, node_request, time_limit
 # A plan of thousands of jobs is a million objects that live to the end: looking for garbage among them again and
 # again takes a quarter of the time.
 gc.set_threshold(50_000, 20, 20)
+atexit.register(gc.freeze)  # nor at the end
 
 SCRIPTS = Path(str(workflow.current_basedir)).parent / "scripts"
 # Only named where somebody asks for it: Snakemake looks it up for each of thousands of jobs.
