@@ -16,7 +16,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     finally:
-        # Everything is written: a last search for garbage among all modules takes most of a second after torch.
+        # Everything is written: a last search for garbage in all modules takes most of a second after torch.
         gc.freeze()
 
 
