@@ -1,14 +1,17 @@
 """What Slurm and Snakemake cost a campaign: wall time, the head's peak memory, and seconds beside the work.
 
     python benchmarks/slurm.py --ranges 100
+    python benchmarks/slurm.py --ranges 5 --rounds 5 --ways both
 
 Starts a Slurm of its own on this machine, stages and splits tiny simulated ranges through it with the profile
-as it is, and prints one line of JSON.
+as it is, and prints one line of JSON for each run. A job runs its bare command; with ``--ways both`` also, in
+turn, under a Snakemake of its own, as jobs do that need more than a command (here by --benchmark-extended).
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -19,36 +22,28 @@ import time
 from pathlib import Path
 
 import psutil
-import yaml
+from side_by_side import spread
+from tiny_campaign import lay_out
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from integration.slurm.cluster import Cluster  # noqa: E402 - the tests' cluster is a benchmark's, too
 
-TINY = {"files_per_range": 2, "showers_per_file": 2, "depths": 10, "energy_max_gev": 1.0e6}
-JOB = {"cpus": 1, "mem_mb": 800}
+WAYS = {"bare command": [], "Snakemake in each job": ["--benchmark-extended"]}
 
 
-def campaign(folder: Path, ranges: int) -> None:
-    """Lay out a campaign of tiny ranges."""
-    (folder / "config").mkdir(parents=True)
-    for name in ("workflow", "profiles", "slurm"):
-        (folder / name).symlink_to(ROOT / name)
-    tree = {
-        "source": {"uri": "synthetic://", "look_ahead": ranges},
-        "synthetic": TINY,
-        "ranges": {"last": ranges * 1000 - 1},
-        "resources": {"stage": JOB, "split": JOB},
-    }
-    (folder / "config" / "config.yaml").write_text(yaml.safe_dump(tree))
+def busy_s() -> float:
+    """Give the CPU time that this machine spent on anything, in seconds: trust it on a quiet one only."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system)
 
 
-def run(folder: Path, cluster: Cluster) -> tuple[float, float]:
-    """Run the campaign; return its wall time in seconds and the head's peak memory in MB."""
+def run(folder: Path, cluster: Cluster, options: list[str]) -> tuple[float, float, float]:
+    """Run the campaign; return its wall time in seconds, the head's peak memory in MB, and all CPU time."""
     places = os.pathsep.join(map(str, (cluster.bin, Path(sys.executable).parent, "/usr/bin", "/bin")))
-    command = ["snakemake", "--profile", "slurm", "outliers_consolidated"]
-    started, peak = time.monotonic(), 0
+    command = ["snakemake", "--profile", "slurm", "outliers_consolidated", *options]
+    started, peak, before = time.monotonic(), 0, busy_s()
     with (folder / "head.log").open("w") as log:
         environment = {**os.environ, "PATH": places, "OMP_NUM_THREADS": "1"}
         head = psutil.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
@@ -57,14 +52,18 @@ def run(folder: Path, cluster: Cluster) -> tuple[float, float]:
             time.sleep(0.5)
     if head.returncode:
         sys.exit((folder / "head.log").read_text()[-3000:])
-    return time.monotonic() - started, peak / 1e6
+    return time.monotonic() - started, peak / 1e6, busy_s() - before
 
 
-def overhead(folder: Path, cluster: Cluster) -> tuple[int, float, float]:
-    """Compare each job's time on its node with that of the crpipe call inside: jobs, median of both, in s."""
-    told = cluster.call("squeue", "-h", "--states=all", "-o", "%A|%M|%k").splitlines()
-    whole = [line.split("|")[1] for line in told]
-    seconds = [60 * int(text.split(":")[-2]) + int(text.split(":")[-1]) for text in whole]
+def overhead(folder: Path, cluster: Cluster, before: set[str]) -> dict[str, float]:
+    """Compare each job's time on its node with that of the crpipe call inside: number, means in s."""
+    told = cluster.call("squeue", "-h", "--states=all", "-o", "%A|%M").splitlines()
+    seconds = {}
+    for line in told:
+        number, text = line.split("|")
+        if number not in before:
+            seconds[number] = 60 * int(text.split(":")[-2]) + int(text.split(":")[-1])
+    before |= seconds.keys()
     rows = [json.loads(line) for line in (folder / "results" / "journal.jsonl").read_text().splitlines()]
     begun: dict[tuple[str, str], float] = {}
     inside = []
@@ -74,27 +73,44 @@ def overhead(folder: Path, cluster: Cluster) -> tuple[int, float, float]:
             begun[work] = row["time"]
         elif "slurm_job" in row:
             inside.append(row["time"] - begun[work])
-    return len(inside), statistics.median(seconds), statistics.median(inside)
+    job_s, work_s = statistics.mean(seconds.values()), statistics.mean(inside)
+    return {
+        "jobs": len(inside),
+        "job_s": round(job_s, 1),
+        "work_s": round(work_s, 2),
+        "overhead_s": round(job_s - work_s, 1),
+    }
 
 
 def main() -> None:
-    """Print the figures of one run."""
+    """Print the figures of each run, and with several ways how they compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranges", type=int, default=100)
-    ranges = parser.parse_args().ranges
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--ways", choices=["one", "both"], default="one")
+    given = parser.parse_args()
+    ways = dict(list(WAYS.items())[: 1 if given.ways == "one" else None])
     folder = Path(tempfile.mkdtemp(prefix="crpipe-slurm-"))
     cluster = Cluster(folder / "slurm")
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
     try:
         cluster.up()
-        campaign(folder / "campaign", ranges)
-        wall_s, peak_mb = run(folder / "campaign", cluster)
-        jobs, job_s, work_s = overhead(folder / "campaign", cluster)
+        seen: set[str] = set()
+        for number, (way, options) in itertools.product(range(given.rounds), ways.items()):
+            place = folder / f"{way}-{number}".replace(" ", "-")
+            lay_out(place, given.ranges)
+            wall_s, peak_mb, cpu_s = run(place, cluster, options)
+            figures = {"ranges": given.ranges, "wall_s": round(wall_s), "head_peak_mb": round(peak_mb)}
+            jobs = overhead(place, cluster, seen)
+            found[way].append(figures | jobs | {"cpu_s_per_job": round(cpu_s / jobs["jobs"], 2)})
+            print(json.dumps({"way": way, **found[way][-1]}), flush=True)
     finally:
         cluster.down()
         shutil.rmtree(folder)
-    figures = {"ranges": ranges, "jobs": jobs, "wall_s": round(wall_s), "head_peak_mb": round(peak_mb)}
-    figures |= {"job_s": round(job_s, 1), "work_s": round(work_s, 2), "overhead_s": round(job_s - work_s, 1)}
-    print(json.dumps(figures))
+    if len(ways) > 1:
+        pairs = list(zip(*found.values(), strict=True))
+        for name in ("overhead_s", "cpu_s_per_job", "wall_s"):
+            print(name, "ratio", spread([other[name] / one[name] for one, other in pairs]))
 
 
 if __name__ == "__main__":

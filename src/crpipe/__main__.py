@@ -1,5 +1,6 @@
 """`python -m crpipe` is `crpipe`: what torchrun starts."""
 
+import gc
 import sys
 
 _INTERRUPTED = 130  # as a shell reports a program that SIGINT ended
@@ -14,6 +15,9 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+    finally:
+        # Everything is written: a last search for garbage in all modules takes most of a second after torch.
+        gc.freeze()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from integration.slurm.campaigns import (
     finished_in,
     hurry,
     in_training,
+    job_in_training,
     linger,
     never_two_at_once,
     on_cluster,
@@ -109,7 +110,7 @@ def test_a_job_is_preempted_and_queued_again(slow, cluster, same):
     with slow.running(TRAIN) as head:
         job = in_training(slow, cluster, FIRST)
         cluster.call("sbatch", "-p", "urgent", "-N2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 3")
-        wait_for(lambda: cluster.job_of(f"rule_train_wildcards_{FIRST}") != job, "the job gives way", 60)
+        wait_for(lambda: job_in_training(slow, cluster, FIRST) != job, "the job gives way", 60)
         hurry(slow)
         assert finished_in(head, 600)
     same(slow, "Interrupted")

@@ -462,6 +462,12 @@ def test_a_hundred_ranges_are_four_hundred_jobs_in_one_chain(begun):
     assert [jobs[rule] for rule in ("list_range", "stage", "split", "train")] == [100] * 4
 
 
+def test_the_end_of_a_long_chain_is_planned_where_nothing_holds_staging_back(begun):
+    (begun.folder / "config" / "tiny.yaml").write_text("run: long\n")
+    jobs = begun.jobs("evaluation --config ranges='{last: 699999}' source='{look_ahead: 1000}'")
+    assert jobs["train"] == 700
+
+
 def commands_of_the_readme():
     text = (REPOSITORY / "README.md").read_text()
     blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)

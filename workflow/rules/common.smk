@@ -3,7 +3,9 @@
 Decisions are functions of plain values in crpipe.workflow; here they get what only Snakemake knows.
 """
 
+import atexit
 import contextlib
+import gc
 import os
 import sys
 from pathlib import Path
@@ -30,8 +32,24 @@ from crpipe.workflow.command import (
 )
 from crpipe.workflow.resources import gpu_request, node_request, time_limit
 
+# A plan of thousands of jobs is a million objects that live to the end: looking for garbage among them again and
+# again takes a quarter of the time.
+gc.set_threshold(50_000, 20, 20)
+atexit.register(gc.freeze)  # nor at the end
+
 SCRIPTS = Path(str(workflow.current_basedir)).parent / "scripts"
-ENVIRONMENT = "../envs/crpipe.yaml"
+# Only named where somebody asks for it: Snakemake looks it up for each of thousands of jobs.
+SOFTWARE_OPTIONS = (
+    "--lint",
+    "--archive",
+    "--containerize",
+    "--report",
+    "--list-conda-envs",
+)
+LOOKS_FOR_SOFTWARE = workflow.deployment_settings.deployment_method or any(
+    word.startswith(("--conda", *SOFTWARE_OPTIONS)) for word in sys.argv
+)
+ENVIRONMENT = "../envs/crpipe.yaml" if LOOKS_FOR_SOFTWARE else None
 # Each figure is also written for papers and talks, and as a table of its numbers.
 COPIES = (".png", ".pdf", ".csv")
 # What a job asks for that runs beside the workflow itself.
@@ -67,7 +85,7 @@ def checked_campaign(files, changes):
 def prepare_environment():
     """Let jobs find crpipe beside this Python, and stop when the workflow's process dies.
 
-    Every job of every executor gets this: a job's own Snakemake reads this file, too.
+    Every job of every executor gets this: Slurm's get the head's environment, a job's own Snakemake reads this.
     """
     path = search_path(sys.executable, os.get_exec_path())
     os.environ.update(allocator_settings(os.environ), PATH=path, CRPIPE_WORKFLOW="1")
@@ -90,6 +108,8 @@ SETTINGS = CAMPAIGN.config
 PATHS = CAMPAIGN.paths
 RANGES = CAMPAIGN.ranges
 LINKS = CAMPAIGN.chain.names
+# Snakemake follows the chain from its end by recursion where nothing led it along the beginning.
+sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000 + 30 * len(LINKS)))
 BULK = [link.name for link in CAMPAIGN.chain.links if link.ranges]
 COMMAND = crpipe_call(FILES, CHANGES)
 TRAINER = training_call(COMMAND, SETTINGS.train.nodes, SETTINGS.train.gpus)
@@ -156,17 +176,19 @@ def tables_file():
 
 # --- commands --------------------------------------------------------------------------------------------
 
-# Functions: in a plain text Snakemake would take the braces of a URI, as in raw/{range}, for wildcards.
+
+def as_it_is(text):
+    """Keep a text from being formatted: in one with braces, such as raw/{range}, Snakemake finds wildcards."""
+
+    def give(wildcards):
+        return text
+
+    # A function is called for each job, a plain text is not.
+    return give if set("{}") & set(text) else text
 
 
-def crpipe_command(wildcards):
-    """Call crpipe in a job."""
-    return COMMAND
-
-
-def training_command(wildcards):
-    """Call crpipe in a training job: on several GPUs or nodes through torchrun."""
-    return TRAINER
+crpipe_command = as_it_is(COMMAND)
+training_command = as_it_is(TRAINER)
 
 
 # --- resources -------------------------------------------------------------------------------------------
@@ -199,4 +221,5 @@ def gpus(count):
 
 def deadline(wildcards, resources):
     """Let a job of a cluster snapshot and stop by itself before its run time is over."""
-    return time_limit(resources.runtime) if workflow.remote_exec else ""
+    on_cluster = workflow.remote_exec or workflow.non_local_exec
+    return time_limit(resources.runtime) if on_cluster else ""

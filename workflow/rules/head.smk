@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from snakemake.settings.enums import Quietness
+from snakemake.settings.types import SharedFSUsage
 from snakemake.shell import shell as job_shell
 
 from crpipe.core.files import make_folder, writing
@@ -131,7 +132,7 @@ def take_charge():
         for folder in (PATHS.results, PATHS.runs):
             with writing(folder):
                 make_folder(folder)
-        keep_to_squeue()
+        adapt_slurm()
         cancel_orphans(own_job, logger.warning)
         drop_spent_tables(PATHS, RANGES)
         resume_deletions(PATHS, RANGES)
@@ -164,11 +165,23 @@ def check_workload():
             sys.exit(checked.returncode)
 
 
-def keep_to_squeue():
-    """Keep the Slurm plugin, where it is in use, to the one source of answers that every Slurm has."""
+def runs_bare_commands():
+    """Tell whether a job is nothing but its command: no other software to activate, no files to fetch."""
+    return (
+        not workflow.deployment_settings.deployment_method
+        and SharedFSUsage.all() <= workflow.storage_settings.shared_fs_usage
+        and workflow.storage_settings.default_storage_provider is None
+        and not workflow.output_settings.benchmark_extended
+    )
+
+
+def adapt_slurm():
+    """Keep the Slurm plugin, where it is in use, to what every Slurm answers; let it submit bare commands."""
     plugin = sys.modules.get("snakemake_executor_plugin_slurm")
     if plugin is not None:
         slurm_plugin.keep_to_squeue(plugin, version(slurm_plugin.DISTRIBUTION))
+        steps = sys.modules["snakemake_executor_plugin_slurm_jobstep"]
+        slurm_plugin.run_without_snakemake(plugin, steps, runs_bare_commands)
 
 
 def farewell(messages):

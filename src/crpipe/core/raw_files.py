@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import statistics
+from array import array
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from crpipe.core import checksums
 from crpipe.core.errors import DataError, SourceError
@@ -20,8 +21,12 @@ from crpipe.core.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import datetime
     from pathlib import Path
+
+    import pyarrow as pa
+
+# Most who need a name or a type from here read no table: `status`, and Snakemake.
+# ruff: noqa: PLC0415
 
 State = Literal["staged", "quarantined"]
 STAGED: State = "staged"
@@ -31,22 +36,7 @@ SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
 NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
 FEW = 0.5  # of the median: ranges with fewer files are reported
 _DIGITS = re.compile(r"([0-9]+)")
-
-_MANIFEST = pa.schema(
-    [
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("uri", pa.string(), nullable=False),
-        pa.field("size", pa.int64()),
-        pa.field("mtime", pa.timestamp("us", tz="UTC")),
-    ]
-)
-_STAGED = pa.schema(
-    [
-        *_MANIFEST,
-        *(pa.field(name, pa.string(), nullable=False) for name in ("state", "reason")),
-        *(pa.field(name, pa.string(), nullable=False) for name in ("checksum", "algorithm", "verified")),
-    ]
-)
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +160,9 @@ def count_ways(files: Iterable[RawFile]) -> dict[str, int]:
 
 def count_listed(manifest: Path) -> int:
     """Return the number of files in a manifest, from its footer alone; 0 when it cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         return int(pq.read_metadata(manifest).num_rows)
     except (pa.ArrowException, OSError):
@@ -186,11 +179,15 @@ def write_manifest(path: Path, entries: Iterable[Entry], source_files: int = 0) 
     """Write the manifest atomically; ``source_files``: how many the source has, where not all are taken."""
     rows = [entry.row() for entry in entries]
     left_out = source_files > len(rows)
-    _write(path, rows, _MANIFEST.with_metadata({_SOURCE_FILES: str(source_files)}) if left_out else _MANIFEST)
+    schema = _manifest_schema()
+    _write(path, rows, schema.with_metadata({_SOURCE_FILES: str(source_files)}) if left_out else schema)
 
 
 def count_source_files(manifest: Path) -> int | None:
     """Return how many files the source has of a range of which not all are taken; None where all are."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         found = (pq.read_schema(manifest).metadata or {}).get(_SOURCE_FILES)
         return None if found is None else int(found)
@@ -202,9 +199,13 @@ def count_source_files(manifest: Path) -> int | None:
 
 def read_manifest(path: Path) -> list[Entry]:
     """Read a manifest, or the manifest's part of a staged table; raise DataError when missing or damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = _manifest_schema().names
     try:
         with pq.ParquetFile(path) as file:
-            rows = file.read(_MANIFEST.names).select(_MANIFEST.names).to_pylist()
+            rows = file.read(names).select(names).to_pylist()
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe list {path.stem}` first") from error
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
@@ -218,12 +219,15 @@ def read_manifest(path: Path) -> list[Entry]:
 
 def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
     """Write the staged table atomically."""
-    _write(path, [file.row() for file in files], _STAGED)
+    _write(path, [file.row() for file in files], _staged_schema())
 
 
 def read_staged(path: Path) -> list[RawFile]:
     """Read the staged table; raise DataError when it is missing or damaged."""
-    names = [name for name in _STAGED.names if name != "mtime"]
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [name for name in _staged_schema().names if name != "mtime"]
     try:
         with pq.ParquetFile(path) as file:
             rows = file.read(names).select(names).to_pylist()
@@ -260,7 +264,58 @@ def _advice(folder: Path) -> str:
     return f"delete {folder}.parquet and stage the range again"
 
 
+@cache
+def _manifest_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            pa.field("path", pa.string(), nullable=False),
+            pa.field("uri", pa.string(), nullable=False),
+            pa.field("size", pa.int64()),
+            pa.field("mtime", pa.timestamp("us", tz="UTC")),
+        ]
+    )
+
+
+@cache
+def _staged_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    words = ("state", "reason", "checksum", "algorithm", "verified")
+    return pa.schema([*_manifest_schema(), *(pa.field(name, pa.string(), nullable=False) for name in words)])
+
+
 def _write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     rows.sort(key=lambda row: str(row["path"]))
+    columns = [_column([row[field.name] for row in rows], field.type) for field in schema]
     with replacing(path) as part:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), part)
+        pq.write_table(pa.Table.from_arrays(columns, schema=schema), part)
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Put values into an Arrow array: texts, integers, or times in microseconds, with None for none.
+
+    pa.array would import pandas to look at them: a quarter of a second of every process.
+    """
+    import pyarrow as pa
+
+    valid = None
+    if None in values:
+        bits = bytearray((len(values) + 7) // 8)
+        for place, value in enumerate(values):
+            bits[place // 8] |= (value is not None) << place % 8
+        valid = pa.py_buffer(bytes(bits))
+    if pa.types.is_string(kind):
+        texts = [value.encode() for value in values]
+        offsets = array("i", [0, *accumulate(map(len, texts))])
+        buffers = [pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
+    else:
+        numbers = values
+        if pa.types.is_timestamp(kind):
+            numbers = [None if value is None else (value - _EPOCH) // _MICROSECOND for value in values]
+        buffers = [pa.py_buffer(array("q", [number or 0 for number in numbers]))]
+    return pa.Array.from_buffers(kind, len(values), [valid, *buffers])

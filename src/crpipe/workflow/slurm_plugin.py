@@ -1,11 +1,14 @@
-"""The one change that is made to Snakemake's Slurm plugin, for the one minor version it was tried with."""
+"""The two changes that are made to Snakemake's Slurm plugin, for the minor version they were tried with."""
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import MissingExtra
+from crpipe.workflow import node_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +17,10 @@ if TYPE_CHECKING:
 DISTRIBUTION = "snakemake-executor-plugin-slurm"
 MINOR = "2.8"  # as in pyproject.toml
 DEFAULT_MIN_JOB_AGE_S = 300
+# Bytes of a job's command line; a longer one names many files, and goes the way of Snakemake.
+LONGEST_CALL = 30_000
+# What a job asks for that only a Snakemake on the node provides.
+_SPECIAL = ("mpi", "cpus_per_gpu", "shell_exec")
 
 
 def keep_to_squeue(plugin: ModuleType, version: str) -> None:
@@ -36,3 +43,59 @@ def last_known(ask: Callable[[], int | None], answers: list[int]) -> int:
     if answer is not None:
         answers[:] = [answer]
     return answers[-1]
+
+
+def run_without_snakemake(plugin: ModuleType, steps: ModuleType, allowed: Callable[[], bool]) -> None:
+    """Make the plugin submit a job's command itself, where it submits a Snakemake that starts another one.
+
+    Both read the whole workflow before the command starts, and what they do after it the head does again.
+    A job that needs more than its command goes the way of Snakemake, and every job where it is not
+    ``allowed``. ``steps``: Snakemake's plugin for job steps, which spells what a step asks for.
+    """
+    executor: Any = plugin.Executor
+    asked = executor.format_job_exec
+
+    def format_job_exec(self: Any, job: Any) -> str:
+        if self.array_jobs or not (allowed() and is_plain(job)):
+            return str(asked(self, job))
+        wait = self.workflow.execution_settings.latency_wait
+        call = node_call(job, self.get_python_executable(), step_options(job, steps), wait)
+        return call if len(call) < LONGEST_CALL else str(asked(self, job))
+
+    executor.format_job_exec = format_job_exec
+
+
+def is_plain(job: Any) -> bool:
+    """Return whether a job is one shell command, and its files are files in this directory."""
+    if job.is_group() or not job.is_shell or job.is_shadow:
+        return False
+    temporary = job.rule.resources.get("tmpdir")
+    flagged = [*job.input, *job.output, *job.log]
+    return (
+        not any(name in job.resources.keys() for name in _SPECIAL)  # noqa: SIM118 - not a dict
+        and (temporary is None or temporary.raw == "system_tmpdir")
+        and not any(file.is_storage for file in flagged)
+        and not any(file.is_directory for file in job.output)
+    )
+
+
+def step_options(job: Any, steps: ModuleType) -> str:
+    """Spell the options of srun, as a job of Snakemake does."""
+    asked = (steps.get_cpu_setting(job, False), steps.get_gpu_setting(job), steps.get_node_setting(job))
+    return " ".join(["-n1", "--cpu-bind=q", *filter(None, asked)])
+
+
+def node_call(job: Any, python: str, srun: str, latency_wait: float) -> str:
+    """Spell the call that runs a job's command on a node."""
+    described = {
+        "srun": srun,
+        "command": job.shellcmd,
+        "input": list(map(str, job.input)),
+        "output": list(map(str, job.output)),
+        "log": list(map(str, job.log)),
+        "benchmark": [str(job.benchmark)] if job.benchmark else [],
+        "threads": job.threads,
+        "latency_wait": latency_wait,
+    }
+    words = (python, "-I", "-S", str(Path(node_job.__file__)), node_job.pack(described))
+    return shlex.join(words)

@@ -91,9 +91,14 @@ def in_training(campaign, cluster, name, seconds=120):
 
     def running():
         snapshots = list((campaign.run / "store" / name).glob("snapshot-*.pt"))
-        return snapshots and cluster.job_of(f"rule_train_wildcards_{name}")
+        return snapshots and job_in_training(campaign, cluster, name)
 
     return wait_for(running, f"{name} is in training", seconds)
+
+
+def job_in_training(campaign, cluster, name):
+    """Find the running job that trains a campaign on a range."""
+    return cluster.job_of(f"rule_train_wildcards_{name}", campaign.folder.resolve())
 
 
 def linger(campaign):

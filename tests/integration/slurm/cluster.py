@@ -129,11 +129,11 @@ class Cluster:
         lines = self.call("squeue", "-h", *options, "-o", "%i|%T|%k|%N").splitlines()
         return [tuple(line.split("|")) for line in lines]
 
-    def job_of(self, work):
-        """Find the id of the running job whose comment ends with ``work``, such as a rule or a range."""
-        return next(
-            (job for job, state, what, _ in self.jobs() if state == "RUNNING" and what.endswith(work)), None
-        )
+    def job_of(self, work, folder):
+        """Find a campaign's running job whose comment ends with ``work``; another one may do the same."""
+        lines = self.call("squeue", "-h", "--states=RUNNING", "-o", "%i|%Z|%k").splitlines()
+        rows = [line.split("|") for line in lines]
+        return next((job for job, place, what in rows if what.endswith(work) and place == str(folder)), None)
 
     def call(self, *words, check=True):
         done = subprocess.run(

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import AccessError
 from crpipe.core.ranges import PATTERN
-from crpipe.source.retries import Transient
 from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
 
 if TYPE_CHECKING:
@@ -117,6 +116,9 @@ class Tokens:
         except AccessError as error:
             if refused.left_s <= 0:
                 raise
+            # `status` asks for a token, too, and does not pay for asyncio.
+            from crpipe.source.retries import Transient  # noqa: PLC0415
+
             raise Transient(f"the token was refused; {error}") from error
         return self._token is not None and self._token.text != refused.text
 
