@@ -1,7 +1,9 @@
 """Staging against a loopback federation: ours, curl, pelicanfs and an open-and-copy loop, side by side.
 
 Every contender copies the same files in turn, round after round, in an order that changes; medians are told.
-crpipe's copies are on the disk when it ends, those of the others only where that is said. The added round
+crpipe's copies are on the disk when it ends, those of the others only where that is said. The fair peer of its
+verified copies is the curl whose files are flushed and summed afterwards: ratios of each round to it are
+printed last. The added round
 trip comes from a forwarding proxy in front of director and origin that holds every packet back for half of it
 in each direction (it does not slow the TCP handshake itself). Client, proxy and servers share this machine.
 
@@ -26,9 +28,11 @@ from typing import TYPE_CHECKING
 
 from peak import peak_mib
 from pelicanfs import PelicanFileSystem
+from side_by_side import spread
 
 from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import Config, validate
+from crpipe.core import checksums
 from crpipe.core.files import sync
 from crpipe.core.progress import Silent
 from crpipe.core.ranges import Range
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 
 NAME = Range.parse("0000000-0000999")
 SETS = {"small": (1000, 200_000), "large": (20, 50_000_000)}
+PEER = "curl -Z, flushed, summed"
 LOOP_FILES = {"small": 60, "large": 2}  # the loop takes minutes: it copies this many, rates are per file
 
 
@@ -61,7 +66,8 @@ class Contest:
             "open-and-copy loop": self.loop,
             "pelicanfs get": self.pelicanfs,
             "curl -Z": self.curl,
-            "curl -Z, then flushed": self.curl_flushed,
+            "curl -Z, flushed": self.curl_flushed,
+            PEER: self.curl_summed,
             "crpipe, sizes only": self.ours_unchecked,
             "crpipe, checksums": self.ours,
         }
@@ -115,6 +121,13 @@ class Contest:
         self.curl(out)
         with ThreadPoolExecutor(self.concurrency) as pool:
             list(pool.map(sync, out.iterdir()))
+        return self.files
+
+    def curl_summed(self, out: Path) -> int:
+        """The same, and then compute the checksum that the server would name of every copy."""
+        self.curl_flushed(out)
+        with ThreadPoolExecutor(self.concurrency) as pool:
+            list(pool.map(lambda file: checksums.of_file(file, checksums.OWN), out.iterdir()))
         return self.files
 
     def ours(self, out: Path) -> int:
@@ -194,7 +207,7 @@ def main() -> None:
     """Measure and print one table per set and round trip."""
     options = parse()
     if options.folder is None:
-        bring_up(options.sets)
+        bring_up(options.sets, __file__)
         return
     federation = LoopbackFederation(options.folder / "federation")
     for milliseconds in options.round_trip_ms:
@@ -205,8 +218,8 @@ def main() -> None:
                 compare(contest, milliseconds, options.rounds)
 
 
-def bring_up(kinds: list[str]) -> None:
-    """Bring the federation up and measure in a child: aiohttp reads SSL_CERT_FILE when it is imported."""
+def bring_up(kinds: list[str], script: str) -> None:
+    """Bring the federation up and run ``script`` in a child: aiohttp reads SSL_CERT_FILE when imported."""
     folder = Path(tempfile.mkdtemp(prefix="crpipe-benchmark-"))
     folder.chmod(0o755)
     federation = LoopbackFederation(folder / "federation")
@@ -214,7 +227,7 @@ def bring_up(kinds: list[str]) -> None:
         fill(federation, kinds)
         federation.up()
         environment = {**os.environ, "SSL_CERT_FILE": str(federation.certificate)}
-        command = [sys.executable, __file__, *sys.argv[1:], "--folder", str(folder)]
+        command = [sys.executable, script, *sys.argv[1:], "--folder", str(folder)]
         subprocess.run(command, env=environment, check=True)
     finally:
         federation.down()
@@ -252,16 +265,24 @@ def compare(contest: Contest, milliseconds: float, rounds: int) -> None:
         rates, costs = zip(*measured, strict=True)
         rate = statistics.median(rates)
         print(
-            f"  {name:22s}{rate:8.1f} files/s {rate * contest.size / 1e6:7.1f} MB/s  x{rate / yardstick:.2f} "
+            f"  {name:24s}{rate:8.1f} files/s {rate * contest.size / 1e6:7.1f} MB/s  x{rate / yardstick:.2f} "
             f"curl {statistics.median(costs):7.2f} CPU ms/file  ({min(rates):.1f}..{max(rates):.1f})",
             flush=True,
         )
+    for name in (PEER, "crpipe, sizes only", "crpipe, checksums"):
+        print(f"  {name}: {versus(found[name], found['curl -Z'])} x curl -Z", end="; ")
+        print(f"{versus(found[name], found[PEER])} x {PEER}")
     print(f"  peak memory of this process: {peak_mib():.0f} MiB")
 
 
-def parse() -> argparse.Namespace:
+def versus(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> str:
+    """Show the ratios of the rates of each round."""
+    return spread([rate / other for (rate, _), (other, _) in zip(ours, theirs, strict=True)])
+
+
+def parse(description: str | None = __doc__) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--round-trip-ms", type=float, nargs="+", default=[0.0, 20.0])
     parser.add_argument("--concurrency", type=int, default=16)
