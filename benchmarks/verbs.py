@@ -1,10 +1,10 @@
 """How fast trained models are used, beside the limit of each verb, and the memory that it takes.
 
-One command: ``python benchmarks/verbs.py --folder DIR --only evaluate`` (or report, consolidate, export,
-predict, generate, direction, memory; all of them without --only). The first call makes a campaign through
-the verbs; later ones use it again. Contestants take turns, each in a fresh process of one thread; imports,
-the model and prepared inputs are left out. The table shows medians. A verb's limit are the lines below it:
-what libraries alone take for the same work. ``--peer PATH`` is a clone of the earlier system.
+One command: ``python benchmarks/verbs.py --folder DIR --only evaluate`` (or another part; all of them without
+--only). The first call makes a campaign through the verbs; later ones use it again. Contestants take turns,
+each in a fresh process of one thread; imports, the model and prepared inputs are left out. The table shows
+medians; below a verb is what libraries alone take for its work. ``--peer PATH``: a clone of the earlier
+system.
 """
 
 from __future__ import annotations
@@ -116,15 +116,15 @@ WORK = {
     "evaluate": work.evaluation,
     "the loader alone": work.reading,
     "the networks alone": work.network,
-    "all numbers but the AUCs": work.numbers,
-    "numpy's sorts alone": work.sorting,
     "scikit-learn alone": work.classifiers,
     "matplotlib alone": work.evaluation_figures,
+    "all numbers but the AUCs": work.numbers,
+    "numpy's sorts alone": work.sorting,
     "figures": work.campaign_figures,
     "matplotlib alone, campaign": work.bare_figures,
     "report": work.page,
     "consolidate": work.merging,
-    "decode and encode alone": work.merging_bare,
+    "decode, encode and sha256 alone": work.merging_bare,
     "memcpy": work.merging_copy,
     "shards export": work.exporting,
     "decode and encode lists alone": work.exporting_bare,
@@ -139,9 +139,11 @@ WORK = {
     "direction: the line fit alone": work.directions_fit,
 }
 PARTS = {
-    "evaluate": Part(40_000, tuple(WORK)[:7]),
-    "report": Part(0, ("figures", "matplotlib alone, campaign", "report"), "figure or page"),
-    "consolidate": Part(0, ("consolidate", "decode and encode alone", "memcpy"), "muon"),
+    "evaluate": Part(40_000, tuple(WORK)[:5]),
+    "numbers": Part(40_000, ("all numbers but the AUCs", "numpy's sorts alone")),
+    "figures": Part(0, ("figures", "matplotlib alone, campaign"), "figure"),
+    "report": Part(0, ("report",), "page"),
+    "consolidate": Part(0, ("consolidate", "decode, encode and sha256 alone", "memcpy"), "muon"),
     "export": Part(0, ("shards export", "decode and encode lists alone")),
     "predict": Part(100_000, ("predict", "the reader alone", "the networks alone, raw files")),
     "generate": Part(100_000, ("generate", "the networks alone, table", "earlier system")),

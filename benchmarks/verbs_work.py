@@ -6,6 +6,7 @@ Each function prepares a contestant and returns its work, which returns the numb
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
@@ -307,7 +308,7 @@ def merging(case: Case) -> Work:
 
 
 def merging_bare(case: Case) -> Work:
-    """Prepare pyarrow alone: decode all outliers' items, encode them in memory as crpipe does."""
+    """Prepare pyarrow and sha256 alone: decode all outliers' items, encode them in memory, hash both."""
     paths = [
         path
         for name in map(str, case.config.all_ranges())
@@ -319,7 +320,10 @@ def merging_bare(case: Case) -> Work:
         for path in paths:
             table = pq.read_table(path, use_threads=False)
             options = {"use_byte_stream_split": table.schema.names, **_ZSTD, **_WRITER}
-            pq.write_table(table, pa.BufferOutputStream(), **options)
+            made = pa.BufferOutputStream()
+            pq.write_table(table, made, **options)
+            hashlib.sha256(path.read_bytes())
+            hashlib.sha256(made.getvalue())
             count += len(table)
         return count
 
@@ -459,7 +463,8 @@ def generating_peer(case: Case) -> Work:
     """Prepare the earlier system's batch inference of the same table, with weights as it starts with."""
     path = _conditions(case)
     assert case.peer is not None
-    sys.path.insert(0, str(case.peer))
+    here = Path(__file__).parent  # its module training hides theirs, a folder
+    sys.path[:] = [str(case.peer), *(each for each in sys.path if Path(each) != here)]
     from utils import batch_infer  # type: ignore[import-not-found]  # noqa: PLC0415 - of the clone
 
     torch.set_num_threads(1)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Index = NDArray[np.int64]
 
+_BLOCK = 1 << 20  # values counted at once
+
 
 @dataclass(frozen=True)
 class GroupShares:
@@ -95,14 +97,17 @@ def per_event(
     The error is that of a sum over groups, [N]: the muons of one group (of one primary) in one bin are one
     random number, not many.
     """
-    bins = np.searchsorted(edges, values, side="right") - 1
-    inside = (bins >= 0) & (bins < len(edges) - 1)
-    where = group[event[inside]] * (len(edges) - 1) + bins[inside]
-    sums = np.bincount(where, weights[event[inside]])  # a table of all cells: sorting would take much longer
+    bins = len(edges) - 1
+    sums = np.zeros((int(group.max(initial=-1)) + 1) * bins)
+    for low in range(0, len(values), _BLOCK):
+        # A table of all cells: to sort the muons by cell would take much longer.
+        found = np.searchsorted(edges, values[low : low + _BLOCK], side="right") - 1
+        inside = (found >= 0) & (found < bins)
+        mine = event[low : low + _BLOCK][inside]
+        np.add.at(sums, group[mine] * bins + found[inside], weights[mine])
     cells = np.flatnonzero(sums)
-    events = float(weights[chosen].sum()) or 1.0
-    parts = GroupShares(cells, sums[cells] / events)
-    return BinnedValues(edges, *_summed(parts, len(edges) - 1), parts)
+    parts = GroupShares(cells, sums[cells] / (float(weights[chosen].sum()) or 1.0))
+    return BinnedValues(edges, *_summed(parts, bins), parts)
 
 
 def _summed(parts: GroupShares, bins: int) -> tuple[Floats, Floats]:
