@@ -10,7 +10,7 @@ import hashlib
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -62,6 +62,8 @@ FILE_EVENTS = 12_700  # of the files that benchmarks/data.py writes
 class Case:
     """What a contestant works on: a campaign, about ``size`` events of its first ``ranges`` ranges.
 
+    More ranges than there are: the same ones again and again.
+
     scratch: an empty folder. peer: a clone of the earlier system, or None.
     """
 
@@ -78,14 +80,13 @@ def _evaluation(case: Case) -> EvaluateJob:
     config = case.config.model_copy(update={"evaluate": section})
     campaign = open_campaign(config)
     names = campaign.chain.names
-    receipt = str(config.paths().receipt(names[0]))
-    job = evaluate_job(campaign, [name for name in names if name[0].isdigit()][case.ranges - 1], receipt)
-    places = {
-        "folder": case.scratch / "run/evaluation/link",
-        "tensorboard": case.scratch,
-        "journal": case.scratch / "j",
-    }
-    return replace(job, **places)
+    links = [name for name in names if name[0].isdigit()]
+    job = evaluate_job(
+        campaign, links[min(case.ranges, len(links)) - 1], str(config.paths().receipt(names[0]))
+    )
+    shards = tuple(islice(cycle(job.shards), case.ranges))
+    places = {"tensorboard": case.scratch, "journal": case.scratch / "journal"}
+    return replace(job, shards=shards, folder=case.scratch / "run/evaluation/link", **places)
 
 
 def _opened(case: Case) -> tuple[LoadedModel, torch.Generator]:
