@@ -33,7 +33,7 @@ def sklearn(module: str) -> ModuleType:
     return require(f"sklearn.{module}", extra="evaluate", why="for the AUC of classifiers")
 
 
-class Rows(NamedTuple):
+class ClassifierRows(NamedTuple):
     """What a classifier may look at: the event of each of R rows, and the features [K, F] of chosen rows [K].
 
     Features are made of the chosen rows alone: of millions at most MOST_ROWS are looked at.
@@ -139,7 +139,7 @@ def _below(
     return found
 
 
-def compare(real: Sample, generated: Sample, rows: Callable[[Sample], Rows]) -> Verdict | None:
+def compare(real: Sample, generated: Sample, rows: Callable[[Sample], ClassifierRows]) -> Verdict | None:
     """Train on half of the groups, score the other half; None when there is too little to learn from.
 
     The halves are drawn by group, real and generated together: a classifier that sees one copy of a
@@ -177,7 +177,7 @@ def _half(group: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool
     return chosen[row]
 
 
-def muon_rows(sample: Sample) -> Rows:
+def muon_rows(sample: Sample) -> ClassifierRows:
     """Describe single muons, the first few of each event: energy, radius, azimuth, and their event."""
     early = np.minimum(np.asarray(sample.multiplicity, np.int64), MUONS_PER_EVENT)
     event = np.repeat(np.arange(len(sample)), early)
@@ -189,32 +189,32 @@ def muon_rows(sample: Sample) -> Rows:
         columns = np.stack([log_energy(muons), log_radius(muons), np.cos(angle), np.sin(angle)], axis=1)
         return np.concatenate([_event_columns(sample, event[chosen]), columns], axis=1)
 
-    return Rows(event, features)
+    return ClassifierRows(event, features)
 
 
-def bundle_rows(sample: Sample) -> Rows:
+def bundle_rows(sample: Sample) -> ClassifierRows:
     """Describe the shape of bundles of at least three muons."""
     return _summary_rows(sample, _FEWEST_MUONS)
 
 
-def full_rows(sample: Sample) -> Rows:
+def full_rows(sample: Sample) -> ClassifierRows:
     """Describe all events with muons, how many there are included."""
     return _summary_rows(sample, 1)
 
 
-def multiplicity_rows(sample: Sample) -> Rows:
+def multiplicity_rows(sample: Sample) -> ClassifierRows:
     """Describe all events by how many muons they have."""
-    return Rows(np.arange(len(sample)), lambda chosen: _event_columns(sample, chosen))
+    return ClassifierRows(np.arange(len(sample)), lambda chosen: _event_columns(sample, chosen))
 
 
-def _summary_rows(sample: Sample, fewest: int) -> Rows:
+def _summary_rows(sample: Sample, fewest: int) -> ClassifierRows:
     event = np.flatnonzero(np.asarray(sample.multiplicity) >= fewest)
 
     def features(chosen: Index) -> Floats:
         events = event[chosen]
         return np.concatenate([_event_columns(sample, events), sample.take(events).summaries], axis=1)
 
-    return Rows(event, features)
+    return ClassifierRows(event, features)
 
 
 def _event_columns(sample: Sample, events: Index) -> Floats:

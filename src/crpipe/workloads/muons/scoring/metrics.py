@@ -34,7 +34,7 @@ _SEED = 0  # equal predictions give equal numbers
 REPLICAS = 20  # bootstrap samples: the error is itself good to 16 %
 FEWEST_EVENTS = 100
 
-CLASSIFIERS: dict[str, Callable[[Sample], classify.Rows]] = {
+CLASSIFIERS: dict[str, Callable[[Sample], classify.ClassifierRows]] = {
     "auc_muon": classify.muon_rows,
     "auc_event": classify.bundle_rows,
     "auc_multiplicity": classify.multiplicity_rows,
