@@ -200,8 +200,7 @@ def judge(truth: Events, generate: Generate) -> dict[str, float]:
     given = generate(truth, truth.multiplicity.astype(np.int64))
     speed = len(given.items) / (time.process_time() - started)
     real, muons, full = sample_of(truth), sample_of(given), sample_of(generate(truth, None))
-    weights = metrics.group_weights(real.group)[:, real.group]
-    numbers = metrics.binned_distances(real, muons, weights)
+    numbers = metrics.binned_distances(real, muons, metrics.group_weights(real.group))
     numbers["generated_per_s"] = speed
     for name, side in (("auc_event", muons), ("auc_multiplicity", full), ("auc_full", full)):
         verdict = classify.compare(real, side, metrics.CLASSIFIERS[name])

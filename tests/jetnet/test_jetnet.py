@@ -8,6 +8,7 @@ import pytest
 from unit.report.conftest import make_sample
 
 from crpipe.workloads.muons.scoring import metrics
+from crpipe.workloads.muons.scoring.sample import log_energy, radius
 from services import JETNET
 
 pytestmark = pytest.mark.jetnet
@@ -29,7 +30,7 @@ def padded(sample):
     width = int(sample.multiplicity.max())
     filled = np.arange(width) < sample.multiplicity[:, None]
     features = np.zeros((*filled.shape, 2))
-    features[filled] = np.stack([sample.log_energy, sample.radius], axis=1)
+    features[filled] = np.stack([log_energy(sample.muons), radius(sample.muons)], axis=1)
     return features, filled
 
 
@@ -53,7 +54,7 @@ def test_distances_are_those_of_jetnet(tmp_path):
     asked = [JETNET, "-c", ASK, tmp_path / "bundles.npz", *numbers]
     told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     means, spreads = json.loads(told.splitlines()[-1])
-    observables = (lambda sample: sample.log_energy, lambda sample: sample.radius)
+    observables = (lambda sample: log_energy(sample.muons), lambda sample: radius(sample.muons))
     for values, theirs, spread in zip(observables, means, spreads, strict=True):
         ours, error = bootstrapped(values, real, generated)
         # Two means over as many bootstrap samples each: five standard errors apart at most.

@@ -21,8 +21,12 @@ class GatheredColumns:
         self._blocks: list[Columns] = []
 
     def add(self, block: Columns) -> None:
-        """Add the columns of one block; all blocks have the same names."""
-        self._blocks.append(block)
+        """Add a copy of the columns of one block; all blocks have the same names.
+
+        A view would hold the window that a loader cut the block out of: tens of thousands of events for each
+        range, however few of them are compared.
+        """
+        self._blocks.append({name: values.copy() for name, values in block.items()})
 
     def columns(self) -> Columns:
         """Join them."""
@@ -43,7 +47,7 @@ class GatheredEvents:
     def add(self, block: Events) -> None:
         """Add one block."""
         self._columns.add(block.columns)
-        self._multiplicity.append(block.multiplicity)
+        self._multiplicity.append(block.multiplicity.copy())
         width = block.items.shape[1]
         if self._items.shape[1] != width:
             self._items = np.empty((0, width), np.float32)

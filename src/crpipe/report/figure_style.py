@@ -99,7 +99,7 @@ def save(figure: Figure, path: Path) -> Path:
     engine = figure.get_layout_engine()
     if engine is not None and figure.axes:  # once for all formats
         engine.execute(figure)
-        figure.set_layout_engine("none")
+        figure.set_layout_engine(None)  # with "none" each format would be drawn twice
     for suffix, metadata in _METADATA.items() if copies() else [(".svg", _METADATA[".svg"])]:
         with replacing(path.with_suffix(suffix)) as part:
             options: dict[str, Any] = {"metadata": metadata, "bbox_inches": box, "dpi": _DPI}

@@ -1,5 +1,7 @@
 """Blocks are joined in their order; items only where they are wanted."""
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -22,3 +24,13 @@ def test_joined_blocks_are_the_blocks_end_to_end(items):
 
 def test_no_block_gives_no_column():
     assert GatheredColumns().columns() == {}
+
+
+def test_a_gathered_block_does_not_hold_the_window_that_it_was_cut_out_of():
+    window = make_events(100, 1)
+    held = [weakref.ref(array) for array in (window.multiplicity, *window.columns.values())]
+    gathered = GatheredEvents(items=False)
+    gathered.add(window.part(10, 12))
+    del window
+    assert [array() for array in held] == [None] * len(held)
+    assert len(gathered.events()) == 2

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from crpipe.core.extras import require
+from crpipe.events.batch import offsets
 from crpipe.workloads.muons.scoring.declared import FEWEST_GROUPS, FEWEST_ROWS
+from crpipe.workloads.muons.scoring.sample import azimuth, log_energy, log_radius
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
     from crpipe.workloads.muons.scoring.sample import Sample
 
     Floats = NDArray[np.float64]
-    # Features [R, F] and the event of each row [R]
-    Table = tuple[Floats, NDArray[np.int64]]
+    Index = NDArray[np.int64]
 
 _SEED = 0  # equal predictions give equal verdicts
 MOST_ROWS = 60_000  # of each side: AUC is known to 0.003, in about 5 s
@@ -30,6 +31,16 @@ _FEWEST_MUONS = 3  # for spreads and correlations to mean something
 def sklearn(module: str) -> ModuleType:
     """Import a module of scikit-learn; raise MissingExtra where it is not installed."""
     return require(f"sklearn.{module}", extra="evaluate", why="for the AUC of classifiers")
+
+
+class ClassifierRows(NamedTuple):
+    """What a classifier may look at: the event of each of R rows, and the features [K, F] of chosen rows [K].
+
+    Features are made of the chosen rows alone: of millions at most MOST_ROWS are looked at.
+    """
+
+    event: Index
+    features: Callable[[Index], Floats]
 
 
 class Verdict(NamedTuple):
@@ -128,7 +139,7 @@ def _below(
     return found
 
 
-def compare(real: Sample, generated: Sample, rows: Callable[[Sample], Table]) -> Verdict | None:
+def compare(real: Sample, generated: Sample, rows: Callable[[Sample], ClassifierRows]) -> Verdict | None:
     """Train on half of the groups, score the other half; None when there is too little to learn from.
 
     The halves are drawn by group, real and generated together: a classifier that sees one copy of a
@@ -137,11 +148,11 @@ def compare(real: Sample, generated: Sample, rows: Callable[[Sample], Table]) ->
     rng = np.random.default_rng(_SEED)
     tables, groups, weights = [], [], []
     for side in (real, generated):
-        table, event = rows(side)
-        chosen = rng.permutation(len(table))[:MOST_ROWS]
+        event, features = rows(side)
+        chosen = rng.permutation(len(event))[:MOST_ROWS]
         if len(chosen) < FEWEST_ROWS:
             return None
-        tables.append(table[chosen])
+        tables.append(features(chosen))
         groups.append(side.group[event[chosen]])
         weights.append(side.weights[event[chosen]])
     group = np.concatenate(groups)
@@ -166,35 +177,45 @@ def _half(group: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool
     return chosen[row]
 
 
-def muon_rows(sample: Sample) -> Table:
+def muon_rows(sample: Sample) -> ClassifierRows:
     """Describe single muons, the first few of each event: energy, radius, azimuth, and their event."""
-    first = np.cumsum(sample.multiplicity, dtype=np.int64) - sample.multiplicity
-    early = np.arange(len(sample.event)) - first[sample.event] < MUONS_PER_EVENT
-    event = sample.event[early]
-    columns = [sample.log_energy, sample.log_radius, np.cos(sample.azimuth), np.sin(sample.azimuth)]
-    muons = np.stack([column[early] for column in columns], axis=1)
-    return np.concatenate([_event_columns(sample)[event], muons], axis=1), event
+    early = np.minimum(np.asarray(sample.multiplicity, np.int64), MUONS_PER_EVENT)
+    event = np.repeat(np.arange(len(sample)), early)
+    place = np.arange(len(event)) + np.repeat(sample.first[:-1] - offsets(early)[:-1], early)
+
+    def features(chosen: Index) -> Floats:
+        muons = sample.muons[place[chosen]]
+        angle = azimuth(muons)
+        columns = np.stack([log_energy(muons), log_radius(muons), np.cos(angle), np.sin(angle)], axis=1)
+        return np.concatenate([_event_columns(sample, event[chosen]), columns], axis=1)
+
+    return ClassifierRows(event, features)
 
 
-def bundle_rows(sample: Sample) -> Table:
+def bundle_rows(sample: Sample) -> ClassifierRows:
     """Describe the shape of bundles of at least three muons."""
     return _summary_rows(sample, _FEWEST_MUONS)
 
 
-def full_rows(sample: Sample) -> Table:
+def full_rows(sample: Sample) -> ClassifierRows:
     """Describe all events with muons, how many there are included."""
     return _summary_rows(sample, 1)
 
 
-def multiplicity_rows(sample: Sample) -> Table:
+def multiplicity_rows(sample: Sample) -> ClassifierRows:
     """Describe all events by how many muons they have."""
-    return _event_columns(sample), np.arange(len(sample))
+    return ClassifierRows(np.arange(len(sample)), lambda chosen: _event_columns(sample, chosen))
 
 
-def _summary_rows(sample: Sample, fewest: int) -> Table:
+def _summary_rows(sample: Sample, fewest: int) -> ClassifierRows:
     event = np.flatnonzero(np.asarray(sample.multiplicity) >= fewest)
-    return np.concatenate([_event_columns(sample), sample.summaries], axis=1)[event], event
+
+    def features(chosen: Index) -> Floats:
+        events = event[chosen]
+        return np.concatenate([_event_columns(sample, events), sample.take(events).summaries], axis=1)
+
+    return ClassifierRows(event, features)
 
 
-def _event_columns(sample: Sample) -> Floats:
-    return np.concatenate([sample.conditions, sample.log_multiplicity[:, None]], axis=1)
+def _event_columns(sample: Sample, events: Index) -> Floats:
+    return np.concatenate([sample.conditions[events], sample.log_multiplicity[events, None]], axis=1)

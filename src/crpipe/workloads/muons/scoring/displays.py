@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crpipe.report import figure_style as style
+from crpipe.workloads.muons.scoring.sample import log_energy, radius
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,9 +28,10 @@ def displays(real: Sample, generated: Sample) -> Figure:
         return figure
     grid = figure.subplots(2, len(chosen), squeeze=False)
     for axes, event in zip(grid.T, chosen, strict=True):
-        reach = max(np.quantile(side.radius[side.event == event], 0.98) for side in (real, generated))
+        reach = max(np.quantile(radius(side.of(event)), 0.98) for side in (real, generated))
         for axis, side in zip(axes, (real, generated), strict=True):
-            muons, logs = side.muons[side.event == event], side.log_energy[side.event == event].clip(0.0)
+            muons = side.of(event)
+            logs = log_energy(muons).clip(0.0)
             dots = axis.scatter(
                 muons[:, 1], muons[:, 2], c=logs, s=6 + 4 * logs**1.5, vmin=0, vmax=5, alpha=0.8
             )

@@ -6,6 +6,7 @@ Distances are 0 for a perfect model and infinite statistics; what re-simulation 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,35 +15,39 @@ from scipy.stats import spearmanr
 from crpipe.core.errors import MissingExtra
 from crpipe.workloads.muons.scoring import classify
 from crpipe.workloads.muons.scoring.declared import FEWEST_GENERATED, FEWEST_GROUPS, FEWEST_MUONS
-from crpipe.workloads.muons.scoring.sample import AXES
+from crpipe.workloads.muons.scoring.sample import AXES, azimuth, log_energy, log_radius, radius
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
     from crpipe.workloads.muons.scoring.sample import Sample
 
     Floats = NDArray[np.float64]
+    Index = NDArray[np.int64]
     Numbers = dict[str, float]
+    Cell = Index | slice  # muons of a sample
 
 _LOG = logging.getLogger(__name__)
 _SEED = 0  # equal predictions give equal numbers
 REPLICAS = 20  # bootstrap samples: the error is itself good to 16 %
 FEWEST_EVENTS = 100
 
-CLASSIFIERS: dict[str, Callable[[Sample], classify.Table]] = {
+CLASSIFIERS: dict[str, Callable[[Sample], classify.ClassifierRows]] = {
     "auc_muon": classify.muon_rows,
     "auc_event": classify.bundle_rows,
     "auc_multiplicity": classify.multiplicity_rows,
     "auc_full": classify.full_rows,
 }
 # Values of each muon, and how they are named.
-_OBSERVABLES: dict[str, Callable[[Sample], Floats]] = {
-    "log_energy": lambda sample: sample.log_energy,
-    "radius_m": lambda sample: sample.radius,
-    "log_radius": lambda sample: sample.log_radius,
+_OBSERVABLES: dict[str, Callable[[NDArray[np.float32]], Floats]] = {
+    "log_energy": log_energy,
+    "radius_m": radius,
+    "log_radius": log_radius,
 }
+_NONE = np.zeros(0, np.int64)
+_BLOCK = 1 << 16  # values looked up at once: their places fit into a cache
 
 
 def compare(real: Sample, generated: Sample, trained: Mapping[str, classify.Verdict]) -> Numbers:
@@ -52,10 +57,9 @@ def compare(real: Sample, generated: Sample, trained: Mapping[str, classify.Verd
     gave. What cannot be measured (too few muons, events or groups) is left out.
     """
     groups = group_weights(real.group)
-    weights = groups[:, real.group] * real.weights
-    numbers = marginal_distances(real, generated) | multiplicities(real, generated, weights)
+    numbers = marginal_distances(real, generated) | multiplicities(real, generated, groups)
     if groups.shape[1] >= FEWEST_GROUPS:
-        numbers |= binned_distances(real, generated, weights)
+        numbers |= binned_distances(real, generated, groups)
     numbers["anisotropy"] = anisotropy(generated)
     for name, verdict in trained.items():
         numbers |= {name: verdict.auc(), f"{name}_error": verdict.error()}
@@ -87,43 +91,104 @@ def group_weights(group: NDArray[np.int64]) -> Floats:
     return np.concatenate([np.ones((1, groups)), drawn])
 
 
-def wasserstein(first: Floats, second: Floats, weights: Iterator[tuple[Floats, Floats]]) -> Floats:
+def wasserstein(first: Floats, second: Floats, weights: Iterable[tuple[Floats, Floats]]) -> Floats:
     """Give the first Wasserstein distance of two samples under each pair of weights.
 
     It is the area between the two cumulative distributions; the values are sorted once for all weights.
     """
-    values = np.concatenate([first, second])
-    order = np.argsort(values)
-    steps = np.diff(values[order])
+    order, steps = _sorted(first, second)
     distances = []
     for one, two in weights:
         if not (one.any() and two.any()):
             distances.append(np.nan)  # a bootstrap sample without any event of this bin
             continue
         density = np.concatenate([one / one.sum(), -two / two.sum()])
-        distances.append(np.abs(np.cumsum(density[order])[:-1]) @ steps)
+        distances.append(_area(density[order], steps))
     return np.array(distances)
 
 
-def binned_distances(real: Sample, generated: Sample, weights: Floats) -> Numbers:
+def _sorted(first: Floats, second: Floats) -> tuple[Index, Floats]:
+    """Sort the values of both samples: their places, and the steps from each value to the next one."""
+    values = np.concatenate([first, second])
+    order = np.argsort(values)
+    values = values[order]
+    return order, np.diff(values)
+
+
+def _area(density: Floats, steps: Floats) -> float:
+    """Give the area between two cumulative distributions; overwrites ``density``."""
+    gap = np.cumsum(density, out=density)[:-1]
+    return float(np.abs(gap, out=gap) @ steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """The weights of the rows of one cell, of both samples, under each bootstrap sample.
+
+    factors: [1 + R, G], of the groups. groups: the group of each row. weights: of each row; None: all alike.
+    """
+
+    factors: Floats
+    groups: tuple[Index, Index]
+    weights: tuple[Floats, Floats] | None
+
+    def distances(self, first: Floats, second: Floats) -> Floats:
+        """Give what ``wasserstein`` gives under factor times weight, to the last bit: [1 + R].
+
+        Where all weigh alike, all rows of a group have one density. It is looked up in the order of the
+        values, in a table that fits into a cache; sums of whole numbers are exact in any order.
+        """
+        if self.weights is not None:
+            (one, two), (ours, theirs) = self.groups, self.weights
+            return wasserstein(first, second, ((row[one] * ours, row[two] * theirs) for row in self.factors))
+        order, steps = _sorted(first, second)
+        place, totals = self._places(order)
+        del order
+        density = np.empty(len(place))
+        distances = []
+        for row, ours, theirs in zip(self.factors, *totals, strict=True):
+            if not (ours and theirs):
+                distances.append(np.nan)  # a bootstrap sample without any event of this bin
+                continue
+            table = np.concatenate([row / ours, -row / theirs])
+            for low in range(0, len(place), _BLOCK):
+                table.take(place[low : low + _BLOCK], out=density[low : low + _BLOCK], mode="clip")
+            distances.append(_area(density, steps))
+        return np.array(distances)
+
+    def _places(self, order: Index) -> tuple[NDArray[np.int32], list[Floats]]:
+        """Give each row's place in a table of both samples' groups, in ``order``, and sums of factors."""
+        count = self.factors.shape[1]
+        one, two = (rows.astype(np.int32) for rows in self.groups)
+        totals = [self.factors @ np.bincount(rows, minlength=count) for rows in (one, two)]
+        two += np.int32(count)
+        return np.concatenate([one, two])[order], totals
+
+
+def binned_distances(real: Sample, generated: Sample, factors: Floats) -> Numbers:
     """Average distances between muons of equal conditions over all bins of conditions.
 
-    weights: [1 + R, N] of the events; the first row gives the values, the others the errors.
+    factors: [1 + R, G] of the groups; the first row gives the values, the others the errors.
     """
     distances: dict[str, list[Floats]] = {f"w1_{name}": [] for name in _OBSERVABLES}
     correlations, empty = [], 0
-    real_bins, generated_bins = real.joint_bins[real.event], generated.joint_bins[generated.event]
-    for number in np.unique(real_bins):
-        ours, theirs = np.equal(real_bins, number), np.equal(generated_bins, number)
-        if np.count_nonzero(ours) < FEWEST_MUONS:
+    theirs_of = dict(generated.muons_by(generated.joint_bins))
+    for number, ours in real.muons_by(real.joint_bins):
+        theirs = theirs_of.pop(number, _NONE)
+        if len(ours) < FEWEST_MUONS:
             continue
-        if np.count_nonzero(theirs) < FEWEST_GENERATED:
+        if len(theirs) < FEWEST_GENERATED:
             empty += 1
             continue
-        for name, values in _OBSERVABLES.items():
-            pairs = ((row[real.event[ours]], row[generated.event[theirs]]) for row in weights)
-            distances[f"w1_{name}"].append(wasserstein(values(real)[ours], values(generated)[theirs], pairs))
-        correlations.append(_correlation(real, ours) - _correlation(generated, theirs))
+        weighing = _weighing(factors, real, (real.event[ours], generated.event[theirs]))
+        found, correlation = [], []
+        for side, muons in ((real, ours), (generated, theirs)):
+            observed = {name: values(side.muons[muons]) for name, values in _OBSERVABLES.items()}
+            found.append(observed)
+            correlation.append(spearmanr(observed["log_energy"], observed["radius_m"]).statistic)
+        for name in _OBSERVABLES:
+            distances[f"w1_{name}"].append(weighing.distances(*(each[name] for each in found)))
+        correlations.append(float(correlation[0]) - float(correlation[1]))
     numbers = {"bins": float(len(correlations)), "bins_empty": float(empty)}
     if correlations:
         numbers["spearman_difference"] = float(np.mean(np.abs(correlations)))
@@ -132,36 +197,58 @@ def binned_distances(real: Sample, generated: Sample, weights: Floats) -> Number
     return numbers
 
 
+def _weighing(factors: Floats, real: Sample, events: tuple[Index, Index]) -> Weighing:
+    """Weigh rows of the given events; generated events have the groups and weights of the real ones."""
+    ours, theirs = events
+    weights = None if real.alike else (real.weights[ours], real.weights[theirs])
+    return Weighing(factors, (real.group[ours], real.group[theirs]), weights)
+
+
 def marginal_distances(real: Sample, generated: Sample) -> Numbers:
     """Give distances of all muons, and of those in each bin of each condition."""
-    numbers = {}
-    cells = [("all", real.event >= 0, generated.event >= 0)]
+    numbers: Numbers = {}
+    everything: list[tuple[str, Cell, Cell]] = [("all", slice(None), slice(None))]
+    numbers |= _distances_in(everything, real, generated)
     for axis in AXES:
-        one, two = real.axis_bins(axis)[real.event], generated.axis_bins(axis)[generated.event]
-        bins = range(len(axis.edges) + 1)
-        cells += [(axis.label(number), one == number, two == number) for number in bins]
-    for label, ours, theirs in cells:
-        if np.count_nonzero(ours) < FEWEST_MUONS or np.count_nonzero(theirs) < FEWEST_GENERATED:
-            continue
-        for name in ("log_energy", "radius_m"):
-            values = _OBSERVABLES[name]
-            first, second = values(real)[ours], values(generated)[theirs]
-            pair = real.weights[real.event[ours]], generated.weights[generated.event[theirs]]
-            numbers[f"w1_{name}/{label}"] = float(wasserstein(first, second, iter([pair]))[0])
+        theirs = dict(generated.muons_by(generated.axis_bins(axis)))
+        ours = real.muons_by(real.axis_bins(axis))
+        cells = ((axis.label(number), muons, theirs.pop(number, _NONE)) for number, muons in ours)
+        numbers |= _distances_in(cells, real, generated)
     return numbers
 
 
-def multiplicities(real: Sample, generated: Sample, weights: Floats) -> Numbers:
-    """Compare multiplicities at equal conditions: distance of log10(N + 1), share of empty events, mean."""
+def _distances_in(cells: Iterable[tuple[str, Cell, Cell]], real: Sample, generated: Sample) -> Numbers:
+    numbers = {}
+    for label, ours, theirs in cells:
+        events = real.event[ours], generated.event[theirs]
+        if len(events[0]) < FEWEST_MUONS or len(events[1]) < FEWEST_GENERATED:
+            continue
+        one_group = np.zeros(len(events[0]), np.int64), np.zeros(len(events[1]), np.int64)
+        weights = real.weights[events[0]], generated.weights[events[1]]
+        alike = real.alike and generated.alike
+        weighing = Weighing(np.ones((1, 1)), one_group, None if alike else weights)
+        for name in ("log_energy", "radius_m"):
+            values = _OBSERVABLES[name]
+            first, second = values(real.muons[ours]), values(generated.muons[theirs])
+            numbers[f"w1_{name}/{label}"] = float(weighing.distances(first, second)[0])
+    return numbers
+
+
+def multiplicities(real: Sample, generated: Sample, factors: Floats) -> Numbers:
+    """Compare multiplicities at equal conditions: distance of log10(N + 1), share of empty events, mean.
+
+    factors: [1 + R, G] of the groups, as in ``binned_distances``.
+    """
     distances, empty, ratios = [], [], []
     for number in np.unique(real.joint_bins):
-        chosen = real.joint_bins == number
-        if np.count_nonzero(chosen) < FEWEST_EVENTS:
+        chosen = np.flatnonzero(real.joint_bins == number)
+        if len(chosen) < FEWEST_EVENTS:
             continue
         one, two = real.multiplicity[chosen], generated.multiplicity[chosen]
-        pairs = ((row[chosen], row[chosen]) for row in weights)
-        logs = real.log_multiplicity[chosen], generated.log_multiplicity[chosen]
-        distances.append(wasserstein(*logs, pairs))
+        weighing = _weighing(factors, real, (chosen, chosen))
+        distances.append(
+            weighing.distances(real.log_multiplicity[chosen], generated.log_multiplicity[chosen])
+        )
         events = real.weights[chosen]
         empty.append(abs(_mean(one == 0, events) - _mean(two == 0, events)))
         if one.sum() >= FEWEST_MUONS:
@@ -185,10 +272,10 @@ def multiplicities(real: Sample, generated: Sample, weights: Floats) -> Numbers:
 
 def anisotropy(sample: Sample) -> float:
     """Give the largest mean of cos and sin of one and two times the azimuth; 0 for isotropic bundles."""
-    if not len(sample.azimuth):
+    if not len(sample.muons):
         return float("nan")
-    weights = sample.weights[sample.event]
-    waves = [_mean(wave(order * sample.azimuth), weights) for order in (1, 2) for wave in (np.cos, np.sin)]
+    weights, angle = sample.weights[sample.event], azimuth(sample.muons)
+    waves = [_mean(wave(order * angle), weights) for order in (1, 2) for wave in (np.cos, np.sin)]
     return float(np.max(np.abs(waves)))
 
 
@@ -196,10 +283,6 @@ def _mean(values: NDArray[Any], weights: Floats) -> float:
     """Average with weights; nan where they are all zero."""
     total = weights.sum()
     return float((values * weights).sum() / total) if total else float("nan")
-
-
-def _correlation(sample: Sample, muons: NDArray[np.bool_]) -> float:
-    return float(spearmanr(sample.log_energy[muons], sample.radius[muons]).statistic)
 
 
 def _with_error(name: str, values: Floats) -> Numbers:

@@ -15,6 +15,7 @@ from crpipe.report import figure_style as style
 from crpipe.workloads.muons.scoring import histogram
 from crpipe.workloads.muons.scoring.declared import METRICS
 from crpipe.workloads.muons.scoring.displays import displays
+from crpipe.workloads.muons.scoring.sample import radius
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,7 +92,7 @@ def draw_all(real: Sample, generated: Sample, verdicts: Mapping[str, Verdict], f
 def lateral(real: Sample, generated: Sample) -> Figure:
     """Muons per area against the distance from the axis, in bands of primary energy."""
     area = np.pi * np.diff(_RADIUS_M**2)
-    figure = _muon_spectra((real, generated), lambda sample: sample.radius, _RADIUS_M, 1.0 / area)
+    figure = _muon_spectra((real, generated), radius, _RADIUS_M, 1.0 / area)
     _label(figure, "distance from the axis [m]", "muons per event and area [1/m²]")
     return figure
 
@@ -99,9 +100,7 @@ def lateral(real: Sample, generated: Sample) -> Figure:
 def energy(real: Sample, generated: Sample) -> Figure:
     """Muons per logarithm of their energy, in bands of primary energy."""
     width = np.diff(np.log10(_ENERGY_GEV))
-    figure = _muon_spectra(
-        (real, generated), lambda sample: sample.muons[:, 0].astype(np.float64), _ENERGY_GEV, 1.0 / width
-    )
+    figure = _muon_spectra((real, generated), _energy_gev, _ENERGY_GEV, 1.0 / width)
     _label(figure, "muon energy [GeV]", "muons per event and decade of energy")
     return figure
 
@@ -114,8 +113,8 @@ def energy_radius(real: Sample, generated: Sample) -> Figure:
     for band, top, bottom in zip(_DEPTH_BANDS, tops, bottoms, strict=True):
         tables = []
         for sample in (real, generated):
-            mine = band.of(sample)[sample.event]
-            values = sample.radius[mine], sample.muons[mine, 0].astype(np.float64)
+            muons = sample.muons[band.of(sample)[sample.event]]
+            values = radius(muons), _energy_gev(muons)
             tables.append(histogram.quantiles_in_bins(*values, edges, (0.16, 0.5, 0.84)))
         ours, theirs = tables
         for name, (low, middle, high) in (("real", ours), ("generated", theirs)):
@@ -130,6 +129,10 @@ def energy_radius(real: Sample, generated: Sample) -> Figure:
         _ratio(bottom, centre, theirs[1] / ours[1], np.zeros(len(centre)))
     _label(figure, "muon energy [GeV]", "distance from the axis [m]")
     return figure
+
+
+def _energy_gev(muons: NDArray[np.float32]) -> Floats:
+    return muons[:, 0].astype(np.float64)
 
 
 def multiplicity_energy(real: Sample, generated: Sample) -> Figure:
@@ -203,7 +206,10 @@ def classifiers(verdicts: Mapping[str, Verdict]) -> Figure:
 
 
 def _muon_spectra(
-    samples: tuple[Sample, Sample], values: Callable[[Sample], Floats], edges: Floats, scale: Floats
+    samples: tuple[Sample, Sample],
+    values: Callable[[NDArray[np.float32]], Floats],
+    edges: Floats,
+    scale: Floats,
 ) -> Figure:
     figure, tops, bottoms = _panels(len(_ENERGY_BANDS))
     for band, top, bottom in zip(_ENERGY_BANDS, tops, bottoms, strict=True):
@@ -212,7 +218,7 @@ def _muon_spectra(
             events = band.of(sample)
             mine = events[sample.event]
             counts = histogram.per_event(
-                values(sample)[mine], sample.event[mine], edges, events, sample.weights, sample.group
+                values(sample.muons[mine]), sample.event[mine], edges, events, sample.weights, sample.group
             )
             made.append(counts.times(scale))
         _log_log(top, _compare(top, bottom, made[0], made[1], band.label))

@@ -8,14 +8,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crpipe.events.batch import offsets
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
 LEAST_GEV, LEAST_M = 1e-2, 1e-2  # below what matters; keeps logarithms finite
+
+
+def log_energy(muons: NDArray[np.float32]) -> Floats:
+    """log10 of each muon's energy in GeV: [M]."""
+    return np.log10(np.maximum(muons[:, 0].astype(np.float64), LEAST_GEV))
+
+
+def radius(muons: NDArray[np.float32]) -> Floats:
+    """Distance of each muon from the shower axis, in m: [M]."""
+    return np.hypot(muons[:, 1].astype(np.float64), muons[:, 2])
+
+
+def log_radius(muons: NDArray[np.float32]) -> Floats:
+    """log10 of each muon's radius in m: [M]."""
+    return np.log10(radius(muons) + LEAST_M)
+
+
+def azimuth(muons: NDArray[np.float32]) -> Floats:
+    """Angle of each muon around the axis, in rad: [M]."""
+    return np.arctan2(muons[:, 2].astype(np.float64), muons[:, 1])
 
 
 @dataclass(frozen=True)
@@ -65,10 +87,15 @@ class Sample:
         """Count the events."""
         return len(self.multiplicity)
 
+    @property
+    def alike(self) -> bool:
+        """Whether all events weigh the same."""
+        return self.weight is None or not self.weight.any()
+
     @cached_property
     def weights(self) -> Floats:
         """Weight of each event, with mean 1: [N]; ones where all count alike."""
-        if self.weight is None or not self.weight.any():
+        if self.weight is None or self.alike:
             return np.ones(len(self))
         return np.asarray(self.weight / np.mean(self.weight, dtype=np.float64), np.float64)
 
@@ -78,24 +105,34 @@ class Sample:
         return np.repeat(np.arange(len(self)), self.multiplicity)
 
     @cached_property
-    def log_energy(self) -> Floats:
-        """log10 of each muon's energy in GeV: [M]."""
-        return np.log10(np.maximum(self.muons[:, 0].astype(np.float64), LEAST_GEV))
+    def first(self) -> NDArray[np.int64]:
+        """The place in ``muons`` of the first muon of each event, and the end: [N + 1]."""
+        return offsets(self.multiplicity)
 
-    @cached_property
-    def radius(self) -> Floats:
-        """Distance of each muon from the shower axis, in m: [M]."""
-        return np.hypot(self.muons[:, 1].astype(np.float64), self.muons[:, 2])
+    def of(self, event: int) -> NDArray[np.float32]:
+        """Give the muons of one event."""
+        return self.muons[self.first[event] : self.first[event + 1]]
 
-    @cached_property
-    def log_radius(self) -> Floats:
-        """log10 of each muon's radius in m: [M]."""
-        return np.log10(self.radius + LEAST_M)
+    def muons_by(self, bins: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Yield the places of the muons of each bin, in their order; bins [N] below 256 are those of events.
 
-    @cached_property
-    def azimuth(self) -> Floats:
-        """Angle of each muon around the axis, in rad: [M]."""
-        return np.arctan2(self.muons[:, 2].astype(np.float64), self.muons[:, 1])
+        Bins without muons are left out.
+        """
+        counts = np.bincount(bins, self.multiplicity).astype(np.int64)
+        # Single bytes are sorted by counting: no comparison, and one pass.
+        order = np.argsort(np.repeat(bins.astype(np.uint8), self.multiplicity), kind="stable")
+        end = 0
+        for number in np.flatnonzero(counts).tolist():
+            start, end = end, end + int(counts[number])
+            yield number, order[start:end]
+
+    def take(self, events: NDArray[np.int64]) -> Sample:
+        """Gather events in this order, each with its own muons."""
+        kept = np.asarray(self.multiplicity)[events]
+        places = np.arange(int(kept.sum())) + np.repeat(self.first[events] - offsets(kept)[:-1], kept)
+        columns = {name: np.asarray(column)[events] for name, column in self.columns.items()}
+        weight = None if self.weight is None else self.weight[events]
+        return Sample(columns, kept, self.muons[places], self.group[events], weight)
 
     @cached_property
     def log_multiplicity(self) -> Floats:
@@ -129,17 +166,17 @@ class Sample:
             joint = joint * (len(axis.edges) + 1) + self.axis_bins(axis)
         return joint
 
-    @cached_property
+    @property
     def summaries(self) -> Floats:
         """What a bundle looks like, one row per event: [N, 11]; zeros for an event without muons.
 
         Mean and spread of log energy and log radius, their correlation, extremes, total energy, centre.
         """
-        energy, radius = self.log_energy, self.log_radius
-        mean_energy, mean_radius = self._mean(energy), self._mean(radius)
+        energy, distance = log_energy(self.muons), log_radius(self.muons)
+        mean_energy, mean_radius = self._mean(energy), self._mean(distance)
         spread_energy = np.sqrt(np.maximum(self._mean(energy**2) - mean_energy**2, 0.0))
-        spread_radius = np.sqrt(np.maximum(self._mean(radius**2) - mean_radius**2, 0.0))
-        together = self._mean(energy * radius) - mean_energy * mean_radius
+        spread_radius = np.sqrt(np.maximum(self._mean(distance**2) - mean_radius**2, 0.0))
+        together = self._mean(energy * distance) - mean_energy * mean_radius
         total = np.bincount(self.event, self.muons[:, 0], minlength=len(self))
         return np.stack(
             [
@@ -150,7 +187,7 @@ class Sample:
                 together / (spread_energy * spread_radius + 1e-6),
                 self._extreme(np.maximum, energy),
                 self._extreme(np.minimum, energy),
-                self._extreme(np.maximum, radius),
+                self._extreme(np.maximum, distance),
                 np.log10(total + LEAST_GEV),
                 self._mean(self.muons[:, 1]),
                 self._mean(self.muons[:, 2]),

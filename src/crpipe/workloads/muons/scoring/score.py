@@ -9,7 +9,7 @@ import numpy as np
 from crpipe.events.layout import WEIGHT
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.scoring import metrics, plots
-from crpipe.workloads.muons.scoring.sample import Sample
+from crpipe.workloads.muons.scoring.sample import Sample, log_energy, log_radius
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,17 +28,36 @@ _SHOWN_MUONS = 100  # of one event: a glance during training must not wait for o
 def score(truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
     """Compare generated events with the real ones of the same conditions; plot figures into ``folder``."""
     weight = truth.columns.get(WEIGHT)
-    real, generated = sample_of(truth, weight), sample_of(prediction, weight)
+    real = sample_of(truth, weight)
+    same = all(np.array_equal(truth.columns[name], prediction.columns[name]) for name in BUNDLES.group)
+    generated = sample_of(prediction, weight, real.group if same else None)
     trained = metrics.verdicts(real, generated)
     plots.draw_all(real, generated, trained, folder)
     return metrics.compare(real, generated, trained)
 
 
-def sample_of(events: Events, weight: NDArray[Any] | None = None) -> Sample:
-    """Take what the metrics look at; rows of one primary make one group."""
-    ids = np.stack([events.columns[name] for name in BUNDLES.group], axis=1)
-    _, group = np.unique(ids, axis=0, return_inverse=True)
+def sample_of(
+    events: Events, weight: NDArray[Any] | None = None, group: NDArray[np.int64] | None = None
+) -> Sample:
+    """Take what the metrics look at; rows of one primary make one group.
+
+    group: those of the events, where they are known.
+    """
+    if group is None:
+        group = _groups([events.columns[name] for name in BUNDLES.group])
     return Sample(events.columns, events.multiplicity, events.items, group, weight)
+
+
+def _groups(ids: list[NDArray[Any]]) -> NDArray[np.int64]:
+    """Number the different rows of the columns [N] in ascending order: [N]."""
+    order = np.lexsort(ids[::-1])
+    starts = np.zeros(len(order), np.int64)
+    for column in ids:
+        ordered = column[order]
+        starts[1:] |= ordered[1:] != ordered[:-1]
+    group = np.empty_like(starts)
+    group[order] = np.cumsum(starts)
+    return group
 
 
 def histograms(
@@ -54,8 +73,7 @@ def histograms(
     found |= {"log10_multiplicity/real": real.log_multiplicity}
     found |= {"log10_multiplicity/generated": np.log10(drawn + 1.0)}
     for name, sample in (("real", real), ("generated", sample_of(made))):
-        first = np.cumsum(sample.multiplicity, dtype=np.int64) - sample.multiplicity
-        early = np.arange(len(sample.event)) - first[sample.event] < _SHOWN_MUONS
-        found[f"log10_muon_energy_gev/{name}"] = sample.log_energy[early]
-        found[f"log10_radius_m/{name}"] = sample.log_radius[early]
+        early = np.arange(len(sample.event)) - sample.first[sample.event] < _SHOWN_MUONS
+        found[f"log10_muon_energy_gev/{name}"] = log_energy(sample.muons[early])
+        found[f"log10_radius_m/{name}"] = log_radius(sample.muons[early])
     return {name: values for name, values in found.items() if len(values)}

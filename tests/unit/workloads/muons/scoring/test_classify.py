@@ -95,6 +95,13 @@ def test_too_few_rows_give_no_verdict(toy):
 
 
 def test_a_large_event_does_not_drown_the_others(toy):
-    table, event = classify.muon_rows(toy(seed=1))
-    assert len(table) == len(event)
+    event, features = classify.muon_rows(toy(seed=1))
+    assert len(features(np.arange(len(event)))) == len(event)
     assert np.bincount(event).max() == classify.MUONS_PER_EVENT
+
+
+@pytest.mark.parametrize("name", ["muon_rows", "bundle_rows", "full_rows", "multiplicity_rows"])
+def test_features_of_some_rows_are_those_of_all(toy, name):
+    event, features = getattr(classify, name)(toy(seed=1))
+    chosen = np.random.default_rng(1).permutation(len(event))[:50]
+    assert (features(chosen) == features(np.arange(len(event)))[chosen]).all()

@@ -13,6 +13,17 @@ def test_counts_are_per_event():
     assert made.error.tolist() == [0.5, 0.25]
 
 
+def test_counts_do_not_depend_on_how_many_values_are_counted_at_once(monkeypatch):
+    rng = np.random.default_rng(1)
+    values, event = rng.lognormal(2, 1, 1000), np.sort(rng.integers(50, size=1000))
+    given = EDGES, np.ones(50, bool), rng.random(50), rng.integers(7, size=50)
+    whole = histogram.per_event(values, event, *given)
+    monkeypatch.setattr(histogram, "_BLOCK", 7)
+    parts = histogram.per_event(values, event, *given)
+    assert parts.value.tobytes() == whole.value.tobytes()
+    assert parts.error.tobytes() == whole.error.tobytes()
+
+
 def test_errors_know_that_muons_come_together():
     rng = np.random.default_rng(1)
     multiplicity = rng.geometric(0.05, (200, 2000))

@@ -6,6 +6,7 @@ import pytest
 from scipy.stats import wasserstein_distance
 
 from crpipe.workloads.muons.scoring import classify, metrics
+from crpipe.workloads.muons.scoring.sample import radius
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,22 @@ def test_wasserstein_is_scipys():
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_weights_of_groups_give_the_distances_of_single_weights_to_the_last_bit(weighted):
+    rng = np.random.default_rng(1)
+    one, two = (rng.normal(size=count).round(1) for count in (70_000, 900))
+    factors = metrics.group_weights(np.arange(50))
+    factors[3] = 0
+    groups = rng.integers(50, size=len(one)), rng.integers(50, size=len(two))
+    weights = rng.random(len(one)), rng.random(len(two))
+    own = weights if weighted else (np.ones(len(one)), np.ones(len(two)))
+    pairs = [(row[groups[0]] * own[0], row[groups[1]] * own[1]) for row in factors]
+    expected = metrics.wasserstein(one, two, pairs)
+    found = metrics.Weighing(factors, groups, weights if weighted else None).distances(one, two)
+    assert np.isnan(found[3])
+    assert found.tobytes() == expected.tobytes()
+
+
 def test_a_perfect_model_is_told_from_a_bad_one(good, bad):
     for name in ("auc_muon", "auc_event", "auc_multiplicity", "auc_full"):
         assert good[name] == pytest.approx(0.5, abs=0.05)
@@ -60,8 +77,8 @@ def test_distances_are_averages_over_bins(toy):
     for number in np.unique(real.joint_bins):
         ours, theirs = (side.joint_bins[side.event] == number for side in (real, generated))
         if ours.sum() >= metrics.FEWEST_MUONS:
-            expected.append(wasserstein_distance(real.radius[ours], generated.radius[theirs]))
-    found = metrics.binned_distances(real, generated, np.ones((3, len(real))))
+            expected.append(wasserstein_distance(radius(real.muons[ours]), radius(generated.muons[theirs])))
+    found = metrics.binned_distances(real, generated, np.ones((3, real.group.max() + 1)))
     assert found["bins"] == len(expected)
     assert found["w1_radius_m"] == pytest.approx(np.mean(expected))
     assert found["w1_radius_m_error"] == 0
@@ -71,7 +88,7 @@ def test_bootstrap_errors_are_the_spread_of_repeated_measurements(toy, good):
     repeated = []
     for seed in range(12):
         real, generated = toy(seed=100 + seed), toy(seed=200 + seed)
-        ones = np.ones((3, len(real)))
+        ones = np.ones((3, real.group.max() + 1))
         repeated.append(metrics.binned_distances(real, generated, ones)["w1_log_energy"])
     assert good["w1_log_energy_error"] == pytest.approx(np.std(repeated, ddof=1), rel=1.0)
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from crpipe.workloads.muons.scoring.sample import AXES, Axis, Sample
+from crpipe.workloads.muons.scoring.sample import AXES, Axis, Sample, log_energy, radius
 
 
 def sample_of(multiplicity, muons):
@@ -20,8 +20,25 @@ SAMPLE = sample_of([0, 2, 1, 0], [[100, 3, 4], [1000, 0, 10], [10, 6, 8]])
 
 def test_muons_know_their_event_and_geometry():
     assert SAMPLE.event.tolist() == [1, 1, 2]
-    assert SAMPLE.radius.tolist() == [5, 10, 10]
-    np.testing.assert_allclose(SAMPLE.log_energy, [2, 3, 1])
+    assert radius(SAMPLE.muons).tolist() == [5, 10, 10]
+    np.testing.assert_allclose(log_energy(SAMPLE.muons), [2, 3, 1])
+    assert SAMPLE.of(1).tolist() == [[100, 3, 4], [1000, 0, 10]]
+    assert SAMPLE.of(3).shape == (0, 3)
+
+
+def test_muons_of_a_bin_keep_their_order():
+    sample = sample_of([2, 1, 0, 3], np.arange(18).reshape(6, 3))
+    found = {number: places.tolist() for number, places in sample.muons_by(np.array([7, 3, 5, 7]))}
+    assert found == {3: [2], 7: [0, 1, 3, 4, 5]}
+
+
+def test_events_are_gathered_with_their_own_muons():
+    sample = sample_of([2, 1, 0, 3], np.arange(18).reshape(6, 3))
+    part = sample.take(np.array([3, 2, 0]))
+    assert part.multiplicity.tolist() == [3, 0, 2]
+    assert part.group.tolist() == [3, 2, 0]
+    assert part.muons[:, 0].tolist() == [9, 12, 15, 0, 3]
+    assert (part.summaries == sample.summaries[[3, 2, 0]]).all()
 
 
 def test_summaries_are_of_each_event_alone():

@@ -16,6 +16,15 @@ def test_rows_of_one_primary_are_one_group(bundles):
     assert len(set(group)) == 3
 
 
+def test_groups_are_numbered_in_the_order_of_their_ids(bundles):
+    events = bundles([1] * 200)
+    rng = np.random.default_rng(1)
+    ids = [rng.integers(2**63, 2**63 + 5, 200, np.uint64), rng.integers(7, size=200).astype(np.uint64)]
+    events.columns["primary_major_id"][:], events.columns["primary_minor_id"][:] = ids
+    _, expected = np.unique(np.stack(ids, axis=1), axis=0, return_inverse=True)
+    assert sample_of(events).group.tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize(
     "workload", [MuonGan(MuonGanOptions(hidden=8)), MuonFlow(MuonFlowOptions(hidden=8, sampling_steps=2))]
 )
