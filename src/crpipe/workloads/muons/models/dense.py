@@ -1,0 +1,139 @@
+"""Linear layers, with what is added to them and the rectifier after them in one pass where that is possible.
+
+On a CPU in float32 oneDNN computes them: torch's own products come from MKL, which uses half of the vector
+width of other makers' processors. Elsewhere, and where gradients are differentiated again, plain torch does.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import leaky_relu, linear
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+SLOPE = 0.2
+_FEW = 16  # outputs: below, oneDNN's gradient of the weights is the slower one
+_TWICE = ContextVar("twice", default=False)
+
+
+@contextmanager
+def differentiable_twice() -> Iterator[None]:
+    """Compute in plain torch inside a block: fused passes have a first derivative only."""
+    token = _TWICE.set(True)
+    try:
+        yield
+    finally:
+        _TWICE.reset(token)
+
+
+def is_fused(x: Tensor) -> bool:
+    """Report whether the CPU's fused passes apply to a tensor with rows, here and now.
+
+    They do not in graphs that are compiled or exported, and not in bfloat16.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and x.device.type == "cpu"
+        and x.dtype == torch.float32
+        and x.shape[0] > 0
+        and torch.backends.mkldnn.is_available()
+        and not torch.is_autocast_enabled("cpu")
+        and not _TWICE.get()
+    )
+
+
+def dense(
+    x: Tensor, weight: Tensor, bias: Tensor | None, *, onto: Tensor | None = None, rectify: bool = False
+) -> Tensor:
+    """Give ``x @ weight.T + bias + onto``, rectified if asked for: [M, N].
+
+    x: [M, K]. weight: [N, K]. onto: [M, N]; without ``bias`` it may be overwritten.
+    """
+    if is_fused(x):
+        made: Tensor = _Dense.apply(x, weight, bias, onto, rectify)  # type: ignore[no-untyped-call]
+        return made
+    made = linear(x, weight, bias) if onto is None else _onto(onto, x, weight, bias)
+    return leaky_relu(made, SLOPE, inplace=True) if rectify else made
+
+
+def residual(layer: nn.Linear, x: Tensor, *, rectify: bool = False) -> Tensor:
+    """Give ``layer(x) + x``, rectified if asked for."""
+    if torch.is_autocast_enabled(x.device.type):  # bfloat16 cannot hold a small weight plus 1
+        return dense(x, layer.weight, layer.bias, onto=x, rectify=rectify)
+    one = torch.eye(layer.weight.shape[0], device=x.device, dtype=layer.weight.dtype)
+    return dense(x, layer.weight + one, layer.bias, rectify=rectify)
+
+
+class Dense(nn.Linear):
+    """A linear layer whose products are those of this module."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give ``x @ weight.T + bias``."""
+        return dense(x, self.weight, self.bias)
+
+
+def _onto(base: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Add to a tensor that nothing else needs: no pass of its own for the sum.
+
+    Autocast leaves operations in place alone, so there the sum is a new tensor.
+    """
+    total = base if bias is None else base + bias
+    if torch.is_autocast_enabled(base.device.type):
+        return torch.addmm(total, x, weight.t())
+    return total.addmm_(x, weight.t())
+
+
+class _Dense(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, onto: Tensor | None, rectify: bool
+    ) -> Tensor:
+        if onto is None:
+            made = _product(x, weight, bias, rectify=rectify)
+        else:
+            made = torch.ops.mkldnn._linear_pointwise.binary(x, onto, weight, bias, "add")  # noqa: SLF001 - torch compiles to it; its version is pinned
+            made = leaky_relu(made, SLOPE, inplace=True) if rectify else made
+        ctx.rectified = rectify
+        ctx.save_for_backward(x, weight, *([made] if rectify else []))
+        return made
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, *made = ctx.saved_tensors
+        wants_x, wants_weight, wants_bias, wants_onto, _ = ctx.needs_input_grad
+        gradient = gradient.contiguous()
+        if ctx.rectified:
+            gradient = torch.ops.aten.leaky_relu_backward(gradient, made[0], SLOPE, self_is_result=True)
+        of_x = _product(gradient, weight.t(), None) if wants_x else None
+        of_weight, of_bias = _of_weights(gradient, x, weight, wants_bias) if wants_weight else (None, None)
+        if wants_bias and of_bias is None:
+            of_bias = gradient.sum(0)
+        return of_x, of_weight, of_bias, gradient if wants_onto else None, None
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None, *, rectify: bool = False) -> Tensor:
+    after, numbers = ("leaky_relu", [SLOPE]) if rectify else ("none", [])
+    made: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, after, numbers, "")  # noqa: SLF001 - as above
+    return made
+
+
+def _of_weights(
+    gradient: Tensor, x: Tensor, weight: Tensor, wants_bias: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Give the gradients of weight and bias; oneDNN is faster, although it needs copies of both tensors."""
+    if weight.shape[0] < _FEW:
+        return gradient.t() @ x, None
+    of_weight, of_bias = torch.ops.aten.mkldnn_linear_backward_weights(
+        gradient.to_mkldnn(), x.to_mkldnn(), weight, wants_bias
+    )
+    return of_weight, of_bias if wants_bias else None
