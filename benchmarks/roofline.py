@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SIDE, _BYTES = 2048, 1 << 28
 _KINDS = {
-    "matrix products": ("mm", "addmm", "linear_pointwise", "mkldnn_linear", "to_mkldnn", "mkldnn_reorder"),
+    "matrix products": ("mm", "addmm", "linear_pointwise"),
     "indices, pooling": (
         *("index", "scatter", "gather", "embedding_bag", "bincount", "cumsum", "sort", "repeat", "eq"),
     ),
@@ -26,16 +26,10 @@ _KINDS = {
 _REST, _PYTHON = "other operations", "Python"
 
 
-def _product(x: list[int], weight: list[int], *_: Any, **__: Any) -> int:
-    return 2 * x[0] * x[1] * weight[0]
-
-
-def _product_onto(x: list[int], _onto: Any, weight: list[int], *_: Any, **__: Any) -> int:
-    return 2 * x[0] * x[1] * weight[0]
-
-
-def _of_weights(gradient: list[int], x: list[int], *_: Any, **__: Any) -> int:
-    return 2 * gradient[0] * gradient[1] * x[1]
+def _product(x: list[int], *others: Any, **_: Any) -> int:
+    """Count the operations of ``_linear_pointwise``, with and without a tensor that is added."""
+    weight = others[0] if isinstance(others[2], str) else others[1]
+    return 2 * x[0] * x[1] * int(weight[0])
 
 
 class Traffic(TorchDispatchMode):
@@ -78,11 +72,8 @@ class Machine:
 
 def describe(step: Callable[[], None], machine: Machine, seconds: float) -> str:
     """Compare a step that took ``seconds`` with the lower of the two limits."""
-    mkldnn = torch.ops.mkldnn
     formulas: dict[Any, Any] = {
-        mkldnn._linear_pointwise.default: _product,  # noqa: SLF001
-        mkldnn._linear_pointwise.binary: _product_onto,  # noqa: SLF001
-        torch.ops.aten.mkldnn_linear_backward_weights.default: _of_weights,
+        torch.ops.mkldnn._linear_pointwise: _product,  # noqa: SLF001
     }
     with FlopCounterMode(display=False, custom_mapping=formulas) as counted, Traffic() as traffic:
         step()

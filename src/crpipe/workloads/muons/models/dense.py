@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SLOPE = 0.2
-_FEW = 16  # outputs: below, oneDNN's gradient of the weights is the slower one
+# Products and sums of a layer. For each new number of rows oneDNN makes a program, in about 0.4 ms: below,
+# that takes longer than it saves. For a gradient of weights it takes 1.6 ms and needs copies: MKL does those.
+_WORTH_IT = 1e8
 _TWICE = ContextVar("twice", default=False)
 
 
@@ -97,11 +99,7 @@ class _Dense(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, onto: Tensor | None, rectify: bool
     ) -> Tensor:
-        if onto is None:
-            made = _product(x, weight, bias, rectify=rectify)
-        else:
-            made = torch.ops.mkldnn._linear_pointwise.binary(x, onto, weight, bias, "add")  # noqa: SLF001 - torch compiles to it; its version is pinned
-            made = leaky_relu(made, SLOPE, inplace=True) if rectify else made
+        made = _product(x, weight, bias, onto, rectify=rectify)
         ctx.rectified = rectify
         ctx.save_for_backward(x, weight, *([made] if rectify else []))
         return made
@@ -114,26 +112,30 @@ class _Dense(torch.autograd.Function):
         gradient = gradient.contiguous()
         if ctx.rectified:
             gradient = torch.ops.aten.leaky_relu_backward(gradient, made[0], SLOPE, self_is_result=True)
-        of_x = _product(gradient, weight.t(), None) if wants_x else None
-        of_weight, of_bias = _of_weights(gradient, x, weight, wants_bias) if wants_weight else (None, None)
-        if wants_bias and of_bias is None:
-            of_bias = gradient.sum(0)
-        return of_x, of_weight, of_bias, gradient if wants_onto else None, None
+        return (
+            _product(gradient, weight.t()) if wants_x else None,
+            gradient.t() @ x if wants_weight else None,
+            gradient.sum(0) if wants_bias else None,
+            gradient if wants_onto else None,
+            None,
+        )
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None, *, rectify: bool = False) -> Tensor:
-    after, numbers = ("leaky_relu", [SLOPE]) if rectify else ("none", [])
-    made: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, after, numbers, "")  # noqa: SLF001 - as above
-    return made
-
-
-def _of_weights(
-    gradient: Tensor, x: Tensor, weight: Tensor, wants_bias: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Give the gradients of weight and bias; oneDNN is faster, although it needs copies of both tensors."""
-    if weight.shape[0] < _FEW:
-        return gradient.t() @ x, None
-    of_weight, of_bias = torch.ops.aten.mkldnn_linear_backward_weights(
-        gradient.to_mkldnn(), x.to_mkldnn(), weight, wants_bias
-    )
-    return of_weight, of_bias if wants_bias else None
+def _product(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    onto: Tensor | None = None,
+    *,
+    rectify: bool = False,
+) -> Tensor:
+    linear_pointwise = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001 - torch compiles to it; its version is pinned
+    if x.shape[0] * weight.numel() < _WORTH_IT:
+        made = linear(x, weight, bias)
+        made = made if onto is None else made.add_(onto)
+    elif onto is None:
+        after, numbers = ("leaky_relu", [SLOPE]) if rectify else ("none", [])
+        return cast("Tensor", linear_pointwise(x, weight, bias, after, numbers, ""))
+    else:
+        made = linear_pointwise.binary(x, onto, weight, bias, "add")
+    return leaky_relu(made, SLOPE, inplace=True) if rectify else made
