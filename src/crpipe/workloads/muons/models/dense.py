@@ -47,7 +47,7 @@ def is_fused(x: Tensor) -> bool:
         and x.device.type == "cpu"
         and x.dtype == torch.float32
         and x.shape[0] > 0
-        and torch.backends.mkldnn.is_available()
+        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         and not torch.is_autocast_enabled("cpu")
         and not _TWICE.get()
     )
@@ -105,7 +105,7 @@ class _Dense(torch.autograd.Function):
         return made
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, *made = ctx.saved_tensors
         wants_x, wants_weight, wants_bias, wants_onto, _ = ctx.needs_input_grad
