@@ -1,9 +1,11 @@
 """How fast a training step is, side by side with the earlier system's own step on the same batch.
 
 One command: ``python benchmarks/training.py --cr-muons PATH`` (a clone of its public repository; without it
-only crpipe is measured). Rounds of both in turn, medians, the same threads. Either system scores the same
+only crpipe is measured). Rounds of all in turn, medians, the same threads. Either system scores the same
 real muons and as many generated ones in each critic step, and takes a gradient penalty on as many muons in
-the same critic steps. ``--extra compile bfloat16`` turns on what crpipe alone offers.
+the same critic steps. crpipe runs with its own networks, and so narrow that its critic has no more parameters
+than the earlier system's. ``--extra compile bfloat16`` turns on what crpipe alone offers. On a CPU the step
+is also compared with what the processor and its memory can do.
 """
 
 from __future__ import annotations
@@ -20,9 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from roofline import Machine, describe, shares
+from side_by_side import print_facts, spread
 
 from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor, Events, offsets
+from crpipe.loading.microbatch import micro_batches
 from crpipe.train.ranks import World
 from crpipe.train.records.meter import Meter
 from crpipe.train.state import TrainState
@@ -53,6 +58,11 @@ SETTINGS = (
     Setting("README: SGD, no penalty", 48_000, 0.36, 5, "sgd", 0, 0),
     Setting("launcher: Adam, penalty every 2", 30_000, 3.0, 5, "adam", 2, 4096, least=1),
 )
+OURS, EQUAL, THEIRS = "crpipe", "crpipe, equal critic", "cr_muons"
+EQUAL_HIDDEN = (
+    50  # crpipe's critic has 34,763 parameters then, 54,321 by default; the earlier system's 34,945
+)
+OTHERS = 11  # further batches that crpipe's steps take in turn
 # A CPU works best on what its caches hold; on a GPU a batch is one micro-batch.
 BUDGET = {"cpu": 30_000, "cuda": 50_000_000}
 
@@ -76,20 +86,22 @@ def make_events(setting: Setting, seed: int = 1) -> Events:
     return Events(columns, multiplicity, muons)
 
 
-def ours(setting: Setting, events: Events, device: torch.device, extra: list[str]) -> Callable[[], None]:
+def ours(
+    setting: Setting, events: Events, device: torch.device, extra: list[str], **model_options: int
+) -> Callable[[], None]:
     """Prepare one step of crpipe: collate, all phases, optimizers, averaged weights."""
     model: dict[str, Any] = {
         "critic_steps": setting.critic_steps,
         "optimizer": setting.optimizer,
         "max_muons": 0,
         "penalty": "gradient" if setting.gp_every else "none",
+        **model_options,
     }
     budget = BUDGET[device.type]
     if setting.gp_every:
         # The earlier system pairs muons, crpipe events of a micro-batch: as many muons enter either penalty.
         pairs = setting.gp_max_pairs / setting.mean_muons / math.ceil(len(events.items) / budget)
         model |= {"gp_every": setting.gp_every, "gp_max_pairs": round(pairs)}
-        take_penalties_as_they_do(setting, math.ceil(len(events.items) / budget))
     train = {"fresh_batches": False, "compile": "compile" in extra}
     train["precision"] = "bfloat16" if "bfloat16" in extra else "float32"
     train["workload"] = "crpipe.workloads.muons:MuonGan"
@@ -104,19 +116,24 @@ def ours(setting: Setting, events: Events, device: torch.device, extra: list[str
         for child in state.model.children():
             child.compile(dynamic=True)
 
+    losses = itertools.count()
+
+    def one_in(every: int, _: torch.Generator) -> bool:
+        """Take penalties in the first of every few critic steps, as the earlier system does."""
+        return next(losses) // len(micro) % setting.critic_steps % every == 0
+
+    micro = micro_batches(workload.size(events), budget)
+    # Batches differ in their numbers of events and muons: a step has to meet shapes that it has not seen.
+    batches = itertools.cycle([events, *(make_events(setting, seed) for seed in range(2, 2 + OTHERS))])
+
     def step() -> None:
-        stepper.step([(events, Cursor(0, 1))], (1,), 1.0)
+        muon_gan._one_in = one_in  # noqa: SLF001
+        stepper.step([(next(batches), Cursor(0, 1))], (1,), 1.0)
         state.counters.step += 1
         if state.counters.step % 20 == 0:
             meter.read(world)
 
     return step
-
-
-def take_penalties_as_they_do(setting: Setting, micro_batches: int) -> None:
-    """Take penalties in the first of every ``gp_every`` critic steps, as the earlier system does."""
-    losses = itertools.cycle(range(setting.critic_steps * micro_batches))
-    muon_gan._one_in = lambda every, _: next(losses) // micro_batches % every == 0  # noqa: SLF001
 
 
 class Told(torch.nn.Module):
@@ -192,8 +209,8 @@ def measure(
     repeat: int,
     device: torch.device,
     clock: Callable[[], float],
-) -> dict[str, float]:
-    """Give the median seconds of one step of each system, rounds of both in turn."""
+) -> dict[str, list[float]]:
+    """Give the seconds of one step of each system, rounds of all in turn."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
         step()
@@ -205,7 +222,20 @@ def measure(
             if device.type == "cuda":
                 torch.cuda.synchronize()
             times[name].append((clock() - started) / repeat)
-    return {name: statistics.median(values) for name, values in times.items()}
+    return times
+
+
+def report(setting: Setting, events: Events, times: dict[str, list[float]]) -> None:
+    """Print a line for each system."""
+    muons = int(offsets(events.multiplicity)[-1])
+    for name, values in times.items():
+        median = statistics.median(values)
+        there = times.get(THEIRS, [])
+        ratio = (
+            spread([theirs / own for theirs, own in zip(there, values, strict=True)]) if there else "not run"
+        )
+        rates = f"{len(events) / median:10.0f} {muons / median:10.0f}"
+        print(f"{setting.name:34} {name:22} {median:8.3f} {rates}  {ratio}", flush=True)
 
 
 def main() -> None:
@@ -223,25 +253,31 @@ def main() -> None:
         "--cpu-time", action="store_true", help="for a machine that others use, with --threads 1"
     )
     parser.add_argument("--extra", nargs="*", default=[], help="compile, bfloat16")
+    parser.add_argument("--shares", action="store_true", help="also what crpipe's step spends its time on")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     device = torch.device(options.device)
     clock = time.process_time if options.cpu_time else time.perf_counter
-    print(f"{'setting':34} {'system':10} {'s/step':>8} {'events/s':>10} {'muons/s':>10} {'ratio':>6}")
+    print_facts(THEIRS, options.cr_muons)
+    machine = Machine.measured() if device.type == "cpu" else None
+    if machine:
+        print(f"{options.threads} threads: {machine.flops / 1e9:.0f} GFLOP/s, {machine.bytes / 1e9:.0f} GB/s")
+    print(f"{'setting':34} {'system':22} {'s/step':>8} {'events/s':>10} {'muons/s':>10}  ratio")
     for base in SETTINGS:
         setting = Setting(**{**vars(base), "events": int(base.events * options.scale)})
         events = make_events(setting)
-        steps = {"crpipe": ours(setting, events, device, options.extra)}
-        if options.cr_muons is None:
-            print("cr_muons: skipped; name its clone with --cr-muons PATH")
-        else:
-            steps["cr_muons"] = theirs(setting, events, device, options.cr_muons)
-        seconds = measure(steps, options.rounds, options.repeat, device, clock)
-        muons = int(offsets(events.multiplicity)[-1])
-        for name, value in seconds.items():
-            ratio = seconds.get("cr_muons", value) / value
-            rates = f"{len(events) / value:10.0f} {muons / value:10.0f}"
-            print(f"{setting.name:34} {name:10} {value:8.3f} {rates} {ratio:6.2f}", flush=True)
+        steps = {OURS: ours(setting, events, device, options.extra)}
+        steps[EQUAL] = ours(setting, events, device, options.extra, hidden=EQUAL_HIDDEN)
+        if options.cr_muons:
+            steps[THEIRS] = theirs(setting, events, device, options.cr_muons)
+        times = measure(steps, options.rounds, options.repeat, device, clock)
+        report(setting, events, times)
+        if machine and not options.cpu_time:
+            for name in (OURS, EQUAL):
+                step = steps[name]
+                print(f"  {name}: {describe(step, machine, statistics.median(times[name]))}", flush=True)
+        if machine and options.shares:
+            print(f"  {OURS}: {shares(steps[OURS])}", flush=True)
 
 
 if __name__ == "__main__":

@@ -35,12 +35,11 @@ def needed(muons: int, events: int) -> bool:
 
 def scores(critic: Critic, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
     """Compute what ``critic(muons, context, event, kept)`` does: [B]."""
-    features = critic.context_features(context)
-    seen = _pooled(lambda piece, owner: critic.embed(piece, features, owner), muons, event, kept)
+    seen = _pooled(lambda piece, owner: critic.embed(piece, context, owner), muons, event, kept)
     summary = critic.summarise(seen, context)
 
     def after(piece: Tensor, owner: Tensor) -> Tensor:
-        return critic.exchange.broadcast(critic.embed(piece, features, owner), summary, owner)
+        return critic.exchange.broadcast(critic.embed(piece, context, owner), summary, owner)
 
     return critic.score_head(_pooled(after, muons, event, kept), summary, context)
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from crpipe.train.workload import OptimizerSpec, Phase
+from crpipe.workloads.muons.models.dense import Dense
 from crpipe.workloads.muons.models.pooling import exact
 
 if TYPE_CHECKING:
@@ -43,14 +44,14 @@ class Multiplicity(nn.Module):
         super().__init__()
         self.components = components
         self.net = nn.Sequential(
-            nn.Linear(conditions, hidden),
+            Dense(conditions, hidden),
             nn.SiLU(),
-            nn.Linear(hidden, hidden),
+            Dense(hidden, hidden),
             nn.SiLU(),
-            nn.Linear(hidden, hidden),
+            Dense(hidden, hidden),
             nn.SiLU(),
         )
-        self.head = nn.Linear(hidden, 3 * components + 1)
+        self.head = Dense(hidden, 3 * components + 1)
         with torch.no_grad():
             self.head.weight.mul_(0.1)
 

@@ -1,6 +1,7 @@
 """Networks over ragged bundles: muons [M, D], the event of each muon [M], and one context row per event.
 
-Events of a bundle tensor all hold at least one muon; ``kept`` [B] is how many of them are present.
+Events of a bundle tensor all hold at least one muon; ``kept`` [B] is how many of them are present. Muons are
+in the order of their events.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import nn
-from torch.nn.functional import leaky_relu, linear, softplus
+from torch.nn.functional import leaky_relu, softplus
 
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.models import multiplicity
-from crpipe.workloads.muons.models.pooling import Pooled, exact, mean_of, pooled
+from crpipe.workloads.muons.models.dense import SLOPE, Dense, dense, residual
+from crpipe.workloads.muons.models.pooling import Pooled, exact, mean_of, pooled, spread_out
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
 
 
-SLOPE = 0.2
 GLOBAL = 16  # width of an event's running summary
 _GENTLE = 0.3  # initial scale of the modulation: so that the event does not saturate its muons
 
@@ -46,16 +47,16 @@ class Generator(nn.Module):
         super().__init__()
         self.muon_latent, self.event_latent = 4, 8
         self.event_net = nn.Sequential(
-            nn.Linear(context + self.event_latent, 2 * hidden),
+            Dense(context + self.event_latent, 2 * hidden),
             nn.SiLU(),
-            nn.Linear(2 * hidden, 2 * hidden),
+            Dense(2 * hidden, 2 * hidden),
             nn.SiLU(),
         )
-        modulation = [nn.Linear(2 * hidden, 2 * hidden) for _ in range(depth)]
-        self.skip = nn.Linear(2 * hidden, 2 * features)
-        self.lift = nn.Linear(self.muon_latent, hidden)
-        self.mix = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(depth - 1))
-        self.out = nn.Linear(hidden, features)
+        modulation = [Dense(2 * hidden, 2 * hidden) for _ in range(depth)]
+        self.skip = Dense(2 * hidden, 2 * features)
+        self.lift = Dense(self.muon_latent, hidden)
+        self.mix = nn.ModuleList(Dense(hidden, hidden) for _ in range(depth - 1))
+        self.out = Dense(hidden, features)
         with torch.no_grad():
             for layer in modulation:
                 layer.weight.mul_(_GENTLE)
@@ -79,11 +80,11 @@ class Generator(nn.Module):
         """Make the muons whose events are ``event``: [M, D]."""
         x = self.lift(noise)
         for depth, layer in enumerate(modulation.layers):
-            factor, shift = layer.index_select(0, event).chunk(2, dim=1)
+            factor, shift = spread_out(layer, event).chunk(2, dim=1)
             x = _activate(torch.addcmul(shift, x, factor))
             if depth < len(self.mix):
-                x = _residual(cast("nn.Linear", self.mix[depth]), x)
-        centre, spread = modulation.skip.index_select(0, event).chunk(2, dim=1)
+                x = residual(cast("nn.Linear", self.mix[depth]), x)
+        centre, spread = spread_out(modulation.skip, event).chunk(2, dim=1)
         direct = noise[:, : centre.shape[1]]
         with exact(x):
             made: Tensor = self.out(x.float()) + centre + spread * direct
@@ -98,48 +99,45 @@ class Critic(nn.Module):
 
     def __init__(self, context: int, features: int, hidden: int) -> None:
         super().__init__()
-        self.point = nn.Linear(features, hidden)
-        self.point_context = nn.Linear(context, hidden, bias=False)
-        self.point_mix = nn.Linear(hidden, hidden)
-        self.summary = nn.Linear(2 * hidden + context, GLOBAL)
+        self.point = Dense(features, hidden)
+        self.point_context = Dense(context, hidden, bias=False)
+        self.point_mix = Dense(hidden, hidden)
+        self.summary = Dense(2 * hidden + context, GLOBAL)
         self.exchange = GlobalLocal(context, hidden, 2 * hidden)
         self.decide = nn.Sequential(
-            nn.Linear(2 * hidden + GLOBAL + context, 2 * hidden),
+            Dense(2 * hidden + GLOBAL + context, 2 * hidden),
             nn.LeakyReLU(SLOPE, inplace=True),
-            nn.Linear(2 * hidden, hidden),
+            Dense(2 * hidden, hidden),
             nn.LeakyReLU(SLOPE, inplace=True),
-            nn.Linear(hidden, 1),
+            Dense(hidden, 1),
         )
 
     def forward(self, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
         """Score each event: [B]; large_bundles.scores does the same with less memory."""
-        x = self.embed(muons, self.context_features(context), event)
+        x = self.embed(muons, context, event)
         seen = pooled(x, event, kept)
         summary = self.summarise(seen, context)
         x = self.exchange.broadcast(x, summary, event)
         return self.score_head(pooled(x, event, kept), summary, context)
 
-    def context_features(self, context: Tensor) -> Tensor:
-        """Compute features of each event's context, added to those of its muons: [B, H]."""
-        return linear(context, self.point_context.weight, self.point.bias)
-
-    def embed(self, muons: Tensor, context_features: Tensor, event: Tensor) -> Tensor:
-        """Embed each muon by itself, with ``context_features`` [B, H] of its event: [M, H]."""
-        x = _activate(_onto(context_features.index_select(0, event), muons, self.point.weight))
-        return _activate(_residual(self.point_mix, x))
+    def embed(self, muons: Tensor, context: Tensor, event: Tensor) -> Tensor:
+        """Embed each muon by itself, with the context [B, C] of its event: [M, H]."""
+        weight = torch.cat([self.point.weight, self.point_context.weight], dim=1)
+        known = torch.cat([muons, context.index_select(0, event)], dim=1)
+        return residual(self.point_mix, dense(known, weight, self.point.bias, rectify=True), rectify=True)
 
     def summarise(self, seen: Pooled, context: Tensor) -> Tensor:
         """Summarise the pooled muons of each event: [B, G]."""
-        first = _activate(_joined(self.summary, *seen, context))
+        first = _joined(self.summary, *seen, context)
         return self.exchange.update(first, seen, context)
 
     def score_head(self, seen: Pooled, summary: Tensor, context: Tensor) -> Tensor:
         """Score events by their muons after the exchange: [B]."""
-        first, *rest = self.decide
+        first, _, second, _, last = (cast("nn.Linear", layer) for layer in self.decide)
         with exact(summary):
-            score = _joined(cast("nn.Linear", first), *seen, summary.float(), context)
-            for layer in rest:
-                score = layer(score)
+            x = _joined(first, *seen, summary.float(), context)
+            x = dense(x, second.weight, second.bias, rectify=True)
+            score: Tensor = last(x)
         return score[:, 0]
 
 
@@ -151,11 +149,11 @@ class GlobalLocal(nn.Module):
 
     def __init__(self, context: int, hidden: int, pooled: int) -> None:
         super().__init__()
-        self.collect = nn.Linear(pooled + GLOBAL + context, hidden)
-        self.condense = nn.Linear(hidden, GLOBAL)
-        self.local = nn.Linear(hidden, hidden)
-        self.spread = nn.Linear(GLOBAL, hidden, bias=False)
-        self.local_mix = nn.Linear(hidden, hidden)
+        self.collect = Dense(pooled + GLOBAL + context, hidden)
+        self.condense = Dense(hidden, GLOBAL)
+        self.local = Dense(hidden, hidden)
+        self.spread = Dense(GLOBAL, hidden, bias=False)
+        self.local_mix = Dense(hidden, hidden)
 
     def forward(
         self, summary: Tensor, x: Tensor, seen: Sequence[Tensor], context: Tensor, event: Tensor
@@ -166,39 +164,20 @@ class GlobalLocal(nn.Module):
 
     def update(self, summary: Tensor, seen: Sequence[Tensor], context: Tensor) -> Tensor:
         """Update the summaries: [B, G]."""
-        collected = _activate(_joined(self.collect, *seen, summary, context))
-        return _activate(self.condense(collected).add_(summary))
+        collected = _joined(self.collect, *seen, summary, context)
+        return dense(collected, self.condense.weight, self.condense.bias, onto=summary, rectify=True)
 
     def broadcast(self, x: Tensor, summary: Tensor, event: Tensor) -> Tensor:
         """Add their event's summary to the features of the muons: [M, H]."""
-        # Biases are added where there is one row for each event, products onto what was gathered.
-        spread = linear(summary, self.spread.weight, self.local.bias)
-        mixed = _activate(_onto(spread.index_select(0, event), x, self.local.weight))
-        return _activate(_onto(x + self.local_mix.bias, mixed, self.local_mix.weight))
-
-
-def _onto(base: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """Add ``x @ weight.T`` to a tensor that nothing else needs: no pass of its own for the sum.
-
-    Autocast leaves operations in place alone, so there the sum is a new tensor.
-    """
-    if torch.is_autocast_enabled(base.device.type):
-        return torch.addmm(base, x, weight.t())
-    return base.addmm_(x, weight.t())
+        # A bias is added where there is one row for each event.
+        heard = spread_out(dense(summary, self.spread.weight, self.local.bias), event)
+        mixed = dense(x, self.local.weight, None, onto=heard, rectify=True)
+        return dense(mixed, self.local_mix.weight, self.local_mix.bias, onto=x, rectify=True)
 
 
 def _joined(layer: nn.Linear, *parts: Tensor) -> Tensor:
-    """Give ``layer(torch.cat(parts, dim=1))`` without making that tensor."""
-    weights = torch.split(layer.weight, [part.shape[1] for part in parts], dim=1)
-    total = linear(parts[0], weights[0], layer.bias)
-    for part, weight in zip(parts[1:], weights[1:], strict=True):
-        total = _onto(total, part, weight)
-    return total
-
-
-def _residual(layer: nn.Linear, x: Tensor) -> Tensor:
-    """Give ``layer(x) + x``."""
-    return _onto(x + layer.bias, x, layer.weight)
+    """Rectify ``layer`` of the parts side by side."""
+    return dense(torch.cat(parts, dim=1), layer.weight, layer.bias, rectify=True)
 
 
 def _activate(x: Tensor) -> Tensor:
@@ -209,7 +188,7 @@ def _activate(x: Tensor) -> Tensor:
 def _factor_and_shift(layer: nn.Linear, hidden: Tensor) -> Tensor:
     """Give factors about 1 and shifts about 0: [B, 2 H]; the bias alone turns scales into factors."""
     scale, shift = layer.bias.chunk(2)
-    return linear(hidden, layer.weight, torch.cat([1 + scale, shift]))
+    return dense(hidden, layer.weight, torch.cat([1 + scale, shift]))
 
 
 class Networks(nn.Module):
@@ -237,14 +216,12 @@ class Velocity(nn.Module):
 
     def __init__(self, width: int, hidden: int, layers: int) -> None:
         super().__init__()
-        self.event_net = nn.Sequential(
-            nn.Linear(_CONTEXT, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU()
-        )
-        self.summary = nn.Linear(hidden, GLOBAL)
-        self.lift = nn.Linear(width, hidden)
-        self.lift_context = nn.Linear(hidden, hidden, bias=False)
+        self.event_net = nn.Sequential(Dense(_CONTEXT, hidden), nn.SiLU(), Dense(hidden, hidden), nn.SiLU())
+        self.summary = Dense(hidden, GLOBAL)
+        self.lift = Dense(width, hidden)
+        self.lift_context = Dense(hidden, hidden, bias=False)
         self.exchange = nn.ModuleList(GlobalLocal(_CONTEXT, hidden, hidden) for _ in range(layers))
-        self.out = nn.Sequential(nn.Linear(hidden, hidden), nn.LeakyReLU(SLOPE), nn.Linear(hidden, width))
+        self.out = nn.Sequential(Dense(hidden, hidden), nn.LeakyReLU(SLOPE), Dense(hidden, width))
 
     def forward(self, muons: Tensor, time: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
         """Give velocities [M, D] at ``time`` [B, 1] of each event."""
@@ -252,7 +229,7 @@ class Velocity(nn.Module):
         context = torch.cat([context, time, torch.sin(phase), torch.cos(phase)], dim=1)
         embedded = self.event_net(context)
         summary = leaky_relu(self.summary(embedded), SLOPE)
-        x = leaky_relu(self.lift(muons) + self.lift_context(embedded).index_select(0, event), SLOPE)
+        x = leaky_relu(self.lift(muons) + spread_out(self.lift_context(embedded), event), SLOPE)
         for layer in self.exchange:
             summary, x = layer(summary, x, [mean_of(x, event, kept)], context, event)
         with exact(x):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from crpipe.workloads.muons.models.dense import differentiable_twice
 from crpipe.workloads.muons.models.pooling import mean_of
 
 if TYPE_CHECKING:
@@ -51,9 +52,10 @@ def gradient_slopes(critic: Critic, muons: Tensor, context: Tensor, event: Tenso
     The steepest change per root-mean-square displacement is sqrt(N) times the norm of the gradient.
     """
     muons = muons.detach().requires_grad_()
-    # The forward of its class: a compiled critic cannot be differentiated twice, the plain one can.
-    score = type(critic).forward(critic, muons, context, event, kept)
-    (gradient,) = torch.autograd.grad(score.sum(), muons, create_graph=True)
+    with differentiable_twice():
+        # The forward of its class: a compiled critic cannot be differentiated twice, the plain one can.
+        score = type(critic).forward(critic, muons, context, event, kept)
+        (gradient,) = torch.autograd.grad(score.sum(), muons, create_graph=True)
     squares = mean_of((gradient**2).sum(dim=1, keepdim=True), event, kept)[:, 0]
     return torch.sqrt(squares * kept**2 + _FLOOR**2)
 

@@ -1,4 +1,7 @@
-"""Pooling of muons into their events: mean and maximum, exact in float32."""
+"""Pooling of muons into their events: mean and maximum, exact in float32.
+
+Muons are in the order of their events.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.nn.functional import embedding_bag
+
+from crpipe.workloads.muons.models.dense import is_fused
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -24,9 +30,56 @@ def exact(tensor: Tensor) -> AbstractContextManager[object]:
 
 def mean_of(values: Tensor, event: Tensor, kept: Tensor) -> Tensor:
     """Average the muons of each event, in float32: [B, H]."""
-    values = values.float()
-    sums = values.new_zeros(kept.shape[0], values.shape[1]).index_add_(0, event, values)
-    return sums / kept[:, None]
+    return _sums(values.float(), event, kept.shape[0]) / kept[:, None]
+
+
+def spread_out(values: Tensor, event: Tensor) -> Tensor:
+    """Give each muon the values [B, H] of its event: [M, H]."""
+    if is_fused(values):
+        spread: Tensor = _SpreadOut.apply(values, event)  # type: ignore[no-untyped-call]
+        return spread
+    return values.index_select(0, event)
+
+
+def _sums(values: Tensor, event: Tensor, events: int) -> Tensor:
+    """Add up the muons of each event: [B, H]."""
+    if is_fused(values):
+        sums: Tensor = _Sums.apply(values, event, events)  # type: ignore[no-untyped-call]
+        return sums
+    return values.new_zeros(events, values.shape[1]).index_add_(0, event, values)
+
+
+def _add_up(values: Tensor, event: Tensor, events: int) -> Tensor:
+    """Do so muon after muon of an event, which is several times as fast on a CPU as adding by index."""
+    count = torch.bincount(event, minlength=events)
+    rows = torch.arange(len(event))
+    added: Tensor = embedding_bag(rows, values, count.cumsum(0) - count, mode="sum")
+    return added
+
+
+class _Sums(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, event: Tensor, events: int) -> Tensor:
+        ctx.save_for_backward(event)
+        return _add_up(values, event, events)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (event,) = ctx.saved_tensors
+        return spread_out(gradient, event), None, None
+
+
+class _SpreadOut(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, event: Tensor) -> Tensor:
+        ctx.save_for_backward(event)
+        ctx.events = len(values)
+        return values.index_select(0, event)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (event,) = ctx.saved_tensors
+        return _sums(gradient, event, ctx.events), None
 
 
 def largest_of(values: Tensor, event: Tensor, kept: Tensor) -> Tensor:

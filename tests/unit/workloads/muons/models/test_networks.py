@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from crpipe.workloads.muons.models.networks import Critic, Generator
-from crpipe.workloads.muons.models.pooling import largest_of, mean_of
+from crpipe.workloads.muons.models.pooling import largest_of, mean_of, spread_out
 
 EVENT = torch.tensor([0, 0, 0, 1, 2, 2])
 KEPT = torch.tensor([3.0, 1.0, 2.0])
@@ -23,6 +23,27 @@ def test_pooling_gradients_are_numerical_ones_twice():
 
     assert torch.autograd.gradcheck(pooled, (values,))
     assert torch.autograd.gradgradcheck(pooled, (values,))
+
+
+def test_spreading_out_and_adding_up_are_each_others_gradients():
+    values, bundle = torch.randn(3, 4, requires_grad=True), torch.randn(6, 4, requires_grad=True)
+    weights = torch.randn(6, 4), torch.randn(3, 4)
+    spread = spread_out(values, EVENT)
+    assert torch.equal(spread, values[EVENT])
+    (found,) = torch.autograd.grad((spread * weights[0]).sum(), values)
+    torch.testing.assert_close(
+        found, torch.stack([weights[0][number == EVENT].sum(0) for number in range(3)])
+    )
+    (found,) = torch.autograd.grad((mean_of(bundle, EVENT, KEPT) * weights[1]).sum(), bundle)
+    torch.testing.assert_close(found, (weights[1] / KEPT[:, None])[EVENT])
+
+
+def test_a_mean_can_be_differentiated_twice():
+    bundle = torch.randn(6, 4, requires_grad=True)
+    (slope,) = torch.autograd.grad(mean_of(bundle, EVENT, KEPT).pow(3).sum(), bundle, create_graph=True)
+    (found,) = torch.autograd.grad(slope.sum(), bundle)
+    means = mean_of(bundle, EVENT, KEPT).detach()
+    torch.testing.assert_close(found, (6 * means / KEPT[:, None])[EVENT])
 
 
 @pytest.mark.parametrize("enabled", [False, True])
@@ -62,11 +83,11 @@ def test_generator_is_its_layers_written_out():
     torch.testing.assert_close(network(context, EVENT, event_noise, noise), plain)
 
 
-def test_critic_ignores_the_order_of_muons():
+def test_critic_ignores_the_order_of_an_events_muons():
     critic, muons, context = Critic(5, 2, 8), torch.randn(6, 2), torch.randn(3, 5)
-    order = torch.tensor([4, 2, 3, 0, 5, 1])
+    order = torch.tensor([2, 0, 1, 3, 5, 4])
     there = critic(muons, context, EVENT, KEPT)
-    back = critic(muons[order], context, EVENT[order], KEPT)
+    back = critic(muons[order], context, EVENT, KEPT)
     torch.testing.assert_close(there, back)
 
 

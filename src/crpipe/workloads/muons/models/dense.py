@@ -1,0 +1,141 @@
+"""Linear layers, with what is added to them and the rectifier after them in one pass where that is possible.
+
+On a CPU in float32 oneDNN computes them: torch's own products come from MKL, which uses half of the vector
+width of other makers' processors. Elsewhere, and where gradients are differentiated again, plain torch does.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import leaky_relu, linear
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+SLOPE = 0.2
+# Products and sums of a layer. For each new number of rows oneDNN makes a program, in about 0.4 ms: below,
+# that takes longer than it saves. For a gradient of weights it takes 1.6 ms and needs copies: MKL does those.
+_WORTH_IT = 1e8
+_TWICE = ContextVar("twice", default=False)
+
+
+@contextmanager
+def differentiable_twice() -> Iterator[None]:
+    """Compute in plain torch inside a block: fused passes have a first derivative only."""
+    token = _TWICE.set(True)
+    try:
+        yield
+    finally:
+        _TWICE.reset(token)
+
+
+def is_fused(x: Tensor) -> bool:
+    """Report whether the CPU's fused passes apply to a tensor with rows, here and now.
+
+    They do not in graphs that are compiled or exported, and not in bfloat16.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and x.device.type == "cpu"
+        and x.dtype == torch.float32
+        and x.shape[0] > 0
+        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        and not torch.is_autocast_enabled("cpu")
+        and not _TWICE.get()
+    )
+
+
+def dense(
+    x: Tensor, weight: Tensor, bias: Tensor | None, *, onto: Tensor | None = None, rectify: bool = False
+) -> Tensor:
+    """Give ``x @ weight.T + bias + onto``, rectified if asked for: [M, N].
+
+    x: [M, K]. weight: [N, K]. onto: [M, N]; without ``bias`` it may be overwritten.
+    """
+    if is_fused(x):
+        made: Tensor = _Dense.apply(x, weight, bias, onto, rectify)  # type: ignore[no-untyped-call]
+        return made
+    made = linear(x, weight, bias) if onto is None else _onto(onto, x, weight, bias)
+    return leaky_relu(made, SLOPE, inplace=True) if rectify else made
+
+
+def residual(layer: nn.Linear, x: Tensor, *, rectify: bool = False) -> Tensor:
+    """Give ``layer(x) + x``, rectified if asked for."""
+    if torch.is_autocast_enabled(x.device.type):  # bfloat16 cannot hold a small weight plus 1
+        return dense(x, layer.weight, layer.bias, onto=x, rectify=rectify)
+    one = torch.eye(layer.weight.shape[0], device=x.device, dtype=layer.weight.dtype)
+    return dense(x, layer.weight + one, layer.bias, rectify=rectify)
+
+
+class Dense(nn.Linear):
+    """A linear layer whose products are those of this module."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give ``x @ weight.T + bias``."""
+        return dense(x, self.weight, self.bias)
+
+
+def _onto(base: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Add to a tensor that nothing else needs: no pass of its own for the sum.
+
+    Autocast leaves operations in place alone, so there the sum is a new tensor.
+    """
+    total = base if bias is None else base + bias
+    if torch.is_autocast_enabled(base.device.type):
+        return torch.addmm(total, x, weight.t())
+    return total.addmm_(x, weight.t())
+
+
+class _Dense(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, onto: Tensor | None, rectify: bool
+    ) -> Tensor:
+        made = _product(x, weight, bias, onto, rectify=rectify)
+        ctx.rectified = rectify
+        ctx.save_for_backward(x, weight, *([made] if rectify else []))
+        return made
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, *made = ctx.saved_tensors
+        wants_x, wants_weight, wants_bias, wants_onto, _ = ctx.needs_input_grad
+        gradient = gradient.contiguous()
+        if ctx.rectified:
+            gradient = torch.ops.aten.leaky_relu_backward(gradient, made[0], SLOPE, self_is_result=True)
+        return (
+            _product(gradient, weight.t()) if wants_x else None,
+            gradient.t() @ x if wants_weight else None,
+            gradient.sum(0) if wants_bias else None,
+            gradient if wants_onto else None,
+            None,
+        )
+
+
+def _product(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    onto: Tensor | None = None,
+    *,
+    rectify: bool = False,
+) -> Tensor:
+    linear_pointwise = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001 - torch compiles to it; its version is pinned
+    if x.shape[0] * weight.numel() < _WORTH_IT:
+        made = linear(x, weight, bias)
+        made = made if onto is None else made.add_(onto)
+    elif onto is None:
+        after, numbers = ("leaky_relu", [SLOPE]) if rectify else ("none", [])
+        return cast("Tensor", linear_pointwise(x, weight, bias, after, numbers, ""))
+    else:
+        made = linear_pointwise.binary(x, onto, weight, bias, "add")
+    return leaky_relu(made, SLOPE, inplace=True) if rectify else made

@@ -1,0 +1,99 @@
+import pytest
+import torch
+
+from crpipe.workloads.muons.models import dense as layers
+from crpipe.workloads.muons.models.dense import Dense, dense, differentiable_twice, is_fused, residual
+
+
+def _case(rows=40, inputs=7, outputs=24):
+    shapes = {"x": (rows, inputs), "weight": (outputs, inputs), "bias": (outputs,), "onto": (rows, outputs)}
+    return {name: torch.randn(shape, requires_grad=True) for name, shape in shapes.items()}
+
+
+def _plain(x, weight, bias, onto, rectify):
+    made = x @ weight.t() + (0 if bias is None else bias) + (0 if onto is None else onto)
+    return torch.nn.functional.leaky_relu(made, layers.SLOPE) if rectify else made
+
+
+@pytest.mark.parametrize(("worth_it", "outputs"), [(0, 24), (0, 1), (layers._WORTH_IT, 24)])
+@pytest.mark.parametrize("rectify", [False, True])
+@pytest.mark.parametrize("left_out", [(), ("bias",), ("onto",), ("bias", "onto")])
+def test_a_layer_and_its_gradients_are_those_of_the_formula(
+    monkeypatch, worth_it, outputs, rectify, left_out
+):
+    monkeypatch.setattr(layers, "_WORTH_IT", worth_it)  # oneDNN, or torch's own products
+    case = _case(outputs=outputs)
+    given = {name: None if name in left_out else tensor for name, tensor in case.items()}
+    inputs = [tensor for tensor in given.values() if tensor is not None]
+    weights = torch.randn(40, outputs)
+    made, plain = dense(**given, rectify=rectify), _plain(**given, rectify=rectify)
+    assert is_fused(case["x"])
+    torch.testing.assert_close(made, plain)
+    found = torch.autograd.grad((made * weights).sum(), inputs)
+    wanted = torch.autograd.grad((plain * weights).sum(), inputs)
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+
+
+def test_equal_inputs_give_equal_bits():
+    case = _case(rows=20_000, inputs=64, outputs=96)
+
+    def gradients():
+        made = dense(**case, rectify=True)
+        return made, *torch.autograd.grad(made.square().sum(), list(case.values()))
+
+    assert all(torch.equal(first, second) for first, second in zip(gradients(), gradients(), strict=True))
+
+
+def test_what_is_added_stays_as_it_was_where_there_is_a_bias():
+    for context in (torch.autocast("cpu", enabled=False), differentiable_twice()):
+        case = {name: tensor.detach() for name, tensor in _case().items()}
+        before = case["onto"].clone()
+        with context:
+            dense(**case)
+        assert torch.equal(case["onto"], before)
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_a_residual_is_the_layer_plus_its_input(enabled):
+    layer, x = Dense(24, 24), torch.randn(40, 24)
+    with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+        made = residual(layer, x)
+    close = {"atol": 0.03, "rtol": 0.03} if enabled else {}
+    torch.testing.assert_close(
+        made.float(), torch.nn.functional.linear(x, layer.weight, layer.bias) + x, **close
+    )
+
+
+def test_a_small_weight_counts_beside_the_input_in_bfloat16():
+    """Added to 1 first, it would be rounded away."""
+    layer = Dense(1, 1)
+    with torch.no_grad():
+        layer.weight.fill_(1e-3)
+        layer.bias.fill_(-1.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert residual(layer, torch.ones(1, 1)).item() == pytest.approx(1e-3, rel=0.01)
+
+
+def test_a_block_can_be_differentiated_twice():
+    case = _case()
+    with differentiable_twice():
+        (gradient,) = torch.autograd.grad(
+            dense(**case, rectify=True).square().sum(), case["x"], create_graph=True
+        )
+    gradient.square().sum().backward()
+    assert case["weight"].grad is not None
+
+
+def test_outside_of_it_the_second_derivative_is_refused():
+    case = _case()
+    (gradient,) = torch.autograd.grad(dense(**case).square().sum(), case["x"], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+def test_a_layer_starts_with_the_weights_of_torchs_own():
+    torch.manual_seed(1)
+    own = Dense(5, 3).state_dict()
+    torch.manual_seed(1)
+    torchs = torch.nn.Linear(5, 3).state_dict()
+    assert all(torch.equal(own[name], torchs[name]) for name in torchs)
