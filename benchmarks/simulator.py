@@ -1,4 +1,5 @@
-"""How fast the simulator writes files, on one core: rows and muons per CPU second, median of several runs.
+"""How fast the simulator writes files, on one core: rows and muons per CPU second, median of several runs,
+and the largest memory.
 
 OMP_NUM_THREADS=1 python benchmarks/simulator.py [RUNS]
 """
@@ -6,12 +7,14 @@ OMP_NUM_THREADS=1 python benchmarks/simulator.py [RUNS]
 from __future__ import annotations
 
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from peak import peak_mib
 
 from crpipe.config.loading import Synthetic
 from crpipe.core.ranges import Range
@@ -49,18 +52,28 @@ def measure(synthetic: Synthetic, path: Path, runs: int) -> tuple[int, int, list
     return table.metadata.num_rows, int(sum(lengths)), seconds
 
 
-def main() -> None:
-    """Print one line per setting."""
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+def print_line(label: str, runs: int) -> None:
+    """Measure one setting in this process."""
     with tempfile.TemporaryDirectory() as folder:
-        for label, synthetic in SETTINGS.items():
-            rows, muons, seconds = measure(synthetic, Path(folder) / "bundles.parquet", runs)
-            median = statistics.median(seconds)
-            print(
-                f"{label:18} {rows:7} rows {muons:9} muons  median of {runs}: {median:.3f} s "
-                f"(best {min(seconds):.3f})  {rows / median:9.0f} rows/s {muons / median:9.0f} muons/s",
-                flush=True,
-            )
+        before = peak_mib()
+        rows, muons, seconds = measure(SETTINGS[label], Path(folder) / "bundles.parquet", runs)
+    median = statistics.median(seconds)
+    print(
+        f"{label:18} {rows:7} rows {muons:9} muons  median of {runs}: {median:.3f} s "
+        f"(best {min(seconds):.3f})  {rows / median:9.0f} rows/s {muons / median:9.0f} muons/s  "
+        f"peak {peak_mib():.0f} MiB ({before:.0f} before)",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Print one line per setting, each measured in a process of its own."""
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    if len(sys.argv) > 2:  # noqa: PLR2004 - the name of a setting
+        print_line(sys.argv[2], runs)
+        return
+    for label in SETTINGS:
+        subprocess.run([sys.executable, __file__, str(runs), label], check=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.core.errors import SourceError
@@ -24,11 +25,10 @@ from crpipe.workloads.muons.simulator.primaries import Primaries, sample_primari
 from crpipe.workloads.muons.simulator.shower import Showers, sample_muons, sample_showers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from typing import Any
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from crpipe.core.ranges import Range
@@ -94,8 +94,9 @@ def write_file(options: AirShowersOptions, seed: int, name: Range, file: str, pa
     major = (seed % 2**32) << 32 | number
     rng = np.random.default_rng([seed, number])
     with _ONE_FILE, pq.ParquetWriter(path, SCHEMA, write_statistics=False, **WRITER) as writer:
-        for rows in _row_groups(_simulate(rng, options)):
-            writer.write_table(_to_table(major, rows), row_group_size=len(rows.minor))
+        for table in _tables(major, _simulate(rng, options)):
+            writer.write_table(table, row_group_size=len(table))
+            pa.default_memory_pool().release_unused()  # otherwise kept beside what numpy allocates next
 
 
 def resimulate(
@@ -158,7 +159,10 @@ def _simulate_block(
         for depth, (count, table) in zip(depths, levels, strict=True):
             yield Rows(minor, _primary(showers, np.array([depth])), count, table)
         return
-    counts, tables = zip(*levels, strict=True)
+    counts, tables = [], []
+    for count, table in levels:
+        counts.append(count)
+        tables.append(table)
     multiplicity, muons = _by_shower(np.stack(counts), tables)
     yield Rows(np.repeat(minor, len(depths)), _primary(showers, depths), multiplicity, muons)
 
@@ -177,15 +181,21 @@ def _descend(
 
 
 def _by_shower(
-    counts: NDArray[np.int64], tables: Sequence[NDArray[np.float32]]
+    counts: NDArray[np.int64], tables: list[NDArray[np.float32]]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Turn depth-major results (counts: [depths, showers]) into shower-major ones."""
-    starts = np.cumsum(counts).reshape(counts.shape) - counts
+    """Turn depth-major results (counts: [depths, showers]) into shower-major ones; ``tables`` is emptied.
+
+    Each depth is copied and dropped on its own: all at once would need twice the memory.
+    """
     multiplicity = counts.T.ravel()
-    shift = starts.T.ravel() - (np.cumsum(multiplicity) - multiplicity)
-    index = np.repeat(shift, multiplicity)
-    index += np.arange(len(index))
-    return multiplicity, np.concatenate(tables)[index]
+    starts = (np.cumsum(multiplicity) - multiplicity).reshape(counts.T.shape)
+    muons = np.empty((multiplicity.sum(), len(MUON)), np.float32)
+    for depth in reversed(range(len(counts))):
+        count, table = counts[depth], tables.pop()
+        place = np.repeat(starts[:, depth] - (np.cumsum(count) - count), count)
+        place += np.arange(len(place))
+        muons[place] = table
+    return multiplicity, muons
 
 
 def _primary(showers: Showers, depths: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -197,7 +207,7 @@ def _primary(showers: Showers, depths: NDArray[np.float64]) -> NDArray[np.float3
     return values.reshape(-1, len(PRIMARY))
 
 
-def _row_groups(stream: Iterator[Rows]) -> Iterator[Rows]:
+def _tables(major: int, stream: Iterator[Rows]) -> Iterator[pa.Table]:
     """Join rows until they fill a row group; the last one may be smaller."""
     held: list[Rows] = []
     room_rows, room_muons = GROUP_ROWS, GROUP_MUONS
@@ -205,20 +215,24 @@ def _row_groups(stream: Iterator[Rows]) -> Iterator[Rows]:
         held.append(rows)
         room_rows -= len(rows.minor)
         room_muons -= len(rows.muons)
+        del rows  # while a row group is written, nothing else holds its muons
         if room_rows <= 0 or room_muons <= 0:
-            yield _join(held)
-            held = []
+            yield _to_table(major, _join(held))
             room_rows, room_muons = GROUP_ROWS, GROUP_MUONS
     if held:
-        yield _join(held)
+        yield _to_table(major, _join(held))
 
 
 def _join(held: list[Rows]) -> Rows:
+    """Join rows and empty the list of them."""
+    parts, held[:] = held[:], []
+    if len(parts) == 1:
+        return parts[0]
     return Rows(
-        np.concatenate([rows.minor for rows in held]),
-        np.concatenate([rows.primary for rows in held]),
-        np.concatenate([rows.multiplicity for rows in held]),
-        np.concatenate([rows.muons for rows in held]),
+        np.concatenate([rows.minor for rows in parts]),
+        np.concatenate([rows.primary for rows in parts]),
+        np.concatenate([rows.multiplicity for rows in parts]),
+        np.concatenate([rows.muons for rows in parts]),
     )
 
 
