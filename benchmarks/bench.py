@@ -59,10 +59,12 @@ class Benchmark:
 
 
 BENCHMARKS = (
-    Benchmark("training.py", ("--rounds", "5"), {"cr_muons": "--cr-muons"}, alone=False, minutes=3),
+    Benchmark(
+        "training.py", ("--rounds", "5", "--threads", "2"), {"cr_muons": "--cr-muons"}, alone=False, minutes=3
+    ),
     Benchmark(
         "loader.py",
-        ("--rounds", "5", "--events", "400000", "--few", "20000"),
+        ("--rounds", "5", "--events", "1000000", "--few", "20000"),
         {"cr_muons": "--cr-muons"},
         minutes=3,
     ),
@@ -87,6 +89,8 @@ BENCHMARKS = (
         programs=("xrootd", "curl"),
         minutes=4,
     ),
+    Benchmark("startup.py", ("--only", "planning", "--rounds", "5", "--ranges", "100"), minutes=1),
+    Benchmark("verbs.py", ("--only", "generate", "predict", "--rounds", "5"), minutes=4),
     Benchmark("check.py", ("--rounds", "5", "--files", "30"), minutes=1),
 )
 

@@ -1,11 +1,11 @@
 """Staging against a loopback federation: ours, curl, pelicanfs and an open-and-copy loop, side by side.
 
 Every contender copies the same files in turn, round after round, in an order that changes; medians are told.
-crpipe's copies are on the disk when it ends, those of the others only where that is said. The fair peer of its
-verified copies is the curl whose files are flushed and summed afterwards: ratios of each round to it are
-printed last. The added round
-trip comes from a forwarding proxy in front of director and origin that holds every packet back for half of it
-in each direction (it does not slow the TCP handshake itself). Client, proxy and servers share this machine.
+crpipe's copies are on the disk when it ends, those of the others only where that is said. The fair peer of
+its verified copies is the curl whose files are flushed and summed afterwards: ratios of each round come last.
+The added round trip comes from a forwarding proxy in front of director and origin that holds every packet
+back for half of it in each direction (it does not slow the TCP handshake itself). Client, proxy and servers
+share this machine.
 
     python benchmarks/staging.py [--rounds 3] [--round-trip-ms 0 20] [--concurrency 16]
 """
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from peak import peak_mib
 from pelicanfs import PelicanFileSystem
-from side_by_side import spread
+from side_by_side import compared, spread
 
 from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import Config, validate
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 NAME = Range.parse("0000000-0000999")
 SETS = {"small": (1000, 200_000), "large": (20, 50_000_000)}
 PEER = "curl -Z, flushed, summed"
+LARGE = 10_000_000  # bytes
 LOOP_FILES = {"small": 60, "large": 2}  # the loop takes minutes: it copies this many, rates are per file
 
 
@@ -269,6 +270,11 @@ def compare(contest: Contest, milliseconds: float, rounds: int) -> None:
             f"curl {statistics.median(costs):7.2f} CPU ms/file  ({min(rates):.1f}..{max(rates):.1f})",
             flush=True,
         )
+    ours = found["crpipe, checksums"]
+    for peer, goal in ((PEER, 0.7 if contest.size < LARGE else 1.0), ("pelicanfs get", None)):
+        pairs = zip(ours, found[peer], strict=True)
+        files = f"staging, files of {contest.size / 1e6:g} MB, {milliseconds:g} ms"
+        compared(files, peer, [rate / other for (rate, _), (other, _) in pairs], goal)
     for name in (PEER, "crpipe, sizes only", "crpipe, checksums"):
         print(f"  {name}: {versus(found[name], found['curl -Z'])} x curl -Z", end="; ")
         print(f"{versus(found[name], found[PEER])} x {PEER}")

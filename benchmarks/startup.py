@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from side_by_side import spread
+from side_by_side import compared, spread
 from tiny_campaign import FIRST, lay_out, multiply, verb_seconds
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ def planning(folder: Path, counts: Sequence[int], rounds: int) -> None:
             times = {side: timed(call, side) for side, call in (sides if number % 2 else sides[::-1])}
             pairs.append((times[ours], times[bare]))
         pairs = pairs[1:]
+        compared(f"plan of {count} ranges", "a bare workflow", [two / one for one, two in pairs], 1 / 1.3)
         print(
             f"  {count:5} ranges: crpipe {spread([one for one, _ in pairs])}, "
             f"bare {spread([other for _, other in pairs])}, ratio {spread([one / two for one, two in pairs])}"

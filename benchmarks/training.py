@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from roofline import Machine, describe, shares
-from side_by_side import print_facts, spread
+from side_by_side import compared, print_facts
 
 from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor, Events, offsets
@@ -231,9 +231,11 @@ def report(setting: Setting, events: Events, times: dict[str, list[float]]) -> N
     for name, values in times.items():
         median = statistics.median(values)
         there = times.get(THEIRS, [])
-        ratio = (
-            spread([theirs / own for theirs, own in zip(there, values, strict=True)]) if there else "not run"
-        )
+        ratio = "not run"
+        if there:
+            ratios = [theirs / own for theirs, own in zip(there, values, strict=True)]
+            noted = name != THEIRS
+            ratio = compared(f"training step, {setting.name}", f"{THEIRS}; {name}", ratios) if noted else "1"
         rates = f"{len(events) / median:10.0f} {muons / median:10.0f}"
         print(f"{setting.name:34} {name:22} {median:8.3f} {rates}  {ratio}", flush=True)
 

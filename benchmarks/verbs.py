@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import verbs_work as work
 from data import write_file
 from peak import peak_mib, run_verb
-from side_by_side import print_facts, spread
+from side_by_side import compared, print_facts, spread
 
 from crpipe.config.loading import load_config
 
@@ -193,7 +193,10 @@ def measure(part: Part, given: argparse.Namespace) -> None:
         speed = statistics.median(one.events / one.wall for one in taken)
         cost = 1e6 * statistics.median(one.cpu / one.events for one in taken)
         pairs = zip(verb, taken, strict=True)
-        ratio = spread([mine.cpu / mine.events / (one.cpu / one.events) for mine, one in pairs])
+        ratios = [mine.cpu / mine.events / (one.cpu / one.events) for mine, one in pairs]
+        ratio = spread(ratios)
+        if taken is not verb:
+            compared(f"{names[0]}, CPU", name, [1 / each for each in ratios])
         row = f"| {name} | {count:,} | {speed:,.4g} | {cost:,.4g} | {max(one.mib for one in taken):,.0f} |"
         print(f"{row} {'' if taken is verb else ratio} |")
     for name in part.contestants:

@@ -18,6 +18,7 @@ QUICK_S = 0.002
 MEMORY = 16  # steps in the moving average of the duration
 THREADS = 8  # files flushed at once: together they cost fewer commits of the file system's journal
 BATCH = 1 << 26  # bytes
+FILES = 16 * THREADS  # of a batch: few are left to flush after the last copy
 
 
 class Steps:
@@ -53,7 +54,7 @@ class Flush:
         """Add a file; wait when the disk is more than one batch late."""
         self._waiting.append(file)
         self._bytes += size
-        if self._bytes >= BATCH:
+        if self._bytes >= BATCH or len(self._waiting) >= FILES:
             await self._start()
 
     async def finish(self, folders: Iterable[Path]) -> None:
