@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import re
 import statistics
-from array import array
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import cache
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 from crpipe.core import checksums
@@ -21,6 +18,7 @@ from crpipe.core.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
     from pathlib import Path
 
     import pyarrow as pa
@@ -36,7 +34,6 @@ SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
 NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
 FEW = 0.5  # of the median: ranges with fewer files are reported
 _DIGITS = re.compile(r"([0-9]+)")
-_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,31 +288,5 @@ def _write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
     import pyarrow.parquet as pq
 
     rows.sort(key=lambda row: str(row["path"]))
-    columns = [_column([row[field.name] for row in rows], field.type) for field in schema]
     with replacing(path) as part:
-        pq.write_table(pa.Table.from_arrays(columns, schema=schema), part)
-
-
-def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Put values into an Arrow array: texts, integers, or times in microseconds, with None for none.
-
-    pa.array would import pandas to look at them: a quarter of a second of every process.
-    """
-    import pyarrow as pa
-
-    valid = None
-    if None in values:
-        bits = bytearray((len(values) + 7) // 8)
-        for place, value in enumerate(values):
-            bits[place // 8] |= (value is not None) << place % 8
-        valid = pa.py_buffer(bytes(bits))
-    if pa.types.is_string(kind):
-        texts = [value.encode() for value in values]
-        offsets = array("i", [0, *accumulate(map(len, texts))])
-        buffers = [pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
-    else:
-        numbers = values
-        if pa.types.is_timestamp(kind):
-            numbers = [None if value is None else (value - _EPOCH) // _MICROSECOND for value in values]
-        buffers = [pa.py_buffer(array("q", [number or 0 for number in numbers]))]
-    return pa.Array.from_buffers(kind, len(values), [valid, *buffers])
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), part)

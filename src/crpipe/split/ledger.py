@@ -142,7 +142,7 @@ def staged_sums(files: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return {
         "files": len(read),
         "bytes": sum(row["size"] or 0 for row in read),
-        "size_only": sum(row["verified"] == SIZE_ONLY for row in files),
+        "size_only": sum(row["verified"] == SIZE_ONLY for row in read),
     }
 
 
