@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import digamma
 
 from crpipe.workloads.muons.simulator.ice import CHUNK, Muons, concatenate
 
@@ -166,6 +165,8 @@ def _sample_chunk(rng: np.random.Generator, showers: Showers, shower: NDArray[np
 
 def _production_distance(rng: np.random.Generator, each: Showers, energy: Floats) -> Floats:
     """Draw the slant distance [m] between each muon's production and the surface."""
+    from scipy.special import digamma  # noqa: PLC0415 - 0.1 s that only the simulator needs
+
     shape = np.interp(np.log(each.mass_number), np.log(_DEPTH_SHAPE[0]), _DEPTH_SHAPE[1])
     nucleon = each.energy_gev / each.mass_number
     typical = DEPTH_G_CM2 * (nucleon / 1e5) ** DEPTH_PRIMARY * (energy / 500.0) ** DEPTH_MUON
