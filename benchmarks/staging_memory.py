@@ -1,20 +1,30 @@
-"""Whether staging's memory depends on the size and the number of the files.
+"""Memory and time of listing and staging for few large and many small files, up to 20,000 of a range.
 
-One command: ``python benchmarks/staging_memory.py``. A federation on loopback serves ranges of few large and
-of many small files; each is staged by a process of its own, whose largest resident set is printed.
+One command: ``python benchmarks/staging_memory.py``. A federation on loopback serves the ranges; each verb
+runs in a process of its own, whose largest resident set and time are printed, its start included.
 """
 
 from __future__ import annotations
 
+import io
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from peak import run_verb
 
 from crpipe.source.loopback.federation import LoopbackFederation
 
-SETS = ((6, 50_000_000), (6, 250_000_000), (1000, 20_000), (8000, 20_000))
+SETS = ((6, 50_000_000), (6, 250_000_000), (1000, 20_000), (8000, 20_000), (20_000, 20_000))
 NAME = "0000000-0000999"
+
+
+def parquet_file(size: int) -> bytes:
+    """Make a Parquet file of ``size`` bytes and a footer: staging reads the footers of what it copied."""
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"bytes": [bytes(size)]}), buffer, compression="none", use_dictionary=False)
+    return buffer.getvalue()
 
 
 def main() -> None:
@@ -26,8 +36,9 @@ def main() -> None:
         for number, (count, size) in enumerate(SETS):
             target = federation.data / "icecube" / "wipac" / str(number) / NAME
             target.mkdir(parents=True)
+            whole = parquet_file(size)
             for index in range(count):
-                (target / f"{index:05d}.parquet").write_bytes(bytes(size))
+                (target / f"{index:05d}.parquet").write_bytes(whole)
         try:
             federation.up()
             (folder / "token").write_text(federation.token())
@@ -45,7 +56,8 @@ def main() -> None:
                     mib, seconds = run_verb(
                         settings, [verb, NAME], folder, SSL_CERT_FILE=str(federation.certificate)
                     )
-                print(f"{count:6d} x {size / 1e6:6g} MB{mib:8.0f} MiB{seconds:8.1f} s", flush=True)
+                    what = f"{verb:6}{count:6d} x {size / 1e6:6g} MB"
+                    print(f"{what}{mib:8.0f} MiB{seconds:8.1f} s", flush=True)
         finally:
             federation.down()
 
