@@ -12,18 +12,22 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from events import generate
 from peak import run_verb
 
 from crpipe.source.loopback.federation import LoopbackFederation
+from crpipe.workloads.muons.nested_rows import nested_table
 
 SETS = ((6, 50_000_000), (6, 250_000_000), (1000, 20_000), (8000, 20_000), (20_000, 20_000))
 NAME = "0000000-0000999"
 
 
 def parquet_file(size: int) -> bytes:
-    """Make a Parquet file of ``size`` bytes and a footer: staging reads the footers of what it copied."""
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({"bytes": [bytes(size)]}), buffer, compression="none", use_dictionary=False)
+    """Make a file of a few bundles and ``size`` bytes more: staging reads the footers of what it copied."""
+    events, buffer = generate(10), io.BytesIO()
+    table = nested_table(events.columns, events.multiplicity, events.items)
+    table = table.append_column("more", pa.array([bytes(size), *[b""] * (len(events) - 1)]))
+    pq.write_table(table, buffer, compression="none", use_dictionary=False)
     return buffer.getvalue()
 
 
