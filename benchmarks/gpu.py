@@ -123,11 +123,12 @@ def run_point(point: Point, given: Given) -> None:
     printed = given.folder / f"{point.name.replace(',', '').replace(' ', '-')}.txt"
     words = [sys.executable, str(HERE / "gpu_point.py"), point.place]
     words += [given.as_json(), json.dumps(dict(point.options))]
-    cache = {"TORCHINDUCTOR_CACHE_DIR": str(given.folder / "inductor")}
+    modules = [str(Path(entry).absolute()) for entry in os.environ.get("PYTHONPATH", "").split(":") if entry]
+    own = {"TORCHINDUCTOR_CACHE_DIR": str(given.folder / "inductor"), "PYTHONPATH": ":".join(modules)}
     with printed.open("w", encoding="utf-8") as output:
         child = subprocess.Popen(
             words,
-            env=os.environ | cache | point.environment,
+            env=os.environ | own | dict(point.environment),
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,

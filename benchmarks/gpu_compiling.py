@@ -109,14 +109,14 @@ def _replayed(stepper: Stepper, phase: Any, batch: dict[str, torch.Tensor]) -> t
     """Give milliseconds of one phase's loss and gradients, launched and replayed."""
     state = stepper.state
     recorded = torch.cuda.CUDAGraph()
-    recorded.register_generator_state(state.generator)  # type: ignore[no-untyped-call]
+    recorded.register_generator_state(state.generator)
 
     def once() -> None:
         with stepper.autocast:
             loss, _ = phase.loss(state.model, batch, state.generator)
         loss.backward()
 
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):

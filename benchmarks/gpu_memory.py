@@ -19,6 +19,7 @@ from gpu_rows import NO_GPU
 from gpu_throughput import setting_of, synchronise, tree_of
 from memory import resident_mib
 from steppers import stepper_of
+from torch.multiprocessing.spawn import spawn
 
 from crpipe.events.batch import Cursor, Events, concatenate
 from crpipe.inference.generate import generate_events
@@ -132,7 +133,7 @@ def two_processes(given: Given) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_rank, args=(given.as_json(), port), nprocs=2)  # type: ignore[no-untyped-call]
+    spawn(_rank, args=(given.as_json(), port), nprocs=2)  # type: ignore[no-untyped-call]
 
 
 def _rank(rank: int, text: str, port: int) -> None:
@@ -203,7 +204,7 @@ def predict(given: Given) -> None:
     blocks = [events for events, _ in loader.batches()]
 
     def work(trained: LoadedModel, device: torch.device) -> np.ndarray[Any, Any]:
-        found = [predict_events(trained, loader.layout, block, 1, device) for block in blocks]
+        found: list[Any] = [predict_events(trained, loader.layout, block, 1, device) for block in blocks]
         names = sorted(found[0]) if isinstance(found[0], dict) else []
         floats = [name for name in names if found[0][name].dtype.kind == "f"]
         return np.stack([np.concatenate([each[name] for each in found]) for name in floats])

@@ -14,7 +14,7 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import direction_data
 import numpy as np
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpu_rows import Given
 
 HERE = Path(__file__).parent
+PRECISIONS: tuple[Literal["float32", "bfloat16"], ...] = ("float32", "bfloat16")
 JUDGING_S = 75.0  # what physics.py takes besides training: simulation and classifiers
 # What physics.py prints of a system, with the units.
 COLUMNS = {
@@ -103,7 +104,7 @@ def attention(given: Given, folder: Path, doms: int) -> None:
         def work(source: Any = source, mask: Any = mask) -> None:
             turned = source.transpose(1, 2)
             found = torch.nn.functional.scaled_dot_product_attention(turned, turned, turned, attn_mask=mask)
-            (found.values() if found.is_nested else found).float().square().sum().backward()
+            (found.values() if found.is_nested else found).float().square().sum().backward()  # type: ignore[no-untyped-call]
 
         repeat = 2 if given.small else 20
         try:
