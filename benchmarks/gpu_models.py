@@ -5,6 +5,7 @@ The measurements are those of benchmarks/physics.py, direction_step.py and xec_s
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -56,41 +57,42 @@ def direction(given: Given) -> None:
         sys.path.insert(0, str(given.iceaggr / "src"))
     else:
         given.note("beside iceaggr", "not run: give its clone with --iceaggr PATH")
-    raw = direction_data.kaggle(given.folder, 400 if given.small else 4000)
+    raw = direction_data.kaggle(given.folder, 400 if given.small else 4096)
     folder, geometry = direction_data.shards(raw), raw / "sensor_geometry.csv"
     steps.BATCH = 16 if given.small else 1024
     rounds = 1 if given.small else 5
     sizes = list(steps.SIZES)[: 1 if given.small else 2]
     for doms in (128, 256):
         attention(given, folder, doms)
-    for size, doms, precision in [
-        (size, doms, precision)
-        for size in sizes
-        for doms in (128, 256)
-        for precision in ("float32", "bfloat16")
-    ]:
-        beside = peer and precision == "float32"
-        found = steps.measure_steps(
-            folder, geometry, size, rounds, device=given.device, doms=doms, precision=precision, peer=beside
+    for size, doms in itertools.product(sizes, (128, 256)):
+        for precision in PRECISIONS:
+            options: dict[str, Any] = {
+                "device": given.device,
+                "doms": doms,
+                "peer": peer and precision == "float32",
+            }
+            found = steps.measure_steps(folder, geometry, size, rounds, precision=precision, **options)
+            _note_steps(given, f"{size} weights, at most {doms} sensors, {precision}", found, steps.BATCH)
+
+
+def _note_steps(given: Given, what: str, found: dict[str, Any], batch: int) -> None:
+    """Note the speed of each system, and how much faster crpipe is."""
+    for name, each in found.items():
+        given.note(
+            f"{what}: {name}", batch / statistics.median(wall for wall, _ in each["times"]), "events/s"
         )
-        what = f"{size} weights, at most {doms} sensors, {precision}"
-        for name, each in found.items():
-            speed = steps.BATCH / statistics.median(wall for wall, _ in each["times"])
-            given.note(f"{what}: {name}", speed, "events/s")
-            if name != "crpipe":
-                pairs = zip(each["times"], found["crpipe"]["times"], strict=True)
-                ratios = [theirs[0] / own[0] for theirs, own in pairs]
-                given.note(f"{what}: crpipe is faster than {name} by", spread(ratios))
+        if name != "crpipe":
+            pairs = zip(each["times"], found["crpipe"]["times"], strict=True)
+            ratios = [theirs[0] / own[0] for theirs, own in pairs]
+            given.note(f"{what}: crpipe is faster than {name} by", spread(ratios))
 
 
 def attention(given: Given, folder: Path, doms: int) -> None:
     """Attention alone, forward and backward, 8 heads of 32: padded to the longest event, and jagged."""
     device = torch.device(given.device)
-    with closing(
-        Loader(
-            folder, "train", batch_events=100 if given.small else 1024, seed=(1,), epochs=1, prefetch=0
-        ).batches()
-    ) as stream:
+    size = 100 if given.small else 1024
+    loader = Loader(folder, "train", batch_events=size, seed=(1,), epochs=1, prefetch=0)
+    with closing(loader.batches()) as stream:
         events, _ = next(stream)
     lengths = np.minimum(events.multiplicity, doms).astype(int).tolist()
     kind = torch.float32 if device.type == "cpu" else torch.bfloat16
