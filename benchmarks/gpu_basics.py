@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 GPU_TESTS = ("tests/unit/train/test_gpu.py", "tests/unit/workloads/muons/models/test_host_syncs.py")
 SMALL_TESTS = ("tests/unit/events", "tests/unit/loading/test_microbatch.py")
-LONG = {"device": "cuda", "epochs": 2000, "snapshot_steps": 50, "log_steps": 20, "threads": 1}
+LONG = {"device": "cuda", "epochs": 1000, "snapshot_steps": 50, "log_steps": 20, "threads": 1}
 
 
 def device(given: Given) -> None:

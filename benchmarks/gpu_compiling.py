@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import training
-from gpu_throughput import setting_of, synchronise, tree_of
+from gpu_throughput import SHAPES, ready_step, setting_of, synchronise, tree_of
 from side_by_side import spread
 from steppers import stepper_of
 
@@ -37,12 +37,12 @@ def compiled(given: Given, setting: str, mode: str = "") -> None:
             _set_option(key, value)
     events = training.make_events(chosen)
     begun = time.perf_counter()
-    contest = {"eager": training.ours(chosen, events, device, ["bfloat16"])}
-    contest["compiled"] = training.ours(chosen, events, device, ["bfloat16", "compile"])
+    contest = {"compiled": ready_step(chosen, device, "bfloat16", compiles=True)}
     contest["compiled"]()
     synchronise(device)
-    given.note("first compiled step", time.perf_counter() - begun, "s")
-    rounds, repeat = (3, 1) if given.small else (7, 12)
+    given.note("until the first compiled step has ended", time.perf_counter() - begun, "s")
+    contest["eager"] = ready_step(chosen, device, "bfloat16")
+    rounds, repeat = (3, 1) if given.small else (7, SHAPES)
     found = training.measure(contest, rounds, repeat, device, time.perf_counter)
     for name, times in found.items():
         given.note(f"bfloat16, {name}", len(events) / statistics.median(times[1:]), "events/s")

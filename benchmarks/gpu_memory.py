@@ -194,8 +194,8 @@ def generate(given: Given) -> None:
 
 def predict(given: Given) -> None:
     """Predict directions on the CPU and on the device: the same numbers within a tolerance."""
-    simulator = {"events_per_file": 200 if given.small else 5000}
-    train = {"workload": "crpipe.workloads.direction:FlatTransformer", "device": "cpu", "log_steps": 1}
+    simulator = {"events_per_file": 200 if given.small else 1000}
+    train = {"workload": "crpipe.workloads.direction:FlatTransformer", "device": given.device}
     sections = {**DIRECTION, "simulator": simulator, "train": train}
     campaign = Campaign(given, "predict", "0000001-0000001", **sections)
     campaign.until("train")

@@ -182,7 +182,7 @@ def physics(given: Given) -> None:
         values = found[1].replace("±", " ").split()
         for (name, unit), value in zip(COLUMNS.items(), values, strict=True):
             given.note(f"batch of {batch}: {name}", float(value), unit)
-        if floor := FLOOR.search(printed):
-            values = floor[1].replace("±", " ").split()
-            given.note("floor, simulated again: W1(log E)", float(values[0]))
-            given.note("floor, simulated again: full AUC", float(values[-1]))
+    if floor := FLOOR.search(printed):  # the same for both
+        values = floor[1].replace("±", " ").split()
+        given.note("floor, simulated again: W1(log E)", float(values[0]))
+        given.note("floor, simulated again: full AUC", float(values[-1]))

@@ -93,9 +93,12 @@ def shown(value: float | str) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """Show rows as Markdown: the machine, a table, and the command of each point below it."""
+    """Show rows as Markdown: the machine, a table, and the command of each point below it.
+
+    Files of several parts, one after the other, will do.
+    """
     facts = [f"{row['what']} {shown(row['value'])}" for row in rows if row["point"] == MACHINE]
-    lines = [", ".join(facts) or "machine unknown: no part has run", ""]
+    lines = [", ".join(dict.fromkeys(facts)) or "machine unknown: no part has run", ""]
     lines += ["| point | what | value | unit | after s |", "|---|---|---|---|---|"]
     commands: dict[str, list[str]] = {}
     for row in sorted(rows, key=_order):

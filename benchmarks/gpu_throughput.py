@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import statistics
 import time
@@ -19,10 +20,13 @@ import training
 from gpu_rows import NO_GPU
 from side_by_side import spread
 from steppers import stepper_of
+from torch.autograd import DeviceType  # type: ignore[attr-defined]  # it is in no list of exports
 from torch.profiler import ProfilerActivity, profile
 
+from crpipe.events.batch import Cursor
 from crpipe.events.shard_writer import write_shard
 from crpipe.loading.loader import Loader
+from crpipe.train.compiling import compile_modules
 from crpipe.train.records.meter import GpuSampler
 from crpipe.workloads.muons.layout import BUNDLES
 
@@ -35,7 +39,8 @@ if TYPE_CHECKING:
 
     from crpipe.train.step import Stepper
 
-PRECISIONS: dict[str, list[str]] = {"float32": [], "TF32": [], "bfloat16": ["bfloat16"]}
+PRECISIONS = ("float32", "TF32", "bfloat16")
+SHAPES = 12  # batches that take turns, each with its own number of muons
 BATCHES = 20  # of an epoch of the loader's points
 PROFILED = 10
 LOGGED = 20  # steps between readings of the metrics: each waits for the device
@@ -73,45 +78,54 @@ def peak_mib(device: torch.device) -> float | str:
     return peak
 
 
-def with_tf32(step: Callable[[], None], use: bool) -> Callable[[], None]:
-    """Let a step compute float32 matrix products in TF32, or not, as `train.tf32` does."""
+def ready_step(
+    setting: Setting, device: torch.device, precision: str = "float32", *, compiles: bool = False
+) -> Callable[[], None]:
+    """Prepare a step of crpipe on batches that are collated: in training threads do that ahead."""
+    _, stepper = stepper_of(tree_of(setting, device, precision.replace("TF32", "float32")), device)
+    groups = [(training.make_events(setting, seed), Cursor(0, seed)) for seed in range(1, 1 + SHAPES)]
+    ready = {group[1]: stepper.collate_ahead(group, (1,))[2] for group in groups}
+    if compiles:
+        compile_modules(stepper.state.model, functools.partial(stepper.probe, groups[0][0], (1, 0, 1)), print)
+    turns = itertools.cycle(groups)
 
-    def run() -> None:
-        torch.backends.cuda.matmul.allow_tf32 = use
-        step()
+    def step() -> None:
+        torch.backends.cuda.matmul.allow_tf32 = precision == "TF32"  # as `train.tf32` does
+        stepper.step([next(turns)], (1,), 1.0, ready=ready)
+        stepper.state.counters.step += 1
+        if stepper.state.counters.step % LOGGED == 0:
+            stepper.meter.read(stepper.world)
 
-    return run
+    return step
 
 
 def steps(given: Given) -> None:
     """Events/s of whole steps in three precisions, and beside the earlier system's own step."""
     device = torch.device(given.device)
-    rounds, repeat = (3, 1) if given.small else (7, 12)
+    rounds, repeat = (3, 1) if given.small else (7, SHAPES)
     for base in training.SETTINGS:
         setting = setting_of(given, base.name)
         events = training.make_events(setting)
         name = setting.name.partition(":")[0]
-        contest = {}
-        for precision, extra in PRECISIONS.items():
-            step = training.ours(setting, events, device, extra)
-            contest[precision] = with_tf32(step, precision == "TF32")
         peak_mib(device)
+        contest = {precision: ready_step(setting, device, precision) for precision in PRECISIONS}
+        contest["float32, collating too"] = training.ours(setting, events, device, [])
         found = training.measure(contest, rounds, repeat, device, time.perf_counter)
-        for precision, times in found.items():
+        for what, times in found.items():
             seconds = statistics.median(times[1:])  # the allocator has met every batch in the first round
-            given.note(f"{name}: training, {precision}", len(events) / seconds, "events/s")
-            given.note(f"{name}: training, {precision}", len(events.items) / seconds, "muons/s")
+            given.note(f"{name}: training, {what}", len(events) / seconds, "events/s")
+            given.note(f"{name}: training, {what}", len(events.items) / seconds, "muons/s")
         given.note(f"{name}: largest memory given out", peak_mib(device), "MiB")
         if given.cr_muons is None:
             given.note(f"{name}: beside cr_muons", "not run: give its clone with --cr-muons PATH")
             continue
-        pair = {"crpipe": contest["float32"]}
-        pair["cr_muons"] = with_tf32(training.theirs(setting, events, device, given.cr_muons), use=False)
+        pair = {"cr_muons": training.theirs(setting, events, device, given.cr_muons)}
+        pair["crpipe"] = contest["float32"]  # the last one leaves TF32 off for the next
+        pair["crpipe"]()
         found = training.measure(pair, 3 if given.small else 6, 1, device, time.perf_counter)
-        ratios = [own / one for own, one in zip(found["cr_muons"][1:], found["crpipe"][1:], strict=True)]
-        given.note(
-            f"{name}: cr_muons, float32", len(events) / statistics.median(found["cr_muons"]), "events/s"
-        )
+        theirs, own = found["cr_muons"][1:], found["crpipe"][1:]
+        given.note(f"{name}: cr_muons, float32", len(events) / statistics.median(theirs), "events/s")
+        ratios = [other / one for other, one in zip(theirs, own, strict=True)]
         given.note(f"{name}: crpipe is faster by, float32, in turns", spread(ratios))
 
 
@@ -211,7 +225,9 @@ def _profile(given: Given, fed: Fed, wall: float, device: torch.device) -> None:
         given.note("busy by the profiler", NO_GPU, "%")
         return
     launches = sum(each.count for each in averages if "LaunchKernel" in each.key) / PROFILED
-    kernels = sum(each.self_device_time_total for each in averages) / 1e6 / PROFILED
+    on_gpu = [each for each in averages if each.device_type == DeviceType.CUDA]
+    on_gpu = [each for each in on_gpu if not getattr(each, "is_user_annotation", False)]
+    kernels = sum(each.self_device_time_total for each in on_gpu) / 1e6 / PROFILED
     given.note("launches in a step", launches)
     given.note("kernels of a step", 1000 * kernels, "ms")
     given.note("busy by the profiler: kernels ÷ whole step", 100 * kernels / wall, "%")
