@@ -20,6 +20,9 @@
 # make audit   known vulnerabilities of the pinned versions; fails where no advisories can be reached
 # make bench   every comparison with other systems, some twenty minutes on a machine with nothing else to do; clones
 #              of others with PEERS="cr_muons=PATH iceaggr=PATH xec-ml-wl=PATH graphnet=PYTHON"
+# make gpu     what crpipe does on an NVIDIA GPU: a checklist in four parts of at most ten minutes each, and a table;
+#              other systems with GPU_OPTIONS="--cr-muons PATH --iceaggr PATH --xec-ml-wl PATH"; without a GPU
+#              GPU_OPTIONS="--device cpu --small" rehearses it
 # make docs    the documentation as a site: docs/_build/html/index.html
 # make nightly all that is too long for CI, one after the other; a table at the end says what failed. A night long
 #
@@ -37,6 +40,7 @@ FUZZ_SEED ?= 1
 SOAK_STEPS ?= 20000
 NIGHTLY := fuzz test-damages test-kills test-small test-slurm soak audit test-physics
 PEERS ?=
+GPU_OPTIONS ?=
 KILLS ?= 200
 CUTS ?= 200
 KILL_SEED ?= 1
@@ -49,7 +53,7 @@ DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
 .PHONY: demo known-demo demo-synthetic demo-pelican test fuzz nightly test-damages test-kills test-small test-slurm soak audit
-.PHONY: bench docs test-physics test-jetnet test-clean-install test-container check install clean
+.PHONY: bench gpu docs test-physics test-jetnet test-clean-install test-container check install clean
 
 demo: demo-$(SOURCE)
 
@@ -125,6 +129,11 @@ check: $(READY)
 # The readers that the loader is compared with stay out of the environment that users get.
 bench: .venv-bench/.installed
 	.venv-bench/bin/python benchmarks/bench.py $(if $(PEERS),--peer $(PEERS))
+
+gpu: $(READY)
+	for part in basics throughput memory models table; do \
+		$(BIN)/python benchmarks/gpu.py $$part --folder results/gpu $(GPU_OPTIONS) || exit; \
+	done
 
 .venv-bench/.installed: constraints.txt pyproject.toml
 	$(PYTHON) -m venv .venv-bench

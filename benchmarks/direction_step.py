@@ -1,4 +1,4 @@
-"""A training step on a CPU beside iceaggr's, and the memory that a very large event takes.
+"""A training step beside iceaggr's, and the memory that a very large event takes.
 
 Run by benchmarks/direction.py in a process of its own; prints JSON. Both networks get the same events, as
 many weights, AdamW and clipping. The batches are collated before: loading is measured apart.
@@ -7,6 +7,7 @@ many weights, AdamW and clipping. The batches are collated before: loading is me
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import statistics
@@ -31,9 +32,12 @@ from crpipe.train.step import Stepper
 from crpipe.workloads.direction import FlatTransformer, FlatTransformerOptions
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from crpipe.events.batch import Cursor, Events
 
     Group = tuple[Events, Cursor]
+    Precision = Literal["float32", "bfloat16"]
 
 SIZES = {
     "0.5 M": {"width": 128, "layers": 4, "heads": 8, "feedforward": 256, "head": 128},
@@ -56,20 +60,30 @@ def weights(model: torch.nn.Module) -> int:
 
 
 def prepare(
-    geometry: Path, size: str, batch_events: int, budget: int = 2_000_000
+    geometry: Path,
+    size: str,
+    batch_events: int,
+    budget: int = 2_000_000,
+    *,
+    device: str = "cpu",
+    doms: int = DOMS,
+    precision: Precision = "float32",
 ) -> tuple[FlatTransformer, Stepper]:
-    """Build the workload and what trains it; budget: most sensors in a micro-batch."""
-    options = FlatTransformerOptions(pulses_per_dom=PULSES, max_doms=DOMS, learning_rate=RATE, **SIZES[size])
+    """Build the workload and what trains it; budget: most sensors in a micro-batch, doms: in an event."""
+    options = FlatTransformerOptions(pulses_per_dom=PULSES, max_doms=doms, learning_rate=RATE, **SIZES[size])
     workload = FlatTransformer(options)
     workload.use({"geometry": geometry})
     torch.manual_seed(1)
-    device = torch.device("cpu")
-    state = TrainState(workload.model(), workload.phases(), 1, device)
+    place = torch.device(device)
+    state = TrainState(workload.model(), workload.phases(), 1, place)
     load = LoadSection(batch_events=batch_events, budget_items=budget)
-    return workload, Stepper(TrainSection(), load, workload, state, World(0, 1, device), Meter(device))
+    train = TrainSection(precision=precision)
+    return workload, Stepper(train, load, workload, state, World(0, 1, place), Meter(place))
 
 
-def theirs(geometry: Path, size: str, dropout: float, groups: list[Group]) -> tuple[Any, list[Any], float]:
+def theirs(
+    geometry: Path, size: str, dropout: float, groups: list[Group], device: str = "cpu", doms: int = DOMS
+) -> tuple[Any, list[Any], float]:
     """Prepare a step of iceaggr for each batch, as its script train_flat.py does; also its padding."""
     from iceaggr.data import (  # type: ignore[import-not-found]  # noqa: PLC0415
         GeometryLoader,
@@ -81,17 +95,18 @@ def theirs(geometry: Path, size: str, dropout: float, groups: list[Group]) -> tu
     )
 
     config = {THEIR_NAMES[name]: value for name, value in SIZES[size].items()}
-    config |= {"max_pulses_per_dom": PULSES, "max_doms": DOMS, "dropout": dropout, "input_mode": "linear"}
+    config |= {"max_pulses_per_dom": PULSES, "max_doms": doms, "dropout": dropout, "input_mode": "linear"}
     torch.manual_seed(1)
-    model = FlatTransformerV2(config)
+    model = FlatTransformerV2(config).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
-    collate = make_collate_flat(GeometryLoader(geometry), PULSES, DOMS)
+    collate = make_collate_flat(GeometryLoader(geometry), PULSES, doms)
     made = [collate(single_events(events)) for events, _ in groups]
     steps = []
     for batch in made:
 
         def step(batch: Any = batch) -> None:
             optimizer.zero_grad()
+            batch = {name: value.to(device) for name, value in batch.items() if torch.is_tensor(value)}
             loss = angular_distance_loss(model(batch["dom_vectors"], batch["padding_mask"]), batch["targets"])
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
@@ -118,12 +133,22 @@ def single_events(events: Events) -> list[dict[str, torch.Tensor]]:
     ]
 
 
-def measure_steps(shards: Path, geometry: Path, size: str, rounds: int) -> dict[str, Any]:
+def measure_steps(
+    shards: Path,
+    geometry: Path,
+    size: str,
+    rounds: int,
+    *,
+    device: str = "cpu",
+    doms: int = DOMS,
+    precision: Precision = "float32",
+    peer: bool = True,
+) -> dict[str, Any]:
     """Give the times (wall, CPU) of a step in each round, in turn, with numbers of weights and padding."""
     loader = Loader(shards, "train", batch_events=BATCH, seed=(2,), epochs=1, prefetch=0)
     with closing(loader.batches()) as stream:
         groups = [group for group, _ in zip(stream, range(4), strict=False)]
-    _, stepper = prepare(geometry, size, BATCH)
+    _, stepper = prepare(geometry, size, BATCH, device=device, doms=doms, precision=precision)
     all_steps = {"crpipe": prepared_steps(stepper, groups)}
     padding = [
         batch["cut"][0].item() for group in groups for batch, _ in stepper.collate_ahead(group, (1,))[2]
@@ -131,9 +156,9 @@ def measure_steps(shards: Path, geometry: Path, size: str, rounds: int) -> dict[
     found: dict[str, Any] = {
         "crpipe": {"weights": weights(stepper.state.model), "padding": statistics.mean(padding)}
     }
-    for dropout in (0.0, 0.1):
+    for dropout in (0.0, 0.1) if peer else ():
         name = f"iceaggr, dropout {dropout:g}"
-        model, all_steps[name], share = theirs(geometry, size, dropout, groups)
+        model, all_steps[name], share = theirs(geometry, size, dropout, groups, device, doms)
         found[name] = {"weights": weights(model), "padding": share}
     for each in found.values():
         each["times"] = []
@@ -174,9 +199,12 @@ def main() -> None:
     parser.add_argument("geometry", type=Path)
     parser.add_argument("size", choices=SIZES)
     parser.add_argument("number", type=int, help="rounds of steps, or the budget of a micro-batch")
+    parser.add_argument("--device", default="cpu", help="of the step")
     given = parser.parse_args()
-    measure = measure_steps if given.what == "step" else measure_memory
-    print(json.dumps(measure(given.shards, given.geometry, given.size, given.number)), file=sys.stdout)
+    place = given.shards, given.geometry, given.size, given.number
+    steps = functools.partial(measure_steps, device=given.device)
+    found = (steps if given.what == "step" else measure_memory)(*place)
+    print(json.dumps(found), file=sys.stdout)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from steppers import stepper_of
 from training import Setting, make_events
 
-from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor, Events
-from crpipe.train.ranks import World
-from crpipe.train.records.meter import Meter
-from crpipe.train.state import TrainState
-from crpipe.train.step import Stepper
-from crpipe.train.workload import build_workload
 
 OUTLIER_MUONS = 100_000
 
@@ -66,22 +61,16 @@ def main() -> None:
     options = parser.parse_args()
     device = torch.device(options.device)
     model = {"hidden": options.hidden} | ({"max_muons": 0} if options.all_muons else {})
-    train = {"workload": "crpipe.workloads.muons:MuonGan"}
-    config = validate({"model": model, "train": train, "load": {"budget_items": options.budget}})
-    workload = build_workload(config.train.workload, config.options())
-    torch.manual_seed(1)
-    state = TrainState(workload.model(), workload.phases(), 1, device)
-    world, meter = World(0, 1, device), Meter(device)
-    stepper = Stepper(config.train, config.load, workload, state, world, meter)
+    _, stepper = stepper_of({"model": model, "load": {"budget_items": options.budget}}, device)
     for step in range(options.steps):
         if step % options.every == options.every - 1:
             events = make_outliers(3, step)
         else:
             events = make_events(Setting("bulk", options.events, 5.0, 1, "adam", 0, 0), step)
         stepper.step([(events, Cursor(0, step + 1))] * 3, (1,), 1.0)
-        state.counters.step += 1
+        stepper.state.counters.step += 1
         if (step + 1) % 20 == 0:
-            meter.read(world)
+            stepper.meter.read(stepper.world)
         if (step + 1) % max(1, options.steps // 10) == 0:
             print(f"step {step + 1:6d}  {memory_line(device)}", flush=True)
 

@@ -18,15 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from steppers import stepper_of
 
-from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor, Events, offsets
-from crpipe.train.ranks import World
-from crpipe.train.records.meter import Meter
 from crpipe.train.schedule import Schedule
-from crpipe.train.state import TrainState
-from crpipe.train.step import Stepper
-from crpipe.train.workload import build_workload
 from crpipe.workloads.muons.layout import PRIMARY_IDS
 from crpipe.workloads.muons.scoring import classify, metrics
 from crpipe.workloads.muons.scoring.score import sample_of
@@ -36,6 +31,8 @@ from crpipe.workloads.muons.simulator.primaries import sample_primaries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from crpipe.train.state import TrainState
 
 # An almost flat spectrum: each decade of primary energy counts the same, and 6 in 10 rows have no muon.
 SOURCE = AirShowersOptions(energy_min_gev=1e3, energy_max_gev=1e8, spectral_index=1.1)
@@ -48,6 +45,21 @@ GOALS = {
 }
 # Given true multiplicities, or none: generates for the conditions of the events.
 Generate = Callable[[Events, "NDArray[np.int64] | None"], Events]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where crpipe trains, and with how many events in a batch; on a GPU the time is that of the wall."""
+
+    device: str = "cpu"
+    batch: int = BATCH
+
+    def clock(self) -> float:
+        """Give the seconds that count."""
+        return time.process_time() if self.device == "cpu" else time.perf_counter()
+
+
+CPU = Place()
 
 
 @dataclass(frozen=True)
@@ -75,33 +87,34 @@ def simulate(rows: int, seed: int) -> Events:
     return Events(columns, *resimulate(SOURCE, seed, columns))
 
 
-def train_ours(name: str, options: dict[str, Any], events: Events, budget: float, seed: int) -> LoadedModel:
+def train_ours(
+    name: str, options: dict[str, Any], events: Events, budget: float, seed: int, place: Place = CPU
+) -> LoadedModel:
     """Train a workload of crpipe by the trainer's own steps."""
-    config = validate({"seed": seed, "train": {"workload": name}, "model": options})
-    workload = build_workload(config.train.workload, config.options())
-    torch.manual_seed(seed)
-    device = torch.device("cpu")
-    state = TrainState(workload.model(), workload.phases(), seed, device)
-    world = World(0, 1, device)
-    stepper = Stepper(config.train, config.load, workload, state, world, Meter(device))
+    config, stepper = stepper_of(
+        {"seed": seed, "train": {"workload": name}, "model": options}, torch.device(place.device), seed
+    )
+    workload, state = stepper.workload, stepper.state
     schedule = Schedule.of(config.train)
     rng = np.random.default_rng(seed)
     repeats = max(phase.repeat for phase in state.phases)
-    muons, started = 0, time.process_time()
-    while (used := time.process_time() - started) < budget:
-        batches = [events.take(rng.integers(0, len(events), BATCH)) for _ in range(repeats)]
+    muons, started = 0, place.clock()
+    while (used := place.clock() - started) < budget:
+        batches = [events.take(rng.integers(0, len(events), place.batch)) for _ in range(repeats)]
         group = [(batch, Cursor(0, state.counters.step * repeats + n)) for n, batch in enumerate(batches)]
         stepper.step(group, (seed,), schedule.factor(state.counters.step, used / budget))
         state.counters.step += 1
         muons += sum(int(workload.size(batch).sum()) for batch in batches)
     generate = generator_of(workload, state, seed)
-    return LoadedModel(generate, state.counters.step, muons, time.process_time() - started)
+    if place.device != "cpu":
+        torch.cuda.synchronize()
+    return LoadedModel(generate, state.counters.step, muons, place.clock() - started)
 
 
 def generator_of(workload: Any, state: TrainState, seed: int) -> Generate:
     """Give what generates with the averaged weights, at given multiplicities or with the model's own."""
     state.model.load_state_dict(state.average, strict=False)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(state.device).manual_seed(seed)
 
     @torch.no_grad()
     def generate(conditions: Events, multiplicity: NDArray[np.int64] | None) -> Events:
@@ -217,7 +230,8 @@ def systems(options: argparse.Namespace, events: Events) -> dict[str, Callable[[
     else:
         chosen["cr_muons, launcher"] = partial(train_theirs, options.cr_muons, events, options.budget)
     for name in options.workloads:
-        chosen[name] = partial(train_ours, f"{package}:{name}", {}, events, options.budget)
+        place = Place(options.device, options.batch)
+        chosen[name] = partial(train_ours, f"{package}:{name}", {}, events, options.budget, place=place)
     return chosen
 
 
@@ -259,14 +273,17 @@ def main() -> None:
     )
     parser.add_argument("--budget", type=float, default=600.0, help="CPU seconds of training for each system")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="of crpipe; with cuda the budget is of wall time")
+    parser.add_argument("--batch", type=int, default=BATCH, help="events in a batch of crpipe")
+    parser.add_argument("--rows", type=int, default=TRAINING, help="simulated for training")
     parser.add_argument("--cr-muons", type=Path, help="clone of the earlier system")
     parser.add_argument("--workloads", nargs="*", default=["MuonGan", "MuonFlow"])
     options = parser.parse_args()
     torch.set_num_threads(1)
-    events = simulate(TRAINING, seed=1)
+    events = simulate(options.rows, seed=1)
     truth = simulate(VALIDATION, seed=2).take(np.arange(EVALUATED))
     print(f"{len(events)} training rows, {np.mean(events.multiplicity == 0):.0%} without muons, ", end="")
-    print(f"{int(offsets(events.multiplicity)[-1])} muons; {options.budget:.0f} CPU s, one thread")
+    print(f"{int(offsets(events.multiplicity)[-1])} muons; {options.budget:.0f} s on {options.device}")
     print(
         f"{'system':26} {'steps':>7} {'trained/s':>9} {'generated/s':>11} {'W1(log E)':>16} {'W1(r) m':>8}",
         end="",

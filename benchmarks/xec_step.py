@@ -1,4 +1,4 @@
-"""A training step on a CPU beside xec-ml-wl's, and the cost of a split.
+"""A training step beside xec-ml-wl's, and the cost of a split.
 
 Run by benchmarks/xec.py in a process of its own; prints JSON. Both networks get the same events and learn
 energy and position, with clipping, AdamW and averaged weights; theirs gets them normalised, ours has its
@@ -33,10 +33,12 @@ from crpipe.workloads.xec import Regressor, RegressorOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Literal
 
     from crpipe.events.batch import Cursor, Events
 
     Group = tuple[Events, Cursor]
+    Precision = Literal["float32", "bfloat16"]
 
 SIZES: dict[str, dict[str, Any]] = {
     "0.65 M": {},
@@ -62,21 +64,26 @@ def weights(model: torch.nn.Module, used: tuple[str, ...] = ("",)) -> int:
     )
 
 
-def ours(raw: Path, size: str, groups: list[Group]) -> tuple[torch.nn.Module, list[Callable[[], object]]]:
+def ours(
+    raw: Path, size: str, groups: list[Group], place: str = "cpu", precision: Precision = "float32"
+) -> tuple[torch.nn.Module, list[Callable[[], object]]]:
     """Prepare a step of crpipe for each batch: all that training does but collating."""
     options = RegressorOptions(learning_rate=RATE, weight_decay=DECAY, **SIZES[size])
     workload = Regressor(options)
     workload.use({"sensors": data.sensors(raw)})
     torch.manual_seed(1)
-    device = torch.device("cpu")
+    device = torch.device(place)
     state = TrainState(workload.model(), workload.phases(), 1, device)
-    train, load = TrainSection(clip_norm=CLIP, ema=AVERAGE), LoadSection(batch_events=len(groups[0][0]))
+    train = TrainSection(clip_norm=CLIP, ema=AVERAGE, precision=precision)
+    load = LoadSection(batch_events=len(groups[0][0]))
     stepper = Stepper(train, load, workload, state, World(0, 1, device), Meter(device))
     return state.model, prepared_steps(stepper, groups)
 
 
-def theirs(size: str, groups: list[Group], *, dropout: bool) -> tuple[torch.nn.Module, list[Any]]:
-    """Prepare a step of xec-ml-wl for each batch, as its engine does on a CPU."""
+def theirs(
+    size: str, groups: list[Group], *, dropout: bool, device: str = "cpu"
+) -> tuple[torch.nn.Module, list[Any]]:
+    """Prepare a step of xec-ml-wl for each batch, as its engine does in float32."""
     from lib.models import XECEncoder, XECMultiHeadModel  # type: ignore[import-not-found]  # noqa: PLC0415
     from lib.utils import get_pointwise_loss_fn  # type: ignore[import-not-found]  # noqa: PLC0415
 
@@ -84,7 +91,7 @@ def theirs(size: str, groups: list[Group], *, dropout: bool) -> tuple[torch.nn.M
     hidden = options.pop("hidden_dim")
     torch.manual_seed(1)
     encoder = XECEncoder(sentinel_time=-1.0, **options)
-    model = XECMultiHeadModel(encoder, hidden_dim=hidden, active_tasks=list(THEIR_TASKS))
+    model = XECMultiHeadModel(encoder, hidden_dim=hidden, active_tasks=list(THEIR_TASKS)).to(device)
     if not dropout:
         _without_dropout(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
@@ -97,11 +104,11 @@ def theirs(size: str, groups: list[Group], *, dropout: bool) -> tuple[torch.nn.M
         inputs, truth = normalised(events)
 
         def step(inputs: torch.Tensor = inputs, truth: Any = truth) -> None:
-            given = inputs
+            given = inputs.to(device)
             if dropout:
-                given = inputs * (torch.rand(*inputs.shape[:2], 1) >= CHANNEL_DROPOUT)
+                given = given * (torch.rand(*inputs.shape[:2], 1, device=device) >= CHANNEL_DROPOUT)
             found = model(given)
-            loss = sum(loss_of(found[name], truth[name]).mean(dim=-1).mean() for name in found)
+            loss = sum(loss_of(found[name], truth[name].to(device)).mean(dim=-1).mean() for name in found)
             loss.item()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
@@ -143,19 +150,25 @@ def measure_steps(given: argparse.Namespace) -> dict[str, Any]:
     loader = Loader(folders, "train", batch_events=given.batch, seed=(2,), epochs=1, prefetch=0)
     with closing(loader.batches()) as stream:
         groups = [group for group, _ in zip(stream, range(given.steps), strict=False)]
-    model, steps = ours(given.raw, given.size, groups)
+    model, steps = ours(given.raw, given.size, groups, given.device, given.precision)
     all_steps = {"crpipe": steps}
     found: dict[str, Any] = {"crpipe": {"weights": weights(model)}}
     for name, dropout in (("xec-ml-wl", True), ("xec-ml-wl, no dropout", False)) if given.peer else ():
-        model, all_steps[name] = theirs(given.size, groups, dropout=dropout)
+        model, all_steps[name] = theirs(given.size, groups, dropout=dropout, device=given.device)
         found[name] = {"weights": weights(model, tuple(THEIR_TASKS)), "built": weights(model)}
+    on_gpu = given.device != "cpu"
     for each in found.values():
         each["times"] = []
     for number in range(given.rounds + 1):
         for name, steps in all_steps.items():
+            if on_gpu:
+                torch.cuda.reset_peak_memory_stats()
             wall, cpu = time.perf_counter(), time.process_time()
             for step in steps[: 1 if not number else None]:  # the first one fills caches
                 step()
+            if on_gpu:
+                torch.cuda.synchronize()
+                found[name]["mib"] = torch.cuda.max_memory_allocated() / 2**20
             if number:
                 seconds = time.perf_counter() - wall, time.process_time() - cpu
                 found[name]["times"].append([each / len(steps) for each in seconds])
@@ -206,6 +219,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4, help="batches of a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peer", action="store_true", help="also steps of xec-ml-wl")
+    parser.add_argument("--device", default="cpu", help="of the step")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32", help="of ours")
     parser.add_argument("--forget", action="store_true", help="delete the shards at the end")
     given = parser.parse_args()
     answers = os.fdopen(os.dup(1), "w")

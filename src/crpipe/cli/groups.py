@@ -16,7 +16,7 @@ TOOLS = "Tools"
 
 EXITS = {
     0: "done",
-    1: "training cannot start or go on, or a job of `crpipe run` failed",
+    1: "training cannot start or go on, a GPU has too little memory, or a job of `crpipe run` failed",
     2: "the configuration or the call is wrong",
     65: "data or a checkpoint is damaged or does not fit",
     66: "the source does not hold what it should",
@@ -187,7 +187,7 @@ VERBS = {
         STEPS,
         "crpipe evaluate --checkpoint best",
         ("evaluate", "load.budget_items", "train.device", "train.threads"),
-        (65, 69, 70, 74),
+        (1, 65, 69, 70, 74),
         "training.md#validation-the-best-checkpoint-stopping-early",
     ),
     "notify": VerbEntry(
@@ -201,14 +201,14 @@ VERBS = {
         USE,
         "crpipe predict --checkpoint best --in measured.parquet --out predicted.parquet",
         (*_USE_READS, "source.tables"),
-        (65, 66, 69, 70, 74),
+        (1, 65, 66, 69, 70, 74),
         "export.md#predict",
     ),
     "generate": VerbEntry(
         USE,
         "crpipe generate --checkpoint latest --in wanted.csv --out generated.parquet",
         _USE_READS,
-        (65, 66, 69, 70, 74),
+        (1, 65, 66, 69, 70, 74),
         "export.md#generate",
     ),
     "export": VerbEntry(

@@ -15,6 +15,7 @@ CrpipeError                     exit 1
 ├── TrainError                  exit 1
 │   ├── CheckpointError         exit 65   a checkpoint or snapshot is refused
 │   └── DivergenceError         exit 76   losses out of their band; a retry would diverge again
+├── DeviceMemoryError           exit 1    the memory of a GPU is too small
 ├── DiskError                   exit 74   no space, no permission
 ├── LeaseError                  exit 75   another live job holds the range; try again later
 ├── QueueError                  exit 75   Slurm does not answer; try again later
@@ -102,6 +103,10 @@ class DivergenceError(TrainError):
     """Losses left their band or stayed non-finite; a retry would end the same way."""
 
     exit_code = 76
+
+
+class DeviceMemoryError(CrpipeError):
+    """The memory of a GPU is too small for what it was asked to compute at once."""
 
 
 class DiskError(CrpipeError):

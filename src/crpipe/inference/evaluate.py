@@ -28,7 +28,13 @@ from crpipe.events.metric import not_enough
 from crpipe.events.shard_manifest import read_manifest as read_shards
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.gathered import GatheredColumns, GatheredEvents
-from crpipe.inference.rows import checked_columns, predict_block, predicted_columns, table_of
+from crpipe.inference.rows import (
+    LESS_AT_ONCE,
+    checked_columns,
+    predict_block,
+    predicted_columns,
+    table_of,
+)
 from crpipe.inference.score_table import score_table
 from crpipe.inference.shown import show_events
 from crpipe.loading.held_out import held_out
@@ -36,6 +42,7 @@ from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.source.simulated import open_simulator
 from crpipe.split.hashing import identities
 from crpipe.train.ranks import find_device, use_threads
+from crpipe.train.records.device_memory import named_out_of_memory
 from crpipe.train.records.metrics_log import EventFile
 from crpipe.train.weights import weighed
 from crpipe.train.workload import Baseline, ShowsEvents, WorkloadCall
@@ -111,7 +118,7 @@ class _Compared:
 
 def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
     """Score the checkpoint of one link, its baseline, and a second simulation, where there are any."""
-    with Journal(job.journal).attempt("evaluate", job.name):
+    with Journal(job.journal).attempt("evaluate", job.name), named_out_of_memory(LESS_AT_ONCE):
         use_threads(job.threads)
         device = find_device(job.device)
         trained = open_checkpoint(job.receipt, device, job.tables, job.table_keys, job.use_options, job.named)

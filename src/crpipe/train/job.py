@@ -21,6 +21,7 @@ from crpipe.train.inputs import Inputs
 from crpipe.train.loop import Trainer
 from crpipe.train.pretrained import find_source
 from crpipe.train.ranks import joined, use_threads
+from crpipe.train.records.device_memory import named_out_of_memory
 from crpipe.train.records.dropped import dropped_receipt
 from crpipe.train.records.loggers import find_loggers
 from crpipe.train.records.machine import machine
@@ -47,7 +48,8 @@ def train_link(
     Idempotent: a finished checkpoint of the same key is adopted, a snapshot is resumed. Raise LeaseError when
     another live job holds the link, CheckpointError when something does not fit, ShardError for damaged or
     foreign shards, DataError where the chain ends without any event, DivergenceError when losses leave their
-    band, Interrupted after a signal or when ``max_minutes`` are over.
+    band, DeviceMemoryError when the GPU's memory is too small, Interrupted after a signal or when
+    ``max_minutes`` are over.
     """
     stop = StopRequest(max_minutes)
     stop.listen()
@@ -66,7 +68,12 @@ def train_link(
             check = stack.enter_context(held).check
             Journal(job.files.journal).add("machine", range=job.link.name, **machine(world))
         world.any(False)  # no rank reads the store before the leading rank holds its lease
-        _run(job, world, stop, progress if world.leads else Silent(), profile_steps, check)
+        remedy = (
+            f"lower load.budget_items ({job.load.budget_items:,} items are computed at once) or set "
+            "train.precision: bfloat16, in a new run or a fork; with more memory the same command resumes"
+        )
+        with named_out_of_memory(remedy):
+            _run(job, world, stop, progress if world.leads else Silent(), profile_steps, check)
 
 
 def _run(

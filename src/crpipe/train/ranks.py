@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from crpipe.core.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -84,6 +86,7 @@ def joined(device: str) -> Iterator[World]:
     rank = int(os.environ.get("RANK", "0"))
     chosen = find_device(device, int(os.environ.get("LOCAL_RANK", "0")))
     if chosen.type == "cuda":
+        _refuse_missing_gpus(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
         torch.cuda.set_device(chosen)  # collectives of plain objects go through the current device
     if size == 1:
         yield World(0, 1, chosen)
@@ -104,10 +107,29 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
     return parameter.grad
 
 
+def _refuse_missing_gpus(processes: int) -> None:
+    """Raise ConfigError when this node's processes are more than its GPUs: NCCL needs one for each."""
+    gpus = torch.cuda.device_count()
+    if processes > gpus:
+        raise ConfigError(
+            f"train.gpus: {processes} processes of training on this node, and it has {gpus} GPU"
+            f"{'' if gpus == 1 else 's'}; set train.gpus: {gpus}, or train.device: cpu"
+        )
+
+
 def find_device(choice: str, local_rank: int = 0) -> torch.device:
-    """Turn ``train.device`` into a device; ``auto`` is a GPU when there is one."""
+    """Turn ``train.device`` into a device; ``auto`` is a GPU when there is one.
+
+    Raise ConfigError where a GPU is asked for, and torch finds none.
+    """
+    available = torch.cuda.is_available()
+    if choice == "cuda" and not available:
+        raise ConfigError(
+            f"device cuda: torch {torch.__version__} finds no GPU; `crpipe doctor` says why; or use auto or "
+            "cpu (train.device, --device)"
+        )
     if choice == "auto":
-        choice = "cuda" if torch.cuda.is_available() else "cpu"
+        choice = "cuda" if available else "cpu"
     return torch.device(choice, local_rank) if choice == "cuda" else torch.device(choice)
 
 

@@ -315,7 +315,9 @@ class WorkloadCall(Foreign):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Raise ForeignError in place of the block's exception."""
+        """Raise ForeignError in place of the block's exception; full memory of a GPU is nobody's error."""
+        if isinstance(error, torch.OutOfMemoryError):
+            return
         if error is not None:  # there is one call for each batch: spell it out only where it failed
             self._what = self._describe()
         super().__exit__(kind, error, trace)

@@ -12,7 +12,7 @@ import torch
 from counting import NAMED, Counting, Echo, KeyedBundles, Listing, NeedsPlaces, TwoTables, checkpoint_of
 from crpipe import __version__
 from crpipe.config.loading import validate
-from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, FormatError
+from crpipe.core.errors import CheckpointError, ConfigError, DeviceMemoryError, ForeignError, FormatError
 from crpipe.core.files import sha256
 from crpipe.core.progress import Silent
 from crpipe.inference import parts
@@ -287,3 +287,13 @@ def test_an_option_of_the_use_reaches_the_workload_and_no_other_does(job):
     workload = open_checkpoint(job.checkpoint, use_options={"repeats": 5, "width": 3}, named=NAMED).workload
     assert (workload.options.repeats, workload.options.width) == (5, 1)
     assert open_checkpoint(job.checkpoint, named=NAMED).workload.options.repeats == 1
+
+
+def test_too_little_memory_of_a_gpu_names_the_keys(job, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(Counting, "predict", full)
+    message = r"Tried to allocate 2.00 GiB; lower load.budget_items or evaluate.batch_events"
+    with pytest.raises(DeviceMemoryError, match=message):
+        predict_files(job(), Silent())
