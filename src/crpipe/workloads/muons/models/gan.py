@@ -22,6 +22,7 @@ from crpipe.workloads.muons.models import multiplicity, penalty, sampler
 from crpipe.workloads.muons.models.base import BundleWorkload
 from crpipe.workloads.muons.models.networks import Critic, Generator, Networks
 from crpipe.workloads.muons.options import MuonGanOptions
+from crpipe.workloads.muons.static_shapes import padded_owner, padding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,13 +52,18 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
         """Make a batch (bundles.collate); ``penalised`` is ``event``, cut to the gradient penalty's sample.
 
-        The cut is made here because its length depends on the data: later only the device would know it.
+        sampled: how many events each of the sample counts for: 0 for padding. The cut is made here because
+        its length depends on the data: later only the device would know it.
         """
         options = self.options
         batch = bundles.collate(events, index, most=options.max_muons, kind=options.features, seed=seed)
         if options.penalty == "gradient":
-            sample = batch["kept"][: self._sample_size(len(batch["kept"]))]
-            batch["penalised"] = batch["event"][: int(sample.sum())]
+            filled = int(batch["counts"][: len(batch["kept"])].sum())
+            size = self._sample_size(filled)
+            items = int(batch["kept"][:size].sum())
+            batch["penalised"] = torch.from_numpy(padded_owner(batch["event"][:items].numpy(), size))
+            batch["sampled"] = torch.zeros(size + len(padding(size, items)))
+            batch["sampled"][:size] = filled / max(size, 1)
         return batch
 
     def model(self) -> nn.Module:
@@ -171,18 +177,17 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
             return bundles.sum_over_events(penalty.excess(slopes, options.penalty_sides), batch)
         if not _one_in(options.gp_every, generator):
             return gap.new_zeros(())
-        event = batch["penalised"]
-        size = self._sample_size(len(pair.kept))
-        kept, context = pair.kept[:size], pair.context[:size]
-        share = torch.rand(size, generator=generator, device=kept.device)
+        event, sampled = batch["penalised"], batch["sampled"]
+        kept, context = pair.kept[: len(sampled)], pair.context[: len(sampled)]
+        share = torch.rand(len(sampled), generator=generator, device=kept.device)
         real, fake = (penalty.by_energy(muons[: len(event)], event) for muons in (pair.real, pair.fake))
         middle = penalty.between(real, fake, share, event)
         slopes = penalty.gradient_slopes(networks.critic, middle, context, event, kept)
-        scale = options.gp_every * len(pair.kept) / max(size, 1)
-        return scale * bundles.sum_over_events(penalty.excess(slopes, options.penalty_sides), batch)
+        values = penalty.excess(slopes, options.penalty_sides) * sampled
+        return options.gp_every * bundles.sum_over_events(values, batch)
 
     def _sample_size(self, events: int) -> int:
-        """Count the events of a gradient penalty, out of ``events``; the same on the host and in the loss."""
+        """Count the events of a gradient penalty, out of ``events``."""
         wanted = math.ceil(self.options.gp_sample_fraction * events)
         return min(wanted, self.options.gp_max_pairs or events)
 
