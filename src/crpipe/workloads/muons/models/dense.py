@@ -1,13 +1,11 @@
 """Linear layers, with what is added to them and the rectifier after them in one pass where that is possible.
 
 On a CPU in float32 oneDNN computes them: torch's own products come from MKL, which uses half of the vector
-width of other makers' processors. Elsewhere, and where gradients are differentiated again, plain torch does.
+width of other makers' processors. Elsewhere plain torch does.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -16,8 +14,6 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import leaky_relu, linear
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch import Tensor
 
 SLOPE = 0.2
@@ -26,17 +22,6 @@ SLOPE = 0.2
 _WORTH_IT = 5e6
 # Rows. For the gradient of weights oneDNN needs copies: those of a piece stay in the caches.
 _PIECE = 1 << 13
-_TWICE = ContextVar("twice", default=False)
-
-
-@contextmanager
-def differentiable_twice() -> Iterator[None]:
-    """Compute in plain torch inside a block: fused passes have a first derivative only."""
-    token = _TWICE.set(True)
-    try:
-        yield
-    finally:
-        _TWICE.reset(token)
 
 
 def is_fused(x: Tensor) -> bool:
@@ -51,7 +36,6 @@ def is_fused(x: Tensor) -> bool:
         and x.shape[0] > 0
         and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         and not torch.is_autocast_enabled("cpu")
-        and not _TWICE.get()
     )
 
 
