@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SIDE, _BYTES = 2048, 1 << 28
 _KINDS = {
-    "matrix products": ("mm", "addmm", "linear_pointwise"),
+    "matrix products": ("mm", "addmm", "linear_pointwise", "mkldnn_linear", "to_mkldnn"),
     "indices, pooling": (
         *("index", "scatter", "gather", "embedding_bag", "bincount", "cumsum", "sort", "repeat", "eq"),
     ),
@@ -30,6 +30,11 @@ def _product(x: list[int], *others: Any, **_: Any) -> int:
     """Count the operations of ``_linear_pointwise``, with and without a tensor that is added."""
     weight = others[0] if isinstance(others[2], str) else others[1]
     return 2 * x[0] * x[1] * int(weight[0])
+
+
+def _of_weights(gradient: list[int], x: list[int], *_: Any, **__: Any) -> int:
+    """Count the operations of ``mkldnn_linear_backward_weights``."""
+    return 2 * gradient[0] * gradient[1] * x[1]
 
 
 class Traffic(TorchDispatchMode):
@@ -74,6 +79,7 @@ def describe(step: Callable[[], None], machine: Machine, seconds: float) -> str:
     """Compare a step that took ``seconds`` with the lower of the two limits."""
     formulas: dict[Any, Any] = {
         torch.ops.mkldnn._linear_pointwise: _product,  # noqa: SLF001
+        torch.ops.aten.mkldnn_linear_backward_weights: _of_weights,
     }
     with FlopCounterMode(display=False, custom_mapping=formulas) as counted, Traffic() as traffic:
         step()

@@ -11,6 +11,8 @@ is also compared with what the processor and its memory can do.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import itertools
 import math
 import statistics
@@ -28,7 +30,7 @@ from side_by_side import compared, print_facts
 from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor, Events, offsets
 from crpipe.loading.microbatch import micro_batches
-from crpipe.train.ranks import World
+from crpipe.train.ranks import World, keep_freed_memory
 from crpipe.train.records.meter import Meter
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
@@ -127,6 +129,7 @@ def ours(
     batches = itertools.cycle([events, *(make_events(setting, seed) for seed in range(2, 2 + OTHERS))])
 
     def step() -> None:
+        keep_freed_memory()  # as crpipe's training jobs do
         muon_gan._one_in = one_in  # noqa: SLF001
         stepper.step([(next(batches), Cursor(0, 1))], (1,), 1.0)
         state.counters.step += 1
@@ -134,6 +137,14 @@ def ours(
             meter.read(world)
 
     return step
+
+
+def free_as_by_default() -> None:
+    """Give freed memory back as glibc does by itself after the first large tensors, where crpipe keeps it."""
+    with contextlib.suppress(AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD at the highest value that it reaches
+        libc.mallopt(-1, 64 << 20)  # M_TRIM_THRESHOLD: twice as much
 
 
 class Told(torch.nn.Module):
@@ -184,6 +195,7 @@ def theirs(setting: Setting, events: Events, device: torch.device, clone: Path) 
         raise SystemExit(f"the earlier system generates {len(made)} muons instead of {len(muons)}")
 
     def step() -> None:
+        free_as_by_default()
         train_step_scalable(
             generator,
             critic,

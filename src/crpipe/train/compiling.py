@@ -18,7 +18,7 @@ def compile_modules(model: nn.Module, probe: Callable[[], None], say: Callable[[
     """Compile each child of ``model`` in place and run ``probe``; go back to eager, saying why, if it fails.
 
     ``probe`` runs every loss and its backward; weights and buffers are put back as they were after it. A
-    gradient penalty's double backward is what a compiled module most often refuses.
+    gradient that is differentiated again is what a compiled module most often refuses.
     """
     before = {name: value.clone() for name, value in model.state_dict().items()}
     children = list(model.children())
@@ -28,6 +28,8 @@ def compile_modules(model: nn.Module, probe: Callable[[], None], say: Callable[[
         _compile(child)
     try:
         probe()
+    except torch.OutOfMemoryError:
+        raise
     except (RuntimeError, NotImplementedError, torch._dynamo.exc.TorchDynamoException) as error:  # noqa: SLF001 - dynamo's errors have no public name
         for child in children:
             del child.forward  # the one of its class is back

@@ -68,3 +68,13 @@ def test_a_compiled_module_computes_what_the_eager_one_did():
     assert compile_modules(model, lambda: model["critic"](x).sum().backward(), print)
     assert torch.allclose(model["critic"](x), eager, atol=1e-6)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_too_little_memory_is_not_called_a_failure_of_compiling():
+    def probe():
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    told = []
+    with pytest.raises(torch.OutOfMemoryError):
+        compile_modules(nn.ModuleDict({"child": nn.Linear(3, 2)}), probe, told.append)
+    assert not told

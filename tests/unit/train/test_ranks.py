@@ -1,10 +1,29 @@
-"""A GPU that is not there is an error of the configuration, before anything waits for another process."""
+"""A process of the training: the GPU that it finds, the memory that it keeps.
+
+What several of them do together is in tests/integration.
+"""
+
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from crpipe.core.errors import ConfigError
 from crpipe.train.ranks import find_device, joined
+
+FAULTS = """
+import resource
+import torch
+from crpipe.train.ranks import keep_freed_memory
+keep_freed_memory()
+def faults():
+    tensors = [torch.ones(1 << 20) for _ in range(40)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+counts = [faults() for _ in range(4)]
+print(counts[-1] - counts[1])
+"""
 
 
 @pytest.fixture
@@ -42,3 +61,10 @@ def test_more_processes_than_gpus_are_refused_on_every_rank(gpus, device):
     message = r"train.gpus: 2 processes of training on this node, and it has 1 GPU; set train.gpus: 1"
     with pytest.raises(ConfigError, match=message), joined(device):
         pass
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is of glibc")
+def test_memory_that_was_freed_is_kept():
+    """Forty tensors of 4 MiB, four times: their 40,960 pages are cleared by the kernel once."""
+    run = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+    assert int(run.stdout) < 4096

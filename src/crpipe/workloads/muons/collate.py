@@ -11,6 +11,7 @@ from crpipe.events.batch import Events, offsets
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.features import context_of
 from crpipe.workloads.muons.models.multiplicity import log_likelihood, sample
+from crpipe.workloads.muons.static_shapes import padded_owner, padding, rounded, weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,39 +49,53 @@ def collate(
     Muons are exchangeable given the event, so a random window of a bundle with its full multiplicity as a
     condition has the same target as the whole bundle, in bounded memory. The events are in random order: the
     first few are a fair sample. order: [B] int64, where each of them is in ``index``.
+    counts: [B] float32, 1, or 0 for padding (see static_shapes), which follows the events of its kind.
     """
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(index))
     order = order[np.argsort(events.multiplicity[index[order]] == 0, kind="stable")]
     index = index[order]
     multiplicity = events.multiplicity[index].astype(np.int64)
-    filled = np.count_nonzero(multiplicity)
+    filled = int(np.count_nonzero(multiplicity))
     kept = window_size(multiplicity[:filled], most)
     late = rng.random(filled) * (multiplicity[:filled] - kept + 1)
     first = events.offsets()[index[:filled]] + late.astype(np.int64)
-    event = np.repeat(np.arange(filled), kept)
-    rows = np.arange(len(event)) + np.repeat(first - offsets(kept)[:-1], kept)
-    columns = {name: column[index] for name, column in events.columns.items()}
+    items = int(kept.sum())
+    more = padding(filled, items)
+    event = padded_owner(np.repeat(np.arange(filled), kept), filled)
+    rows = np.zeros_like(event)  # of padding: any
+    rows[:items] = np.arange(items) + np.repeat(first - offsets(kept)[:-1], kept)
+    counts = np.insert(np.ones(len(index), np.float32), filled, np.zeros(len(more)))
+    if len(more):
+        counts = np.append(counts, np.zeros(rounded(len(counts)) - len(counts), np.float32))
+    true = counts > 0
+    columns = {name: column[_spread(index, true)] for name, column in events.columns.items()}
     return {
         "conditions": torch.from_numpy(features.conditions(columns)),
-        "multiplicity": torch.from_numpy(multiplicity),
+        "multiplicity": torch.from_numpy(np.where(true, _spread(multiplicity, true), 1)),
         "muons": torch.from_numpy(features.encode(events.items[rows], kind)),
         "event": torch.from_numpy(event),
-        "kept": torch.from_numpy(kept.astype(np.float32)),
-        "order": torch.from_numpy(order),
+        "kept": torch.from_numpy(np.append(kept, more).astype(np.float32)),
+        "order": torch.from_numpy(_spread(order, true)),
+        "counts": torch.from_numpy(counts),
     }
 
 
+def _spread(values: NDArray[np.integer[Any]], true: NDArray[np.bool_]) -> NDArray[np.integer[Any]]:
+    """Put values where ``true`` is, and the first of them elsewhere."""
+    there = np.full(len(true), values[0] if len(values) else 0, values.dtype)
+    there[true] = values
+    return there
+
+
 def sum_over_events(values: Tensor, batch: Batch) -> Tensor:
-    """Add up one value for each of the batch's first events, [E], each times its weight where it has one."""
-    if "weight" not in batch:
-        return values.sum()
-    return (values.flatten() * batch["weight"].index_select(0, batch["order"][: len(values)])).sum()
+    """Add up one value for each of the batch's first events, [E], each times its weight."""
+    return (values.flatten() * weights(batch)[: len(values)]).sum()
 
 
-def events_of(batch: Batch) -> Tensor | int:
+def events_of(batch: Batch) -> Tensor:
     """Count the events of a batch, or add up their weights: what a sum over events is divided by."""
-    return batch["weight"].sum() if "weight" in batch else len(batch["multiplicity"])
+    return weights(batch).sum()
 
 
 def filled_context(batch: Batch) -> Tensor:

@@ -1,13 +1,11 @@
 """Linear layers, with what is added to them and the rectifier after them in one pass where that is possible.
 
 On a CPU in float32 oneDNN computes them: torch's own products come from MKL, which uses half of the vector
-width of other makers' processors. Elsewhere, and where gradients are differentiated again, plain torch does.
+width of other makers' processors. Elsewhere plain torch does.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -16,25 +14,14 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import leaky_relu, linear
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch import Tensor
 
 SLOPE = 0.2
-# Products and sums of a layer. For each new number of rows oneDNN makes a program, in about 0.4 ms: below,
-# that takes longer than it saves. For a gradient of weights it takes 1.6 ms and needs copies: MKL does those.
-_WORTH_IT = 1e8
-_TWICE = ContextVar("twice", default=False)
-
-
-@contextmanager
-def differentiable_twice() -> Iterator[None]:
-    """Compute in plain torch inside a block: fused passes have a first derivative only."""
-    token = _TWICE.set(True)
-    try:
-        yield
-    finally:
-        _TWICE.reset(token)
+# Products and sums of a layer; below, oneDNN saves less than each call of it costs. For each new number of
+# rows it makes a program, in about 0.4 ms: batches come in few shapes (see static_shapes).
+_WORTH_IT = 5e6
+# Rows. For the gradient of weights oneDNN needs copies: those of a piece stay in the caches.
+_PIECE = 1 << 13
 
 
 def is_fused(x: Tensor) -> bool:
@@ -49,7 +36,6 @@ def is_fused(x: Tensor) -> bool:
         and x.shape[0] > 0
         and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         and not torch.is_autocast_enabled("cpu")
-        and not _TWICE.get()
     )
 
 
@@ -112,13 +98,29 @@ class _Dense(torch.autograd.Function):
         gradient = gradient.contiguous()
         if ctx.rectified:
             gradient = torch.ops.aten.leaky_relu_backward(gradient, made[0], SLOPE, self_is_result=True)
+        of_weight, of_bias = _of_layer(gradient, x, weight) if wants_weight else (None, None)
+        if wants_bias and of_bias is None:
+            of_bias = gradient.sum(0)
         return (
             _product(gradient, weight.t()) if wants_x else None,
-            gradient.t() @ x if wants_weight else None,
-            gradient.sum(0) if wants_bias else None,
+            of_weight,
+            of_bias if wants_bias else None,
             gradient if wants_onto else None,
             None,
         )
+
+
+def _of_layer(gradient: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Give the gradients of a layer's weight and, where it costs nothing, of its bias."""
+    if x.shape[0] * weight.numel() < _WORTH_IT:
+        return gradient.t() @ x, None
+    of_weight, of_bias = torch.zeros_like(weight), weight.new_zeros(len(weight))
+    for piece in zip(torch.split(gradient, _PIECE), torch.split(x, _PIECE), strict=True):
+        copies = (rows.contiguous().to_mkldnn() for rows in piece)
+        found = torch.ops.aten.mkldnn_linear_backward_weights(*copies, weight, bias_defined=True)
+        of_weight += found[0]
+        of_bias += found[1]
+    return of_weight, of_bias
 
 
 def _product(

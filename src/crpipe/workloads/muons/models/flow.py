@@ -63,9 +63,16 @@ class MuonFlow(BundleWorkload[MuonFlowOptions]):
 
         Averaged over the muons of an event, summed over events, divided by all events of the batch.
         """
-        muons, event, kept = batch["muons"], batch["event"], batch["kept"]
+        muons = batch["muons"]
         noise = torch.randn(muons.shape, generator=generator, device=muons.device)
-        time = torch.rand(len(kept), 1, generator=generator, device=muons.device)
+        time = torch.rand(len(batch["kept"]), 1, generator=generator, device=muons.device)
+        return self.velocity_objective(model, batch, noise, time)
+
+    def velocity_objective(
+        self, model: nn.Module, batch: Batch, noise: Tensor, time: Tensor
+    ) -> tuple[Tensor, Metrics]:
+        """Do what ``velocity_loss`` does with given random numbers, [M, D] and [B, 1]."""
+        muons, event, kept = batch["muons"], batch["event"], batch["kept"]
         share = time.index_select(0, event)
         between = (1.0 - share) * noise + share * muons
         network = cast("FlowNetworks", model).velocity

@@ -20,8 +20,10 @@ from crpipe.workloads.muons import features
 from crpipe.workloads.muons.models import large_bundles as pieces
 from crpipe.workloads.muons.models import multiplicity, penalty, sampler
 from crpipe.workloads.muons.models.base import BundleWorkload
+from crpipe.workloads.muons.models.critic_gradient import critic_gradient
 from crpipe.workloads.muons.models.networks import Critic, Generator, Networks
 from crpipe.workloads.muons.options import MuonGanOptions
+from crpipe.workloads.muons.static_shapes import padded_owner, padding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,19 +47,36 @@ class RealAndFake(NamedTuple):
     kept: Tensor
 
 
+class Drawn(NamedTuple):
+    """The random numbers of a loss; with them it is a function of tensors, and one graph for a compiler.
+
+    of_event: [B, latent]. of_muon: [M, latent]. share: [S] of the real muons in what a gradient penalty looks
+    at; None: no such penalty this time.
+    """
+
+    of_event: Tensor
+    of_muon: Tensor
+    share: Tensor | None = None
+
+
 class MuonGan(BundleWorkload[MuonGanOptions]):
     """The workload; see crpipe.train.workload for what each method does for the trainer."""
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
         """Make a batch (bundles.collate); ``penalised`` is ``event``, cut to the gradient penalty's sample.
 
-        The cut is made here because its length depends on the data: later only the device would know it.
+        sampled: how many events each of the sample counts for: 0 for padding. The cut is made here because
+        its length depends on the data: later only the device would know it.
         """
         options = self.options
         batch = bundles.collate(events, index, most=options.max_muons, kind=options.features, seed=seed)
         if options.penalty == "gradient":
-            sample = batch["kept"][: self._sample_size(len(batch["kept"]))]
-            batch["penalised"] = batch["event"][: int(sample.sum())]
+            filled = int(batch["counts"][: len(batch["kept"])].sum())
+            size = self._sample_size(filled)
+            items = int(batch["kept"][:size].sum())
+            batch["penalised"] = torch.from_numpy(padded_owner(batch["event"][:items].numpy(), size))
+            batch["sampled"] = torch.zeros(size + len(padding(size, items)))
+            batch["sampled"][:size] = filled / max(size, 1)
         return batch
 
     def model(self) -> nn.Module:
@@ -94,12 +113,20 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
 
         An event that fills a micro-batch alone is scored in pieces; a gradient penalty still takes it whole.
         """
+        drawn = self.draw(model, batch, generator)
+        if self.options.penalty == "gradient" and _one_in(self.options.gp_every, generator):
+            share = torch.rand(len(batch["sampled"]), generator=generator, device=batch["sampled"].device)
+            drawn = drawn._replace(share=share)
+        return self.critic_objective(model, batch, drawn)
+
+    def critic_objective(self, model: nn.Module, batch: Batch, drawn: Drawn) -> tuple[Tensor, Metrics]:
+        """Do what ``critic_loss`` does with given random numbers."""
         networks = cast("Networks", model)
-        pair = self._pair(networks, batch, generator)
+        pair = self._pair(networks, batch, drawn)
         gap = _gap(networks.critic, pair)
         events = bundles.events_of(batch)
         distance = bundles.sum_over_events(gap, batch) / events
-        slopes = self._penalty(networks, batch, pair, gap, generator) / events
+        slopes = self._penalty(networks, batch, pair, gap, drawn.share) / events
         loss = self.options.penalty_weight * slopes - distance
         return loss, {"wasserstein": distance.detach(), "penalty": slopes.detach()}
 
@@ -107,9 +134,13 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         self, model: nn.Module, batch: Batch, generator: torch.Generator
     ) -> tuple[Tensor, Metrics]:
         """Raise the critic's score of generated bundles."""
+        return self.generator_objective(model, batch, self.draw(model, batch, generator))
+
+    def generator_objective(self, model: nn.Module, batch: Batch, drawn: Drawn) -> tuple[Tensor, Metrics]:
+        """Do what ``generator_loss`` does with given random numbers."""
         networks, event = cast("Networks", model), batch["event"]
         context = bundles.filled_context(batch)
-        fake = _generated(networks.generator, context, event, generator)
+        fake = _generated(networks.generator, context, event, drawn)
         score = partial(pieces.scores, networks.critic) if _oversized(event, context) else networks.critic
         scores = score(fake, context, event, batch["kept"])
         return -bundles.sum_over_events(scores, batch) / bundles.events_of(batch), {}
@@ -151,38 +182,41 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
             return OptimizerSpec("sgd", rate, momentum=self.options.momentum)
         return OptimizerSpec("adam", rate, betas=(0.0, 0.9))
 
-    def _pair(self, networks: Networks, batch: Batch, generator: torch.Generator) -> RealAndFake:
+    def draw(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> Drawn:
+        """Draw the noise that generates the partners of a batch's events."""
+        network = cast("Networks", model).generator
+        of_event = _normal(len(batch["kept"]), network.event_latent, generator)
+        return Drawn(of_event, _normal(len(batch["event"]), network.muon_latent, generator))
+
+    def _pair(self, networks: Networks, batch: Batch, drawn: Drawn) -> RealAndFake:
         real, event, context = batch["muons"], batch["event"], bundles.filled_context(batch)
         with torch.no_grad():
-            fake = _generated(networks.generator, context, event, generator)
+            fake = _generated(networks.generator, context, event, drawn)
         if self.options.penalty == "pair_slope":
             real, fake = penalty.by_energy(real, event), penalty.by_energy(fake, event)
         return RealAndFake(real, fake, context, event, batch["kept"])
 
     def _penalty(
-        self, networks: Networks, batch: Batch, pair: RealAndFake, gap: Tensor, generator: torch.Generator
+        self, networks: Networks, batch: Batch, pair: RealAndFake, gap: Tensor, share: Tensor | None
     ) -> Tensor:
         """Sum the squared excess slopes over the batch's events, or estimate that sum without bias."""
         options = self.options
-        if options.penalty == "none":
-            return gap.new_zeros(())
         if options.penalty == "pair_slope":
             slopes = penalty.pair_slopes(gap, pair.real, pair.fake, pair.event, pair.kept)
             return bundles.sum_over_events(penalty.excess(slopes, options.penalty_sides), batch)
-        if not _one_in(options.gp_every, generator):
+        if share is None:
             return gap.new_zeros(())
-        event = batch["penalised"]
-        size = self._sample_size(len(pair.kept))
-        kept, context = pair.kept[:size], pair.context[:size]
-        share = torch.rand(size, generator=generator, device=kept.device)
+        event, sampled = batch["penalised"], batch["sampled"]
+        kept, context = pair.kept[: len(sampled)], pair.context[: len(sampled)]
         real, fake = (penalty.by_energy(muons[: len(event)], event) for muons in (pair.real, pair.fake))
         middle = penalty.between(real, fake, share, event)
-        slopes = penalty.gradient_slopes(networks.critic, middle, context, event, kept)
-        scale = options.gp_every * len(pair.kept) / max(size, 1)
-        return scale * bundles.sum_over_events(penalty.excess(slopes, options.penalty_sides), batch)
+        gradient = critic_gradient(networks.critic, middle, context, event, kept)
+        slopes = penalty.gradient_slopes(gradient, event, kept)
+        values = penalty.excess(slopes, options.penalty_sides) * sampled
+        return options.gp_every * bundles.sum_over_events(values, batch)
 
     def _sample_size(self, events: int) -> int:
-        """Count the events of a gradient penalty, out of ``events``; the same on the host and in the loss."""
+        """Count the events of a gradient penalty, out of ``events``."""
         wanted = math.ceil(self.options.gp_sample_fraction * events)
         return min(wanted, self.options.gp_max_pairs or events)
 
@@ -211,12 +245,10 @@ def _gap(critic: Critic, pair: RealAndFake) -> Tensor:
     return scores[:events] - scores[events:]
 
 
-def _generated(network: Generator, context: Tensor, event: Tensor, generator: torch.Generator) -> Tensor:
-    event_noise = _normal(len(context), network.event_latent, generator)
-    noise = _normal(len(event), network.muon_latent, generator)
+def _generated(network: Generator, context: Tensor, event: Tensor, drawn: Drawn) -> Tensor:
     if _oversized(event, context):
-        return pieces.muons(network, network.modulate(context, event_noise), event, noise)
-    made: Tensor = network(context, event, event_noise, noise)
+        return pieces.muons(network, network.modulate(context, drawn.of_event), event, drawn.of_muon)
+    made: Tensor = network(context, event, drawn.of_event, drawn.of_muon)
     return made
 
 

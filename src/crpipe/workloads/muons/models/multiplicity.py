@@ -12,6 +12,7 @@ from torch.nn import functional
 from crpipe.train.workload import OptimizerSpec, Phase
 from crpipe.workloads.muons.models.dense import Dense
 from crpipe.workloads.muons.models.pooling import exact
+from crpipe.workloads.muons.static_shapes import weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -120,7 +121,5 @@ def _loss(model: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[T
 
 
 def _mean(values: Tensor, batch: Batch) -> Tensor:
-    if "weight" not in batch:
-        return values.mean()
-    weight = batch["weight"].index_select(0, batch["order"])
+    weight = weights(batch)
     return (values * weight).sum() / weight.sum()

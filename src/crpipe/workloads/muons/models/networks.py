@@ -122,9 +122,17 @@ class Critic(nn.Module):
 
     def embed(self, muons: Tensor, context: Tensor, event: Tensor) -> Tensor:
         """Embed each muon by itself, with the context [B, C] of its event: [M, H]."""
+        return self.embed_lifted(self.lift(muons, context, event))
+
+    def lift(self, muons: Tensor, context: Tensor, event: Tensor) -> Tensor:
+        """Do the first half of ``embed``."""
         weight = torch.cat([self.point.weight, self.point_context.weight], dim=1)
         known = torch.cat([muons, context.index_select(0, event)], dim=1)
-        return residual(self.point_mix, dense(known, weight, self.point.bias, rectify=True), rectify=True)
+        return dense(known, weight, self.point.bias, rectify=True)
+
+    def embed_lifted(self, x: Tensor) -> Tensor:
+        """Do the second half of ``embed``."""
+        return residual(self.point_mix, x, rectify=True)
 
     def summarise(self, seen: Pooled, context: Tensor) -> Tensor:
         """Summarise the pooled muons of each event: [B, G]."""

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from crpipe.workloads.muons.models.dense import differentiable_twice
 from crpipe.workloads.muons.models.pooling import mean_of
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from crpipe.workloads.muons.models.networks import Critic
 
 Sides = Literal["one", "two"]
 
@@ -46,16 +43,12 @@ def pair_slopes(gap: Tensor, real: Tensor, fake: Tensor, event: Tensor, kept: Te
     return gap.abs() / torch.sqrt(mean_of(squares, event, kept)[:, 0] + _FLOOR)
 
 
-def gradient_slopes(critic: Critic, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
-    """Give the critic's slope at ``muons`` [M, D] for each event: [B] (Gulrajani et al. 2017, eq. 3).
+def gradient_slopes(gradient: Tensor, event: Tensor, kept: Tensor) -> Tensor:
+    """Give the critic's slope for each event, [B], from its score's gradient by the muons: [M, D].
 
-    The steepest change per root-mean-square displacement is sqrt(N) times the norm of the gradient.
+    The steepest change per root-mean-square displacement is sqrt(N) times the norm of the gradient
+    (Gulrajani et al. 2017, eq. 3).
     """
-    muons = muons.detach().requires_grad_()
-    with differentiable_twice():
-        # The forward of its class: a compiled critic cannot be differentiated twice, the plain one can.
-        score = type(critic).forward(critic, muons, context, event, kept)
-        (gradient,) = torch.autograd.grad(score.sum(), muons, create_graph=True)
     squares = mean_of((gradient**2).sum(dim=1, keepdim=True), event, kept)[:, 0]
     return torch.sqrt(squares * kept**2 + _FLOOR**2)
 

@@ -30,7 +30,7 @@ def exact(tensor: Tensor) -> AbstractContextManager[object]:
 
 def mean_of(values: Tensor, event: Tensor, kept: Tensor) -> Tensor:
     """Average the muons of each event, in float32: [B, H]."""
-    return _sums(values.float(), event, kept.shape[0]) / kept[:, None]
+    return sums_of(values.float(), event, kept.shape[0]) / kept[:, None]
 
 
 def spread_out(values: Tensor, event: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ def spread_out(values: Tensor, event: Tensor) -> Tensor:
     return values.index_select(0, event)
 
 
-def _sums(values: Tensor, event: Tensor, events: int) -> Tensor:
+def sums_of(values: Tensor, event: Tensor, events: int) -> Tensor:
     """Add up the muons of each event: [B, H]."""
     if is_fused(values):
         sums: Tensor = _Sums.apply(values, event, events)  # type: ignore[no-untyped-call]
@@ -79,7 +79,7 @@ class _SpreadOut(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (event,) = ctx.saved_tensors
-        return _sums(gradient, event, ctx.events), None
+        return sums_of(gradient, event, ctx.events), None
 
 
 def largest_of(values: Tensor, event: Tensor, kept: Tensor) -> Tensor:

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from crpipe.workloads.muons.models import dense as layers
-from crpipe.workloads.muons.models.dense import Dense, dense, differentiable_twice, is_fused, residual
+from crpipe.workloads.muons.models.dense import Dense, dense, is_fused, residual
 
 
 def _case(rows=40, inputs=7, outputs=24):
@@ -34,6 +34,15 @@ def test_a_layer_and_its_gradients_are_those_of_the_formula(
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
 
 
+def test_gradients_of_weights_are_those_of_all_pieces_of_rows(monkeypatch):
+    monkeypatch.setattr(layers, "_WORTH_IT", 0)
+    case = _case(rows=100)
+    found = torch.autograd.grad(dense(**case).square().sum(), [case["weight"], case["bias"]])
+    monkeypatch.setattr(layers, "_PIECE", 30)
+    again = torch.autograd.grad(dense(**case).square().sum(), [case["weight"], case["bias"]])
+    torch.testing.assert_close(again, found)
+
+
 def test_equal_inputs_give_equal_bits():
     case = _case(rows=20_000, inputs=64, outputs=96)
 
@@ -44,12 +53,12 @@ def test_equal_inputs_give_equal_bits():
     assert all(torch.equal(first, second) for first, second in zip(gradients(), gradients(), strict=True))
 
 
-def test_what_is_added_stays_as_it_was_where_there_is_a_bias():
-    for context in (torch.autocast("cpu", enabled=False), differentiable_twice()):
+def test_what_is_added_stays_as_it_was_where_there_is_a_bias(monkeypatch):
+    for fused in (True, False):
+        monkeypatch.setattr(layers, "is_fused", lambda _, fused=fused: fused)
         case = {name: tensor.detach() for name, tensor in _case().items()}
         before = case["onto"].clone()
-        with context:
-            dense(**case)
+        dense(**case)
         assert torch.equal(case["onto"], before)
 
 
@@ -74,17 +83,7 @@ def test_a_small_weight_counts_beside_the_input_in_bfloat16():
         assert residual(layer, torch.ones(1, 1)).item() == pytest.approx(1e-3, rel=0.01)
 
 
-def test_a_block_can_be_differentiated_twice():
-    case = _case()
-    with differentiable_twice():
-        (gradient,) = torch.autograd.grad(
-            dense(**case, rectify=True).square().sum(), case["x"], create_graph=True
-        )
-    gradient.square().sum().backward()
-    assert case["weight"].grad is not None
-
-
-def test_outside_of_it_the_second_derivative_is_refused():
+def test_the_second_derivative_is_refused():
     case = _case()
     (gradient,) = torch.autograd.grad(dense(**case).square().sum(), case["x"], create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):

@@ -64,7 +64,11 @@ def test_what_is_judged_tells_a_surprising_event_from_a_model_that_went_astray(l
         network.head.weight.zero_()
         network.head.bias.copy_(torch.tensor([0.0] * 3 + [log_mean] * 3 + [8.0] * 3 + [0.0]))
     trained = phase(1e-3)
-    batch = {"conditions": torch.zeros(1, 4), "multiplicity": torch.tensor([muons])}
+    batch = {
+        "conditions": torch.zeros(1, 4),
+        "multiplicity": torch.tensor([muons]),
+        "counts": torch.ones(1),
+    }
     loss, metrics = trained.loss(torch.nn.ModuleDict({"multiplicity": network}), batch, torch.Generator())
     assert float(loss.detach()) > stop_loss
     assert (float(metrics[trained.watched_metric]) > stop_loss) == beyond

@@ -35,7 +35,9 @@ def test_wild_features_stay_in_their_event():
 
 def test_slope_of_a_linear_critic_is_its_norm():
     critic = Linear([3.0, 4.0])
-    slopes = penalty.gradient_slopes(critic, torch.randn(6, 2), torch.zeros(3, 1), EVENT, KEPT)
+    muons = torch.randn(6, 2, requires_grad=True)
+    (gradient,) = torch.autograd.grad(critic(muons, None, EVENT, KEPT).sum(), muons)
+    slopes = penalty.gradient_slopes(gradient, EVENT, KEPT)
     torch.testing.assert_close(slopes, torch.full((3,), 5.0))
 
 
@@ -57,14 +59,3 @@ def test_equal_bundles_have_finite_gradients():
     gap = critic(same, None, EVENT, KEPT) - critic(same.clone(), None, EVENT, KEPT)
     penalty.pair_slopes(gap, same, same, EVENT, KEPT).sum().backward()
     assert torch.isfinite(critic.weight.grad).all()
-
-
-def test_the_slope_of_a_compiled_critic_comes_from_the_forward_of_its_class():
-    critic = Linear([3.0, 4.0])
-
-    def refuse(*_):
-        raise AssertionError("a compiled forward cannot be differentiated twice")
-
-    critic.forward = refuse
-    slopes = penalty.gradient_slopes(critic, torch.randn(6, 2), torch.zeros(3, 1), EVENT, KEPT)
-    torch.testing.assert_close(slopes, torch.full((3,), 5.0))

@@ -1,0 +1,103 @@
+"""A loss at static shapes is one graph, and waits for no device: what a compiler and CUDA graphs need."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from crpipe.workloads.muons import MuonFlow, MuonFlowOptions, MuonGan, MuonGanOptions
+
+PENALTIES = ["none", "pair_slope", "gradient"]
+# What copies a value to the host, or has a result whose shape depends on values.
+_WAITS = ("_local_scalar_dense", "item", "nonzero", "masked_select", "unique", "repeat_interleave", "equal")
+
+
+class NeverWaits(TorchDispatchMode):
+    """Fails at the first operation for which a device would have to be waited for."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert not any(word in func.overloadpacket.__name__ for word in _WAITS), func
+        if func.overloadpacket.__name__ == "index":  # by booleans, which is nonzero on a device
+            assert not any(index is not None and index.dtype == torch.bool for index in args[1])
+        return func(*args, **(kwargs or {}))
+
+
+def _gan(penalty, phase, bundles):
+    sides = "two" if penalty == "gradient" else "one"
+    workload = MuonGan(MuonGanOptions(hidden=16, max_muons=0, penalty=penalty, penalty_sides=sides))
+    torch.manual_seed(1)
+    model, batch = workload.model(), workload.collate(bundles(np.arange(600) % 7), np.arange(600), (1,))
+    drawn = workload.draw(model, batch, torch.Generator().manual_seed(2))
+    if penalty == "gradient":
+        drawn = drawn._replace(share=torch.linspace(0, 1, len(batch["sampled"])))
+    return partial(getattr(workload, f"{phase}_objective"), model, batch, drawn), model.get_submodule(phase)
+
+
+def _flow(bundles):
+    workload = MuonFlow(MuonFlowOptions(hidden=16))
+    torch.manual_seed(1)
+    model, batch = workload.model(), workload.collate(bundles(np.arange(600) % 7), np.arange(600), (1,))
+    noise, time = torch.randn(batch["muons"].shape), torch.rand(len(batch["kept"]), 1)
+    return partial(workload.velocity_objective, model, batch, noise, time), model.velocity
+
+
+def _multiplicity(bundles):
+    workload = MuonGan(MuonGanOptions())
+    model, batch = workload.model(), workload.collate(bundles(np.arange(600) % 7), np.arange(600), (1,))
+    return partial(workload.phases()[0].loss, model, batch, torch.Generator()), model.multiplicity
+
+
+CASES = {
+    **{f"critic, penalty {name}": partial(_gan, name, "critic") for name in PENALTIES},
+    "generator": partial(_gan, "none", "generator"),
+    "velocity": _flow,
+    "multiplicity": _multiplicity,
+}
+
+
+def _gradients(loss, network):
+    (value, metrics), weights = loss(), list(network.parameters())
+    return [value.detach(), *metrics.values(), *torch.autograd.grad(value, weights)]
+
+
+@pytest.fixture
+def _fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+# torch's compiler itself makes an instance of each autograd.Function that it meets.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.usefixtures("_fresh_compiler")
+@pytest.mark.parametrize("case", CASES)
+def test_a_loss_is_one_graph_with_the_same_result(bundles, case):
+    loss, network = CASES[case](bundles)
+    whole = torch.compile(loss, fullgraph=True, dynamic=False, backend="aot_eager")
+    for mine, known in zip(_gradients(whole, network), _gradients(loss, network), strict=True):
+        torch.testing.assert_close(mine, known, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_loss_and_its_gradients_wait_for_no_device(bundles, case, monkeypatch):
+    monkeypatch.setattr("crpipe.workloads.muons.models.pooling.is_fused", lambda _: False)  # on a CPU alone
+    loss, network = CASES[case](bundles)
+    with NeverWaits():
+        found = _gradients(loss, network)
+    assert all(torch.isfinite(value).all() for value in found)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda x: float(x.sum()),
+        lambda x: x[x > 0],
+        lambda x: x.nonzero(),
+        lambda x: x.repeat_interleave(x.abs().long()),
+    ],
+)
+def test_a_wait_fails(wait):
+    with pytest.raises(AssertionError), NeverWaits():
+        wait(torch.ones(3))
