@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from crpipe.core.destinations import DESTINATIONS, PARTS
 from crpipe.core.errors import FormatError
-from crpipe.core.files import disk_watched
+from crpipe.core.files import disk_watched, forget_cached
 from crpipe.core.raw_files import RawFile, check_unchanged
 from crpipe.events.batch import Events, offsets
 from crpipe.events.histograms import add_up, count_columns
@@ -155,6 +155,7 @@ def _scatter(task: Task) -> Scattered:
             for file in task.files:
                 check_unchanged(task.raw, file)
                 report, batches, counted = _scatter_file(task, file, reader, spill, memory, numbers)
+                forget_cached(task.raw / file.path)  # it is not read again
                 reports.append(report)
                 histograms = add_up([histograms, counted])
                 for batch in batches:
