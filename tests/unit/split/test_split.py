@@ -28,7 +28,7 @@ from crpipe.core.raw_files import Entry, write_manifest
 from crpipe.events.layout import Field
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
-from crpipe.split import gather
+from crpipe.split import gather, spill
 from crpipe.split import split as split_module
 from crpipe.split.ledger import is_balanced
 from crpipe.split.readers import ReaderChoice
@@ -104,6 +104,26 @@ def test_what_is_not_read_again_leaves_the_page_cache(staged, monkeypatch):
     split(config)
     shards = {path.stat().st_ino for path in config.paths().shards(NAME).glob("*.parquet")}
     assert raw | shards <= {*told}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_temporary_files_in_spans_give_the_same_bytes(staged, monkeypatch, workers):
+    usual = staged()
+    split(usual)
+    left = []
+
+    def remove(folder, end):
+        spill.remove_spans(folder, end)
+        left.append(len([*folder.glob("*.items")]))
+
+    monkeypatch.setattr(spill, "_SPAN_BYTES", 2000)
+    monkeypatch.setattr(split_module, "remove_spans", remove)
+    monkeypatch.setattr(split_module, "_WORKER_RAW", 1)
+    config = staged(f"split.workers={workers}", "split.memory_mib=1024", folder="b")
+    split(config)
+    assert product_bytes(config) == product_bytes(usual)
+    assert left == sorted(left, reverse=True)
+    assert left[-1] < left[0]
 
 
 @pytest.mark.parametrize("cache", ["cannot be asked", "refuses"])
