@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -66,6 +67,7 @@ def reuse_freed_memory() -> None:
     next one: the kernel then clears every page. Blocks above 64 MiB are still returned. docs/performance.md
     has the figures.
     """
+    gc.freeze()  # what was imported is not looked through again and again
     pa.set_memory_pool(pa.system_memory_pool())
     with contextlib.suppress(AttributeError):  # another C library has no mallopt
         libc = ctypes.CDLL(None)
