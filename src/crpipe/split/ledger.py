@@ -18,6 +18,7 @@ from crpipe.events.histograms import add_up, no_counts
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.shard_manifest import ROLES
 from crpipe.split.scatter import FileReport, table_path, table_schema
+from crpipe.split.workers import return_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -55,6 +56,7 @@ def write_table(path: Path, spills: Path, numbers: Iterable[int], layout: Layout
     )
     counts, weights = np.zeros(len(EDGES) - 1, np.int64), np.zeros(len(EDGES) - 1)
     texts = ["destination", "reason"]
+    return_freed_memory()  # of the shards
     options = {"compression": "zstd", "compression_level": 1, "max_rows_per_page": _TABLE_ROWS}
     with pq.ParquetWriter(path, schema, use_dictionary=texts, **options) as writer:
         held: list[pa.RecordBatch] = []
@@ -71,6 +73,7 @@ def write_table(path: Path, spills: Path, numbers: Iterable[int], layout: Layout
                     if rows >= _TABLE_ROWS:
                         writer.write_table(_named(held, schema))
                         held, rows = [], 0
+                        return_freed_memory()
         if held:
             writer.write_table(_named(held, schema))
     found = {"edges": EDGES.tolist(), "events": counts.tolist()}

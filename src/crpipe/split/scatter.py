@@ -219,10 +219,10 @@ def _destinations(
 def _count(
     report: FileReport, events: Events, destinations: NDArray[np.int8], reasons: dict[int, str]
 ) -> None:
-    for destination in range(len(DESTINATIONS)):
-        there = destinations == destination
-        report.events[destination] += there.sum()
-        report.items[destination] += events.multiplicity[there].sum(dtype=np.int64)
+    count = len(DESTINATIONS)
+    report.events += np.bincount(destinations, minlength=count)
+    sums = np.bincount(destinations, events.multiplicity, minlength=count)  # exact up to 2^53
+    report.items += sums.astype(np.int64)
     rows = events.columns[SOURCE_ROW]
     report.rejected += [
         (int(rows[at]), why, int(events.multiplicity[at])) for at, why in sorted(reasons.items())

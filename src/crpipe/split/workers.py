@@ -84,12 +84,16 @@ class FreedMemory:
 
     def __init__(self) -> None:
         self._passed = 0
-        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # another C library has none
 
     def passed(self, size: int) -> None:
         """Count the bytes of one more block."""
         self._passed += size
         if self._passed >= _RETURNED:
             self._passed = 0
-            if self._trim:
-                self._trim(0)
+            return_freed_memory()
+
+
+def return_freed_memory() -> None:
+    """Return all freed memory to the system."""
+    with contextlib.suppress(AttributeError):  # another C library has no malloc_trim
+        ctypes.CDLL(None).malloc_trim(0)
