@@ -62,7 +62,8 @@ def write_table(path: Path, spills: Path, numbers: Iterable[int], layout: Layout
         held: list[pa.RecordBatch] = []
         rows = 0
         for number in numbers:
-            with pa.ipc.open_stream(table_path(spills, number)) as stream:
+            # By its path the file would be mapped, and stay in memory.
+            with pa.OSFile(str(table_path(spills, number))) as file, pa.ipc.open_stream(file) as stream:
                 for batch in stream:
                     multiplicity = batch.column(MULTIPLICITY).to_numpy()
                     counts += histogram(multiplicity)
@@ -73,7 +74,6 @@ def write_table(path: Path, spills: Path, numbers: Iterable[int], layout: Layout
                     if rows >= _TABLE_ROWS:
                         writer.write_table(_named(held, schema))
                         held, rows = [], 0
-                        return_freed_memory()
         if held:
             writer.write_table(_named(held, schema))
     found = {"edges": EDGES.tolist(), "events": counts.tolist()}

@@ -217,18 +217,19 @@ class SpillWriter:
 
 
 class BlockTable:
-    """All blocks of a split: what lies in which bucket, and where.
+    """All blocks of a split: what lies in which bucket, and where."""
 
-    spans: as of the ``SpillWriter``.
-    """
-
-    def __init__(self, blocks: Sequence[Block], spans: NDArray[np.int64]) -> None:
+    def __init__(self, tasks: Sequence[list[Block]], spans: NDArray[np.int64]) -> None:
+        """Take the blocks out of the lists of all tasks; ``spans`` are those of the ``SpillWriter``."""
+        blocks = [block for task in tasks for block in task]
         empty = np.zeros((0, int(spans[-1]) + 1), np.uint32)
         self._spans = spans
         self._spills = np.array([block.spill for block in blocks], np.int64)
         self._events = np.concatenate([empty, *(block.events[None] for block in blocks)])
         self._items = np.concatenate([empty, *(block.items[None] for block in blocks)])
         self._begins = np.array([block.begins for block in blocks], np.int64).reshape(-1, len(spans) - 1, 2)
+        for task in tasks:
+            task.clear()  # a large range has many, and they are copied now
 
     def per_bucket(self, first: int, last: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Count the events and the items of each of the buckets [first, last)."""

@@ -304,7 +304,7 @@ def _repair(job: SplitJob) -> str:
 def _gather(run: _Run, rules: scatter.Rules, scattered: list[Scattered]) -> Iterator[dict[str, Any]]:
     job = run.job
     common = {"spills": run.spills, "layout": job.layout, "seed": rules.seed}
-    blocks = BlockTable([block for each in scattered for block in each.blocks], rules.first_of_spans())
+    blocks = BlockTable([each.blocks for each in scattered], rules.first_of_spans())
     outliers = [aside for each in scattered for aside in each.outliers]
     tasks = gather.all_bulk_tasks(
         common | {"folder": job.shards}, blocks, rules.first_buckets(), job.shard_items

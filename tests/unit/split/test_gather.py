@@ -14,7 +14,7 @@ def table_of(*blocks, spans=1):
     ends = [[np.concatenate([[0], np.cumsum(each)]) for each in counts] for counts in blocks]
     first = np.linspace(0, len(blocks[0][0]), spans + 1).astype(int)
     begins = np.zeros((spans, 2), np.int64)
-    return BlockTable([Block(spill, *both, begins) for spill, both in enumerate(ends)], first)
+    return BlockTable([[Block(spill, *both, begins)] for spill, both in enumerate(ends)], first)
 
 
 def common(tmp_path):

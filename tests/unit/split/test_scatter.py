@@ -53,7 +53,7 @@ def test_each_event_goes_to_the_bucket_of_its_destination(tmp_path):
     totals = sum(report.events for report in done.files)
     assert totals.tolist() == [int((sent == code).sum()) for code in range(len(DESTINATIONS))]
     reader = SpillReader(tmp_path, HITS)
-    blocks = BlockTable(done.blocks, task.rules.first_of_spans())
+    blocks = BlockTable([done.blocks], task.rules.first_of_spans())
     segments = {TRAIN: blocks.segments(0, 3), VALIDATION: blocks.segments(3, 5), TEST: blocks.segments(5, 6)}
     segments[OUTLIERS] = np.array([outlier.segment for outlier in done.outliers])
     for code, each in segments.items():

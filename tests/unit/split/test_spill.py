@@ -50,7 +50,7 @@ def test_kept_events_come_back_and_forgotten_ones_do_not(tmp_path, monkeypatch, 
                 for found, bucket in zip(known(events), numbers, strict=True):
                     expected.setdefault(bucket, []).append(found)
         blocks, outliers = writer.finish()
-    table = BlockTable(blocks, np.array(spans))
+    table = BlockTable([blocks], np.array(spans))
     with contextlib.closing(SpillReader(tmp_path, BUNDLES)) as reader:
         for bucket in range(BUCKETS):
             events = reader.read(table.segments(bucket, bucket + 1))
@@ -98,4 +98,4 @@ def test_a_file_that_lost_its_end_is_noticed(tmp_path):
     (path,) = tmp_path.glob("*.00.items")
     os.truncate(path, 5)
     with contextlib.closing(SpillReader(tmp_path, BUNDLES)) as reader, pytest.raises(EOFError):
-        reader.read(BlockTable(blocks, np.array([0, 1])).segments(0, 1))
+        reader.read(BlockTable([blocks], np.array([0, 1])).segments(0, 1))
