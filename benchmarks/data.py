@@ -41,6 +41,9 @@ from crpipe.workloads.muons.nested_rows import nested_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from crpipe.config.loading import Config
+    from crpipe.split.split import SplitJob
+
 RANGE = "0000000-0000999"
 READER = "crpipe.workloads.muons.reading.parquet:Bundles"
 DEPTHS = 100
@@ -171,8 +174,8 @@ def scan_duckdb(folder: Path) -> Counts:
     return row[0], int(row[1])
 
 
-def split_crpipe(folder: Path) -> Counts:
-    """Split with one worker, ledger and all; the raw files are linked in, because a split deletes them."""
+def staged_split(folder: Path) -> tuple[Config, SplitJob]:
+    """Stage raw files for a split with one worker; they are linked in, because a split deletes them."""
     results = folder.parent / "results"
     shutil.rmtree(results, ignore_errors=True)
     overrides = (f"results={results}", "split.workers=1", "split.threshold=50000", "ranges.last=999")
@@ -185,9 +188,19 @@ def split_crpipe(folder: Path) -> Counts:
         row = {"path": path.name, "size": path.stat().st_size, "state": "staged"}
         rows.append(row | dict.fromkeys(("uri", "reason", "checksum", "algorithm", "verified"), ""))
     pq.write_table(pa.Table.from_pylist(rows), config.paths().staged(RANGE))
-    split_range(split_job(open_campaign(config), RANGE), Silent())
+    return config, split_job(open_campaign(config), RANGE)
+
+
+def split_staged(config: Config, job: SplitJob) -> Counts:
+    """Split, ledger and all."""
+    split_range(job, Silent())
     ledger = read_json(config.paths().ledger(RANGE))
     return ledger["events"]["listed"], ledger["items"]["listed"]
+
+
+def split_crpipe(folder: Path) -> Counts:
+    """Stage raw files and split them."""
+    return split_staged(*staged_split(folder))
 
 
 @dataclass

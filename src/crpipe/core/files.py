@@ -264,13 +264,23 @@ def sha256(path: Path) -> str:
 
 def forget_cached(path: Path) -> None:
     """Let the next reading of a flushed file come from the disk; where that cannot be asked, do nothing."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            advise(handle, "DONTNEED")
+        finally:
+            os.close(handle)
+
+
+def advise(handle: int, advice: str, start: int = 0, length: int = 0) -> None:
+    """Tell the page cache that a part of an open file is needed soon (WILLNEED) or not again (DONTNEED).
+
+    DONTNEED drops what is on the disk, and begins to write what is not. No length means to the end. Where the
+    cache takes no advice, nothing happens.
+    """
     if hasattr(os, "posix_fadvise"):
         with contextlib.suppress(OSError):
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(handle)
+            os.posix_fadvise(handle, start, length, getattr(os, f"POSIX_FADV_{advice}"))
 
 
 def digest(value: Any) -> str:

@@ -119,6 +119,7 @@ def check_on_disk(folders: Iterable[Path], workers: int) -> None:
     def check(file: tuple[Path, str]) -> None:
         forget_cached(file[0])
         _check_hash(*file)
+        forget_cached(file[0])
 
     with ThreadPoolExecutor(workers) as pool:
         for _ in pool.map(check, wanted):

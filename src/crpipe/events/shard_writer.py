@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.core.files import replacing, sha256
+from crpipe.core.files import forget_cached, replacing, sha256
 from crpipe.events.encodings import item_options
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_reader import GROUPS_KEY
@@ -104,6 +104,8 @@ def write_shard(
             for group in groups:
                 writer.append(group)
     files = {part: {"size": path.stat().st_size, "sha256": sha256(path)} for part, path in paths.items()}
+    for path in paths.values():
+        forget_cached(path)
     return {"name": name, "role": role, "events": writer.events, "items": writer.items, "files": files}
 
 

@@ -23,6 +23,8 @@ def find_invalid_events(events: Events, layout: Layout) -> dict[int, str]:
     reasons: dict[int, str] = {}
     for field in layout.events:
         column = events.columns[field.name]
+        if len(column) and _legal(column.min(), field) and _legal(column.max(), field):
+            continue  # neither is a number where one value is none
         for index in np.flatnonzero(~_legal(column, field)):
             reasons.setdefault(int(index), _reason(field, column[index]))
     if len(events.items):

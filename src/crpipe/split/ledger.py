@@ -18,6 +18,7 @@ from crpipe.events.histograms import add_up, no_counts
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.shard_manifest import ROLES
 from crpipe.split.scatter import FileReport, table_path, table_schema
+from crpipe.split.workers import return_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,11 +37,14 @@ _TABLE_ROWS = 1 << 20
 EDGES: NDArray[np.int64] = np.concatenate(
     [[0], np.unique(np.rint(10 ** (np.arange(81) / 10)).astype(np.int64))]
 )
+_BIN_OF = np.searchsorted(EDGES, np.arange(1 << 12), side="right") - 1  # of most multiplicities
 
 
 def histogram(multiplicity: NDArray[np.uint32], weights: NDArray[np.float64] | None = None) -> NDArray[Any]:
     """Count events, or add up their weights, per bin [EDGES[i], EDGES[i + 1]); the last takes all above."""
-    bins = np.searchsorted(EDGES, multiplicity, side="right") - 1
+    bins = _BIN_OF.take(multiplicity, mode="clip")
+    large = np.flatnonzero(multiplicity >= len(_BIN_OF))
+    bins[large] = np.searchsorted(EDGES, multiplicity[large], side="right") - 1
     return np.bincount(np.minimum(bins, len(EDGES) - 2), weights, minlength=len(EDGES) - 1)
 
 
@@ -52,20 +56,24 @@ def write_table(path: Path, spills: Path, numbers: Iterable[int], layout: Layout
     )
     counts, weights = np.zeros(len(EDGES) - 1, np.int64), np.zeros(len(EDGES) - 1)
     texts = ["destination", "reason"]
+    return_freed_memory()  # of the shards
     options = {"compression": "zstd", "compression_level": 1, "max_rows_per_page": _TABLE_ROWS}
     with pq.ParquetWriter(path, schema, use_dictionary=texts, **options) as writer:
         held: list[pa.RecordBatch] = []
+        rows = 0
         for number in numbers:
-            with pa.ipc.open_stream(table_path(spills, number)) as stream:
+            # By its path the file would be mapped, and stay in memory.
+            with pa.OSFile(str(table_path(spills, number))) as file, pa.ipc.open_stream(file) as stream:
                 for batch in stream:
                     multiplicity = batch.column(MULTIPLICITY).to_numpy()
                     counts += histogram(multiplicity)
                     if layout.weight:
                         weights += histogram(multiplicity, _finite(batch.column(layout.weight)))
                     held.append(batch)
-                    if sum(len(each) for each in held) >= _TABLE_ROWS:
+                    rows += len(batch)
+                    if rows >= _TABLE_ROWS:
                         writer.write_table(_named(held, schema))
-                        held = []
+                        held, rows = [], 0
         if held:
             writer.write_table(_named(held, schema))
     found = {"edges": EDGES.tolist(), "events": counts.tolist()}

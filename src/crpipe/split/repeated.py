@@ -5,6 +5,9 @@ Nothing is left out for it: they are counted, and the first ones are named in th
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +17,7 @@ from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.split.hashing import identities
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from crpipe.events.layout import Layout
 
 SHOWN = 10
-_AT_ONCE = 1 << 23  # identities that are compared in one pass: 64 MiB
+_AT_ONCE = 1 << 20  # identities in memory: 8 MiB
+_MOST_PARTS = 256  # files that are open at once
 
 
 def names_of(layout: Layout) -> tuple[str, ...]:
@@ -69,10 +72,8 @@ def find_repeated(
     source. files: path of each raw file by its number. Example: ``{"columns": ["run", "event"], "events": 1,
     "first": [{"file": "b.root", "row": 3, "same_as": "a.root", "same_row": 7}]}``.
     """
-    total = sum(path.stat().st_size for path in numbers) // 8
-    passes = max(1, -(-total // at_once))
-    twice = np.concatenate([_twice(numbers, number, passes) for number in range(passes)])
-    count, pairs = _pairs(numbers, twice) if len(twice) else (0, [])
+    twice = _twice(numbers, at_once)
+    count, pairs = _pairs(numbers, twice, at_once) if len(twice) else (0, [])
     places = _places(tables, {place for pair in pairs for place in pair})
     rows = [(places[later], places[earlier]) for earlier, later in pairs]
     return {
@@ -96,31 +97,54 @@ def describe(found: Mapping[str, Any]) -> str:
     )
 
 
-def _twice(paths: Sequence[Path], number: int, passes: int) -> NDArray[np.uint64]:
-    """Find the identities that occur more than once, of those whose remainder by ``passes`` is ``number``."""
-    parts = [np.zeros(0, np.uint64)]
-    for path in paths:
-        found = np.fromfile(path, np.uint64)
-        parts.append(found if passes == 1 else found[found % np.uint64(passes) == number])
-    whole = np.concatenate(parts)
+def _twice(paths: Sequence[Path], at_once: int) -> NDArray[np.uint64]:
+    """Find the identities that occur more than once, in ascending order."""
+    total = sum(path.stat().st_size for path in paths) // 8
+    parts = min(_MOST_PARTS, 1 << max(0, -(-total // at_once) - 1).bit_length())
+    if parts == 1:
+        return _repeated([values for path in paths for values in _values(path, at_once)])
+    # Equal ones are in the same part, which fits into memory: identities are spread evenly, as hashes are.
+    begins = np.arange(1, parts, dtype=np.uint64) * np.uint64(2**64 // parts)
+    with tempfile.TemporaryDirectory(dir=paths[0].parent) as name, contextlib.ExitStack() as closing:
+        names = [Path(name) / f"{part}.part" for part in range(parts)]
+        files = [closing.enter_context(each.open("wb")) for each in names]
+        for path in paths:
+            for values in _values(path, at_once):
+                values.sort()
+                for file, some in zip(files, np.split(values, np.searchsorted(values, begins)), strict=True):
+                    file.write(some.data)
+        closing.close()
+        return np.concatenate([_repeated([np.fromfile(each, np.uint64)]) for each in names])
+
+
+def _values(path: Path, at_once: int) -> Iterator[NDArray[np.uint64]]:
+    """Read a file of identities piece by piece."""
+    for first in range(0, path.stat().st_size // 8, at_once):
+        yield np.fromfile(path, np.uint64, at_once, offset=8 * first)
+
+
+def _repeated(parts: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """Find the numbers that occur more than once in some arrays, in ascending order."""
+    whole = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint64), *parts])
     whole.sort()
     return np.unique(whole[1:][whole[1:] == whole[:-1]])
 
 
-def _pairs(paths: Sequence[Path], twice: NDArray[np.uint64]) -> tuple[int, list[tuple[int, int]]]:
+def _pairs(
+    paths: Sequence[Path], twice: NDArray[np.uint64], at_once: int
+) -> tuple[int, list[tuple[int, int]]]:
     """Count the repetitions, and give the first ones: place of an event, place of one that repeats it."""
     known: dict[int, int] = {}
     pairs: list[tuple[int, int]] = []
     begin = count = 0
     for path in paths:
-        found = np.fromfile(path, np.uint64)
-        places = np.flatnonzero(np.isin(found, twice))
-        for place in places.tolist():
-            earlier = known.setdefault(int(found[place]), begin + place)
-            if earlier != begin + place:
-                count += 1
-                pairs += [(earlier, begin + place)] if len(pairs) < SHOWN else []
-        begin += len(found)
+        for found in _values(path, at_once):
+            for place in np.flatnonzero(np.isin(found, twice)).tolist():
+                earlier = known.setdefault(int(found[place]), begin + place)
+                if earlier != begin + place:
+                    count += 1
+                    pairs += [(earlier, begin + place)] if len(pairs) < SHOWN else []
+            begin += len(found)
     return count, pairs
 
 

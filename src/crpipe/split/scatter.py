@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from crpipe.core.destinations import DESTINATIONS, PARTS
 from crpipe.core.errors import FormatError
-from crpipe.core.files import disk_watched
+from crpipe.core.files import disk_watched, forget_cached
 from crpipe.core.raw_files import RawFile, check_unchanged
 from crpipe.events.batch import Events, offsets
 from crpipe.events.histograms import add_up, count_columns
@@ -23,7 +23,7 @@ from crpipe.events.validity import find_invalid_events
 from crpipe.split.hashing import bucket_of, shuffle_keys
 from crpipe.split.parts import OUTLIERS, REJECTED, TRAIN
 from crpipe.split.repeated import identify, numbers_path
-from crpipe.split.spill import Block, SpillWriter
+from crpipe.split.spill import Aside, Block, SpillWriter
 from crpipe.split.workers import FreedMemory
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 class Rules:
     """What decides an event's destination and bucket.
 
-    buckets: how many each part has, in the order of PARTS; outliers fill one more, the last.
+    buckets: how many each part has, in the order of PARTS; outliers are in none.
+    spans: how many parts of about the same size the buckets are divided into.
     files: the part of each file that is held out whole, by its number.
     histograms: how the training events' values are binned, by column.
     """
@@ -54,15 +55,15 @@ class Rules:
     buckets: tuple[int, ...]
     files: Mapping[int, int] = field(default_factory=dict)
     histograms: Mapping[str, Binning] = field(default_factory=dict)
-
-    @property
-    def outlier_bucket(self) -> int:
-        """The one bucket that keeps the order of the source."""
-        return sum(self.buckets)
+    spans: int = 1
 
     def first_buckets(self) -> NDArray[np.int64]:
         """First bucket of each part, and the end: [P + 1]."""
         return offsets(np.array(self.buckets))
+
+    def first_of_spans(self) -> NDArray[np.int64]:
+        """First bucket of each span, and the end: [S + 1]."""
+        return np.unique(np.linspace(0, sum(self.buckets), self.spans + 1).astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ class Scattered:
     number: int
     files: list[FileReport]
     blocks: list[Block]
+    outliers: list[Aside]
     histograms: dict[str, Histogram] = field(default_factory=dict)
 
 
@@ -145,7 +147,7 @@ def _scatter(task: Task) -> Scattered:
     schema = table_schema(reader.layout)
     reports: list[FileReport] = []
     histograms: dict[str, Histogram] = {}
-    spill = SpillWriter(task.spills, task.number, reader.layout, task.rules.outlier_bucket + 1)
+    spill = SpillWriter(task.spills, task.number, reader.layout, task.rules.first_of_spans())
     memory = FreedMemory()
     try:
         with (
@@ -155,11 +157,12 @@ def _scatter(task: Task) -> Scattered:
             for file in task.files:
                 check_unchanged(task.raw, file)
                 report, batches, counted = _scatter_file(task, file, reader, spill, memory, numbers)
+                forget_cached(task.raw / file.path)  # it is not read again
                 reports.append(report)
                 histograms = add_up([histograms, counted])
                 for batch in batches:
                     table.write_batch(batch)
-        return Scattered(task.number, reports, spill.finish(), histograms)
+        return Scattered(task.number, reports, *spill.finish(), histograms)
     finally:
         spill.close()
 
@@ -216,10 +219,10 @@ def _destinations(
 def _count(
     report: FileReport, events: Events, destinations: NDArray[np.int8], reasons: dict[int, str]
 ) -> None:
-    for destination in range(len(DESTINATIONS)):
-        there = destinations == destination
-        report.events[destination] += there.sum()
-        report.items[destination] += events.multiplicity[there].sum(dtype=np.int64)
+    count = len(DESTINATIONS)
+    report.events += np.bincount(destinations, minlength=count)
+    sums = np.bincount(destinations, events.multiplicity, minlength=count)  # exact up to 2^53
+    report.items += sums.astype(np.int64)
     rows = events.columns[SOURCE_ROW]
     report.rejected += [
         (int(rows[at]), why, int(events.multiplicity[at])) for at, why in sorted(reasons.items())
@@ -258,7 +261,7 @@ def _spill(
 ) -> None:
     aside = np.flatnonzero(destinations == OUTLIERS)
     if len(aside):
-        spill.write(_part(events, aside), rules.outlier_bucket, source)
+        spill.write(_part(events, aside), source)
     bulk = np.flatnonzero(destinations < len(PARTS))
     if not len(bulk):
         return

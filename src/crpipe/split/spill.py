@@ -1,45 +1,61 @@
 """Temporary files between the two halves of a split: events as fixed-size records beside their raw items.
 
-Each worker appends blocks whose events are in the order of their buckets; the other half reads one span of
-buckets from all blocks. Blocks are large, because each span is a separate read in each of them.
+Each worker appends blocks whose events are in the order of their buckets; the other half reads one interval
+of buckets from all blocks. Blocks are large, because each interval is a separate read in each of them. Each
+span of buckets has files of its own: the disk reads them from begin to end, and they are deleted once their
+shards are written.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.events.batch import Events, concatenate, item_view, offsets
+from crpipe.core.files import advise
+from crpipe.events.batch import Events, concatenate, gather_items, item_view, offsets
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
-    from typing import BinaryIO
 
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Layout
 
 _ADDED = [(MULTIPLICITY, np.uint32), (SOURCE_FILE, np.uint32), (SOURCE_ROW, np.uint32)]
-_BLOCK_BYTES = 4 << 20  # of held items; a copy that joins them takes as much again
+_BLOCK_BYTES = 8 << 20  # of held items; a copy that joins them takes as much again
 _PIECE = 1 << 12  # events gathered at once: they are written while they are still in the processor's cache
-_MIXED = -1
+_SPAN_BYTES = 256 << 20
+_MOST_SPANS = 64  # each has two files open in each worker
+_DIRTY = 64 << 20  # bytes of one worker's files that wait to be written to the disk, where there are spans
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of a spill: where each of B buckets starts in its events, [B + 1], and items, [B + 1].
+    """Events of several raw files that were written at once, in the order of their buckets.
 
-    ``source`` is the number of the raw file that the block's events come from, -1 where there are several.
+    events, items: how many of them come before each of B buckets, [B + 1].
+    begins: [S, 2], by which place in the two files of each span the block's first event would be.
     """
 
     spill: int
+    events: NDArray[np.integer[Any]]
+    items: NDArray[np.integer[Any]]
+    begins: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Events of one raw file that keep their order, outside of all buckets; ``segment`` is where they are."""
+
     source: int
-    events: NDArray[np.int64]
-    items: NDArray[np.int64]
+    segment: tuple[int, ...]
 
 
 def record_type(layout: Layout) -> np.dtype[Any]:
@@ -47,20 +63,74 @@ def record_type(layout: Layout) -> np.dtype[Any]:
     return np.dtype([*((field.name, field.dtype) for field in layout.events), *_ADDED])
 
 
-class SpillWriter:
-    """Appends blocks to one pair of files; the events of a bad raw file can be dropped.
+def span_count(events: int, items: int, layout: Layout) -> int:
+    """Choose how many spans the buckets are divided into."""
+    size = events * record_type(layout).itemsize + items * 4 * len(layout.items)
+    return max(1, min(_MOST_SPANS, size // _SPAN_BYTES))
 
-    ``buckets`` counts all buckets.
+
+class SpanFile:
+    """A temporary file that is written from its begin to its end.
+
+    dirty: bytes after which what was written is sent to the disk, and then dropped from the page cache, which
+        would otherwise grow with the range; 0: never.
     """
 
-    def __init__(self, folder: Path, number: int, layout: Layout, buckets: int) -> None:
+    def __init__(self, path: Path, dirty: int) -> None:
+        self._file = path.open("wb", buffering=0)
+        self._dirty = dirty
+        self._kept = self._sent = 0
+        self.size = 0
+
+    def put(self, values: NDArray[Any]) -> None:
+        """Append an array."""
+        if not values.size:
+            return
+        view = values.reshape(-1).view(np.uint8).data
+        done = 0
+        while done < len(view):  # one write takes 2 GiB at most
+            done += self._file.write(view[done:]) or 0
+        self.size += done
+        if self._dirty and self.size - self._sent >= self._dirty:
+            self._send()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._dirty:
+            self._send()
+        self._file.close()
+
+    def _send(self) -> None:
+        """Begin to write the last part to the disk; drop the part before, which is there by now."""
+        advise(self._file.fileno(), "DONTNEED", self._kept, self.size - self._kept)
+        self._kept, self._sent = self._sent, self.size
+
+
+class SpillWriter:
+    """Appends blocks to the files of one worker; the events of a bad raw file can be dropped.
+
+    spans: [S + 1], the first bucket of each span, and the number of all buckets.
+    """
+
+    def __init__(self, folder: Path, number: int, layout: Layout, spans: NDArray[np.int64]) -> None:
         self._number = number
         self._type = record_type(layout)
         self._width = 4 * len(layout.items)
-        self._buckets = buckets
-        self._events, self._items = (path.open("wb") for path in _paths(folder, number))
+        self._spans = spans
+        count = len(spans) - 1
+        dirty = _DIRTY // count if count > 1 else 0
+        self._closing = contextlib.ExitStack()
+        self._files: list[tuple[SpanFile, SpanFile]] = []
+        for span in range(count + 1):  # the last one takes what is written by itself
+            events, items = (
+                self._closing.enter_context(contextlib.closing(SpanFile(path, dirty)))
+                for path in _paths(folder, number, span)
+            )
+            self._files.append((events, items))
         self._blocks: list[Block] = []
+        self._asides: list[Aside] = []
         self._recent: list[Block] = []  # of the raw file in progress
+        self._recent_asides: list[Aside] = []
         self._held: list[tuple[Events, NDArray[np.int64]]] = []
         self._whole = 0  # of those held, how many come from finished raw files
         self._bytes = 0
@@ -72,32 +142,36 @@ class SpillWriter:
         self._held.append((events, buckets))
         self._bytes += events.items.nbytes
 
-    def write(self, events: Events, bucket: int, source: int) -> None:
-        """Write a block of its own for events of one raw file that share a bucket: they keep their order."""
-        buckets = np.full(len(events), bucket, np.int64)
-        self._recent.append(self._append(events, buckets, source))
+    def write(self, events: Events, source: int) -> None:
+        """Write events of one raw file by themselves: they keep their order."""
+        span = len(self._spans) - 1
+        begin = self._begin(span)
+        self._files[span][0].put(self._records(events))
+        self._files[span][1].put(events.items)
+        segment = self._number, span, begin[0], len(events), begin[1], len(events.items)
+        self._recent_asides.append(Aside(source, segment))
 
     def keep(self) -> None:
         """Keep the events since the last call: the raw file is good."""
         self._blocks += self._recent
-        self._recent = []
+        self._asides += self._recent_asides
+        self._recent, self._recent_asides = [], []
         self._whole = len(self._held)
 
     def forget(self) -> None:
         """Drop the events since ``keep``: the raw file is bad. Bytes already written are never read."""
-        self._recent = []
+        self._recent, self._recent_asides = [], []
         del self._held[self._whole :]
         self._bytes = sum(events.items.nbytes for events, _ in self._held)
 
-    def finish(self) -> list[Block]:
-        """Write what is held and return all blocks that were kept."""
+    def finish(self) -> tuple[list[Block], list[Aside]]:
+        """Write what is held and return all that was kept."""
         self._flush()
-        return self._blocks
+        return self._blocks, self._asides
 
     def close(self) -> None:
-        """Close both files, also where a full disk refuses the rest of the first."""
-        with self._items:
-            self._events.close()
+        """Close all files."""
+        self._closing.close()
 
     def _flush(self) -> None:
         """Write the held events: one block of finished raw files, and one of the file in progress."""
@@ -107,50 +181,116 @@ class SpillWriter:
             if held:
                 events = concatenate([events for events, _ in held])
                 buckets = np.concatenate([buckets for _, buckets in held])
-                blocks.append(self._append(events, buckets, _MIXED))
+                blocks.append(self._append(events, buckets))
 
-    def _append(self, events: Events, buckets: NDArray[np.int64], source: int) -> Block:
-        """Append events in the order of their buckets, a piece at a time."""
-        first_event = self._events.tell() // self._type.itemsize
-        first_item = self._items.tell() // self._width
-        small = buckets.astype(np.min_scalar_type(self._buckets))  # numpy sorts 16 bits by radix
+    def _append(self, events: Events, buckets: NDArray[np.int64]) -> Block:
+        """Append events in the order of their buckets, a piece at a time, each to its span."""
+        count = int(self._spans[-1])
+        small = buckets.astype(np.min_scalar_type(count))  # numpy sorts 16 bits by radix
         order = np.argsort(small, kind="stable")
-        if len(events) == 1:  # a giant event is never copied
-            self._put(events)
-        else:
-            view = item_view(events.offsets(), events.items)
-            for first in range(0, len(events), _PIECE):
-                self._put(events.gather(view, order[first : first + _PIECE]))
-        ends = offsets(np.bincount(buckets, minlength=self._buckets))
-        return Block(
-            self._number, source, first_event + ends, first_item + offsets(events.multiplicity[order])[ends]
-        )
+        ends = offsets(np.bincount(buckets, minlength=count))
+        starts = offsets(events.multiplicity[order])[ends]
+        begins = np.array([self._begin(span) for span in range(len(self._spans) - 1)], np.int64)
+        borders = ends[self._spans].tolist()
+        table, width = self._records(events), events.items.shape[1]
+        view = item_view(events.offsets(), events.items)
+        for span, (low, high) in enumerate(pairwise(borders)):
+            for first in range(low, high, _PIECE):
+                piece = order[first : min(first + _PIECE, high)]
+                records, items = self._files[span]
+                records.put(table.take(piece))  # an index takes five times as long
+                # A giant event is never copied.
+                items.put(events.items if len(events) == 1 else gather_items(view, piece, width))
+        begins -= np.stack([ends, starts], axis=1)[self._spans[:-1]]
+        return Block(self._number, _narrow(ends), _narrow(starts), begins)
 
-    def _put(self, events: Events) -> None:
+    def _begin(self, span: int) -> tuple[int, int]:
+        events, items = self._files[span]
+        return events.size // self._type.itemsize, items.size // self._width
+
+    def _records(self, events: Events) -> NDArray[Any]:
         records = np.empty(len(events), self._type)
         for name, column in events.columns.items():
             records[name] = column
         records[MULTIPLICITY] = events.multiplicity
-        self._events.write(records.data)
-        self._items.write(events.items.data)
+        return records
+
+
+class BlockTable:
+    """All blocks of a split: what lies in which bucket, and where."""
+
+    def __init__(self, tasks: Sequence[list[Block]], spans: NDArray[np.int64]) -> None:
+        """Take the blocks out of the lists of all tasks; ``spans`` are those of the ``SpillWriter``."""
+        blocks = [block for task in tasks for block in task]
+        empty = np.zeros((0, int(spans[-1]) + 1), np.uint32)
+        self._spans = spans
+        self._spills = np.array([block.spill for block in blocks], np.int64)
+        self._events = np.concatenate([empty, *(block.events[None] for block in blocks)])
+        self._items = np.concatenate([empty, *(block.items[None] for block in blocks)])
+        self._begins = np.array([block.begins for block in blocks], np.int64).reshape(-1, len(spans) - 1, 2)
+        for task in tasks:
+            task.clear()  # a large range has many, and they are copied now
+
+    def per_bucket(self, first: int, last: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Count the events and the items of each of the buckets [first, last)."""
+        events, items = (
+            np.diff(each[:, first : last + 1].sum(axis=0, dtype=np.int64))
+            for each in (self._events, self._items)
+        )
+        return events, items
+
+    def segments(self, first: int, last: int) -> NDArray[np.int64]:
+        """Find where the events of the buckets [first, last) are: [S, 6], for ``SpillReader.read``."""
+        found = [np.zeros((0, 6), np.int64)]
+        for span, (begin, end) in enumerate(pairwise(self._spans.tolist())):
+            low, high = max(first, begin), min(last, end)
+            if low >= high:
+                continue
+            events, items = (each[:, [low, high]].astype(np.int64) for each in (self._events, self._items))
+            rows = np.empty((len(events), 6), np.int64)
+            rows[:, 0], rows[:, 1] = self._spills, span
+            for place, each in ((0, events), (1, items)):
+                rows[:, 2 + 2 * place] = self._begins[:, span, place] + each[:, 0]
+                rows[:, 3 + 2 * place] = each[:, 1] - each[:, 0]
+            found.append(rows[rows[:, 3] > 0])
+        return np.concatenate(found)
 
 
 class SpillReader:
-    """Reads spans of buckets from all spills of a folder."""
+    """Reads intervals of buckets from all spills of a folder, or events that were written by themselves."""
 
     def __init__(self, folder: Path, layout: Layout) -> None:
         self._folder = folder
         self._layout = layout
         self._type = record_type(layout)
-        self._open: dict[int, tuple[BinaryIO, BinaryIO]] = {}
+        self._open: dict[tuple[int, int], list[int]] = {}
 
     def read(self, segments: NDArray[np.int64]) -> Events:
-        """Read [S, 5] segments (spill, first event, events, first item, items) end to end."""
-        records = np.empty(segments[:, 2].sum(), self._type)
-        items = np.empty((segments[:, 4].sum(), len(self._layout.items)), np.float32)
+        """Read [S, 6] segments (spill, span, first event, events, first item, items) end to end.
+
+        The files of their spans are read ahead, those of earlier spans are closed.
+        """
+        if len(segments):
+            self._close(int(segments[:, 1].min()))
+        return self._read(segments, ahead=True)
+
+    def one_by_one(self, segments: NDArray[np.int64]) -> Iterator[Events]:
+        """Read each segment on its own, in order: never more than one at once, nor in the page cache."""
+        width = 4 * len(self._layout.items)
+        for index, (spill, span, _, _, first_item, items) in enumerate(segments.tolist()):
+            yield self._read(segments[index : index + 1], ahead=False)
+            advise(self._open[spill, span][1], "DONTNEED", first_item * width, max(items, 1) * width)
+
+    def close(self) -> None:
+        """Close all files."""
+        self._close(_MOST_SPANS + 1)
+
+    def _read(self, segments: NDArray[np.int64], *, ahead: bool) -> Events:
+        records = np.empty(segments[:, 3].sum(), self._type)
+        items = np.empty((segments[:, 5].sum(), len(self._layout.items)), np.float32)
         event = item = 0
-        for spill, first_event, events, first_item, held in segments.tolist():
-            handles = self._handles(spill)
+        for spill, span, first_event, events, first_item, held in segments.tolist():
+            handles = self._handles(spill, span, ahead=ahead)
             _read_at(handles[0], first_event, records[event : event + events])
             _read_at(handles[1], first_item, items[item : item + held])
             event += events
@@ -159,50 +299,49 @@ class SpillReader:
         columns = {name: np.ascontiguousarray(records[name]) for name in names}
         return Events(columns, np.ascontiguousarray(records[MULTIPLICITY]), items)
 
-    def one_by_one(self, segments: NDArray[np.int64]) -> Iterator[Events]:
-        """Read each segment on its own, in order: never more than one at once."""
-        for index in range(len(segments)):
-            yield self.read(segments[index : index + 1])
+    def _handles(self, spill: int, span: int, *, ahead: bool) -> list[int]:
+        handles = self._open.get((spill, span))
+        if handles is None:
+            handles = self._open[spill, span] = []
+            for path in _paths(self._folder, spill, span):
+                handles.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                if ahead:
+                    advise(handles[-1], "WILLNEED")
+        return handles
 
-    def close(self) -> None:
-        """Close all files."""
-        for pair in self._open.values():
-            for handle in pair:
-                handle.close()
-
-    def _handles(self, spill: int) -> tuple[BinaryIO, BinaryIO]:
-        if spill not in self._open:
-            events, items = (path.open("rb", buffering=0) for path in _paths(self._folder, spill))
-            self._open[spill] = events, items
-        return self._open[spill]
-
-
-def segments_of(blocks: Iterable[Block], first: int, last: int) -> NDArray[np.int64]:
-    """Find the segments of the buckets [first, last) that are not empty: [S, 5], for ``SpillReader.read``."""
-    rows = [
-        (
-            block.spill,
-            block.events[first],
-            block.events[last] - block.events[first],
-            block.items[first],
-            block.items[last] - block.items[first],
-        )
-        for block in blocks
-        if block.events[last] > block.events[first]
-    ]
-    return np.array(rows, np.int64).reshape(-1, 5)
+    def _close(self, below: int) -> None:
+        """Close the files of the spans below a number."""
+        for key in [each for each in self._open if each[1] < below]:
+            for handle in self._open.pop(key):
+                os.close(handle)
 
 
-def _paths(folder: Path, number: int) -> tuple[Path, Path]:
-    return folder / f"{number:04d}.events", folder / f"{number:04d}.items"
+def remove_spans(folder: Path, end: int) -> None:
+    """Delete the files of the spans before ``end``: all their shards are written."""
+    for path in folder.glob("*.items"):
+        if int(path.suffixes[0][1:]) < end:
+            path.unlink()
+            path.with_suffix(".events").unlink()
 
 
-def _read_at(handle: BinaryIO, first: int, out: NDArray[Any]) -> None:
+def _paths(folder: Path, number: int, span: int) -> tuple[Path, Path]:
+    return folder / f"{number:04d}.{span:02d}.events", folder / f"{number:04d}.{span:02d}.items"
+
+
+def _narrow(ends: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
+    """Keep what grows with buckets and blocks small."""
+    return ends.astype(np.uint32) if ends[-1] < 1 << 32 else ends
+
+
+def _read_at(handle: int, first: int, out: NDArray[Any]) -> None:
     size = out.nbytes
     if not size:
         return
-    handle.seek(first * (size // len(out)))
-    view = out.view(np.uint8).data.cast("B")
+    place = first * (size // len(out))
+    view = out.reshape(-1).view(np.uint8).data
     done = 0
     while done < size:  # one read returns 2 GiB at most
-        done += handle.readinto(view[done:])  # type: ignore[attr-defined]
+        count = os.preadv(handle, [view[done:]], place + done)
+        if not count:
+            raise EOFError("a temporary file of the split is shorter than what was written to it")
+        done += count

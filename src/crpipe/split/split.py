@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from crpipe.core.destinations import PARTS
 from crpipe.core.errors import FormatError
 from crpipe.core.files import digest, publish, read_json, remove_tree, replacing, write_json, writing
 from crpipe.core.lease import lease
@@ -33,6 +31,7 @@ from crpipe.split.ledger import (
 )
 from crpipe.split.parts import TEST, VALIDATION, SplitRange, refuse_torn_groups
 from crpipe.split.repeated import count_repeated
+from crpipe.split.spill import BlockTable, remove_spans, span_count
 from crpipe.split.workers import in_order, reuse_freed_memory
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from crpipe.split.parts import Parts
     from crpipe.split.readers import CheckedReader, ReaderChoice
     from crpipe.split.scatter import FileReport, Scattered
-    from crpipe.split.spill import Block
 
 _SPILLS = ".scatter"
 _MOST_TASKS = 64  # spills that are open at once while shards are gathered
@@ -183,8 +181,7 @@ def _split(run: _Run) -> None:
     if source_files is not None:
         ledger["source_files"] = source_files
     ledger["repeated"] = count_repeated(run.spills, run.files, run.job.layout, run.progress)
-    blocks = [block for each in scattered for block in each.blocks]
-    entries = list(_gather(run, rules, blocks))
+    entries = list(_gather(run, rules, scattered))
     check_written(ledger, entries, run.job.layout)
     _record(run, ledger, entries, scattered)
 
@@ -234,6 +231,7 @@ def _rules(run: _Run, totals: dict[int, tuple[int, int]]) -> scatter.Rules:
         whole = [totals[number] for number in totals if files.get(number) == part]
         expected.append(fraction * everything + np.array(whole, np.int64).reshape(-1, 2).sum(axis=0))
     return scatter.Rules(
+        spans=span_count(int(everything[0]), int(everything[1]), job.layout),
         reader=job.reader,
         seed=job.seed,
         threshold=job.threshold,
@@ -303,18 +301,19 @@ def _repair(job: SplitJob) -> str:
     return f"once the file is repaired: rm {stale}, and run the same command again"
 
 
-def _gather(run: _Run, rules: scatter.Rules, blocks: list[Block]) -> Iterator[dict[str, Any]]:
+def _gather(run: _Run, rules: scatter.Rules, scattered: list[Scattered]) -> Iterator[dict[str, Any]]:
     job = run.job
-    common = {"folder": job.shards, "spills": run.spills, "layout": job.layout, "seed": rules.seed}
-    starts = rules.first_buckets().tolist()
-    tasks: list[gather.ShardTask] = []
-    for role, (first, last) in zip(PARTS, pairwise(starts), strict=True):
-        tasks += gather.bulk_tasks(common, role, blocks, first, last, job.shard_items)
-    outliers = common | {"folder": job.outliers}
-    tasks += gather.outlier_tasks(outliers, blocks, rules.outlier_bucket, job.shard_items)
+    common = {"spills": run.spills, "layout": job.layout, "seed": rules.seed}
+    blocks = BlockTable([each.blocks for each in scattered], rules.first_of_spans())
+    outliers = [aside for each in scattered for aside in each.outliers]
+    tasks = gather.all_bulk_tasks(
+        common | {"folder": job.shards}, blocks, rules.first_buckets(), job.shard_items
+    )
+    tasks += gather.outlier_tasks(common | {"folder": job.outliers}, outliers, job.shard_items)
     done, total = 0, sum(task.items for task in tasks)
     workers = job.processes(sum(file.size for file in run.files))
     for task, entry in zip(tasks, in_order(gather.gather, tasks, workers), strict=True):
+        remove_spans(run.spills, task.first_span)
         done += task.items
         run.progress.advance(f"split {job.name}: writing", done, total)
         yield entry

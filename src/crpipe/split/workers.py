@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -66,6 +67,7 @@ def reuse_freed_memory() -> None:
     next one: the kernel then clears every page. Blocks above 64 MiB are still returned. docs/performance.md
     has the figures.
     """
+    gc.freeze()  # what was imported is not looked through again and again
     pa.set_memory_pool(pa.system_memory_pool())
     with contextlib.suppress(AttributeError):  # another C library has no mallopt
         libc = ctypes.CDLL(None)
@@ -82,12 +84,16 @@ class FreedMemory:
 
     def __init__(self) -> None:
         self._passed = 0
-        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # another C library has none
 
     def passed(self, size: int) -> None:
         """Count the bytes of one more block."""
         self._passed += size
         if self._passed >= _RETURNED:
             self._passed = 0
-            if self._trim:
-                self._trim(0)
+            return_freed_memory()
+
+
+def return_freed_memory() -> None:
+    """Return all freed memory to the system."""
+    with contextlib.suppress(AttributeError):  # another C library has no malloc_trim
+        ctypes.CDLL(None).malloc_trim(0)

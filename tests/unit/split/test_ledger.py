@@ -111,3 +111,6 @@ def test_bins_of_the_histogram():
     assert counts[:3].tolist() == [2, 1, 1]
     assert counts[-1] == 2
     assert counts.sum() == 6
+    for value in (*EDGES[:-1].tolist(), 4095, 4096, 4097):
+        (found,) = np.flatnonzero(histogram(np.array([value], np.uint32)))
+        assert EDGES[found] <= value < EDGES[found + 1]

@@ -17,7 +17,7 @@ from crpipe.events.layout import SOURCE_FILE
 from crpipe.split.parts import OUTLIERS, REJECTED, TEST, TRAIN, VALIDATION, Parts
 from crpipe.split.readers import ReaderChoice
 from crpipe.split.scatter import Rules, Task, scatter, table_path
-from crpipe.split.spill import SpillReader, segments_of
+from crpipe.split.spill import BlockTable, SpillReader
 from plain_reader import HITS, make_hits, write_events
 
 RULES = Rules(
@@ -53,9 +53,11 @@ def test_each_event_goes_to_the_bucket_of_its_destination(tmp_path):
     totals = sum(report.events for report in done.files)
     assert totals.tolist() == [int((sent == code).sum()) for code in range(len(DESTINATIONS))]
     reader = SpillReader(tmp_path, HITS)
-    spans = {TRAIN: (0, 3), VALIDATION: (3, 5), TEST: (5, 6), OUTLIERS: (6, 7)}
-    for code, (first, last) in spans.items():
-        events = reader.read(segments_of(done.blocks, first, last))
+    blocks = BlockTable([done.blocks], task.rules.first_of_spans())
+    segments = {TRAIN: blocks.segments(0, 3), VALIDATION: blocks.segments(3, 5), TEST: blocks.segments(5, 6)}
+    segments[OUTLIERS] = np.array([outlier.segment for outlier in done.outliers])
+    for code, each in segments.items():
+        events = reader.read(each)
         assert len(events) == totals[code]
         assert len(events.items) == sum(report.items for report in done.files)[code]
     reader.close()
@@ -144,7 +146,7 @@ def test_a_large_file_takes_no_more_memory_than_a_small_one(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-@pytest.mark.parametrize("name", ["0000.events", "0000.items"])
+@pytest.mark.parametrize("name", ["0000.00.events", "0000.00.items", "0000.01.items"])
 def test_a_full_disk_is_named_with_its_place(tmp_path, name):
     """The system's own full device in the place of a temporary file."""
     task = replace(task_of(tmp_path, [1, 20, 0, 3] * 10), spills=tmp_path / "spills")

@@ -1,6 +1,7 @@
 """What a split promises: nothing lost or doubled, the same bytes every time, errors that name the file."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from crpipe.core.raw_files import Entry, write_manifest
 from crpipe.events.layout import Field
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
-from crpipe.split import gather
+from crpipe.split import gather, spill
 from crpipe.split import split as split_module
 from crpipe.split.ledger import is_balanced
 from crpipe.split.readers import ReaderChoice
@@ -93,6 +94,53 @@ def test_every_event_arrives_once_with_its_own_items(staged):
                 assert (file, row) not in seen
                 seen.add((file, row))
     assert len(seen) == sum(map(len, MULTIPLICITIES))
+
+
+def test_what_is_not_read_again_leaves_the_page_cache(staged, monkeypatch):
+    told = []
+    config = staged()
+    raw = {path.stat().st_ino for path in raw_folder(config).iterdir()}
+    monkeypatch.setattr(os, "posix_fadvise", lambda handle, *_: told.append(os.fstat(handle).st_ino))
+    split(config)
+    shards = {path.stat().st_ino for path in config.paths().shards(NAME).glob("*.parquet")}
+    assert raw | shards <= {*told}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_temporary_files_in_spans_give_the_same_bytes(staged, monkeypatch, workers):
+    usual = staged()
+    split(usual)
+    left = []
+
+    def remove(folder, end):
+        spill.remove_spans(folder, end)
+        left.append(len([*folder.glob("*.items")]))
+
+    monkeypatch.setattr(spill, "_SPAN_BYTES", 2000)
+    monkeypatch.setattr(split_module, "remove_spans", remove)
+    monkeypatch.setattr(split_module, "_WORKER_RAW", 1)
+    config = staged(f"split.workers={workers}", "split.memory_mib=1024", folder="b")
+    split(config)
+    assert product_bytes(config) == product_bytes(usual)
+    assert left == sorted(left, reverse=True)
+    assert left[-1] < left[0]
+
+
+@pytest.mark.parametrize("cache", ["cannot be asked", "refuses"])
+def test_a_page_cache_that_takes_no_advice_changes_nothing(staged, monkeypatch, cache):
+    usual = staged()
+    split(usual)
+
+    def refuse(*_):
+        raise OSError(22, "Invalid argument")
+
+    if cache == "refuses":
+        monkeypatch.setattr(os, "posix_fadvise", refuse)
+    else:  # another system than Linux
+        monkeypatch.delattr(os, "posix_fadvise")
+    config = staged(folder="b")
+    split(config)
+    assert product_bytes(config) == product_bytes(usual)
 
 
 def test_ledger_balances_and_raw_files_are_gone(staged):
