@@ -43,11 +43,13 @@ def test_gradients_of_weights_are_those_of_all_pieces_of_rows(monkeypatch):
     torch.testing.assert_close(again, found)
 
 
-def test_equal_inputs_give_equal_bits():
+@pytest.mark.parametrize("enabled", [False, True])
+def test_equal_inputs_give_equal_bits(enabled):
     case = _case(rows=20_000, inputs=64, outputs=96)
 
     def gradients():
-        made = dense(**case, rectify=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            made = dense(**case, rectify=True)
         return made, *torch.autograd.grad(made.square().sum(), list(case.values()))
 
     assert all(torch.equal(first, second) for first, second in zip(gradients(), gradients(), strict=True))
