@@ -4,8 +4,9 @@ One command: ``python benchmarks/training.py --cr-muons PATH`` (a clone of its p
 only crpipe is measured). Rounds of all in turn, medians, the same threads. Either system scores the same
 real muons and as many generated ones in each critic step, and takes a gradient penalty on as many muons in
 the same critic steps. crpipe runs with its own networks, and so narrow that its critic has no more parameters
-than the earlier system's. ``--extra compile bfloat16`` turns on what crpipe alone offers. On a CPU the step
-is also compared with what the processor and its memory can do.
+than the earlier system's; each in float32 and in bfloat16. ``--extra compile`` turns on what crpipe alone
+offers; ``--extra bfloat16`` leaves out the rows in float32. On a CPU the step in float32 is also compared
+with what the processor and its memory can do.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ SETTINGS = (
     Setting("launcher: Adam, penalty every 2", 30_000, 3.0, 5, "adam", 2, 4096, least=1),
 )
 OURS, EQUAL, THEIRS = "crpipe", "crpipe, equal critic", "cr_muons"
+ROUGH = ", bfloat16"  # ends the names of crpipe's rows in that precision
 EQUAL_HIDDEN = (
     50  # crpipe's critic has 34,763 parameters then, 54,321 by default; the earlier system's 34,945
 )
@@ -215,6 +217,12 @@ def theirs(setting: Setting, events: Events, device: torch.device, clone: Path) 
     return step
 
 
+def precisions(extra: list[str]) -> list[list[str]]:
+    """Give what each row of crpipe turns on."""
+    rough = [*(name for name in extra if name != "bfloat16"), "bfloat16"]
+    return [rough] if "bfloat16" in extra else [extra, rough]
+
+
 def measure(
     steps: dict[str, Callable[[], None]],
     rounds: int,
@@ -249,7 +257,7 @@ def report(setting: Setting, events: Events, times: dict[str, list[float]]) -> N
             noted = name != THEIRS
             ratio = compared(f"training step, {setting.name}", f"{THEIRS}; {name}", ratios) if noted else "1"
         rates = f"{len(events) / median:10.0f} {muons / median:10.0f}"
-        print(f"{setting.name:34} {name:22} {median:8.3f} {rates}  {ratio}", flush=True)
+        print(f"{setting.name:34} {name:30} {median:8.3f} {rates}  {ratio}", flush=True)
 
 
 def main() -> None:
@@ -276,22 +284,28 @@ def main() -> None:
     machine = Machine.measured() if device.type == "cpu" else None
     if machine:
         print(f"{options.threads} threads: {machine.flops / 1e9:.0f} GFLOP/s, {machine.bytes / 1e9:.0f} GB/s")
-    print(f"{'setting':34} {'system':22} {'s/step':>8} {'events/s':>10} {'muons/s':>10}  ratio")
+    print(f"{'setting':34} {'system':30} {'s/step':>8} {'events/s':>10} {'muons/s':>10}  ratio")
     for base in SETTINGS:
         setting = Setting(**{**vars(base), "events": int(base.events * options.scale)})
         events = make_events(setting)
-        steps = {OURS: ours(setting, events, device, options.extra)}
-        steps[EQUAL] = ours(setting, events, device, options.extra, hidden=EQUAL_HIDDEN)
+        steps = {}
+        for extra in precisions(options.extra):
+            end = ROUGH if "bfloat16" in extra else ""
+            steps[OURS + end] = ours(setting, events, device, extra)
+            steps[EQUAL + end] = ours(setting, events, device, extra, hidden=EQUAL_HIDDEN)
         if options.cr_muons:
             steps[THEIRS] = theirs(setting, events, device, options.cr_muons)
         times = measure(steps, options.rounds, options.repeat, device, clock)
         report(setting, events, times)
         if machine and not options.cpu_time:
-            for name in (OURS, EQUAL):
+            for name in (
+                name for name in (OURS, EQUAL) if name in steps
+            ):  # the machine's peak is that of float32
                 step = steps[name]
                 print(f"  {name}: {describe(step, machine, statistics.median(times[name]))}", flush=True)
         if machine and options.shares:
-            print(f"  {OURS}: {shares(steps[OURS])}", flush=True)
+            for name in sorted(steps.keys() & {OURS, OURS + ROUGH}):
+                print(f"  {name}: {shares(steps[name])}", flush=True)
 
 
 if __name__ == "__main__":

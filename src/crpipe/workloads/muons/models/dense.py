@@ -1,7 +1,7 @@
 """Linear layers, with what is added to them and the rectifier after them in one pass where that is possible.
 
-On a CPU in float32 oneDNN computes them: torch's own products come from MKL, which uses half of the vector
-width of other makers' processors. Elsewhere plain torch does.
+On a CPU oneDNN computes them, in float32 and under autocast to bfloat16: torch's own products in float32 come
+from MKL, which uses half of the vector width of other makers' processors. Elsewhere plain torch does.
 """
 
 from __future__ import annotations
@@ -27,16 +27,25 @@ _PIECE = 1 << 13
 def is_fused(x: Tensor) -> bool:
     """Report whether the CPU's fused passes apply to a tensor with rows, here and now.
 
-    They do not in graphs that are compiled or exported, and not in bfloat16.
+    They do not in graphs that are compiled or exported.
     """
     return (
         not torch.compiler.is_compiling()
         and x.device.type == "cpu"
-        and x.dtype == torch.float32
+        and x.dtype in (torch.float32, torch.bfloat16)
         and x.shape[0] > 0
         and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        and not torch.is_autocast_enabled("cpu")
     )
+
+
+def _kind_of_products(x: Tensor) -> torch.dtype | None:
+    """Give what oneDNN multiplies here: float32, bfloat16 or, None, nothing."""
+    if not is_fused(x):
+        return None
+    if torch.is_autocast_enabled("cpu"):
+        rough = torch.get_autocast_dtype("cpu") == torch.bfloat16
+        return torch.bfloat16 if rough and torch.ops.mkldnn._is_mkldnn_bf16_supported() else None  # noqa: SLF001
+    return torch.float32 if x.dtype == torch.float32 else None
 
 
 def dense(
@@ -46,8 +55,9 @@ def dense(
 
     x: [M, K]. weight: [N, K]. onto: [M, N]; without ``bias`` it may be overwritten.
     """
-    if is_fused(x):
-        made: Tensor = _Dense.apply(x, weight, bias, onto, rectify)  # type: ignore[no-untyped-call]
+    kind = _kind_of_products(x)
+    if kind:
+        made: Tensor = _Dense.apply(x, weight, bias, onto, rectify, kind)  # type: ignore[no-untyped-call]
         return made
     made = linear(x, weight, bias) if onto is None else _onto(onto, x, weight, bias)
     return leaky_relu(made, SLOPE, inplace=True) if rectify else made
@@ -81,12 +91,24 @@ def _onto(base: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
 
 
 class _Dense(torch.autograd.Function):
+    """Products in bfloat16 add up in float32, and weights get gradients in float32."""
+
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, onto: Tensor | None, rectify: bool
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        onto: Tensor | None,
+        rectify: bool,
+        kind: torch.dtype,
     ) -> Tensor:
-        made = _product(x, weight, bias, onto, rectify=rectify)
-        ctx.rectified = rectify
+        ctx.kinds = x.dtype, onto.dtype if onto is not None else None
+        ctx.rectified, ctx.adds_x = rectify, onto is x
+        x = x.to(kind)
+        onto = x if ctx.adds_x else _as(kind, onto)
+        weight = weight.to(kind)
+        made = _product(x, weight, _as(kind, bias), onto, rectify=rectify)
         ctx.save_for_backward(x, weight, *([made] if rectify else []))
         return made
 
@@ -94,24 +116,38 @@ class _Dense(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, *made = ctx.saved_tensors
-        wants_x, wants_weight, wants_bias, wants_onto, _ = ctx.needs_input_grad
+        wants_x, wants_weight, wants_bias, wants_onto, *_ = ctx.needs_input_grad
         gradient = gradient.contiguous()
         if ctx.rectified:
             gradient = torch.ops.aten.leaky_relu_backward(gradient, made[0], SLOPE, self_is_result=True)
         of_weight, of_bias = _of_layer(gradient, x, weight) if wants_weight else (None, None)
         if wants_bias and of_bias is None:
             of_bias = gradient.sum(0)
+        of_x = _product(gradient, weight.t(), onto=gradient if ctx.adds_x else None) if wants_x else None
+        of_x_kind, of_onto_kind = ctx.kinds
         return (
-            _product(gradient, weight.t()) if wants_x else None,
+            _as(of_x_kind, of_x),
             of_weight,
             of_bias if wants_bias else None,
-            gradient if wants_onto else None,
+            gradient.to(of_onto_kind) if wants_onto and not ctx.adds_x else None,
+            None,
             None,
         )
 
 
+def _as(kind: torch.dtype, tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.to(kind)
+
+
 def _of_layer(gradient: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor | None]:
     """Give the gradients of a layer's weight and, where it costs nothing, of its bias."""
+    if x.dtype == torch.bfloat16:  # the sum over a piece is rounded to bfloat16, the sum of pieces is not
+        of_weight = torch.zeros_like(weight, dtype=torch.float32)
+        of_bias = torch.zeros(len(weight))
+        for rows, known in zip(torch.split(gradient, _PIECE), torch.split(x, _PIECE), strict=True):
+            of_weight += rows.t() @ known
+            of_bias += rows.sum(0)
+        return of_weight, of_bias
     if x.shape[0] * weight.numel() < _WORTH_IT:
         return gradient.t() @ x, None
     of_weight, of_bias = torch.zeros_like(weight), weight.new_zeros(len(weight))
@@ -132,7 +168,7 @@ def _product(
     rectify: bool = False,
 ) -> Tensor:
     linear_pointwise = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001 - torch compiles to it; its version is pinned
-    if x.shape[0] * weight.numel() < _WORTH_IT:
+    if x.shape[0] * weight.numel() < _WORTH_IT and x.dtype == torch.float32:
         made = linear(x, weight, bias)
         made = made if onto is None else made.add_(onto)
     elif onto is None:

@@ -60,7 +60,8 @@ def _pooled(embed: Callable[[Tensor, Tensor], Tensor], muons: Tensor, event: Ten
     pairs = zip(torch.split(muons, PIECE), torch.split(event, PIECE), strict=True)
     means, largest = zip(*(_again(one, *pair) for pair in pairs), strict=True)
     owner = torch.arange(len(kept), device=event.device).repeat(len(largest))
-    # Each mean is a piece's sum over the whole multiplicity; muons that tie tie across pieces as well.
+    # Each mean is a piece's sum over the whole multiplicity; muons that tie tie across pieces as well, in
+    # bfloat16 pieces share the gradient first.
     return Pooled(torch.stack(means).sum(0), largest_of(torch.cat(largest), owner, kept).float())
 
 

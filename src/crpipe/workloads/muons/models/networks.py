@@ -142,9 +142,9 @@ class Critic(nn.Module):
     def score_head(self, seen: Pooled, summary: Tensor, context: Tensor) -> Tensor:
         """Score events by their muons after the exchange: [B]."""
         first, _, second, _, last = (cast("nn.Linear", layer) for layer in self.decide)
-        with exact(summary):
-            x = _joined(first, *seen, summary.float(), context)
-            x = dense(x, second.weight, second.bias, rectify=True)
+        x = _joined(first, *seen, summary, context)
+        with exact(x):
+            x = dense(x.float(), second.weight, second.bias, rectify=True)
             score: Tensor = last(x)
         return score[:, 0]
 

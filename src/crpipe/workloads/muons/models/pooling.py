@@ -30,7 +30,7 @@ def exact(tensor: Tensor) -> AbstractContextManager[object]:
 
 def mean_of(values: Tensor, event: Tensor, kept: Tensor) -> Tensor:
     """Average the muons of each event, in float32: [B, H]."""
-    return sums_of(values.float(), event, kept.shape[0]) / kept[:, None]
+    return sums_of(values, event, kept.shape[0]) / kept[:, None]
 
 
 def spread_out(values: Tensor, event: Tensor) -> Tensor:
@@ -42,15 +42,26 @@ def spread_out(values: Tensor, event: Tensor) -> Tensor:
 
 
 def sums_of(values: Tensor, event: Tensor, events: int) -> Tensor:
-    """Add up the muons of each event: [B, H]."""
+    """Add up the muons of each event, in float32: [B, H]."""
     if is_fused(values):
         sums: Tensor = _Sums.apply(values, event, events)  # type: ignore[no-untyped-call]
         return sums
+    values = values.float()
     return values.new_zeros(events, values.shape[1]).index_add_(0, event, values)
 
 
+def _added_up(values: Tensor, event: Tensor, events: int) -> Tensor:
+    """Do so and round to the type of the values."""
+    if is_fused(values) and values.dtype == torch.bfloat16:
+        return _add_up(values, event, events)
+    return sums_of(values, event, events).to(values.dtype)
+
+
 def _add_up(values: Tensor, event: Tensor, events: int) -> Tensor:
-    """Do so muon after muon of an event, which is several times as fast on a CPU as adding by index."""
+    """Do so muon after muon of an event, which is several times as fast on a CPU as adding by index.
+
+    bfloat16 is added in float32 as well, and then rounded.
+    """
     count = torch.bincount(event, minlength=events)
     rows = torch.arange(len(event))
     added: Tensor = embedding_bag(rows, values, count.cumsum(0) - count, mode="sum")
@@ -61,12 +72,13 @@ class _Sums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, event: Tensor, events: int) -> Tensor:
         ctx.save_for_backward(event)
-        return _add_up(values, event, events)
+        ctx.kind = values.dtype
+        return _add_up(values.float(), event, events)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (event,) = ctx.saved_tensors
-        return spread_out(gradient, event), None, None
+        return spread_out(gradient.to(ctx.kind), event), None, None
 
 
 class _SpreadOut(torch.autograd.Function):
@@ -79,7 +91,7 @@ class _SpreadOut(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (event,) = ctx.saved_tensors
-        return sums_of(gradient, event, ctx.events), None
+        return _added_up(gradient, event, ctx.events), None
 
 
 def largest_of(values: Tensor, event: Tensor, kept: Tensor) -> Tensor:
@@ -92,7 +104,7 @@ class _Largest(torch.autograd.Function):
     """Maximum whose gradient goes to the muons that reach it.
 
     torch's own backward also counts ties, which costs more than the forward pass; here muons that tie
-    (identical ones) each get the gradient.
+    (identical ones) each get the gradient. In bfloat16 different muons tie, so there they share it.
     """
 
     @staticmethod
@@ -114,6 +126,8 @@ class _Largest(torch.autograd.Function):
         with torch.no_grad():
             # Ones and zeros in the place of the floats: booleans would be turned into floats first.
             reached = largest.index_select(0, event).eq_(values)
+            ties = _added_up(reached, event, len(largest)) if values.dtype == torch.bfloat16 else None
+        gradient = gradient if ties is None else gradient / ties
         return gradient.index_select(0, event).mul_(reached), None, None
 
 

@@ -43,11 +43,13 @@ def test_gradients_of_weights_are_those_of_all_pieces_of_rows(monkeypatch):
     torch.testing.assert_close(again, found)
 
 
-def test_equal_inputs_give_equal_bits():
+@pytest.mark.parametrize("enabled", [False, True])
+def test_equal_inputs_give_equal_bits(enabled):
     case = _case(rows=20_000, inputs=64, outputs=96)
 
     def gradients():
-        made = dense(**case, rectify=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            made = dense(**case, rectify=True)
         return made, *torch.autograd.grad(made.square().sum(), list(case.values()))
 
     assert all(torch.equal(first, second) for first, second in zip(gradients(), gradients(), strict=True))
@@ -81,6 +83,44 @@ def test_a_small_weight_counts_beside_the_input_in_bfloat16():
         layer.bias.fill_(-1.0)
     with torch.autocast("cpu", torch.bfloat16):
         assert residual(layer, torch.ones(1, 1)).item() == pytest.approx(1e-3, rel=0.01)
+
+
+def _distance(found, wanted):
+    return ((found.float() - wanted).norm() / wanted.norm()).item()
+
+
+@pytest.mark.parametrize("rectify", [False, True])
+@pytest.mark.parametrize("added", [None, "another", "x"])
+def test_a_layer_and_its_gradients_in_bfloat16_are_near_and_those_of_weights_float32(
+    monkeypatch, rectify, added
+):
+    monkeypatch.setattr(layers, "_PIECE", 300)
+    case = _case(rows=1000, inputs=24)
+    case["onto"] = case["x"] if added == "x" else case["onto"] if added else None
+    inputs = [case[name] for name in ("x", "weight", "bias")] + ([case["onto"]] if added == "another" else [])
+    weights = torch.randn(1000, 24)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layers._kind_of_products(case["x"]) == torch.bfloat16
+        made = dense(**case, rectify=rectify)
+    plain = _plain(**case, rectify=rectify)
+    assert made.dtype == torch.bfloat16
+    assert _distance(made, plain) < 2**-8
+    found = torch.autograd.grad((made.float() * weights).sum(), inputs)
+    # Near 0 rounding decides the sign, and so the slope.
+    slopes = torch.where(made > 0, 1.0, layers.SLOPE) if rectify else 1.0
+    wanted = torch.autograd.grad((_plain(**case, rectify=False) * slopes * weights).sum(), inputs)
+    for gradient, known in zip(found, wanted, strict=True):
+        assert gradient.dtype == torch.float32
+        assert _distance(gradient, known) < 2**-8
+
+
+def test_gradients_of_weights_in_bfloat16_add_up_pieces_of_rows_exactly():
+    case = {name: torch.ones_like(tensor).requires_grad_() for name, tensor in _case(rows=40_001).items()}
+    with torch.autocast("cpu", torch.bfloat16):
+        made = dense(**case)
+    found = torch.autograd.grad(made.float().sum(), [case["weight"], case["bias"]])
+    rows = 4 * layers._PIECE + float(torch.tensor(40_001 - 4 * layers._PIECE).bfloat16())
+    assert all(torch.equal(gradient, torch.full_like(gradient, rows)) for gradient in found)
 
 
 def test_the_second_derivative_is_refused():

@@ -1,7 +1,15 @@
+import copy
+
 import numpy as np
 import pytest
 import torch
 
+from crpipe.config.loading import validate
+from crpipe.events.batch import Cursor
+from crpipe.train.ranks import World
+from crpipe.train.records.meter import Meter
+from crpipe.train.state import TrainState
+from crpipe.train.step import Stepper
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
 
 SETTINGS = [
@@ -117,6 +125,36 @@ def test_bfloat16_losses_are_close_to_float32_ones(bundles, options):
         torch.testing.assert_close(loss, known, atol=0.01, rtol=0 if phase.name == "multiplicity" else 0.02)
         assert torch.isfinite(gradient(phase, model, loss)).all()
     assert rough[0][1] == exact[0]
+
+
+def _stepper():
+    """Prepare a training in bfloat16, with micro-batches of several events."""
+    train = {"workload": "crpipe.workloads.muons:MuonGan", "precision": "bfloat16"}
+    config = validate({"train": train, "load": {"budget_items": 90}})
+    workload, model = build(penalty="gradient")
+    cpu = torch.device("cpu")
+    state = TrainState(model, workload.phases(), 1, cpu)
+    return Stepper(config.train, config.load, workload, state, World(0, 1, cpu), Meter(cpu))
+
+
+def _train(stepper, events, steps):
+    for _ in range(steps):
+        groups = [(events, Cursor(stepper.state.counters.step, number)) for number in range(5)]
+        assert stepper.step(groups, (1,), 1.0) == 0
+        stepper.state.counters.step += 1
+
+
+def test_a_training_in_bfloat16_continues_bit_for_bit(bundles):
+    events = bundles(np.arange(60) % 9)
+    whole, first, rest = (_stepper() for _ in range(3))
+    _train(whole, events, 3)
+    _train(first, events, 1)
+    rest.state.restore(copy.deepcopy(first.state.state({})))
+    _train(rest, events, 2)
+    wanted = dict(whole.state.model.named_parameters())
+    for name, value in rest.state.model.named_parameters():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, wanted[name])
 
 
 def test_size_is_what_collate_keeps(bundles):
