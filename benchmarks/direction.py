@@ -69,7 +69,8 @@ class Contestant:
         print("epoch", file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline()
         if not answer:
-            sys.exit(f"{self.name}: {' '.join(self.command)} ended with {self.process.wait()}")
+            said = self.process.stderr.read()[-2000:] if self.process.stderr else ""
+            sys.exit(f"{said}{self.name}: {' '.join(self.command)} ended with {self.process.wait()}")
         found: dict[str, Any] = json.loads(answer)
         return found
 

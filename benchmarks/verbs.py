@@ -1,10 +1,10 @@
 """How fast trained models are used, beside the limit of each verb, and the memory that it takes.
 
 One command: ``python benchmarks/verbs.py --folder DIR --only evaluate`` (or another part; all of them without
---only). The first call makes a campaign through the verbs; later ones use it again. Contestants take turns,
-each in a fresh process of one thread; imports, the model and prepared inputs are left out. The table shows
-medians; below a verb is what libraries alone take for its work. ``--peer PATH``: a clone of the earlier
-system.
+--only). The first call makes a campaign through the verbs; later ones with that folder use it again.
+Contestants take turns, each in a fresh process of one thread; imports, the model and prepared inputs are left
+out. The table shows medians; below a verb is what libraries alone take for its work. ``--peer PATH``: a clone
+of the earlier system.
 """
 
 from __future__ import annotations
@@ -223,7 +223,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, required=True, help="where the campaigns are made, or are")
+    parser.add_argument(
+        "--folder", type=Path, help="where the campaigns are made, or are; default: a temporary directory"
+    )
     parser.add_argument("--only", nargs="+", choices=[*PARTS, "memory", "making"], default=[*PARTS, "memory"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--files", type=int, default=112, help=f"raw files, {RANGE_FILES} in each range")
@@ -232,7 +234,17 @@ def main() -> None:
     parser.add_argument("--ranges", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--alone", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.folder is None:
+        with tempfile.TemporaryDirectory(prefix="crpipe-benchmark-") as folder:
+            given.folder = Path(folder)
+            compare(given)
+        return
     given.folder = given.folder.resolve()
+    compare(given)
+
+
+def compare(given: argparse.Namespace) -> None:
+    """Make the campaigns in a folder; measure there."""
     given.peer = given.peer.resolve() if given.peer else None
     muons = MUONS | {"ranges.last": given.files - 1}
     campaigns = {"muons": muons, "direction": DIRECTION}
