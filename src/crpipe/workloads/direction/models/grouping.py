@@ -14,6 +14,8 @@ from crpipe.core.errors import DataError
 from crpipe.events.batch import offsets
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from crpipe.events.batch import Events
@@ -114,6 +116,18 @@ def padded_groups(count: NDArray[np.int64]) -> NDArray[np.int64]:
         groups.append((first, last))
         first = last
     return np.array(groups, np.int64).reshape(-1, 2)
+
+
+def padded_rows(count: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+    """Pad the rows of each group to one length: rows [E, L], 0 for padding, and whether there are any [E, L].
+
+    On the host, which has the counts: a device would have to be waited for. count: [B] rows of each event.
+    """
+    begins = np.cumsum(count) - count
+    for first, last in padded_groups(count).tolist():
+        place = np.arange(count[first])
+        there = place < count[first:last, None]
+        yield np.where(there, begins[first:last, None] + place, 0), there
 
 
 def _in_time(items: NDArray[np.float32], owner: NDArray[np.int64]) -> NDArray[np.float32]:

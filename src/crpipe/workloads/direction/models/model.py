@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from crpipe.train.workload import Batch
     from crpipe.workloads.direction.models.features import Features
 
@@ -25,23 +27,12 @@ class DirectionModel(nn.Module):
 
         turn: [B] angle by which each event is turned about the vertical axis, in rad.
         """
-        count = batch["count"]
-        event = torch.repeat_interleave(torch.arange(len(count), device=count.device), count)
-        x = self.features(batch, event, batch["start"], turn)
-        begins = count.cumsum(0) - count
-        found = [
-            self.network(*padded(x, begins[first:last], count[first:last]))
-            for first, last in batch["groups"].tolist()
-        ]
+        x = self.features(batch, batch["event"], batch["start"], turn)
+        found = [self.network(x[rows], there) for rows, there in groups_of(batch)]
         return torch.cat(found).float()  # small angles need the digits that bfloat16 has not
 
 
-def padded(x: Tensor, begins: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-    """Pad the rows of some events to one length: [E, L, F] and, false for padding, [E, L].
-
-    x: [D, F], rows event after event. begins, count: [E] first row and number of rows of each event.
-    """
-    place = torch.arange(int(count.max()), device=x.device)
-    there = place < count[:, None]
-    rows = torch.where(there, begins[:, None] + place, 0)
-    return x[rows], there
+def groups_of(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+    """Give the rows of each padded group of events, [E, L], and, false for padding, [E, L]."""
+    for number in range(sum(name.startswith("rows_") for name in batch)):
+        yield batch[f"rows_{number}"], batch[f"there_{number}"]

@@ -16,7 +16,7 @@ from crpipe.workloads.direction.geometry import read_geometry
 from crpipe.workloads.direction.layout import PULSE, TRUTH
 from crpipe.workloads.direction.models import losses
 from crpipe.workloads.direction.models.features import Features
-from crpipe.workloads.direction.models.grouping import group_by_sensor, padded_groups
+from crpipe.workloads.direction.models.grouping import group_by_sensor, padded_rows
 from crpipe.workloads.direction.models.model import DirectionModel
 from crpipe.workloads.direction.models.networks import SensorDeepSet, SensorTransformer
 from crpipe.workloads.direction.options import DeepSetOptions, FlatTransformerOptions
@@ -68,19 +68,20 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         """Group the pulses by sensor; the events with most sensors come first.
 
         With P pulses on D sensors of B events: count [B], start [B], hit [B], sensor [D], many [D],
-        pulse [P, 4], slot [P] as in DomVectors; groups [G, 2]; truth [B, 3] unit vectors, turned by ``turn``
-        [B] about the vertical axis; order [B] where each event is in ``index``; cut [3]: share of padding,
-        of pulses and of sensors that are left out.
+        pulse [P, 4], slot [P] as in DomVectors; event [D] of each sensor; rows_0, there_0, rows_1 ...: padded
+        groups, see ``padded_rows``; truth [B, 3] unit vectors, turned by ``turn`` [B] about the vertical
+        axis; order [B] where each event is in ``index``; cut [3]: share of padding, of pulses and of sensors
+        that are left out.
         """
         part = events.take(index)
         doms = group_by_sensor(part, self.options.pulses_per_dom, self.options.max_doms)
-        groups = padded_groups(doms.count)
+        groups = list(padded_rows(doms.count))
         turn = np.zeros(len(part))
         if self.options.rotate and seed:
             turn = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(part))
         azimuth = part.columns["azimuth"][doms.order] + turn
         truth = unit_vectors(azimuth, part.columns["zenith"][doms.order])
-        padding = 1 - doms.count.sum() / max(sum(doms.count[a] * (b - a) for a, b in groups), 1)
+        padding = 1 - doms.count.sum() / max(sum(there.size for _, there in groups), 1)
         arrays = {
             "count": doms.count,
             "start": doms.start,
@@ -88,13 +89,15 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
             "many": doms.many,
             "pulse": doms.pulse,
             "slot": doms.slot,
-            "groups": groups,
+            "event": np.repeat(np.arange(len(part)), doms.count),
             "turn": turn.astype(np.float32),
             "truth": truth.astype(np.float32),
             "order": doms.order,
             "hit": doms.hit,
             "cut": np.array([padding, doms.pulses_cut, doms.doms_cut], np.float32),
         }
+        for number, (rows, there) in enumerate(groups):
+            arrays |= {f"rows_{number}": rows, f"there_{number}": there}
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     @abc.abstractmethod

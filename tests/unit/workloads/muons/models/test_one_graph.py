@@ -5,23 +5,11 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from crpipe.workloads.muons import MuonFlow, MuonFlowOptions, MuonGan, MuonGanOptions
+from one_graph import NeverWaits
 
 PENALTIES = ["none", "pair_slope", "gradient"]
-# What copies a value to the host, or has a result whose shape depends on values.
-_WAITS = ("_local_scalar_dense", "item", "nonzero", "masked_select", "unique", "repeat_interleave", "equal")
-
-
-class NeverWaits(TorchDispatchMode):
-    """Fails at the first operation for which a device would have to be waited for."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        assert not any(word in func.overloadpacket.__name__ for word in _WAITS), func
-        if func.overloadpacket.__name__ == "index":  # by booleans, which is nonzero on a device
-            assert not any(index is not None and index.dtype == torch.bool for index in args[1])
-        return func(*args, **(kwargs or {}))
 
 
 def _gan(penalty, phase, bundles):
