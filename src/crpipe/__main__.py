@@ -10,8 +10,10 @@ def main() -> None:
     """Run the command line; Ctrl-C while its libraries are imported ends it in silence."""
     try:
         # Imported here: most of the time before the first line of output is spent on it.
-        from crpipe.cli.campaign import main as run  # noqa: PLC0415
+        from crpipe.cli import importing  # noqa: PLC0415
 
+        with importing():
+            from crpipe.cli.campaign import main as run  # noqa: PLC0415
         run()
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)

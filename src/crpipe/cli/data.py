@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crpipe.cli import importing
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal, find_range, show
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
@@ -53,8 +54,9 @@ def _noted(config: Config, verb: str, name: str) -> Iterator[None]:
 @data.command("list")
 def list_(name: RangeArgument) -> None:
     """List one range of the source into its manifest."""
-    from crpipe.cli.jobs.source import list_job
-    from crpipe.source.listing import list_range
+    with importing():
+        from crpipe.cli.jobs.source import list_job
+        from crpipe.source.listing import list_range
 
     with _attempt_on("list", name) as (config, key):
         list_range(list_job(config, key), Terminal())
@@ -63,8 +65,9 @@ def list_(name: RangeArgument) -> None:
 @data.command()
 def stage(name: RangeArgument) -> None:
     """Copy one range next to the results, each file verified before its name appears."""
-    from crpipe.cli.jobs.source import stage_job
-    from crpipe.source.stage import stage_range
+    with importing():
+        from crpipe.cli.jobs.source import stage_job
+        from crpipe.source.stage import stage_range
 
     with _attempt_on("stage", name) as (config, key):
         stage_range(stage_job(config, key), Terminal())
@@ -104,9 +107,10 @@ def threshold() -> None:
 @data.command()
 def split(name: RangeArgument) -> None:
     """Turn one staged range into shards, outliers and a balanced ledger."""
-    from crpipe.cli.jobs.campaign import open_campaign
-    from crpipe.cli.jobs.data import split_job
-    from crpipe.split.split import split_range
+    with importing():
+        from crpipe.cli.jobs.campaign import open_campaign
+        from crpipe.cli.jobs.data import split_job
+        from crpipe.split.split import split_range
 
     with _attempt_on("split", name) as (config, key):
         split_range(split_job(open_campaign(config), key), Terminal())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from crpipe.cli import completion
+from crpipe.cli import completion, importing
 from crpipe.cli.terminal import LinkArgument, Settings, Terminal, completing
 from crpipe.core.ranges import pick
 
@@ -53,9 +53,10 @@ def probe(
     profile: Annotated[Path | None, typer.Option(help="write a trace of some steps to this file")] = None,
 ) -> None:
     """Train on one batch of your data again and again, and show losses, times and memory."""
-    from crpipe.cli.jobs.model import check_campaign
-    from crpipe.cli.jobs.probe import probe_job
-    from crpipe.inference.probe import probe_batch, render_probe
+    with importing():
+        from crpipe.cli.jobs.model import check_campaign
+        from crpipe.cli.jobs.probe import probe_job
+        from crpipe.inference.probe import probe_batch, render_probe
 
     config = Settings.config()
     check_campaign(config)
@@ -70,10 +71,11 @@ def train(
     profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
 ) -> None:
     """Train one link of the chain (or on `outliers`), from its last snapshot or the link before it."""
-    from crpipe.cli.jobs.campaign import open_campaign
-    from crpipe.cli.jobs.model import train_job
-    from crpipe.config import record
-    from crpipe.train.job import train_link
+    with importing():
+        from crpipe.cli.jobs.campaign import open_campaign
+        from crpipe.cli.jobs.model import train_job
+        from crpipe.config import record
+        from crpipe.train.job import train_link
 
     campaign = open_campaign(Settings.config())
     link = pick(name, campaign.chain.names, "link")
@@ -109,9 +111,10 @@ def evaluate(
     checkpoint: CheckpointOption = "",
 ) -> None:
     """Score the checkpoint of one link (or of `outliers`) on held-out events."""
-    from crpipe.cli.jobs.campaign import open_campaign
-    from crpipe.cli.jobs.model import evaluate_job
-    from crpipe.inference.evaluate import evaluate_link
+    with importing():
+        from crpipe.cli.jobs.campaign import open_campaign
+        from crpipe.cli.jobs.model import evaluate_job
+        from crpipe.inference.evaluate import evaluate_link
 
     if not (name or checkpoint):
         raise typer.BadParameter("name a link, or a checkpoint with --checkpoint best, latest, LINK or PATH")
@@ -140,9 +143,10 @@ def predict(
     ] = "",
 ) -> None:
     """Predict for all events of raw files; the same command continues after a crash."""
-    from crpipe.cli.jobs.model import checkpoint_of, predict_job
-    from crpipe.cli.jobs.written import written
-    from crpipe.inference.predict import predict_files
+    with importing():
+        from crpipe.cli.jobs.model import checkpoint_of, predict_job
+        from crpipe.cli.jobs.written import written
+        from crpipe.inference.predict import predict_files
 
     config = Settings.config()
     found = checkpoint_of(config, checkpoint)
@@ -188,9 +192,10 @@ def generate(
     ] = False,
 ) -> None:
     """Generate an event for each row: of a flat table of event columns (Parquet, CSV), or of raw files."""
-    from crpipe.cli.jobs.model import checkpoint_of, predict_job
-    from crpipe.cli.jobs.written import events_file, written
-    from crpipe.inference.generate import GenerateJob, generate_files
+    with importing():
+        from crpipe.cli.jobs.model import checkpoint_of, predict_job
+        from crpipe.cli.jobs.written import events_file, written
+        from crpipe.inference.generate import GenerateJob, generate_files
 
     files = [*(inputs or ()), *(more or ())]
     if bool(files) == bool(event):
@@ -207,8 +212,9 @@ def export(
     out: Annotated[Path, typer.Option(help="directory for weights, options, tables, graphs and the card")],
 ) -> None:
     """Write a trained checkpoint for use elsewhere: weights, options, side tables, graphs, model card."""
-    from crpipe.cli.jobs.model import checkpoint_of, export_job
-    from crpipe.inference.export import CARD, export_checkpoint
+    with importing():
+        from crpipe.cli.jobs.model import checkpoint_of, export_job
+        from crpipe.inference.export import CARD, export_checkpoint
 
     config = Settings.config()
     export_checkpoint(export_job(config, checkpoint_of(config, checkpoint), out), Terminal())
