@@ -94,7 +94,9 @@ def graph(given: Given) -> None:
     for base in training.SETTINGS:
         setting = setting_of(given, base.name)
         events = training.make_events(setting)
-        _, stepper = stepper_of(tree_of(setting, device, "bfloat16"), device)
+        tree = tree_of(setting, device, "bfloat16")
+        tree["model"]["gp_every"] = 1  # a graph holds the penalty always or never
+        _, stepper = stepper_of(tree, device)
         _, _, (micro, *_) = stepper.collate_ahead((events, Cursor(0, 1)), (1,))
         batch = stepper._on_device(micro.batch)  # noqa: SLF001 - as its step does
         for phase in stepper.state.phases:

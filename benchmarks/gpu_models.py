@@ -156,7 +156,7 @@ def xec(given: Given) -> None:
             what = f"{each['weights'] / 1e6:.3g} M weights, batch of {batch}, {precision}: {name}"
             speed = batch / statistics.median(wall for wall, _ in each["times"])
             given.note(what, speed, "events/s")
-            given.note(f"{what}, given out at most", each.get("mib", NO_GPU), "MiB")
+            given.note(f"{what}, a step beside weights and optimizers", each.get("mib", NO_GPU), "MiB")
 
 
 def physics(given: Given) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROWS = "gpu.jsonl"
-MACHINE = "machine"  # the point whose rows stand above the table
+MACHINE = "machine"  # the point whose rows come first, above the table
 NO_GPU = "not run: no NVIDIA GPU"
 
 
@@ -31,14 +31,14 @@ class Given:
     xec_ml_wl: Path | None = None
     started: float = field(default_factory=time.monotonic)
 
-    def note(self, what: str, value: float | str, unit: str = "", command: str = "") -> None:
-        """Append a row; ``command``: what prints this figure alone, where there is such."""
+    def note(self, what: str, value: float | str, unit: str = "") -> None:
+        """Append a row."""
         row = {
             "point": self.point,
             "what": what,
             "value": value,
             "unit": unit,
-            "command": command or self.command,
+            "command": self.command,
             "seconds": round(time.monotonic() - self.started, 1),
         }
         print(f"{self.point}: {what}: {shown(value)} {unit}", flush=True)

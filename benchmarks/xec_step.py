@@ -102,13 +102,16 @@ def theirs(
     steps = []
     for events, _ in groups:
         inputs, truth = normalised(events)
+        if device != "cpu":  # as its loader does
+            inputs, truth = inputs.pin_memory(), {name: each.pin_memory() for name, each in truth.items()}
 
         def step(inputs: torch.Tensor = inputs, truth: Any = truth) -> None:
-            given = inputs.to(device)
+            given = inputs.to(device, non_blocking=True)
+            wanted = {name: each.to(device, non_blocking=True) for name, each in truth.items()}
             if dropout:
                 given = given * (torch.rand(*inputs.shape[:2], 1, device=device) >= CHANNEL_DROPOUT)
             found = model(given)
-            loss = sum(loss_of(found[name], truth[name].to(device)).mean(dim=-1).mean() for name in found)
+            loss = sum(loss_of(found[name], wanted[name]).mean(dim=-1).mean() for name in found)
             loss.item()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
@@ -163,12 +166,14 @@ def measure_steps(given: argparse.Namespace) -> dict[str, Any]:
         for name, steps in all_steps.items():
             if on_gpu:
                 torch.cuda.reset_peak_memory_stats()
+                before = torch.cuda.memory_allocated()  # weights and optimizers of all of them
             wall, cpu = time.perf_counter(), time.process_time()
             for step in steps[: 1 if not number else None]:  # the first one fills caches
                 step()
             if on_gpu:
                 torch.cuda.synchronize()
-                found[name]["mib"] = torch.cuda.max_memory_allocated() / 2**20
+                step_mib = (torch.cuda.max_memory_allocated() - before) / 2**20
+                found[name]["mib"] = max(step_mib, found[name].get("mib", 0.0))
             if number:
                 seconds = time.perf_counter() - wall, time.process_time() - cpu
                 found[name]["times"].append([each / len(steps) for each in seconds])

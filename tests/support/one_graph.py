@@ -1,19 +1,36 @@
 """What a compiler and CUDA graphs need of a loss: one graph, and no waiting for the device."""
 
+from contextlib import ExitStack
+from unittest.mock import patch
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # What copies a value to the host, or has a result whose shape depends on values.
 _WAITS = ("_local_scalar_dense", "item", "nonzero", "masked_select", "unique", "repeat_interleave", "equal")
+_WAITS += ("bincount",)
+_COPIES = ("tolist", "numpy", "cpu", "__array__")  # which on a CPU are no operations of torch
 
 
 class NeverWaits(TorchDispatchMode):
     """Fails at the first operation for which a device would have to be waited for."""
 
+    def __enter__(self):
+        self.copies = ExitStack()
+        for name in _COPIES:
+            self.copies.enter_context(patch.object(torch.Tensor, name, side_effect=AssertionError(name)))
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        self.copies.close()
+        return super().__exit__(*error)
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        assert not any(word in func.overloadpacket.__name__ for word in _WAITS), func
-        if func.overloadpacket.__name__ == "index":  # by booleans, which is nonzero on a device
-            assert not any(index is not None and index.dtype == torch.bool for index in args[1])
+        name = func.overloadpacket.__name__
+        assert not any(word in name for word in _WAITS), func
+        if name.startswith(("index", "_index_put")):  # by booleans, which is nonzero on a device
+            chosen = args[1] if isinstance(args[1], list | tuple) else ()
+            assert not any(index is not None and index.dtype == torch.bool for index in chosen), func
         return func(*args, **(kwargs or {}))
 
 

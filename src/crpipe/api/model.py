@@ -16,6 +16,7 @@ from crpipe.inference.generate import COLUMN, PREDICTED, generate_events
 from crpipe.inference.inputs import RawInput, Wanted, column_rows
 from crpipe.inference.predict import predict_events
 from crpipe.inference.rows import nested_table, table_of
+from crpipe.train.records.device_memory import named_out_of_memory
 from crpipe.train.workload import Generates
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ class TrainedModel:
         events: a batch of ``CampaignRun.shards`` or of ``read``. A generator predicts an event: one that it
         makes for the columns of each given event. Raise ForeignError when the workload fails.
         """
-        return predict_events(self._trained, self.layout, events, seed, self._device)
+        with named_out_of_memory("give fewer events at once"):
+            return predict_events(self._trained, self.layout, events, seed, self._device)
 
     def generate(
         self,
@@ -120,7 +122,8 @@ class TrainedModel:
             seed=seed,
             device=self._device,
         )
-        return concatenate([events.copy() for _, events in made])
+        with named_out_of_memory("give fewer rows at once, or a lower cap"):
+            return concatenate([events.copy() for _, events in made])
 
     def frame(self, events: Events, prediction: Columns | None = None) -> pl.DataFrame:
         """Give one row for each event: its columns, and a list column ITEM_NAME for each item column.

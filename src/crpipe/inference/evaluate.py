@@ -29,7 +29,6 @@ from crpipe.events.shard_manifest import read_manifest as read_shards
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.gathered import GatheredColumns, GatheredEvents
 from crpipe.inference.rows import (
-    LESS_AT_ONCE,
     checked_columns,
     predict_block,
     predicted_columns,
@@ -42,7 +41,7 @@ from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.source.simulated import open_simulator
 from crpipe.split.hashing import identities
 from crpipe.train.ranks import find_device, use_threads
-from crpipe.train.records.device_memory import named_out_of_memory
+from crpipe.train.records.device_memory import LESS_AT_ONCE, named_out_of_memory
 from crpipe.train.records.metrics_log import EventFile
 from crpipe.train.weights import weighed
 from crpipe.train.workload import Baseline, ShowsEvents, WorkloadCall

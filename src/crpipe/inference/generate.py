@@ -16,9 +16,9 @@ from crpipe.inference.inputs import RawInput, Wanted, count_rows, event_rows
 from crpipe.inference.output.flat import item_rows
 from crpipe.inference.parts import check_suffix, write_in_parts
 from crpipe.inference.predict import block_seed, identity, origin, output_table
-from crpipe.inference.rows import LESS_AT_ONCE, check_generated
+from crpipe.inference.rows import check_generated
 from crpipe.train.ranks import find_device, use_threads
-from crpipe.train.records.device_memory import named_out_of_memory
+from crpipe.train.records.device_memory import LESS_AT_ONCE, named_out_of_memory
 from crpipe.train.workload import Generates, WorkloadCall
 
 if TYPE_CHECKING:

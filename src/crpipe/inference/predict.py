@@ -18,10 +18,10 @@ from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.inputs import RawInput
 from crpipe.inference.output.unique_keys import unique_keys
 from crpipe.inference.parts import check_suffix, write_in_parts
-from crpipe.inference.rows import LESS_AT_ONCE, nested_table, predict_block, table_of
+from crpipe.inference.rows import nested_table, predict_block, table_of
 from crpipe.split.readers import check_needs
 from crpipe.train.ranks import find_device, use_threads
-from crpipe.train.records.device_memory import named_out_of_memory
+from crpipe.train.records.device_memory import LESS_AT_ONCE, named_out_of_memory
 from crpipe.train.workload import UsesTables, WorkloadCall, WritesTable
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ import torch
 from crpipe.events.batch import Cursor
 from crpipe.report.text import Column, measured, number, table
 from crpipe.train.ranks import World, find_device, use_threads
+from crpipe.train.records.device_memory import named_out_of_memory
 from crpipe.train.records.meter import Meter
 from crpipe.train.records.profiling import Profiler
 from crpipe.train.state import TrainState
@@ -166,7 +167,8 @@ def probe_batch(job: ProbeJob, progress: Progress) -> ProbeResult:
     skipped = 0
     tail = job.steps - max(1, job.steps // _LAST_SHARE)
     warm_up = min(_WARM_UP, job.steps - 1)
-    with profiler, torch.autograd.set_detect_anomaly(job.anomaly):
+    remedy = f"lower load.budget_items ({job.load.budget_items:,}), or set train.precision: bfloat16"
+    with profiler, torch.autograd.set_detect_anomaly(job.anomaly), named_out_of_memory(remedy):
         for step in range(job.steps):
             if step == warm_up:
                 clock.seconds.clear()

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from crpipe.train.workload import Columns
 
 
-# What to do when a GPU has too little memory for a block.
-LESS_AT_ONCE = "lower load.budget_items or evaluate.batch_events, which bound what is computed at once"
-
-
 def predict_block(
     trained: LoadedModel, events: Events, layout: Layout, generator: torch.Generator
 ) -> Events | Columns:

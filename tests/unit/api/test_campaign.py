@@ -12,7 +12,7 @@ import yaml
 import crpipe
 from campaign_files import EVENTS, LOG_STEPS, METRICS, STEPS, linked, realistic
 from counting import Counting, state_of
-from crpipe.core.errors import CheckpointError, ConfigError, DataError, FormatError
+from crpipe.core.errors import CheckpointError, ConfigError, DataError, DeviceMemoryError, FormatError
 from crpipe.core.files import read_json, write_json
 from crpipe.train.checkpoints import Store
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
@@ -189,6 +189,18 @@ def test_generates_one_event_for_each_row_the_same_for_the_same_seed(trained):
     assert predicted.columns["energy_gev"].tolist() == [1e5, 1e6, 1e7]
     frame = trained.frame(made)
     assert frame["muons_x_m"].list.len().to_list() == made.multiplicity.tolist()
+
+
+def test_too_little_memory_of_a_gpu_says_what_to_do(trained, monkeypatch):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    events = trained.generate(ROW)
+    monkeypatch.setattr(MuonGan, "generate", full)
+    with pytest.raises(DeviceMemoryError, match="give fewer rows at once"):
+        trained.generate(ROW)
+    with pytest.raises(DeviceMemoryError, match="give fewer events at once"):
+        trained.predict(events)
 
 
 def test_rows_that_cannot_be_used_are_refused(trained):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from crpipe.cli.jobs.probe import probe_job
-from crpipe.core.errors import ConfigError, CrpipeError
+from crpipe.core.errors import ConfigError, CrpipeError, DeviceMemoryError
 from crpipe.core.progress import Silent
 from crpipe.inference.probe import PhaseLoss, probe_batch, render_probe
 from crpipe.train.workload import OptimizerSpec, Phase
@@ -122,6 +122,18 @@ def test_a_range_that_is_not_split_names_those_that_are(tmp_path):
     config.paths().shard_manifest(RANGES[1]).unlink()
     with pytest.raises(ConfigError, match=f"not split; split are: {RANGES[0]}, {RANGES[2]}"):
         probe_job(config, (), RANGES[1], 5, None, anomaly=False)
+
+
+def test_too_little_memory_of_a_gpu_names_the_keys(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    job = job_of(tmp_path, "Fitted")
+    monkeypatch.setattr(torch.Tensor, "backward", full)
+    with pytest.raises(
+        DeviceMemoryError, match=r"lower load.budget_items \([\d,]+\), or set"
+    ):
+        probe_batch(job, Silent())
 
 
 def test_the_batch_is_that_of_the_configuration(tmp_path):

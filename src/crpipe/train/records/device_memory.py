@@ -12,6 +12,8 @@ from crpipe.core.errors import DeviceMemoryError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# What to do where a trained model is used on blocks of events.
+LESS_AT_ONCE = "lower load.budget_items or evaluate.batch_events, which bound what is computed at once"
 _SENTENCES = 3  # of torch's message: what was asked for, of which GPU, how much is free
 
 

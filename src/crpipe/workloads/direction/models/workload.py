@@ -67,7 +67,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
         """Group the pulses by sensor; the events with most sensors come first.
 
-        With P pulses on D sensors of B events: count [B], start [B], hit [B], sensor [D], many [D],
+        With P pulses on D sensors of B events: start [B], hit [B], sensor [D], many [D],
         pulse [P, 4], slot [P] as in DomVectors; event [D] of each sensor; rows_0, there_0, rows_1 ...: padded
         groups, see ``padded_rows``; truth [B, 3] unit vectors, turned by ``turn`` [B] about the vertical
         axis; order [B] where each event is in ``index``; cut [3]: share of padding, of pulses and of sensors
@@ -83,7 +83,6 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         truth = unit_vectors(azimuth, part.columns["zenith"][doms.order])
         padding = 1 - doms.count.sum() / max(sum(there.size for _, there in groups), 1)
         arrays = {
-            "count": doms.count,
             "start": doms.start,
             "sensor": doms.sensor,
             "many": doms.many,
