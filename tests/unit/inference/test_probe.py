@@ -130,9 +130,7 @@ def test_too_little_memory_of_a_gpu_names_the_keys(tmp_path, monkeypatch):
 
     job = job_of(tmp_path, "Fitted")
     monkeypatch.setattr(torch.Tensor, "backward", full)
-    with pytest.raises(
-        DeviceMemoryError, match=r"lower load.budget_items \([\d,]+\), or set"
-    ):
+    with pytest.raises(DeviceMemoryError, match=r"lower load.budget_items \([\d,]+\), or set"):
         probe_batch(job, Silent())
 
 
