@@ -280,7 +280,7 @@ def report(setting: Setting, events: Events, times: dict[str, list[float]]) -> N
             noted = name != THEIRS
             ratio = compared(f"training step, {setting.name}", f"{THEIRS}; {name}", ratios) if noted else "1"
         rates = f"{len(events) / median:10.0f} {muons / median:10.0f}"
-        print(f"{setting.name:34} {name:30} {median:8.3f} {rates}  {ratio}", flush=True)
+        print(f"{setting.name:34} {name:36} {median:8.3f} {rates}  {ratio}", flush=True)
 
 
 def main() -> None:
@@ -307,7 +307,7 @@ def main() -> None:
     machine = Machine.measured() if device.type == "cpu" else None
     if machine:
         print(f"{options.threads} threads: {machine.flops / 1e9:.0f} GFLOP/s, {machine.bytes / 1e9:.0f} GB/s")
-    print(f"{'setting':34} {'system':30} {'s/step':>8} {'events/s':>10} {'muons/s':>10}  ratio")
+    print(f"{'setting':34} {'system':36} {'s/step':>8} {'events/s':>10} {'muons/s':>10}  ratio")
     for base in SETTINGS:
         setting = Setting(**{**vars(base), "events": int(base.events * options.scale)})
         events = make_events(setting)
