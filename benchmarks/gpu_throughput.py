@@ -27,6 +27,7 @@ from crpipe.events.batch import Cursor
 from crpipe.events.shard_writer import write_shard
 from crpipe.loading.loader import Loader
 from crpipe.train.compiling import compile_modules
+from crpipe.train.ranks import World
 from crpipe.train.records.meter import GpuSampler
 from crpipe.workloads.muons.layout import BUNDLES
 
@@ -109,7 +110,7 @@ def steps(given: Given) -> None:
         name = setting.name.partition(":")[0]
         peak_mib(device)
         contest = {precision: ready_step(setting, device, precision) for precision in PRECISIONS}
-        contest["float32, collating too"] = training.ours(setting, events, device, [])
+        contest["float32, collating too"] = training.ours(setting, [], World(0, 1, device))
         found = training.measure(contest, rounds, repeat, device, time.perf_counter)
         for what, times in found.items():
             seconds = statistics.median(times[1:])  # the allocator has met every batch in the first round

@@ -4,9 +4,10 @@ One command: ``python benchmarks/training.py --cr-muons PATH`` (a clone of its p
 only crpipe is measured). Rounds of all in turn, medians, the same threads. Either system scores the same
 real muons and as many generated ones in each critic step, and takes a gradient penalty on as many muons in
 the same critic steps. crpipe runs with its own networks, and so narrow that its critic has no more parameters
-than the earlier system's; each in float32 and in bfloat16. ``--extra compile`` turns on what crpipe alone
-offers; ``--extra bfloat16`` leaves out the rows in float32. On a CPU the step in float32 is also compared
-with what the processor and its memory can do.
+than the earlier system's; each in float32 and in bfloat16. With several threads crpipe also trains in as
+many processes of one thread, which divide each batch among them and reduce their gradients. ``--extra
+compile`` turns on what crpipe alone offers; ``--extra bfloat16`` leaves out the rows in float32. On a CPU the
+step in float32 is also compared with what the processor and its memory can do.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import statistics
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from in_processes import in_processes
 from roofline import Machine, describe, shares
 from side_by_side import compared, print_facts
 
@@ -90,10 +93,13 @@ def make_events(setting: Setting, seed: int = 1) -> Events:
     return Events(columns, multiplicity, muons)
 
 
-def ours(
-    setting: Setting, events: Events, device: torch.device, extra: list[str], **model_options: int
-) -> Callable[[], None]:
+def ours(setting: Setting, extra: list[str], world: World, **model_options: int) -> Callable[[], None]:
     """Prepare one step of crpipe: collate, all phases, optimizers, averaged weights."""
+    device = world.device
+    # Batches differ in their numbers of events and muons: a step has to meet shapes that it has not seen.
+    made = [make_events(setting, seed) for seed in range(1, 2 + OTHERS)]
+    made = [events.take(np.arange(world.rank, len(events), world.size)) for events in made]
+    events = made[0]
     model: dict[str, Any] = {
         "critic_steps": setting.critic_steps,
         "optimizer": setting.optimizer,
@@ -104,7 +110,8 @@ def ours(
     budget = BUDGET[device.type]
     if setting.gp_every:
         # The earlier system pairs muons, crpipe events of a micro-batch: as many muons enter either penalty.
-        pairs = setting.gp_max_pairs / setting.mean_muons / math.ceil(len(events.items) / budget)
+        groups = world.size * math.ceil(len(events.items) / budget)
+        pairs = setting.gp_max_pairs / setting.mean_muons / groups
         model |= {"gp_every": setting.gp_every, "gp_max_pairs": round(pairs)}
     train = {"fresh_batches": False, "compile": "compile" in extra}
     train["precision"] = "bfloat16" if "bfloat16" in extra else "float32"
@@ -113,7 +120,6 @@ def ours(
     workload = build_workload(config.train.workload, config.options())
     torch.manual_seed(1)
     state = TrainState(workload.model(), workload.phases(), 1, device)
-    world = World(0, 1, device)
     meter = Meter(device)
     stepper = Stepper(config.train, config.load, workload, state, world, meter)
     if config.train.compile:
@@ -127,8 +133,7 @@ def ours(
         return next(losses) // len(micro) % setting.critic_steps % every == 0
 
     micro = micro_batches(workload.size(events), budget)
-    # Batches differ in their numbers of events and muons: a step has to meet shapes that it has not seen.
-    batches = itertools.cycle([events, *(make_events(setting, seed) for seed in range(2, 2 + OTHERS))])
+    batches = itertools.cycle(made)
 
     def step() -> None:
         keep_freed_memory()  # as crpipe's training jobs do
@@ -223,6 +228,24 @@ def precisions(extra: list[str]) -> list[list[str]]:
     return [rough] if "bfloat16" in extra else [extra, rough]
 
 
+def contestants(
+    setting: Setting, events: Events, device: torch.device, options: argparse.Namespace
+) -> dict[str, Callable[[], None]]:
+    """Prepare a step of each system in each of its ways."""
+    several = options.threads > 1 and device.type == "cpu" and not options.cpu_time
+    steps = {}
+    for extra in precisions(options.extra):
+        end = ROUGH if "bfloat16" in extra else ""
+        for name, narrow in ((OURS, {}), (EQUAL, {"hidden": EQUAL_HIDDEN})):
+            make = partial(ours, setting, extra, **narrow)
+            steps[name + end] = make(world=World(0, 1, device))
+            if several and not end:
+                steps[f"{name}, {options.threads} processes"] = in_processes(make, options.threads)
+    if options.cr_muons:
+        steps[THEIRS] = theirs(setting, events, device, options.cr_muons)
+    return steps
+
+
 def measure(
     steps: dict[str, Callable[[], None]],
     rounds: int,
@@ -257,7 +280,7 @@ def report(setting: Setting, events: Events, times: dict[str, list[float]]) -> N
             noted = name != THEIRS
             ratio = compared(f"training step, {setting.name}", f"{THEIRS}; {name}", ratios) if noted else "1"
         rates = f"{len(events) / median:10.0f} {muons / median:10.0f}"
-        print(f"{setting.name:34} {name:30} {median:8.3f} {rates}  {ratio}", flush=True)
+        print(f"{setting.name:34} {name:36} {median:8.3f} {rates}  {ratio}", flush=True)
 
 
 def main() -> None:
@@ -284,17 +307,11 @@ def main() -> None:
     machine = Machine.measured() if device.type == "cpu" else None
     if machine:
         print(f"{options.threads} threads: {machine.flops / 1e9:.0f} GFLOP/s, {machine.bytes / 1e9:.0f} GB/s")
-    print(f"{'setting':34} {'system':30} {'s/step':>8} {'events/s':>10} {'muons/s':>10}  ratio")
+    print(f"{'setting':34} {'system':36} {'s/step':>8} {'events/s':>10} {'muons/s':>10}  ratio")
     for base in SETTINGS:
         setting = Setting(**{**vars(base), "events": int(base.events * options.scale)})
         events = make_events(setting)
-        steps = {}
-        for extra in precisions(options.extra):
-            end = ROUGH if "bfloat16" in extra else ""
-            steps[OURS + end] = ours(setting, events, device, extra)
-            steps[EQUAL + end] = ours(setting, events, device, extra, hidden=EQUAL_HIDDEN)
-        if options.cr_muons:
-            steps[THEIRS] = theirs(setting, events, device, options.cr_muons)
+        steps = contestants(setting, events, device, options)
         times = measure(steps, options.rounds, options.repeat, device, clock)
         report(setting, events, times)
         if machine and not options.cpu_time:

@@ -112,7 +112,7 @@ LINKS = CAMPAIGN.chain.names
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000 + 30 * len(LINKS)))
 BULK = [link.name for link in CAMPAIGN.chain.links if link.ranges]
 COMMAND = crpipe_call(FILES, CHANGES)
-TRAINER = training_call(COMMAND, SETTINGS.train.nodes, SETTINGS.train.gpus)
+TRAINER = training_call(COMMAND, SETTINGS.train.nodes, SETTINGS.train.processes_of_node)
 
 
 # --- who waits for whom ----------------------------------------------------------------------------------

@@ -76,6 +76,15 @@ def check_held_out(split: SplitSection, train: TrainSection) -> None:
         )
 
 
+def check_processes(train: TrainSection) -> None:
+    """Refuse a number of processes that the GPUs decide."""
+    if train.processes > 1 and train.gpus:
+        raise ConfigError(
+            f"train.processes: {train.processes} is for training on CPUs; with train.gpus: {train.gpus} "
+            "there is a process for each GPU; set train.gpus: 0 and train.device: cpu, or train.processes: 1"
+        )
+
+
 def check_binnings(split: SplitSection) -> None:
     """Refuse histograms without a width."""
     for column, (low, high, _) in split.histograms.items():

@@ -18,6 +18,7 @@ from crpipe.config.combinations import (
     check_directory,
     check_file_numbers,
     check_held_out,
+    check_processes,
     check_start,
 )
 from crpipe.config.messages import explain
@@ -96,6 +97,7 @@ class Config(Section):
         check_directory("runs", self.runs)
         check_held_out(self.split, self.train)
         check_start(self.train)
+        check_processes(self.train)
         check_binnings(self.split)
         return self
 

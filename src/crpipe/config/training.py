@@ -92,6 +92,13 @@ class TrainSection(Section):
     compile: bool = key(False, "compile the model's modules where that works, eager otherwise", "train")
     device: Literal["auto", "cpu", "cuda"] = key("auto", "where to train; auto: a GPU when there is one")
     gpus: int = key(1, "GPUs of a training job on each node, a process each; 0: train on CPUs", ge=0, le=64)
+    processes: int = key(
+        1,
+        "processes of a training job on each node, with train.gpus: 0; they share its CPUs, and each takes "
+        "batches of load.batch_events",
+        ge=1,
+        le=256,
+    )
     nodes: int = key(1, "nodes of a training job; more than one only on a cluster", ge=1)
     threads: int = key(0, "CPU threads of a process; 0: its share of what the job was given", ge=0)
     snapshot_steps: int = key(500, "steps between snapshots", ge=1)
@@ -154,6 +161,16 @@ class TrainSection(Section):
         "when the optimizer differs from the parent checkpoint's: refuse, or start with a new state",
         "train",
     )
+
+    @property
+    def processes_of_node(self) -> int:
+        """How many processes train together on each node: one for each GPU, or ``processes`` on CPUs."""
+        return self.gpus or self.processes
+
+    @property
+    def ranks(self) -> int:
+        """How many processes train together."""
+        return self.processes_of_node * self.nodes
 
 
 class EvaluateSection(Section):

@@ -174,8 +174,8 @@ class Trainer:
         if snapshot["ranks"] != self.world.size:
             raise CheckpointError(
                 f"{path}: made by {snapshot['ranks']} ranks, this job has {self.world.size}: it would train "
-                "on some events twice and on others never; restore train.gpus and train.nodes, or delete the "
-                "snapshots of this range to train it from its beginning"
+                "on some events twice and on others never; restore train.gpus, train.processes and "
+                "train.nodes, or delete the snapshots of this range to train it from its beginning"
             )
         self.state.restore(snapshot)
         extra = snapshot["extra"]

@@ -54,9 +54,8 @@ def crpipe_call(files: Iterable[Path], changes: Iterable[str]) -> str:
     return shlex.join(["crpipe", *options])
 
 
-def training_call(call: str, nodes: int, gpus: int) -> str:
-    """Put ``call`` under torchrun where a training job has several processes: one for each GPU of a node."""
-    processes = max(gpus, 1)
+def training_call(call: str, nodes: int, processes: int) -> str:
+    """Put ``call`` under torchrun where a training job has several nodes, or ``processes`` on each."""
     if nodes * processes == 1:
         return call
     if nodes == 1:

@@ -182,6 +182,7 @@ BESIDE = {
     "split.validation_files": ["split.validation_fraction=0"],
     "train.init_map": ["train.init_from=other"],
     "train.keep_best": ["train.validate_steps=5"],
+    "train.processes": ["train.gpus=0"],
     "train.start_after": ["train.init_from=other"],
     "train.stop_after": ["train.validate_steps=5", "train.keep_best=critic/loss"],
 }
@@ -249,6 +250,17 @@ def test_a_changed_key_changes_what_its_scope_says(name, info):
 def test_a_histogram_needs_two_ends_and_bins(value, message):
     with pytest.raises(ConfigError, match=message):
         load_config([], [f"split.histograms={{x: {value}}}"])
+
+
+def test_processes_are_of_cpus_and_gpus_decide_their_own():
+    on_cpus = load_config([], [MODEL, "train.gpus=0", "train.processes=3", "train.nodes=2"]).train
+    assert (on_cpus.processes_of_node, on_cpus.ranks) == (3, 6)
+    assert load_config([], [MODEL, "train.gpus=4"]).train.ranks == 4
+    assert load_config([], [MODEL, "train.gpus=0"]).train.ranks == 1
+    with pytest.raises(
+        ConfigError, match=r"train.processes: 3 is for training on CPUs; .* set train.gpus: 0"
+    ):
+        load_config([], [MODEL, "train.processes=3"])
 
 
 def test_histograms_are_keys_as_their_record_reads_back():

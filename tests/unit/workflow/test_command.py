@@ -59,17 +59,16 @@ def test_a_call_can_be_pasted_into_a_shell_whatever_its_values_are(mine):
 
 
 @pytest.mark.parametrize(
-    ("nodes", "gpus", "start"),
+    ("nodes", "processes", "start"),
     [
-        (1, 0, "crpipe x"),
         (1, 1, "crpipe x"),
         (1, 4, "torchrun --standalone --nproc-per-node=4 -m crpipe x"),
-        (2, 0, "srun --nodes=2 --ntasks=2 torchrun --nnodes=2 --nproc-per-node=1 "),
+        (2, 1, "srun --nodes=2 --ntasks=2 torchrun --nnodes=2 --nproc-per-node=1 "),
         (3, 2, "srun --nodes=3 --ntasks=3 torchrun --nnodes=3 --nproc-per-node=2 "),
     ],
 )
-def test_training_starts_one_process_for_each_gpu_of_a_node(nodes, gpus, start):
-    call = training_call("crpipe x", nodes, gpus)
+def test_training_starts_its_processes_on_each_node(nodes, processes, start):
+    call = training_call("crpipe x", nodes, processes)
     assert call.startswith(start)
     assert call.endswith("crpipe x")
 

@@ -93,7 +93,7 @@ def _batching(config: Config, workload: Workload) -> Batching:
     return Batching(
         events=config.load.batch_events,
         budget_items=config.load.budget_items,
-        ranks=max(1, train.gpus) * train.nodes,
+        ranks=train.ranks,
         epochs=train.epochs,
         per_step=per_step,
         held_out=sum(shares),

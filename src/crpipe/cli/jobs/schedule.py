@@ -57,7 +57,6 @@ def _range_steps(campaign: Campaign, per_step: int) -> float | None:
     ]
     if not sum(events):
         return None
-    ranks = max(1, config.train.gpus) * config.train.nodes
-    batches = sum(events) / len(events) / config.load.batch_events / ranks
+    batches = sum(events) / len(events) / config.load.batch_events / config.train.ranks
     steps: float = batches * config.train.epochs / per_step
     return max(1.0, steps)

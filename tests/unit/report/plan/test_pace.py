@@ -71,6 +71,7 @@ def test_few_steps_are_warned_about_with_the_key_that_helps(tmp_path):
         (("load.batch_events=38", "train.epochs=3"), 3000),
         (("load.batch_events=38", "train.fresh_batches=true", "model.critic_steps=5"), 200),
         (("load.batch_events=38", "train.nodes=2", "train.gpus=2"), 250),
+        (("load.batch_events=38", "train.gpus=0", "train.processes=4"), 250),
         (("load.batch_events=38", "train.ranges_per_link=2"), 2000),
     ],
 )
