@@ -103,6 +103,7 @@ def write_shard(
         with contextlib.closing(writer):
             for group in groups:
                 writer.append(group)
+                del group  # the next one takes its memory
     files = {part: {"size": path.stat().st_size, "sha256": sha256(path)} for part, path in paths.items()}
     for path in paths.values():
         forget_cached(path)

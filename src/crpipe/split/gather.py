@@ -17,7 +17,7 @@ from crpipe.events.batch import even_cuts, regroup
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_writer import GROUP_EVENTS, GROUP_ITEMS, OUTLIER_EVENTS, OUTLIER_ITEMS, write_shard
 from crpipe.split.hashing import shuffle_keys
-from crpipe.split.spill import SpillReader
+from crpipe.split.spill import BlockTable, SpillReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
     from crpipe.events.shard_manifest import Role
-    from crpipe.split.spill import Aside, BlockTable
+    from crpipe.split.spill import Aside, Block
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,18 @@ def bucket_count(events: int, items: int, shard_items: int) -> int:
 
 
 def all_bulk_tasks(
-    common: dict[str, Any], blocks: BlockTable, first_buckets: NDArray[np.int64], shard_items: int
+    common: dict[str, Any],
+    blocks: Sequence[list[Block]],
+    spans: NDArray[np.int64],
+    first_buckets: NDArray[np.int64],
+    shard_items: int,
 ) -> list[ShardTask]:
-    """Plan the shards of all parts, in the order of their buckets."""
+    """Plan the shards of all parts, in the order of their buckets; takes the blocks out of their lists."""
+    table = BlockTable(blocks, spans)  # large: freed when all is planned
     return [
         task
         for role, (first, last) in zip(PARTS, pairwise(first_buckets.tolist()), strict=True)
-        for task in bulk_tasks(common, role, blocks, first, last, shard_items)
+        for task in bulk_tasks(common, role, table, first, last, shard_items)
     ]
 
 
@@ -108,9 +113,12 @@ def gather(task: ShardTask) -> dict[str, Any]:
 
 def _shuffled(task: ShardTask, spills: SpillReader) -> Iterator[Events]:
     for segments in task.groups:
-        events = spills.read(segments)
-        keys = shuffle_keys(events.columns[SOURCE_FILE], events.columns[SOURCE_ROW], task.seed)
-        yield events.take(np.argsort(keys))
+        yield _in_order(spills.read(segments), task.seed)  # one row group is in memory, and its copy
+
+
+def _in_order(events: Events, seed: int) -> Events:
+    keys = shuffle_keys(events.columns[SOURCE_FILE], events.columns[SOURCE_ROW], seed)
+    return events.take(np.argsort(keys))
 
 
 def _outliers(task: ShardTask, spills: SpillReader) -> Iterator[Events]:

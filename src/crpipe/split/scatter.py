@@ -148,7 +148,6 @@ def _scatter(task: Task) -> Scattered:
     reports: list[FileReport] = []
     histograms: dict[str, Histogram] = {}
     spill = SpillWriter(task.spills, task.number, reader.layout, task.rules.first_of_spans())
-    memory = FreedMemory()
     try:
         with (
             pa.ipc.new_stream(table_path(task.spills, task.number), schema) as table,
@@ -156,7 +155,7 @@ def _scatter(task: Task) -> Scattered:
         ):
             for file in task.files:
                 check_unchanged(task.raw, file)
-                report, batches, counted = _scatter_file(task, file, reader, spill, memory, numbers)
+                report, batches, counted = _scatter_file(task, file, reader, spill, numbers)
                 forget_cached(task.raw / file.path)  # it is not read again
                 reports.append(report)
                 histograms = add_up([histograms, counted])
@@ -172,13 +171,13 @@ def _scatter_file(
     file: RawFile,
     reader: CheckedReader,
     spill: SpillWriter,
-    memory: FreedMemory,
     numbers: BinaryIO,
 ) -> tuple[FileReport, list[pa.RecordBatch], dict[str, Histogram]]:
     report = FileReport(file)
     batches: list[pa.RecordBatch] = []
     counted: dict[str, Histogram] = {}
     row, begin = 0, numbers.tell()
+    memory = FreedMemory()  # of a large file; small ones leave room for each other
     try:
         for events in reader.rows(task.raw / file.path):
             numbers.write(identify(events, reader.layout).tobytes())

@@ -189,19 +189,22 @@ class SpillWriter:
         small = buckets.astype(np.min_scalar_type(count))  # numpy sorts 16 bits by radix
         order = np.argsort(small, kind="stable")
         ends = offsets(np.bincount(buckets, minlength=count))
-        starts = offsets(events.multiplicity[order])[ends]
-        begins = np.array([self._begin(span) for span in range(len(self._spans) - 1)], np.int64)
-        borders = ends[self._spans].tolist()
-        table, width = self._records(events), events.items.shape[1]
-        view = item_view(events.offsets(), events.items)
-        for span, (low, high) in enumerate(pairwise(borders)):
-            for first in range(low, high, _PIECE):
-                piece = order[first : min(first + _PIECE, high)]
-                records, items = self._files[span]
-                records.put(table.take(piece))  # an index takes five times as long
-                # A giant event is never copied.
-                items.put(events.items if len(events) == 1 else gather_items(view, piece, width))
-        begins -= np.stack([ends, starts], axis=1)[self._spans[:-1]]
+        places = offsets(events.multiplicity[order])
+        starts = places[ends]
+        borders = np.stack([ends, starts], axis=1)[self._spans]
+        begins = np.array([self._begin(span) for span in range(len(borders) - 1)], np.int64) - borders[:-1]
+        table, view = self._records(events), item_view(events.offsets(), events.items)
+        for first in range(0, len(order), _PIECE):
+            piece = order[first : first + _PIECE]
+            records = table.take(piece)  # an index takes five times as long
+            # A giant event is never copied.
+            items = events.items if len(events) == 1 else gather_items(view, piece, events.items.shape[1])
+            low, high = ([place, places[place]] for place in (first, first + len(piece)))
+            cuts = (np.clip(borders, low, high) - low).tolist()
+            for files, (event, item), (event_end, item_end) in zip(self._files, cuts, cuts[1:], strict=False):
+                if event < event_end:
+                    files[0].put(records[event:event_end])
+                    files[1].put(items[item:item_end])
         return Block(self._number, _narrow(ends), _narrow(starts), begins)
 
     def _begin(self, span: int) -> tuple[int, int]:

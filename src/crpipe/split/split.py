@@ -31,8 +31,8 @@ from crpipe.split.ledger import (
 )
 from crpipe.split.parts import TEST, VALIDATION, SplitRange, refuse_torn_groups
 from crpipe.split.repeated import count_repeated
-from crpipe.split.spill import BlockTable, remove_spans, span_count
-from crpipe.split.workers import in_order, reuse_freed_memory
+from crpipe.split.spill import remove_spans, span_count
+from crpipe.split.workers import in_order, return_freed_memory, reuse_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -304,14 +304,15 @@ def _repair(job: SplitJob) -> str:
 def _gather(run: _Run, rules: scatter.Rules, scattered: list[Scattered]) -> Iterator[dict[str, Any]]:
     job = run.job
     common = {"spills": run.spills, "layout": job.layout, "seed": rules.seed}
-    blocks = BlockTable([each.blocks for each in scattered], rules.first_of_spans())
+    bulk, blocks = common | {"folder": job.shards}, [each.blocks for each in scattered]
     outliers = [aside for each in scattered for aside in each.outliers]
-    tasks = gather.all_bulk_tasks(
-        common | {"folder": job.shards}, blocks, rules.first_buckets(), job.shard_items
-    )
+    borders = rules.first_of_spans(), rules.first_buckets()
+    tasks = gather.all_bulk_tasks(bulk, blocks, *borders, job.shard_items)
     tasks += gather.outlier_tasks(common | {"folder": job.outliers}, outliers, job.shard_items)
     done, total = 0, sum(task.items for task in tasks)
     workers = job.processes(sum(file.size for file in run.files))
+    if rules.spans > 1:
+        return_freed_memory()  # of the first half
     for task, entry in zip(tasks, in_order(gather.gather, tasks, workers), strict=True):
         remove_spans(run.spills, task.first_span)
         done += task.items
