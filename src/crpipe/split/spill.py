@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crpipe.core.errors import DataError
 from crpipe.core.files import advise
 from crpipe.events.batch import Events, concatenate, gather_items, item_view, offsets
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
@@ -84,8 +85,6 @@ class SpanFile:
 
     def put(self, values: NDArray[Any]) -> None:
         """Append an array."""
-        if not values.size:
-            return
         view = values.reshape(-1).view(np.uint8).data
         done = 0
         while done < len(view):  # one write takes 2 GiB at most
@@ -294,8 +293,12 @@ class SpillReader:
         event = item = 0
         for spill, span, first_event, events, first_item, held in segments.tolist():
             handles = self._handles(spill, span, ahead=ahead)
-            _read_at(handles[0], first_event, records[event : event + events])
-            _read_at(handles[1], first_item, items[item : item + held])
+            try:
+                _read_at(handles[0], first_event, records[event : event + events])
+                _read_at(handles[1], first_item, items[item : item + held])
+            except EOFError:
+                paths = " or ".join(map(str, _paths(self._folder, spill, span)))
+                raise DataError(f"{paths}: damaged while the split ran; run the same command again") from None
             event += events
             item += held
         names = [name for name in records.dtype.names or () if name != MULTIPLICITY]
@@ -303,14 +306,13 @@ class SpillReader:
         return Events(columns, np.ascontiguousarray(records[MULTIPLICITY]), items)
 
     def _handles(self, spill: int, span: int, *, ahead: bool) -> list[int]:
-        handles = self._open.get((spill, span))
-        if handles is None:
+        if (spill, span) not in self._open:
             handles = self._open[spill, span] = []
             for path in _paths(self._folder, spill, span):
                 handles.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
                 if ahead:
                     advise(handles[-1], "WILLNEED")
-        return handles
+        return self._open[spill, span]
 
     def _close(self, below: int) -> None:
         """Close the files of the spans below a number."""
@@ -338,13 +340,11 @@ def _narrow(ends: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
 
 def _read_at(handle: int, first: int, out: NDArray[Any]) -> None:
     size = out.nbytes
-    if not size:
-        return
-    place = first * (size // len(out))
+    place = first * (size // max(len(out), 1))
     view = out.reshape(-1).view(np.uint8).data
     done = 0
     while done < size:  # one read returns 2 GiB at most
         count = os.preadv(handle, [view[done:]], place + done)
         if not count:
-            raise EOFError("a temporary file of the split is shorter than what was written to it")
+            raise EOFError
         done += count

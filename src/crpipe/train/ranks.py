@@ -144,7 +144,7 @@ def use_threads(threads: int) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Keep up to 256 MiB that were freed for the next tensors: a training step on a CPU takes 10 % less time.
+    """Keep up to 256 MiB that were freed for the next tensors: a step on a CPU takes about 6 % less time.
 
     By default glibc gives most of it back to the system after each loss, which clears every page of it again
     for the next one. Tensors of 32 MiB and more are given back as before.

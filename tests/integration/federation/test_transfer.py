@@ -354,3 +354,9 @@ def test_two_jobs_for_one_range_never_work_at_once(campaign, proxy, wire, faults
     assert job.exitcode == 0
     campaign.assert_identical(rows)
     assert any("12 of 12 files are here already" in line for line in campaign.lines)
+
+
+def test_an_origin_that_died_is_started_again_while_sums_are_computed(campaign, federation):
+    federation.stop("origin", signal.SIGKILL)
+    assert federation.warm() > 12
+    campaign.assert_identical(campaign.stage())

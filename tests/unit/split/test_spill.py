@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 
+from crpipe.core.errors import DataError
 from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 from crpipe.split import spill
@@ -97,5 +98,6 @@ def test_a_file_that_lost_its_end_is_noticed(tmp_path):
         blocks, _ = writer.finish()
     (path,) = tmp_path.glob("*.00.items")
     os.truncate(path, 5)
-    with contextlib.closing(SpillReader(tmp_path, BUNDLES)) as reader, pytest.raises(EOFError):
+    told = rf"{path}: damaged while the split ran; run the same command again"
+    with contextlib.closing(SpillReader(tmp_path, BUNDLES)) as reader, pytest.raises(DataError, match=told):
         reader.read(BlockTable([blocks], np.array([0, 1])).segments(0, 1))

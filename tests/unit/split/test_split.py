@@ -23,7 +23,7 @@ from crpipe.core.errors import (
     ShardError,
     SourceError,
 )
-from crpipe.core.files import read_json
+from crpipe.core.files import read_json, sha256
 from crpipe.core.raw_files import Entry, write_manifest
 from crpipe.events.layout import Field
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
@@ -97,13 +97,21 @@ def test_every_event_arrives_once_with_its_own_items(staged):
 
 
 def test_what_is_not_read_again_leaves_the_page_cache(staged, monkeypatch):
-    told = []
+    last = {}
     config = staged()
     raw = {path.stat().st_ino for path in raw_folder(config).iterdir()}
-    monkeypatch.setattr(os, "posix_fadvise", lambda handle, *_: told.append(os.fstat(handle).st_ino))
+    monkeypatch.setattr(
+        os, "posix_fadvise", lambda handle, *_: last.update({os.fstat(handle).st_ino: "dropped"})
+    )
+
+    def hashed(path):
+        last[path.stat().st_ino] = "read"
+        return sha256(path)
+
+    monkeypatch.setattr("crpipe.events.shard_manifest.sha256", hashed)
     split(config)
     shards = {path.stat().st_ino for path in config.paths().shards(NAME).glob("*.parquet")}
-    assert raw | shards <= {*told}
+    assert {last[each] for each in raw | shards} == {"dropped"}
 
 
 @pytest.mark.parametrize("workers", [1, 2])

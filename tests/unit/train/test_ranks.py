@@ -30,13 +30,13 @@ print(counts[-1] - counts[1])
 def gpus(monkeypatch):
     """Make torch believe in so many GPUs, and torchrun in so many processes on this node."""
 
-    def believe(count, processes=1):
+    def believe(count, processes=1, rank=0):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
             monkeypatch.setenv(name, str(processes))
-        monkeypatch.setenv("RANK", "0")
-        monkeypatch.setenv("LOCAL_RANK", "0")
+        for name in ("RANK", "LOCAL_RANK"):
+            monkeypatch.setenv(name, str(rank))
 
     return believe
 
@@ -55,9 +55,10 @@ def test_a_gpu_that_torch_does_not_find_is_refused(gpus):
         find_device("cuda")
 
 
+@pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("device", ["cuda", "auto"])
-def test_more_processes_than_gpus_are_refused_on_every_rank(gpus, device):
-    gpus(1, processes=2)
+def test_more_processes_than_gpus_are_refused_on_every_rank(gpus, device, rank):
+    gpus(1, processes=2, rank=rank)
     message = r"train.gpus: 2 processes of training on this node, and it has 1 GPU; set train.gpus: 1"
     with pytest.raises(ConfigError, match=message), joined(device):
         pass

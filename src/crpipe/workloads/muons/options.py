@@ -25,8 +25,8 @@ class MuonGanOptions(BaseModel):
     critic_steps: int = option(3, "critic steps for each generator step", ge=1)
     penalty: Literal["pair_slope", "gradient", "none"] = option(
         "pair_slope",
-        "what keeps the critic Lipschitz: slope over real/fake pairs (no double backward), the classic "
-        "gradient penalty, or nothing",
+        "what keeps the critic Lipschitz: slope over real/fake pairs, the classic gradient "
+        "penalty, or nothing",
     )
     penalty_sides: Literal["one", "two"] = option(
         "one", "punish slopes above 1 only, or all that differ from 1"

@@ -4,6 +4,10 @@ import torch
 from crpipe.workloads.muons.models import dense as layers
 from crpipe.workloads.muons.models.dense import Dense, dense, is_fused, residual
 
+in_bfloat16 = pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this CPU has no fused layers in bfloat16"
+)
+
 
 def _case(rows=40, inputs=7, outputs=24):
     shapes = {"x": (rows, inputs), "weight": (outputs, inputs), "bias": (outputs,), "onto": (rows, outputs)}
@@ -89,6 +93,7 @@ def _distance(found, wanted):
     return ((found.float() - wanted).norm() / wanted.norm()).item()
 
 
+@in_bfloat16
 @pytest.mark.parametrize("rectify", [False, True])
 @pytest.mark.parametrize("added", [None, "another", "x"])
 def test_a_layer_and_its_gradients_in_bfloat16_are_near_and_those_of_weights_float32(
@@ -114,6 +119,7 @@ def test_a_layer_and_its_gradients_in_bfloat16_are_near_and_those_of_weights_flo
         assert _distance(gradient, known) < 2**-8
 
 
+@in_bfloat16
 def test_gradients_of_weights_in_bfloat16_add_up_pieces_of_rows_exactly():
     case = {name: torch.ones_like(tensor).requires_grad_() for name, tensor in _case(rows=40_001).items()}
     with torch.autocast("cpu", torch.bfloat16):

@@ -10,7 +10,7 @@ from crpipe.train.ranks import World
 from crpipe.train.records.meter import Meter
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
-from crpipe.workloads.muons import MuonGan, MuonGanOptions
+from crpipe.workloads.muons import MuonGan, MuonGanOptions, static_shapes
 
 SETTINGS = [
     {},
@@ -144,7 +144,9 @@ def _train(stepper, events, steps):
         stepper.state.counters.step += 1
 
 
-def test_a_training_in_bfloat16_continues_bit_for_bit(bundles):
+@pytest.mark.parametrize("least", [static_shapes.LEAST, 1])
+def test_a_training_in_bfloat16_continues_bit_for_bit(bundles, monkeypatch, least):
+    monkeypatch.setattr(static_shapes, "LEAST", least)  # micro-batches as they are, or padded
     events = bundles(np.arange(60) % 9)
     whole, first, rest = (_stepper() for _ in range(3))
     _train(whole, events, 3)

@@ -1,0 +1,49 @@
+"""Training in two processes on CPUs through the whole workflow, one of them killed."""
+
+import re
+
+import psutil
+import pytest
+
+from runs import RANGES, children, kill, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def in_two_processes(split, folder):
+    """Copy the campaign whose ranges are split, and let two processes train together."""
+    campaign = split.copy(folder)
+    campaign.change(train={"processes": 2, "gpus": 0}, resources={"train": {"cpus": 2, "mem_mb": 3000}})
+    return campaign
+
+
+def second_rank(head):
+    """Find the process of rank 1 of the training job that runs."""
+    for process in children(head):
+        try:
+            if process.environ().get("RANK") == "1":
+                return process
+        except psutil.Error:
+            continue
+    return None
+
+
+def written(campaign):
+    """Read every checkpoint and receipt of the run."""
+    files = [*campaign.run.glob("store/*/*.pt"), *campaign.run.glob("ranges/*.json")]
+    return {str(path.relative_to(campaign.run)): path.read_bytes() for path in files}
+
+
+def test_two_processes_killed_in_a_chain_end_with_the_same_bytes(split, tmp_path):
+    calm, killed = (in_two_processes(split, tmp_path / name) for name in ("calm", "killed"))
+    calm.snakemake("train_all")
+    with killed.running("train_all") as head:
+        assert wait_for(lambda: [*killed.run.glob("store/*/snapshot-*")], head)
+        kill(wait_for(lambda: second_rank(head), head))
+        head.wait()
+    killed.snakemake("train_all")
+    attempts = [row for row in killed.journal() if row["what"] == "start" and row.get("verb") == "train"]
+    assert len(attempts) > len(RANGES)
+    assert written(killed) == written(calm)
+    assert any(re.match(r"store/.*\.pt", name) for name in written(calm))
+    assert {row["ranks"] for row in killed.journal() if row["what"] == "machine"} == {2}
