@@ -135,7 +135,7 @@ def run(benchmark: Benchmark, given: Mapping[str, str], folder: Path, where: Pat
     for peer, option in benchmark.peers.items():
         if peer in given:
             options += [option, given[peer]]
-    ratios = folder / f"{Path(benchmark.script).stem}.jsonl"
+    ratios = folder.resolve() / f"{Path(benchmark.script).stem}.jsonl"
     ratios.unlink(missing_ok=True)
     begin, load = time.perf_counter(), os.getloadavg()[0]
     with (folder / f"{Path(benchmark.script).stem}.txt").open("w", encoding="utf-8") as printed:
@@ -169,7 +169,7 @@ def table(outcomes: Iterable[Outcome]) -> list[str]:
         for row in found.rows:
             median = statistics.median(row["ratios"])
             goal = (
-                "" if row["goal"] is None else f"{row['goal']:g}: {'yes' if median >= row['goal'] else 'no'}"
+                "" if row["goal"] is None else f"{row['goal']:.3g}: {'yes' if median >= row['goal'] else 'no'}"
             )
             ends = f"{min(row['ratios']):.2f} to {max(row['ratios']):.2f}"
             lines.append(

@@ -41,6 +41,15 @@ def test_ratios_of_a_benchmark_become_a_row(scripts, tmp_path):
     assert (tmp_path / "reads.txt").read_text() == "printed --few 3 3.00 (2.00..4.00)\n"
 
 
+def test_a_benchmark_may_work_in_another_folder(scripts, tmp_path, monkeypatch):
+    where = scripts(reads="import os\nos.chdir('/')\n" + COMPARES)
+    monkeypatch.chdir(tmp_path)
+    Path("printed").mkdir()
+    found = bench.run(bench.Benchmark("reads.py"), {}, Path("printed"), where)
+    assert not found.trouble
+    assert len(found.rows) == 1
+
+
 def test_a_goal_that_is_not_met_says_no(scripts, tmp_path):
     where = scripts(reads=COMPARES.replace("2.5", "3.5"))
     found = bench.run(bench.Benchmark("reads.py"), {}, tmp_path, where)
