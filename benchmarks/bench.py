@@ -168,9 +168,8 @@ def table(outcomes: Iterable[Outcome]) -> list[str]:
     for found in outcomes:
         for row in found.rows:
             median = statistics.median(row["ratios"])
-            goal = (
-                "" if row["goal"] is None else f"{row['goal']:.3g}: {'yes' if median >= row['goal'] else 'no'}"
-            )
+            met = "yes" if row["goal"] is None or median >= row["goal"] else "no"
+            goal = "" if row["goal"] is None else f"{row['goal']:.3g}: {met}"
             ends = f"{min(row['ratios']):.2f} to {max(row['ratios']):.2f}"
             lines.append(
                 f"| {row['what']} | {row['peer']} | {median:.2f} | {ends} | {len(row['ratios'])} | {goal} |"
