@@ -90,7 +90,9 @@ BENCHMARKS = (
         minutes=4,
     ),
     Benchmark("startup.py", ("--only", "planning", "--rounds", "5", "--ranges", "100"), minutes=1),
-    Benchmark("verbs.py", ("--only", "generate", "predict", "--rounds", "5"), minutes=6),
+    Benchmark(
+        "verbs.py", ("--only", "generate", "predict", "--rounds", "5"), {"cr_muons": "--peer"}, minutes=6
+    ),
     Benchmark("check.py", ("--rounds", "5", "--files", "30"), minutes=1),
 )
 
