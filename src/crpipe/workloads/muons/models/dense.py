@@ -13,13 +13,16 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import leaky_relu, linear
 
+from crpipe.workloads.muons.static_shapes import rounded
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 SLOPE = 0.2
 # Products and sums of a layer; below, oneDNN saves less than each call of it costs. For each new number of
-# rows it makes a program, in about 0.4 ms: batches come in few shapes (see static_shapes).
+# rows it makes a program, in about 0.4 ms, and keeps it: batches of training come in few shapes.
 _WORTH_IT = 5e6
+_WORTH_A_PROGRAM = 1e8  # the same for a number of rows that is no such shape, as outside of training
 # Rows. For the gradient of weights oneDNN needs copies: those of a piece stay in the caches.
 _PIECE = 1 << 13
 
@@ -135,6 +138,11 @@ class _Dense(torch.autograd.Function):
         )
 
 
+def _is_worth_it(x: Tensor, weight: Tensor) -> bool:
+    rows = x.shape[0]
+    return rows * weight.numel() >= (_WORTH_IT if rounded(rows) == rows else _WORTH_A_PROGRAM)
+
+
 def _as(kind: torch.dtype, tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.to(kind)
 
@@ -148,7 +156,7 @@ def _of_layer(gradient: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tens
             of_weight += rows.t() @ known
             of_bias += rows.sum(0)
         return of_weight, of_bias
-    if x.shape[0] * weight.numel() < _WORTH_IT:
+    if not _is_worth_it(x, weight):
         return gradient.t() @ x, None
     of_weight, of_bias = torch.zeros_like(weight), weight.new_zeros(len(weight))
     for piece in zip(torch.split(gradient, _PIECE), torch.split(x, _PIECE), strict=True):
@@ -168,7 +176,7 @@ def _product(
     rectify: bool = False,
 ) -> Tensor:
     linear_pointwise = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001 - torch compiles to it; its version is pinned
-    if x.shape[0] * weight.numel() < _WORTH_IT and x.dtype == torch.float32:
+    if x.dtype == torch.float32 and not _is_worth_it(x, weight):
         made = linear(x, weight, bias)
         made = made if onto is None else made.add_(onto)
     elif onto is None:

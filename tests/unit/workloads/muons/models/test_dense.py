@@ -59,6 +59,17 @@ def test_equal_inputs_give_equal_bits(enabled):
     assert all(torch.equal(first, second) for first, second in zip(gradients(), gradients(), strict=True))
 
 
+@pytest.mark.parametrize(("rows", "by_torch"), [(20_480, 0), (20_481, 1), (40_001, 0)])
+def test_a_number_of_rows_that_does_not_repeat_gets_a_program_only_where_it_is_large(
+    monkeypatch, rows, by_torch
+):
+    calls, linear = [], torch.nn.functional.linear
+    monkeypatch.setattr(layers, "linear", lambda *given: calls.append(1) or linear(*given))
+    case = _case(rows=rows, inputs=50, outputs=50)
+    torch.testing.assert_close(dense(**case), _plain(**case, rectify=False), atol=1e-4, rtol=1e-4)
+    assert len(calls) == by_torch
+
+
 def test_what_is_added_stays_as_it_was_where_there_is_a_bias(monkeypatch):
     for fused in (True, False):
         monkeypatch.setattr(layers, "is_fused", lambda _, fused=fused: fused)
