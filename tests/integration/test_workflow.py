@@ -225,6 +225,7 @@ def test_a_bad_file_that_is_made_anew_is_taken_without_copying_the_others_again(
 
 
 def test_a_second_workflow_in_the_same_directory_is_refused_by_name(begun):
+    begun.change(train={"epochs": 10_000})  # the first one works for longer than the second one waits for it
     with begun.running() as head:
         deadline = time.monotonic() + 60
         while not (begun.folder / ".snakemake" / "head" / "lease").exists() and time.monotonic() < deadline:
@@ -263,6 +264,7 @@ def test_where_there_are_no_locks_workflow_and_jobs_are_refused_by_name(split, t
 @pytest.mark.skipif(not (shutil.which("unshare") and shutil.which("cc")), reason="no unshare, or no cc")
 def test_a_second_workflow_on_another_host_is_refused_where_locks_are_local(begun, tmp_path):
     """Another host name, and a flock that succeeds for everyone: as on a file system with local locks."""
+    begun.change(train={"epochs": 10_000})  # the first one works for longer than the second one waits for it
     local = Campaign(begun.folder, with_flock(tmp_path, "return 0"))
     far = ["unshare", "--uts", "sh", "-c", 'hostname far && exec "$@"', "-", *local.command("")]
     lease = begun.folder / ".snakemake" / "head" / "lease"
