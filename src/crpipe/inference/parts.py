@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
 
 BLOCKS_PER_PART = 16
+# A row group of the output: each one takes some kB in the file's footer, which readers keep in memory.
+GROUP_ROWS, GROUP_BYTES = 1 << 17, 1 << 24
 SUFFIXES = (".parquet", ".csv", ".root")
 # A dictionary of floats is as long as the column: with one, ten million items take 2 GB to write.
 _PARQUET = {"compression": "zstd", "use_dictionary": False}
@@ -105,15 +107,35 @@ def _refuse_columns(schema: pa.Schema, out: Path) -> None:
 def _join(parts: list[Path], out: Path, metadata: Mapping[str, Any]) -> None:
     schema = pq.read_schema(parts[0])
     with replacing(out) as part, _writer(part, out, schema, metadata) as writer:
-        for path in parts:
-            with pq.ParquetFile(path, pre_buffer=False) as file:
-                if not file.schema_arrow.equals(schema):
-                    raise FormatError(
-                        f"{path}: other columns than in {parts[0]}; delete {path.parent.parent} and run the "
-                        "same command again"
-                    )
-                for group in range(file.num_row_groups):
-                    writer.write_table(file.read_row_group(group))
+        for table in _row_groups(_tables(parts, schema)):
+            writer.write_table(table)
+
+
+def _tables(parts: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Read the parts, one small table after the other."""
+    for path in parts:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            if not file.schema_arrow.equals(schema):
+                raise FormatError(
+                    f"{path}: other columns than in {parts[0]}; delete {path.parent.parent} and run the "
+                    "same command again"
+                )
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group)
+
+
+def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Put tables together until they are worth a row group: large ones stay as they are."""
+    held: list[pa.Table] = []
+    rows = size = 0
+    for table in tables:
+        held.append(table)
+        rows, size = rows + len(table), size + table.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield pa.concat_tables(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.concat_tables(held)
 
 
 def _writer(part: Path, out: Path, schema: pa.Schema, metadata: Mapping[str, Any]) -> Any:

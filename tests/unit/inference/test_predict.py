@@ -56,6 +56,23 @@ def test_one_row_for_each_event_in_the_order_of_the_files(job):
     assert table["count"].to_pylist() == truth.tolist()
 
 
+def test_small_blocks_become_large_row_groups(job, monkeypatch):
+    monkeypatch.setattr(parts, "GROUP_ROWS", 20)
+    job = job()
+    predict_files(job, Silent())  # eight events at once
+    found = pq.ParquetFile(job.out).metadata
+    rows = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
+    assert sum(rows) == sum(COUNTS)
+    assert all(20 <= each < 20 + 8 for each in rows[:-1]), rows
+
+
+def test_row_groups_of_large_rows_hold_fewer_of_them(job, monkeypatch):
+    monkeypatch.setattr(parts, "GROUP_BYTES", 1)
+    job = job()
+    predict_files(job, Silent())
+    assert pq.ParquetFile(job.out).metadata.num_row_groups >= sum(COUNTS) / 8
+
+
 def test_csv_holds_the_same(job):
     predict_files(job(), Silent())
     table = job(out="out.csv")
