@@ -4,8 +4,8 @@ One command: ``python benchmarks/training.py --cr-muons PATH`` (a clone of its p
 only crpipe is measured). Rounds of all in turn, medians, the same threads. Either system scores the same
 real muons and as many generated ones in each critic step, and takes a gradient penalty on as many muons in
 the same critic steps. crpipe runs with its own networks, and so narrow that its critic has no more parameters
-than the earlier system's; each in float32 and in bfloat16. With several threads crpipe also trains in as
-many processes of one thread, which divide each batch among them and reduce their gradients. ``--extra
+than the earlier system's; each in float32 and in bfloat16. With several threads each of these also trains in
+as many processes of one thread, which divide each batch among them and reduce their gradients. ``--extra
 compile`` turns on what crpipe alone offers; ``--extra bfloat16`` leaves out the rows in float32. On a CPU the
 step in float32 is also compared with what the processor and its memory can do.
 """
@@ -66,7 +66,7 @@ SETTINGS = (
     Setting("launcher: Adam, penalty every 2", 30_000, 3.0, 5, "adam", 2, 4096, least=1, goal=3.0),
 )
 OURS, EQUAL, THEIRS = "crpipe", "crpipe, equal critic", "cr_muons"
-ROUGH = ", bfloat16"  # ends the names of crpipe's rows in that precision
+ROUGH = ", bfloat16"  # in the names of crpipe's rows in that precision
 EQUAL_HIDDEN = (
     50  # crpipe's critic has 34,763 parameters then, 54,321 by default; the earlier system's 34,945
 )
@@ -240,8 +240,8 @@ def contestants(
         for name, narrow in ((OURS, {}), (EQUAL, {"hidden": EQUAL_HIDDEN})):
             make = partial(ours, setting, extra, **narrow)
             steps[name + end] = make(world=World(0, 1, device))
-            if several and not end:
-                steps[f"{name}, {options.threads} processes"] = in_processes(make, options.threads)
+            if several:
+                steps[f"{name}{end}, {options.threads} processes"] = in_processes(make, options.threads)
     if options.cr_muons:
         steps[THEIRS] = theirs(setting, events, device, options.cr_muons)
     return steps
@@ -282,7 +282,7 @@ def report(setting: Setting, events: Events, times: dict[str, list[float]]) -> N
             what = f"training step, {setting.name}"
             ratio = compared(what, f"{THEIRS}; {name}", ratios, setting.goal) if noted else "1"
         rates = f"{len(events) / median:10.0f} {muons / median:10.0f}"
-        print(f"{setting.name:34} {name:36} {median:8.3f} {rates}  {ratio}", flush=True)
+        print(f"{setting.name:34} {name:42} {median:8.3f} {rates}  {ratio}", flush=True)
 
 
 def main() -> None:
@@ -309,7 +309,7 @@ def main() -> None:
     machine = Machine.measured() if device.type == "cpu" else None
     if machine:
         print(f"{options.threads} threads: {machine.flops / 1e9:.0f} GFLOP/s, {machine.bytes / 1e9:.0f} GB/s")
-    print(f"{'setting':34} {'system':36} {'s/step':>8} {'events/s':>10} {'muons/s':>10}  ratio")
+    print(f"{'setting':34} {'system':42} {'s/step':>8} {'events/s':>10} {'muons/s':>10}  ratio")
     for base in SETTINGS:
         setting = Setting(**{**vars(base), "events": int(base.events * options.scale)})
         events = make_events(setting)
