@@ -120,7 +120,7 @@ def steps(given: Given) -> None:
         if given.cr_muons is None:
             given.note(f"{name}: beside cr_muons", "not run: give its clone with --cr-muons PATH")
             continue
-        pair = {"cr_muons": training.theirs(setting, events, device, given.cr_muons)}
+        pair = {"cr_muons": training.theirs(setting, given.cr_muons, World(0, 1, device))}
         pair["crpipe"] = contest["float32"]  # the last one leaves TF32 off for the next
         pair["crpipe"]()
         found = training.measure(pair, 3 if given.small else 6, 1, device, time.perf_counter)

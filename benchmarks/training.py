@@ -13,10 +13,9 @@ step in float32 is also compared with what the processor and its memory can do.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import itertools
 import math
+import os
 import statistics
 import sys
 import time
@@ -34,7 +33,7 @@ from side_by_side import compared, print_facts
 from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor, Events, offsets
 from crpipe.loading.microbatch import micro_batches
-from crpipe.train.ranks import World, keep_freed_memory
+from crpipe.train.ranks import World, keep_freed_memory, use_large_pages
 from crpipe.train.records.meter import Meter
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
@@ -108,6 +107,8 @@ def ours(setting: Setting, extra: list[str], world: World, **model_options: int)
         "penalty": "gradient" if setting.gp_every else "none",
         **model_options,
     }
+    use_large_pages()  # as crpipe's training jobs do
+    keep_freed_memory()
     budget = BUDGET[device.type]
     if setting.gp_every:
         # The earlier system pairs muons, crpipe events of a micro-batch: as many muons enter either penalty.
@@ -137,7 +138,6 @@ def ours(setting: Setting, extra: list[str], world: World, **model_options: int)
     batches = itertools.cycle(made)
 
     def step() -> None:
-        keep_freed_memory()  # as crpipe's training jobs do
         muon_gan._one_in = one_in  # noqa: SLF001
         stepper.step([(next(batches), Cursor(0, 1))], (1,), 1.0)
         state.counters.step += 1
@@ -145,14 +145,6 @@ def ours(setting: Setting, extra: list[str], world: World, **model_options: int)
             meter.read(world)
 
     return step
-
-
-def free_as_by_default() -> None:
-    """Give freed memory back as glibc does by itself after the first large tensors, where crpipe keeps it."""
-    with contextlib.suppress(AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD at the highest value that it reaches
-        libc.mallopt(-1, 64 << 20)  # M_TRIM_THRESHOLD: twice as much
 
 
 class Told(torch.nn.Module):
@@ -171,8 +163,10 @@ class Told(torch.nn.Module):
         return self.truth + 0.0 * self.network(conditions)
 
 
-def theirs(setting: Setting, events: Events, device: torch.device, clone: Path) -> Callable[[], None]:
-    """Prepare one step of the earlier system, as its trainer calls it."""
+def theirs(setting: Setting, clone: Path, world: World) -> Callable[[], None]:
+    """Prepare one step of the earlier system, as its trainer calls it, with torch's own rules for memory."""
+    os.environ.pop("THP_MEM_ALLOC_ENABLE", None)
+    device, events = world.device, make_events(setting)
     sys.path.insert(0, str(clone / "training"))
     from model import (  # type: ignore[import-not-found]  # noqa: PLC0415 - found by the path just added
         ScalableCritic,
@@ -203,7 +197,6 @@ def theirs(setting: Setting, events: Events, device: torch.device, clone: Path) 
         raise SystemExit(f"the earlier system generates {len(made)} muons instead of {len(muons)}")
 
     def step() -> None:
-        free_as_by_default()
         train_step_scalable(
             generator,
             critic,
@@ -230,7 +223,7 @@ def precisions(extra: list[str]) -> list[list[str]]:
 
 
 def contestants(
-    setting: Setting, events: Events, device: torch.device, options: argparse.Namespace
+    setting: Setting, device: torch.device, options: argparse.Namespace
 ) -> dict[str, Callable[[], None]]:
     """Prepare a step of each system in each of its ways."""
     several = options.threads > 1 and device.type == "cpu" and not options.cpu_time
@@ -243,7 +236,11 @@ def contestants(
             if several:
                 steps[f"{name}{end}, {options.threads} processes"] = in_processes(make, options.threads)
     if options.cr_muons:
-        steps[THEIRS] = theirs(setting, events, device, options.cr_muons)
+        make = partial(theirs, setting, options.cr_muons)
+        own_process = device.type == "cpu" and not options.cpu_time
+        steps[THEIRS] = (
+            in_processes(make, 1, options.threads) if own_process else make(world=World(0, 1, device))
+        )
     return steps
 
 
@@ -313,7 +310,7 @@ def main() -> None:
     for base in SETTINGS:
         setting = Setting(**{**vars(base), "events": int(base.events * options.scale)})
         events = make_events(setting)
-        steps = contestants(setting, events, device, options)
+        steps = contestants(setting, device, options)
         times = measure(steps, options.rounds, options.repeat, device, clock)
         report(setting, events, times)
         if machine and not options.cpu_time:

@@ -20,7 +20,7 @@ from crpipe.train.checkpoints import Saved, Store, load, read_receipt, write_rec
 from crpipe.train.inputs import Inputs
 from crpipe.train.loop import Trainer
 from crpipe.train.pretrained import find_source
-from crpipe.train.ranks import joined, keep_freed_memory, use_threads
+from crpipe.train.ranks import joined, keep_freed_memory, use_large_pages, use_threads
 from crpipe.train.records.device_memory import named_out_of_memory
 from crpipe.train.records.dropped import dropped_receipt
 from crpipe.train.records.loggers import find_loggers
@@ -54,6 +54,7 @@ def train_link(
     stop = StopRequest(max_minutes)
     stop.listen()
     use_threads(job.train.threads)
+    use_large_pages()
     keep_freed_memory()
     torch.backends.cuda.matmul.allow_tf32 = job.train.tf32
     with joined(job.train.device) as world, ExitStack() as stack:

@@ -3,6 +3,7 @@
 What several of them do together is in tests/integration.
 """
 
+import os
 import platform
 import subprocess
 import sys
@@ -23,6 +24,16 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 counts = [faults() for _ in range(4)]
 print(counts[-1] - counts[1])
+"""
+# "hg" among the flags of a part of memory: the system was asked for large pages there.
+LARGE_PAGES = """
+from pathlib import Path
+import torch
+from crpipe.train.ranks import use_large_pages
+use_large_pages()
+tensor = torch.ones(1 << 22)
+lines = [line.split() for line in Path("/proc/self/smaps").read_text().splitlines()]
+print(sum(line[0] == "VmFlags:" and "hg" in line for line in lines))
 """
 
 
@@ -69,3 +80,14 @@ def test_memory_that_was_freed_is_kept():
     """Forty tensors of 4 MiB, four times: their 40,960 pages are cleared by the kernel once."""
     run = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
     assert int(run.stdout) < 4096
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="other systems have other pages")
+@pytest.mark.parametrize(("set_by_a_person", "asked"), [({}, True), ({"THP_MEM_ALLOC_ENABLE": "0"}, False)])
+def test_large_tensors_get_large_pages(set_by_a_person, asked):
+    environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
+    command = [sys.executable, "-c", LARGE_PAGES]
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment | set_by_a_person
+    )
+    assert (int(run.stdout) > 0) == asked
