@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", bound=np.generic)
 _BITS = 4  # of all shapes: at most an eighth more
 # Events of the groups in units of 1/32 of a batch, most sensors first: there lengths differ most.
-_UNITS, _SIZES = 32, (1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4)
+_UNITS, _SIZES = 32, (1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4)
 _GROUP_ROWS = 1 << 15  # most rows of a group, unless its unit is one event
 
 
@@ -37,8 +37,9 @@ class PaddedGroup(NamedTuple):
 def padded_groups(count: NDArray[np.int64], most: int) -> list[PaddedGroup]:
     """Cut B events, from most to fewest rows, into groups whose sizes depend on B and ``most`` alone.
 
-    count: [B] rows of each event, at most ``most``. Example: 64 events are groups of 2 2 4 4 4 6 6 6 6 8 8 8;
-    of 41 events nine such groups hold 40, and the tenth, of 8, the last one and seven of padding.
+    count: [B] rows of each event, at most ``most``. Example: 64 events are groups of
+    2 2 2 4 4 4 4 4 6 6 6 6 6 8; of 41 events ten such groups hold 38, and the eleventh, of 6, the last three
+    and three of padding.
     """
     unit = rounded(-(-len(count) // _UNITS), _BITS)
     unit = max(min(unit, _GROUP_ROWS // (max(_SIZES) * most)), 1)

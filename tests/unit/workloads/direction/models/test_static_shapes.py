@@ -19,7 +19,7 @@ def counts_of(numbers):
     return np.sort(np.array(numbers, np.int64))[::-1]
 
 
-def random_events(seed, events=100):
+def random_events(seed, events=105):
     """Events of few and of many pulses, as a training meets them."""
     return make_events(np.random.default_rng(seed).lognormal(3.3, 0.9, events).astype(int), seed)
 
@@ -59,17 +59,16 @@ def test_the_sizes_of_groups_depend_on_the_number_of_events_alone():
 
 
 def test_the_example_of_the_docstring():
-    sizes = [2, 2, 4, 4, 4, 6, 6, 6, 6, 8, 8, 8]
+    sizes = [2, 2, 2, 4, 4, 4, 4, 4, 6, 6, 6, 6, 6, 8]
     assert [group.events for group in padded_groups(np.full(64, 30), 256)] == sizes
-    assert [group.events for group in padded_groups(np.full(41, 30), 256)] == sizes[:10]
+    assert [group.events for group in padded_groups(np.full(41, 30), 256)] == sizes[:11]
 
 
 def test_little_of_a_batch_is_padding():
+    """Half of a step of lengths, and about as much for what the lengths of a group differ by."""
     counts = counts_of(np.random.default_rng(1).integers(1, 257, 1024))
     padded = sum(events * length for _, events, length in padded_groups(counts, 256))
-    assert (
-        1 - counts.sum() / padded < 0.15
-    )  # half of a step of lengths, and as much for the events of a group
+    assert counts.sum() > 0.87 * padded
 
 
 def test_rows_are_those_of_the_events_and_then_any():
@@ -87,7 +86,7 @@ def gradients(workload, model, batch):
     return [value.detach(), *shown.values(), *found]
 
 
-@pytest.mark.parametrize("events", [1, 2, 33, 100])
+@pytest.mark.parametrize("events", [1, 2, 33, 105])
 @pytest.mark.parametrize("case", CASES)
 def test_a_padded_batch_gives_the_losses_and_gradients_of_the_batch(case, events, monkeypatch):
     workload, model = build(case[0], loss=case[1], rotate=True)
@@ -98,7 +97,7 @@ def test_a_padded_batch_gives_the_losses_and_gradients_of_the_batch(case, events
         plain = workload.collate(drawn, index, (1,))
     assert padded["cut"][0] > 0
     assert plain["counts"].sum() == padded["counts"].sum() == events
-    assert (len(padded["counts"]) > events) == (events in {33, 100})
+    assert (len(padded["counts"]) > events) == (events in {33, 105})
     pairs = zip(*(gradients(workload, model, batch) for batch in (padded, plain)), strict=True)
     for mine, known in pairs:
         torch.testing.assert_close(mine, known, rtol=1e-4, atol=1e-5)
@@ -123,7 +122,7 @@ def test_a_padded_batch_gives_the_predictions_of_the_batch(name, monkeypatch):
 @pytest.mark.parametrize("case", CASES)
 def test_what_padding_holds_does_not_matter(case):
     workload, model = build(case[0], loss=case[1])
-    batch = workload.collate(random_events(3), np.arange(100), (1,))
+    batch = workload.collate(random_events(3), np.arange(105), (1,))
     other = {name: tensor.clone() for name, tensor in batch.items()}
     false, rows = (
         batch["counts"] == 0,
@@ -146,7 +145,7 @@ def test_batches_of_a_kind_have_few_shapes():
     names = {tuple(batch) for batch in batches}
     assert len(names) == 1  # as many groups in all of them
     groups = {tensor.shape for batch in batches for name, tensor in batch.items() if name.startswith("rows_")}
-    assert len(groups) < 50  # of 480
+    assert len(groups) < 50  # of 560
     for name in batches[0]:
         assert len({batch[name].shape for batch in batches}) <= 8
 
@@ -164,7 +163,7 @@ def test_one_graph_with_variables_serves_batches_of_a_kind(case):
     whole = torch.compile(workload.loss, dynamic=True, backend=keep, fullgraph=True)
     with torch.no_grad():
         for seed in range(6):
-            batch = workload.collate(random_events(seed), np.arange(100), (1,))
+            batch = workload.collate(random_events(seed), np.arange(105), (1,))
             found, wanted = (each(model, batch, torch.Generator()) for each in (whole, workload.loss))
             torch.testing.assert_close(found, wanted)
     torch._dynamo.reset()
