@@ -60,7 +60,9 @@ def padded_rows(groups: list[PaddedGroup], kept: NDArray[np.int64], last: int) -
     begins = extended(np.cumsum(kept) - kept, sum(group.events for group in groups), int(kept.sum()))
     for first, events, length in groups:
         rows = begins[first : first + events, None] + np.arange(length)
-        yield np.minimum(rows, last, out=rows)
+        if rows[-1, -1] > last:  # the largest of all
+            np.minimum(rows, last, out=rows)
+        yield rows
 
 
 def padded_arrays(doms: DomVectors, most_pulses: int, most_doms: int) -> dict[str, NDArray[np.generic]]:
