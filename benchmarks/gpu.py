@@ -76,7 +76,9 @@ PARTS: dict[str, tuple[Point, ...]] = {
         Point("3 loader, README", "gpu_throughput:loader", 100, options=README),
         Point("3 loader, launcher", "gpu_throughput:loader", 60, options=LAUNCHER),
         Point("7 determinism", "gpu_compiling:determinism", 60, environment=REPEATING),
-        Point("4 CUDA graph", "gpu_compiling:graph", 40, on_gpu=True),
+        Point("4 CUDA graph", "gpu_graphs:graph", 40),
+        Point("4 CUDA graph, fixed budget", "gpu_graphs:graph", 40, options={"split": 4}),
+        Point("4 pooling", "gpu_graphs:pooling", 40),
         Point("4 compile, README", "gpu_compiling:compiled", 100, 30, options=README),
         Point("4 compile, launcher", "gpu_compiling:compiled", 120, 30, options=LAUNCHER),
         Point("4 autotune, README", "gpu_compiling:compiled", 120, 40, options=README | AUTOTUNE),
@@ -126,6 +128,8 @@ def run_point(point: Point, given: Given) -> None:
     words += [given.as_json(), json.dumps(dict(point.options))]
     modules = [str(Path(entry).absolute()) for entry in os.environ.get("PYTHONPATH", "").split(":") if entry]
     own = {"TORCHINDUCTOR_CACHE_DIR": str(given.folder / "inductor"), "PYTHONPATH": ":".join(modules)}
+    if given.small and given.device == "cpu":
+        own["OMP_NUM_THREADS"] = "1"  # on cores that others use, threads wait for each other
     with printed.open("w", encoding="utf-8") as output:
         child = subprocess.Popen(
             words,

@@ -1,4 +1,4 @@
-"""Points 4 and 7 of benchmarks/gpu.py: torch.compile, CUDA graphs, and whether runs repeat bit for bit."""
+"""Points 4 and 7 of benchmarks/gpu.py: torch.compile, and whether runs repeat bit for bit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from crpipe.events.batch import Cursor, Events
 from crpipe.train.compiling import compile_modules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from gpu_rows import Given
     from training import Setting
@@ -86,60 +86,6 @@ def curve(stepper: Stepper, batches: Iterator[Events]) -> list[list[float]]:
         values = stepper.meter.read(stepper.world)
         losses.append([values[name] for name in sorted(values) if name.endswith("/loss")])
     return losses
-
-
-def graph(given: Given) -> None:
-    """Losses and gradients of each phase, one after the other: launched, and replayed as a CUDA graph."""
-    device = torch.device(given.device)
-    for base in training.SETTINGS:
-        setting = setting_of(given, base.name)
-        events = training.make_events(setting)
-        tree = tree_of(setting, device, "bfloat16")
-        tree["model"]["gp_every"] = 1  # a graph holds the penalty always or never
-        _, stepper = stepper_of(tree, device)
-        _, _, (micro, *_) = stepper.collate_ahead((events, Cursor(0, 1)), (1,))
-        batch = stepper._on_device(micro.batch)  # noqa: SLF001 - as its step does
-        for phase in stepper.state.phases:
-            stepper._train_only(phase)  # noqa: SLF001 - as its step does
-            name = f"{setting.name.partition(':')[0]}: {phase.name}"
-            launched, replayed = _replayed(stepper, phase, batch)
-            given.note(f"{name}: loss and gradients, launched", launched, "ms")
-            given.note(f"{name}: the same as a CUDA graph", replayed, "ms")
-
-
-def _replayed(stepper: Stepper, phase: Any, batch: dict[str, torch.Tensor]) -> tuple[float, float]:
-    """Give milliseconds of one phase's loss and gradients, launched and replayed."""
-    state = stepper.state
-    recorded = torch.cuda.CUDAGraph()
-    recorded.register_generator_state(state.generator)
-
-    def once() -> None:
-        with stepper.autocast:
-            loss, _ = phase.loss(state.model, batch, state.generator)
-        loss.backward()
-
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            state.model.zero_grad(set_to_none=True)
-            once()
-    torch.cuda.current_stream().wait_stream(side)
-    state.model.zero_grad(set_to_none=True)
-    launched = _milliseconds(once)
-    state.model.zero_grad(set_to_none=True)
-    with torch.cuda.graph(recorded):
-        once()
-    return launched, _milliseconds(recorded.replay)
-
-
-def _milliseconds(work: Callable[[], object], repeat: int = 20) -> float:
-    torch.cuda.synchronize()
-    begun = time.perf_counter()
-    for _ in range(repeat):
-        work()
-    torch.cuda.synchronize()
-    return 1000 * (time.perf_counter() - begun) / repeat
 
 
 def determinism(given: Given) -> None:

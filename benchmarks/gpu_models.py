@@ -12,7 +12,6 @@ import re
 import statistics
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +20,7 @@ import direction_data
 import numpy as np
 import torch
 from gpu_rows import NO_GPU
-from gpu_throughput import synchronise
+from gpu_throughput import timed
 from side_by_side import spread
 
 from crpipe.loading.loader import Loader
@@ -106,7 +105,8 @@ def attention(given: Given, folder: Path, doms: int) -> None:
         def work(source: Any = source, mask: Any = mask) -> None:
             turned = source.transpose(1, 2)
             found = torch.nn.functional.scaled_dot_product_attention(turned, turned, turned, attn_mask=mask)
-            (found.values() if found.is_nested else found).float().square().sum().backward()  # type: ignore[no-untyped-call]
+            loss = (found.values() if found.is_nested else found).float().square().sum()
+            torch.autograd.grad(loss, source)  # gradients of jagged tensors cannot be added up
 
         repeat = 2 if given.small else 20
         try:
@@ -117,17 +117,6 @@ def attention(given: Given, folder: Path, doms: int) -> None:
             )
             continue
         given.note(f"attention of {len(lengths)} events, at most {doms} rows, {name}", 1000 * seconds, "ms")
-
-
-def timed(work: Any, device: torch.device, repeat: int) -> float:
-    """Give the seconds of one call, after one that is not counted."""
-    work()
-    synchronise(device)
-    begun = time.perf_counter()
-    for _ in range(repeat):
-        work()
-    synchronise(device)
-    return (time.perf_counter() - begun) / repeat
 
 
 def xec(given: Given) -> None:

@@ -70,6 +70,17 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def timed(work: Callable[[], object], device: torch.device, repeat: int) -> float:
+    """Give the seconds of one call, after one that is not counted."""
+    work()
+    synchronise(device)
+    begun = time.perf_counter()
+    for _ in range(repeat):
+        work()
+    synchronise(device)
+    return (time.perf_counter() - begun) / repeat
+
+
 def peak_mib(device: torch.device) -> float | str:
     """Give the largest memory that torch gave out since the last call."""
     if device.type != "cuda":

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from crpipe.events.batch import Events, offsets
+from crpipe.loading.shapes import rounded
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.features import context_of
 from crpipe.workloads.muons.models.multiplicity import log_likelihood, sample
-from crpipe.workloads.muons.static_shapes import padded_owner, padding, rounded, weights
+from crpipe.workloads.muons.static_shapes import padded_owner, padding, weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

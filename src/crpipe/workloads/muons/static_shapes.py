@@ -1,14 +1,12 @@
-"""Numbers of rows that repeat from batch to batch: events and items that count for nothing fill them up.
-
-A program for a matrix product, a compiled graph and a CUDA graph are each made for one shape; batches of data
-are all different.
-"""
+"""Numbers of rows that repeat from batch to batch: events and items that count for nothing fill them up."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from crpipe.loading.shapes import rounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,13 +15,6 @@ if TYPE_CHECKING:
     from crpipe.train.workload import Batch
 
 LEAST = 1024  # items; below, the products are so small that nothing is gained
-_BITS = 6  # shapes have so many leading binary digits: 32 shapes from a power of two to the next
-
-
-def rounded(count: int) -> int:
-    """Round up to a shape, at most 3 % more: 1,000 → 1,008, 30,000 → 30,208."""
-    step = 1 << max(count.bit_length() - _BITS, 0)
-    return -(-count // step) * step
 
 
 def padding(events: int, items: int) -> NDArray[np.int64]:

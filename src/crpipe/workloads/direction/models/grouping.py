@@ -14,8 +14,6 @@ from crpipe.core.errors import DataError
 from crpipe.events.batch import offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from crpipe.events.batch import Events
@@ -24,8 +22,6 @@ SENSOR, TIME, CHARGE, AUXILIARY = range(4)
 SENSOR_IDS = 1 << 16  # sensor ids are below
 _BITS = 26  # for the number of a pulse in a block
 PULSES_AT_ONCE = 1 << _BITS  # in one block, at most
-_WASTE = 0.1  # most padding of a group of events, as a share of its rows
-_GROUP_ROWS = 1 << 15  # most rows of a group, unless it is one event
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,35 +95,6 @@ def group_by_sensor(events: Events, most_pulses: int, most_doms: int) -> DomVect
         (len(items) - len(pulse)) / max(len(items), 1),
         np.count_nonzero(~kept) / max(len(begins), 1),
     )
-
-
-def padded_groups(count: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Cut events, from most to fewest rows, into groups that are padded to one length: [G, 2] first, last.
-
-    A group holds at most _WASTE padding and _GROUP_ROWS rows. Example: counts 9 9 8 2 2: groups [0, 3) of 27
-    rows with 1 of padding, and [3, 5).
-    """
-    ends, groups, first = np.cumsum(count), [], 0
-    while first < len(count):
-        padded = count[first] * np.arange(1, len(count) - first + 1)
-        real = ends[first:] - (ends[first] - count[first])
-        fits = (padded - real <= _WASTE * padded) & (padded <= _GROUP_ROWS)
-        last = first + max(1, len(fits) if fits.all() else int(np.argmin(fits)))
-        groups.append((first, last))
-        first = last
-    return np.array(groups, np.int64).reshape(-1, 2)
-
-
-def padded_rows(count: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
-    """Pad the rows of each group to one length: rows [E, L], 0 for padding, and whether there are any [E, L].
-
-    On the host, which has the counts: a device would have to be waited for. count: [B] rows of each event.
-    """
-    begins = np.cumsum(count) - count
-    for first, last in padded_groups(count).tolist():
-        place = np.arange(count[first])
-        there = place < count[first:last, None]
-        yield np.where(there, begins[first:last, None] + place, 0), there
 
 
 def _in_time(items: NDArray[np.float32], owner: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -16,6 +16,11 @@ def length(vectors: Tensor) -> Tensor:
     return (vectors.square().sum(dim=-1, keepdim=True) + _EPSILON).sqrt()
 
 
+def mean(values: Tensor, counts: Tensor) -> Tensor:
+    """Average values [B] over the events of a batch. counts: [B] 1, or 0 for padding."""
+    return (values * counts).sum() / counts.sum()
+
+
 def opening_angle(predicted: Tensor, truth: Tensor) -> Tensor:
     """Give the angle between vectors [B, 3], in rad: [B].
 

@@ -34,5 +34,9 @@ class DirectionModel(nn.Module):
 
 def groups_of(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
     """Give the rows of each padded group of events, [E, L], and, false for padding, [E, L]."""
+    first = 0
     for number in range(sum(name.startswith("rows_") for name in batch)):
-        yield batch[f"rows_{number}"], batch[f"there_{number}"]
+        rows = batch[f"rows_{number}"]
+        kept = batch["kept"][first : first + rows.shape[0], None]
+        yield rows, torch.arange(rows.shape[1], device=rows.device) < kept
+        first += rows.shape[0]

@@ -16,9 +16,10 @@ from crpipe.workloads.direction.geometry import read_geometry
 from crpipe.workloads.direction.layout import PULSE, TRUTH
 from crpipe.workloads.direction.models import losses
 from crpipe.workloads.direction.models.features import Features
-from crpipe.workloads.direction.models.grouping import group_by_sensor, padded_rows
+from crpipe.workloads.direction.models.grouping import group_by_sensor
 from crpipe.workloads.direction.models.model import DirectionModel
 from crpipe.workloads.direction.models.networks import SensorDeepSet, SensorTransformer
+from crpipe.workloads.direction.models.static_shapes import extended, padded_arrays
 from crpipe.workloads.direction.options import DeepSetOptions, FlatTransformerOptions
 from crpipe.workloads.direction.scoring import score as scoring
 from crpipe.workloads.direction.scoring.line_fit import line_fit
@@ -68,35 +69,27 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         """Group the pulses by sensor; the events with most sensors come first.
 
         With P pulses on D sensors of B events: start [B], hit [B], sensor [D], many [D],
-        pulse [P, 4], slot [P] as in DomVectors; event [D] of each sensor; rows_0, there_0, rows_1 ...: padded
-        groups, see ``padded_rows``; truth [B, 3] unit vectors, turned by ``turn`` [B] about the vertical
-        axis; order [B] where each event is in ``index``; cut [3]: share of padding, of pulses and of sensors
-        that are left out.
+        pulse [P, 4], slot [P] as in DomVectors; event [D] of each sensor; rows_0, rows_1 ...: [E, L] sensors
+        of the events of each padded group, the first ``kept`` [B] of an event are its own; truth [B, 3] unit
+        vectors, turned by ``turn`` [B] about the vertical axis; order [B] where each event is in ``index``;
+        cut [3]: share of padding, of pulses and of sensors that are left out. counts: [B] 1, or 0 for
+        padding, which follows the events (see static_shapes).
         """
         part = events.take(index)
         doms = group_by_sensor(part, self.options.pulses_per_dom, self.options.max_doms)
-        groups = list(padded_rows(doms.count))
+        arrays = padded_arrays(doms, self.options.pulses_per_dom, self.options.max_doms)
         turn = np.zeros(len(part))
         if self.options.rotate and seed:
             turn = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(part))
         azimuth = part.columns["azimuth"][doms.order] + turn
         truth = unit_vectors(azimuth, part.columns["zenith"][doms.order])
-        padding = 1 - doms.count.sum() / max(sum(there.size for _, there in groups), 1)
-        arrays = {
-            "start": doms.start,
-            "sensor": doms.sensor,
-            "many": doms.many,
-            "pulse": doms.pulse,
-            "slot": doms.slot,
-            "event": np.repeat(np.arange(len(part)), doms.count),
-            "turn": turn.astype(np.float32),
-            "truth": truth.astype(np.float32),
-            "order": doms.order,
-            "hit": doms.hit,
+        rows = sum(array.size for name, array in arrays.items() if name.startswith("rows_"))
+        padding = 1 - doms.count.sum() / max(rows, 1)
+        arrays |= {
+            "turn": extended(turn.astype(np.float32), len(arrays["counts"])),
+            "truth": extended(truth.astype(np.float32), len(arrays["counts"])),
             "cut": np.array([padding, doms.pulses_cut, doms.doms_cut], np.float32),
         }
-        for number, (rows, there) in enumerate(groups):
-            arrays |= {f"rows_{number}": rows, f"there_{number}": there}
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     @abc.abstractmethod
@@ -116,8 +109,8 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
 
     def loss(self, model: nn.Module, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Metrics]:  # noqa: ARG002
         """Compare predicted and true directions of a batch."""
-        found, truth = model(batch, batch["turn"]), batch["truth"]
-        angle = losses.opening_angle(found, truth).mean()
+        found, truth, counts = model(batch, batch["turn"]), batch["truth"], batch["counts"]
+        angle = losses.mean(losses.opening_angle(found, truth), counts)
         padding, pulses_cut, doms_cut = batch["cut"].unbind()
         shown = {
             "angle_deg": angle.detach().rad2deg(),
@@ -127,8 +120,8 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         }
         if self.options.loss == "angle":
             return angle, shown
-        shown["kappa"] = losses.length(found.detach()).mean()
-        return losses.von_mises_fisher(found, truth).mean(), shown
+        shown["kappa"] = losses.mean(losses.length(found.detach())[:, 0], counts)
+        return losses.mean(losses.von_mises_fisher(found, truth), counts), shown
 
     def vectors(
         self, model: nn.Module, events: Events, turns: int
@@ -143,8 +136,9 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
             turned = model(moved, torch.full_like(moved["turn"], angle))
             found += turned_back(turned, angle) / turns
         vectors, hit = np.empty((len(events), 3)), np.empty(len(events), np.int64)
-        order = batch["order"].numpy()
-        vectors[order], hit[order] = found.cpu().numpy(), batch["hit"].numpy()
+        order = batch["order"][: len(events)].numpy()
+        vectors[order] = found[: len(events)].cpu().numpy()
+        hit[order] = batch["hit"][: len(events)].numpy()
         return vectors, hit
 
     def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002

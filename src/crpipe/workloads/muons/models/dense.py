@@ -13,7 +13,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import leaky_relu, linear
 
-from crpipe.workloads.muons.static_shapes import rounded
+from crpipe.loading.shapes import rounded
 
 if TYPE_CHECKING:
     from torch import Tensor

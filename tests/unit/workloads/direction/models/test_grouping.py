@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crpipe.events.batch import Events
-from crpipe.workloads.direction.models.grouping import group_by_sensor, padded_groups
+from crpipe.workloads.direction.models.grouping import group_by_sensor
 from directions import make_events
 
-MOST_WASTE, MOST_ROWS = 0.1, 1 << 15
 pulses = st.tuples(
     st.sampled_from([0, 1, 2, 3, 7, 65534, 65535]),
     st.one_of(st.integers(0, 4), st.integers(0, 2**24)),
@@ -105,23 +104,3 @@ def test_nothing_at_all_and_events_without_pulses_have_no_share_that_is_cut():
         assert found.count.tolist() == [1] * len(events)
         assert found.pulses_cut == 0
         assert found.doms_cut == 0
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(1, 6000), max_size=80))
-def test_groups_cover_all_events_in_order_with_little_padding(counts):
-    counts = np.sort(np.array(counts, np.int64))[::-1]
-    groups = padded_groups(counts)
-    assert groups.shape == (len(groups), 2)
-    assert [place for first, last in groups for place in range(first, last)] == list(range(len(counts)))
-    for first, last in groups:
-        rows = counts[first] * (last - first)
-        assert last > first
-        assert rows - counts[first:last].sum() <= MOST_WASTE * rows
-        assert rows <= MOST_ROWS or last - first == 1
-
-
-def test_groups_are_as_few_as_the_padding_allows():
-    assert padded_groups(np.array([9, 9, 8, 2, 2])).tolist() == [[0, 3], [3, 5]]
-    assert len(padded_groups(np.full(1000, 30))) == 1
-    assert len(padded_groups(np.arange(256, 0, -1))) < 60

@@ -92,7 +92,7 @@ def test_truth_is_where_the_neutrino_came_from():
     workload, _ = build()
     batch = workload.collate(events, np.arange(5), ())
     wanted = np.array([[0, 0, 1], [1, 0, 0], [0, 1, 0], [-1, 0, 0], [0, 0, -1]])
-    np.testing.assert_allclose(batch["truth"], wanted[batch["order"]], atol=1e-7)
+    np.testing.assert_allclose(batch["truth"][:5], wanted[batch["order"][:5]], atol=1e-7)
 
 
 @pytest.mark.parametrize("rotations", [1, 4])
@@ -114,9 +114,10 @@ def test_places_and_truth_are_turned_together_in_training():
     batch = workload.collate(events, np.arange(200), (1, 2))
     assert batch["turn"].std() > 1
     assert loss(workload, model, events, seed=(1, 2))[0].item() <= 1e-6
-    unturned = unit_vectors(*some_directions())[batch["order"]]
-    assert opening_angle(batch["truth"].numpy(), unturned).mean() > 0.5
-    np.testing.assert_allclose(batch["truth"][:, 2], unturned[:, 2], atol=1e-6)
+    unturned = unit_vectors(*some_directions())[batch["order"][:200]]
+    truth = batch["truth"][:200].numpy()
+    assert opening_angle(truth, unturned).mean() > 0.5
+    np.testing.assert_allclose(truth[:, 2], unturned[:, 2], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -128,9 +129,10 @@ def test_a_detector_that_is_turned_with_the_event_turns_the_prediction(name):
     (workload, model), (other, other_model) = (build(name, places=each) for each in (places, turned))
     batch = workload.collate(events, np.arange(5), ())
     with torch.no_grad():
-        straight = model(batch, torch.zeros(5))
-        undone = other_model(other.collate(events, np.arange(5), ()), torch.full((5,), -angle))
-        seen = other_model(batch, torch.zeros(5))
+        straight = model(batch, batch["turn"])[:5]
+        moved = other.collate(events, np.arange(5), ())
+        undone = other_model(moved, torch.full_like(moved["turn"], -angle))[:5]
+        seen = other_model(batch, batch["turn"])[:5]
     np.testing.assert_allclose(undone, straight, rtol=1e-5, atol=1e-5)
     assert (seen - straight).abs().max() > 1e-3
 
@@ -169,7 +171,7 @@ def test_turns_come_from_the_seed_alone():
     first, same, other = (workload.collate(events, index, seed) for seed in ((1, 2), (1, 2), (1, 3)))
     assert all(torch.equal(first[key], same[key]) for key in first)
     assert not torch.equal(first["turn"], other["turn"])
-    assert len(first["turn"].unique()) == 40
+    assert len(first["turn"][:40].unique()) == 40
     assert workload.collate(events, index, ())["turn"].abs().max() == 0
     assert build()[0].collate(events, index, (1, 2))["turn"].abs().max() == 0
     assert torch.equal(torch.get_rng_state(), before)
@@ -268,8 +270,10 @@ def test_metrics_count_what_is_cut_and_padded():
     _, shown = loss(*build(), events)
     assert (shown["doms_cut"].item(), shown["pulses_cut"].item()) == (0, 0)
     batch = workload.collate(make_events([20] * 30), np.arange(30), ())
-    there = torch.cat([each.flatten() for name, each in batch.items() if name.startswith("there_")])
-    assert batch["cut"][0].item() == pytest.approx(1 - there.float().mean().item())
+    rows = sum(each.numel() for name, each in batch.items() if name.startswith("rows_"))
+    real = batch["kept"][batch["counts"] > 0].sum().item()
+    assert real < rows
+    assert batch["cut"][0].item() == pytest.approx(1 - real / rows)
 
 
 @pytest.mark.parametrize("choice", LOSSES)
