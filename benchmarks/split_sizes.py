@@ -26,6 +26,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -115,8 +116,8 @@ def clock_steps() -> Clock:
     clock.wrap(spill.SpillReader, "read", "read temporary files")
     clock.wrap(gather, "gather", "shuffle")
     clock.wrap(shard_writer.ShardWriter, "append", "encode, write shards")
-    clock.wrap(shard_writer, "sha256", "sha256 of shards")
-    clock.wrap(shard_manifest, "_check_hash", "read shards back, sha256")
+    clock.wrap(shard_writer, "_hashes", "sha256, crc32c of shards")
+    clock.wrap(shard_manifest, "_check_hash", "read shards back, crc32c")
     clock.wrap(files, "sync", "fsync")
     clock.wrap(crpipe.split.split, "_record", "multiplicity table, record")
     return clock
@@ -221,12 +222,13 @@ def limits(folder: Path, paths: list[Path]) -> dict[str, float]:
         files.forget_cached(path)
         path.read_bytes()
 
-    raw = sum(each.stat().st_size for each in paths)
+    raw, data = sum(each.stat().st_size for each in paths), split.tobytes()
     found = {
         "memcpy": rate(lambda: np.copyto(target, floats)),
         "decompress": rate(lambda: floor(few)) * raw / size,
         "zstd-1": rate(lambda: zstd.compress(split)),
         "sha256": rate(lambda: hashlib.sha256(split.data)),
+        "crc32c": rate(lambda: google_crc32c.value(data)),
         "write to the page cache": rate(lambda: path.write_bytes(split.data)),
         "disk: write and flush, by the clock": rate(flush, time.perf_counter),
         "disk: read, by the clock": rate(read, time.perf_counter),
@@ -249,8 +251,8 @@ def print_steps(paths: list[Path], folder: Path) -> None:
         "read temporary files": (plain / rates["memcpy"], "copy the plain bytes"),
         "shuffle": (plain / rates["memcpy"], "copy the plain bytes"),
         "encode, write shards": (plain / rates["zstd-1"], "zstd-1 of split bytes"),
-        "sha256 of shards": (shards / rates["sha256"], "sha256"),
-        "read shards back, sha256": (shards / rates["sha256"], "sha256"),
+        "sha256, crc32c of shards": (shards / rates["sha256"] + shards / rates["crc32c"], "both sums"),
+        "read shards back, crc32c": (shards / rates["crc32c"], "crc32c"),
     }
     print(f"{size / GB:.2f} GB, {plain / GB:.2f} plain, {shards / GB:.2f} of shards; {whole:.2f} s of CPU")
     for step, spent in sorted(taken["steps"].items(), key=lambda each: -each[1]):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from crpipe.core import checksums
 from crpipe.core.errors import DataError, LayoutError, ShardError
 from crpipe.core.files import forget_cached, read_json, sha256
 from crpipe.core.paths import CONSOLIDATED, MANIFEST
@@ -18,7 +19,7 @@ from crpipe.events.layout import Layout
 from crpipe.events.shard_reader import REMEDY, Shards
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from crpipe.core.paths import Paths
@@ -105,30 +106,39 @@ def check_hashes(folder: Path, entry: dict[str, Any]) -> None:
 
 
 def check_on_disk(folders: Iterable[Path], workers: int) -> None:
-    """Raise ShardError unless all files of folders have the recorded hash, read from the disk once more.
+    """Raise ShardError unless all files of folders are as they were written, read from the disk once more.
 
-    The hashes were taken when the files were written, from memory; what counts is what the disk gives back.
+    Checksums were taken when the files were written, from memory; what counts is what the disk gives back.
+    crc32c finds damage as well as sha256, in a fraction of the time; an earlier crpipe recorded none.
     """
     wanted = [
-        (folder / f"{entry['name']}.{part}.parquet", recorded["sha256"])
+        (folder / f"{entry['name']}.{part}.parquet", recorded)
         for folder in folders
         for entry in read_manifest(folder, None)["shards"]
         for part, recorded in entry["files"].items()
     ]
 
-    def check(file: tuple[Path, str]) -> None:
-        forget_cached(file[0])
-        _check_hash(*file)
-        forget_cached(file[0])
+    def check(file: tuple[Path, dict[str, str]]) -> None:
+        path, recorded = file
+        forget_cached(path)
+        if "crc32c" in recorded:
+            _check_hash(path, recorded["crc32c"], _crc32c)
+        else:
+            _check_hash(path, recorded["sha256"])
+        forget_cached(path)
 
     with ThreadPoolExecutor(workers) as pool:
         for _ in pool.map(check, wanted):
             pass
 
 
-def _check_hash(path: Path, recorded: str) -> None:
+def _crc32c(path: Path) -> str:
+    return checksums.of_file(path, "crc32c")
+
+
+def _check_hash(path: Path, recorded: str, hashed: Callable[[Path], str] = sha256) -> None:
     try:
-        found = sha256(path)
+        found = hashed(path)
     except FileNotFoundError as error:
         raise ShardError(f"{path}: missing, though the manifest names it; {REMEDY}") from error
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.core.files import forget_cached, replacing, sha256
+from crpipe.core import checksums
+from crpipe.core.files import forget_cached, replacing
 from crpipe.events.encodings import item_options
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_reader import GROUPS_KEY
@@ -104,10 +106,20 @@ def write_shard(
             for group in groups:
                 writer.append(group)
                 del group  # the next one takes its memory
-    files = {part: {"size": path.stat().st_size, "sha256": sha256(path)} for part, path in paths.items()}
+    files = {part: {"size": path.stat().st_size, **_hashes(path)} for part, path in paths.items()}
     for path in paths.values():
         forget_cached(path)
     return {"name": name, "role": role, "events": writer.events, "items": writer.items, "files": files}
+
+
+def _hashes(path: Path) -> dict[str, str]:
+    """Read a file once: sha256 says which file it is, the quick crc32c whether the disk gives it back."""
+    found, checksum = hashlib.sha256(), checksums.new("crc32c")
+    with path.open("rb") as handle:
+        while piece := handle.read(checksums.CHUNK):
+            found.update(piece)
+            checksum.update(piece)
+    return {"sha256": found.hexdigest(), "crc32c": checksum.hexdigest()}
 
 
 def _event_types(layout: Layout) -> list[tuple[str, str]]:
