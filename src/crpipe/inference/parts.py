@@ -125,7 +125,7 @@ def _tables(parts: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Put tables together until they are worth a row group: large ones stay as they are."""
+    """Put tables together until they are worth a row group."""
     held: list[pa.Table] = []
     rows = size = 0
     for table in tables:
