@@ -147,10 +147,10 @@ def test_only_the_command_line_prints(module):
 @pytest.mark.parametrize("module", MODULES)
 def test_functions_and_modules_keep_a_readable_size(module):
     text, nodes = nodes_of(module)
-    assert len(text.splitlines()) <= 350
+    assert len(text.splitlines()) <= 500
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.end_lineno - node.lineno < 70, node.name
+            assert node.end_lineno - node.lineno < 80, node.name
 
 
 @pytest.mark.parametrize("module", MODULES)
