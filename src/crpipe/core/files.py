@@ -13,6 +13,7 @@ import shlex
 import shutil
 import stat
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import DataError, DiskError
@@ -20,12 +21,14 @@ from crpipe.core.paths import command_for, wrong_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 GIB = 1 << 30
 _KIBI = 1024
 _HOST = platform.node()
 _OLD_S = 86_400.0
+_HELD_OPEN = (".nfs", ".fuse_hidden")  # the names that NFS and FUSE give
+_HELD_OPEN_S, _HELD_OPEN_PAUSE_S = 10.0, 0.1
+_IN_USE = frozenset((errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY))
 _DISK_ERRORS = {
     errno.ENOSPC: "the disk is full: free some space",
     errno.EDQUOT: "the quota is used up: free some space",
@@ -306,7 +309,55 @@ def tree_bytes(path: Path) -> int:
     return total
 
 
+def is_held_open(path: Path) -> bool:
+    """Return whether a name is that of a deleted file that is still open; NFS and FUSE keep such files."""
+    return path.name.startswith(_HELD_OPEN)
+
+
 def remove_tree(path: Path) -> None:
-    """Delete a directory and all below it; silent when it does not exist."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(path)
+    """Delete a directory and all below it; silent when it does not exist.
+
+    Raise DiskError when another process holds a file in it open, see ``clear_tree``.
+    """
+    held = clear_tree(path)
+    if held:
+        raise DiskError(
+            f"{path}: cannot be deleted while another process has {held[0].name} open "
+            f"({len(held)} such files; lsof {shlex.quote(str(held[0]))} shows which); end it, then run "
+            "the same command again"
+        )
+
+
+def clear_tree(path: Path) -> list[Path]:
+    """Delete a directory and all below it, but for what others hold open; return that, after some seconds.
+
+    NFS and FUSE keep a deleted file that a process of this host has open, under a hidden name in its
+    directory, until it is closed. The directory stays with it.
+    """
+    begun = time.monotonic()
+    while True:
+        failed = _remove_all(path)
+        held = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
+        if not failed and not held:
+            return []
+        if time.monotonic() - begun > _HELD_OPEN_S:
+            if failed and not (held and all(map(is_held_open, held))):
+                raise failed[0]
+            return held
+        time.sleep(_HELD_OPEN_PAUSE_S)
+
+
+def _remove_all(path: Path) -> list[OSError]:
+    """Delete what can be; return why a directory or a file stayed in use, and raise what else fails."""
+    failed = []
+
+    def note(_: object, __: str, caught: tuple[type[BaseException], BaseException, object]) -> None:
+        error = caught[1]
+        if isinstance(error, FileNotFoundError):
+            return  # closed, or deleted by another process, meanwhile
+        if not isinstance(error, OSError) or error.errno not in _IN_USE:
+            raise error
+        failed.append(error)
+
+    shutil.rmtree(path, onerror=note)
+    return failed

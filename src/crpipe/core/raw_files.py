@@ -36,6 +36,14 @@ FEW = 0.5  # of the median: ranges with fewer files are reported
 _DIGITS = re.compile(r"([0-9]+)")
 
 
+def lease_folder(raw: Path) -> Path:
+    """Directory of the lease of who writes or deletes the raw copies in ``raw``: it is never deleted itself.
+
+    Where a deleted file that is open stays under a hidden name, a lease among the copies would keep them.
+    """
+    return raw.parent / ".leases" / raw.name
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One file of the source.

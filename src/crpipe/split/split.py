@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from crpipe.core.errors import FormatError
-from crpipe.core.files import digest, publish, read_json, remove_tree, replacing, write_json, writing
+from crpipe.core.files import (
+    clear_tree,
+    digest,
+    is_held_open,
+    publish,
+    read_json,
+    remove_tree,
+    replacing,
+    write_json,
+    writing,
+)
 from crpipe.core.lease import lease
 from crpipe.core.paths import FINISHED, MANIFEST
 from crpipe.core.raw_files import STAGED, RawFile, check_present, count_source_files, read_staged
@@ -195,9 +205,9 @@ def _clear(run: _Run) -> None:
     for path in job.shards.iterdir():
         if path.is_dir():
             remove_tree(path)
-        elif path.name != "lease":
+        elif path.name != "lease" and not is_held_open(path):
             path.unlink()
-    remove_tree(job.outliers)
+    clear_tree(job.outliers)
     with writing(run.spills):
         run.spills.mkdir()
 
