@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from crpipe.config.names import build
+from crpipe.core.causes import Foreign
 from crpipe.core.errors import ConfigError, ForeignError, FormatError, LayoutError
-from crpipe.core.foreign import Foreign
 from crpipe.events.batch import Events
 from crpipe.events.layout import Layout
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from crpipe.core.causes import MachineWatch
 from crpipe.core.destinations import DESTINATIONS, PARTS
 from crpipe.core.errors import FormatError
-from crpipe.core.files import disk_watched, forget_cached
+from crpipe.core.files import forget_cached
 from crpipe.core.raw_files import RawFile, check_unchanged
 from crpipe.events.batch import Events, offsets
 from crpipe.events.histograms import add_up, count_columns
@@ -138,7 +139,7 @@ def scatter(task: Task) -> Scattered:
 
     Raise DiskError when the temporary files cannot be written.
     """
-    with disk_watched(task.spills):
+    with MachineWatch(task.spills):
         return _scatter(task)
 
 

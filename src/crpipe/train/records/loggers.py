@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from crpipe.config.names import find_class
+from crpipe.core.causes import Foreign
 from crpipe.core.errors import ForeignError
-from crpipe.core.foreign import Foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
