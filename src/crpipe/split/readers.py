@@ -132,7 +132,7 @@ class CheckedReader:
 
     def _guard(self, path: Path) -> Foreign:
         return Foreign(
-            f"{path}: the reader {self.name} failed (for a bad file it must raise crpipe's FormatError)"
+            f"{path}: the reader {self.name} failed (for a bad file it must raise crpipe's FormatError)", path
         )
 
     def _checked(self, block: Any, path: Path) -> Events:
