@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.errors import DataError, DiskError
+from crpipe.core.causes import MEANINGS, MachineWatch, meaning_of, persist
+from crpipe.core.errors import DataError, DiskError, PlaceError
 from crpipe.core.paths import command_for, wrong_form
 
 if TYPE_CHECKING:
@@ -26,48 +27,19 @@ GIB = 1 << 30
 _KIBI = 1024
 _HOST = platform.node()
 _OLD_S = 86_400.0
+_NO_FSYNC = frozenset((errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF))
+_MISSING = frozenset((errno.ENOENT,))
 _HELD_OPEN = (".nfs", ".fuse_hidden")  # the names that NFS and FUSE give
 _HELD_OPEN_S, _HELD_OPEN_PAUSE_S = 10.0, 0.1
-_IN_USE = frozenset((errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY))
-_DISK_ERRORS = {
-    errno.ENOSPC: "the disk is full: free some space",
-    errno.EDQUOT: "the quota is used up: free some space",
-    errno.EACCES: "permission denied: make it writable",
-    errno.EPERM: "permission denied: make it writable",
-    errno.EROFS: "the file system is read-only: choose another directory",
-    errno.EEXIST: "a file is where a directory is needed: move it away",
-    errno.ENOTDIR: "a file is where a directory is needed: move it away",
-}
+_NOT_EMPTY = frozenset((errno.ENOTEMPTY, errno.EEXIST))
 
 
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn a full disk or a missing permission inside the block into a DiskError that names ``path``."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _DISK_ERRORS:
-            raise
-        raise _refused(error, error.filename or path) from error
+def writing(path: Path) -> MachineWatch:
+    """Turn an error of the machine inside the block into a MachineError that names ``path``.
 
-
-@contextlib.contextmanager
-def disk_watched(place: Path | None = None) -> Iterator[None]:
-    """Turn a full disk that nothing inside the block has named, but a log or a library, into a DiskError.
-
-    place: what is written there, if it is known.
+    What is missing is left to the caller.
     """
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise _refused(error, error.filename or place or "a log or a temporary file") from error
-
-
-def _refused(error: OSError, place: Path | str) -> DiskError:
-    hint = _DISK_ERRORS[error.errno or 0]
-    return DiskError(f"{place}: cannot write: {hint}, then run the same command again")
+    return MachineWatch(path, _MISSING)
 
 
 @contextlib.contextmanager
@@ -94,7 +66,7 @@ def open_plain(path: Path, flags: int, mode: int = 0o666) -> int:
     """Open a regular file, never through a link, and no pipe or device, which would wait or go elsewhere.
 
     In a directory that others may write to, they could have put one in the place of a file with a known name.
-    Raise DiskError then.
+    Raise PlaceError then.
     """
     try:
         handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
@@ -109,7 +81,7 @@ def open_plain(path: Path, flags: int, mode: int = 0o666) -> int:
 
 
 def refuse_links(top: Path, folder: Path) -> None:
-    """Raise DiskError when ``top``, or a directory from there down to ``folder``, is a link.
+    """Raise PlaceError when ``top``, or a directory from there down to ``folder``, is a link.
 
     Whoever may write there could lead crpipe to other directories of its user, to write and delete there.
     """
@@ -119,9 +91,9 @@ def refuse_links(top: Path, folder: Path) -> None:
             raise _planted(top.parent / each)
 
 
-def _planted(path: Path) -> DiskError:
+def _planted(path: Path) -> PlaceError:
     name = shlex.quote(str(path))
-    return DiskError(
+    return PlaceError(
         f"{path}: a link, a pipe or a device, where crpipe has a file of its own; nothing is written through "
         f"it. See who put it there (ls -l {name}), remove it (rm {name}), and run the same command again"
     )
@@ -162,9 +134,9 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
         except FileExistsError:
             pass
         except OSError as error:
-            if error.errno in _DISK_ERRORS:
+            if error.errno in MEANINGS and error.errno != errno.ENOENT:
                 raise
-            raise DiskError(
+            raise PlaceError(
                 f"{missing[0]}: cannot be made ({each}: {error.strerror}); choose a directory that can"
             ) from error
         if not each.is_dir():
@@ -209,15 +181,34 @@ def _lives(process: int) -> bool:
 def publish(part: Path, path: Path) -> None:
     """Make a finished temporary file visible as ``path``, on the disk before its name is."""
     sync(part)
-    part.replace(path)
+    rename(part, path)
     sync(path.parent)
 
 
+def rename(part: Path, path: Path) -> None:
+    """Rename a file or directory.
+
+    A file server may do it, lose its answer, and be asked again: then ``part`` is not there any more, and
+    ``path`` is what it was.
+    """
+    found = persist(part.stat)
+    try:
+        persist(lambda: part.replace(path))
+    except FileNotFoundError:
+        with contextlib.suppress(OSError):
+            if not part.exists() and os.path.samestat(found, path.stat()):
+                return
+        raise
+
+
 def sync(path: Path) -> None:
-    """Flush a file or a directory to the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Flush a file or a directory to the disk; some file systems (FUSE, SMB) cannot flush a directory."""
+    handle = persist(lambda: os.open(path, os.O_RDONLY))
     try:
         os.fsync(handle)
+    except OSError as error:
+        if not (error.errno in _NO_FSYNC and stat.S_ISDIR(os.fstat(handle).st_mode)):
+            raise
     finally:
         os.close(handle)
 
@@ -355,7 +346,8 @@ def _remove_all(path: Path) -> list[OSError]:
         error = caught[1]
         if isinstance(error, FileNotFoundError):
             return  # closed, or deleted by another process, meanwhile
-        if not isinstance(error, OSError) or error.errno not in _IN_USE:
+        number = error.errno or 0 if isinstance(error, OSError) else 0
+        if not isinstance(error, OSError) or (number not in _NOT_EMPTY and meaning_of(number).when != "soon"):
             raise error
         failed.append(error)
 
