@@ -21,6 +21,7 @@ from crpipe.config import record
 from crpipe.config.files import config_files, relative
 from crpipe.config.loading import load_config
 from crpipe.core.errors import CrpipeError
+from crpipe.core.causes import MachineWatch
 from crpipe.workflow import turns
 from crpipe.workflow.chain import parent_of, reference_ranges, shards_of
 from crpipe.workflow.command import (
@@ -61,9 +62,10 @@ LOCAL_MB, LOCAL_MINUTES = 500, 60
 
 @contextlib.contextmanager
 def refusing():
-    """End with an error's own message and exit code: a wrong key needs no traceback."""
+    """End with an error's own message and exit code: a wrong key, or a failing disk, needs no traceback."""
     try:
-        yield
+        with MachineWatch():
+            yield
     except CrpipeError as error:
         print(f"crpipe: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from crpipe.core.errors import DiskError
 from crpipe.core.files import refuse_links, size, tree_bytes
 from crpipe.core.lease import lease
-from crpipe.core.raw_files import StagedFile, read_manifest, write_staged
+from crpipe.core.raw_files import StagedFile, lease_folder, read_manifest, write_staged
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 
 if TYPE_CHECKING:
@@ -59,8 +59,10 @@ def stage_range(job: StageJob, progress: Progress) -> None:
     (or, under ``source.on_bad_file: quarantine``, when too many cannot).
     """
     entries = read_manifest(job.manifest)
+    claim = lease_folder(job.raw)
     refuse_links(job.raw, job.raw)
-    with lease(job.raw, wait_s=job.lease_wait_s, say=progress.say):
+    refuse_links(claim.parent, claim)
+    with lease(claim, wait_s=job.lease_wait_s, say=progress.say):
         copies = Copies(job.raw, entries, job.source, job.rules(), progress)
         if copies.done:
             progress.say(
@@ -87,7 +89,8 @@ def _check_disk(job: StageJob, needed: int) -> None:
     folder = job.raw.parent
     check_free_space(folder, needed, job.label)
     own = tree_bytes(job.raw)
-    others = sum(_claimed(job, other) for other in folder.iterdir() if other.is_dir() and other != job.raw)
+    ranges = (path for path in folder.iterdir() if path.is_dir() and path != lease_folder(job.raw).parent)
+    others = sum(_claimed(job, other) for other in ranges if other != job.raw)
     if needed and others + own + needed > job.disk_budget:
         raise DiskError(
             f"{job.label}: {size(needed)} needed, raw copies already take {size(others + own)} of "

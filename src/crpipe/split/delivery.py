@@ -6,8 +6,9 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from crpipe.core.files import read_json, remove_tree, replacing
+from crpipe.core.files import clear_tree, read_json, replacing
 from crpipe.core.lease import lease
+from crpipe.core.raw_files import lease_folder
 from crpipe.events.shard_manifest import check_on_disk
 
 if TYPE_CHECKING:
@@ -60,6 +61,10 @@ def remove_raw(raw: Path, shards: tuple[Path, ...], workers: int, wait_s: float,
     if not raw.exists():
         return
     check_on_disk(shards, workers)
-    # A job that waits for this lease looks again for its directory.
-    with lease(raw, wait_s=wait_s, say=progress.say):
-        remove_tree(raw)
+    with lease(lease_folder(raw), wait_s=wait_s, say=progress.say):
+        held = clear_tree(raw)
+    if held:
+        progress.say(
+            f"{raw}: deleted, but for {len(held)} files that another process has open; the next head deletes "
+            "them"
+        )

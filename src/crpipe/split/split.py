@@ -8,15 +8,26 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from crpipe.core.errors import FormatError
-from crpipe.core.files import digest, publish, read_json, remove_tree, replacing, write_json, writing
+from crpipe.core.files import (
+    clear_tree,
+    digest,
+    is_held_open,
+    publish,
+    read_json,
+    remove_tree,
+    replacing,
+    write_json,
+    writing,
+)
 from crpipe.core.lease import lease
 from crpipe.core.paths import FINISHED, MANIFEST
-from crpipe.core.raw_files import STAGED, RawFile, check_present, count_source_files, read_staged
+from crpipe.core.raw_files import STAGED, RawFile, check_present, confirmed, count_source_files, read_staged
 from crpipe.events.ledger_file import write_ledger
 from crpipe.events.shard_manifest import verify
 from crpipe.split import gather, scatter
@@ -195,9 +206,9 @@ def _clear(run: _Run) -> None:
     for path in job.shards.iterdir():
         if path.is_dir():
             remove_tree(path)
-        elif path.name != "lease":
+        elif path.name != "lease" and not is_held_open(path):
             path.unlink()
-    remove_tree(job.outliers)
+    clear_tree(job.outliers)
     with writing(run.spills):
         run.spills.mkdir()
 
@@ -214,7 +225,8 @@ def _totals(
             continue
         check_present(run.job.raw, file)
         try:
-            totals[file.number] = reader.totals(run.job.raw / file.path)
+            path = run.job.raw / file.path
+            totals[file.number] = confirmed(run.job.raw, file, partial(reader.totals, path))
             readable.append(file)
         except FormatError as error:
             bad.append(scatter.FileReport(file, bad=str(error)))

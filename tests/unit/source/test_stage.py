@@ -11,6 +11,7 @@ from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.core.errors import DataError, DiskError, FormatError, LeaseError, SourceError, TransferError
 from crpipe.core.lease import lease
 from crpipe.core.progress import Silent
+from crpipe.core.raw_files import lease_folder
 from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
 from named import READERS
@@ -148,7 +149,7 @@ def test_two_jobs_never_stage_one_range_at_once(configure, name):
     config = configure()
     list_range(list_job(config, str(name)), Silent())
     with (
-        lease(config.paths().raw(str(name)), wait_s=0, say=str),
+        lease(lease_folder(config.paths().raw(str(name))), wait_s=0, say=str),
         pytest.raises(LeaseError, match=f"process {os.getpid()}"),
     ):
         stage_range(stage_job(config, str(name)), Silent())

@@ -25,7 +25,7 @@ from crpipe.core.errors import (
     SourceError,
 )
 from crpipe.core.files import read_json, write_json
-from crpipe.core.raw_files import Entry, write_manifest
+from crpipe.core.raw_files import Entry, lease_folder, write_manifest
 from crpipe.events.layout import Field
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
@@ -383,7 +383,7 @@ def test_raw_copies_that_a_live_job_stages_are_not_removed(staged):
         "import sys; from pathlib import Path; from crpipe.core.lease import lease\n"
         "with lease(Path(sys.argv[1]), wait_s=0, say=print): print('held', flush=True); sys.stdin.read()"
     )
-    command = [sys.executable, "-c", code, str(config.paths().raw(NAME))]
+    command = [sys.executable, "-c", code, str(lease_folder(config.paths().raw(NAME)))]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as stage:
         assert stage.stdout.readline() == "held\n"
