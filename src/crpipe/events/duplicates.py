@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 ALLOW = "ranges.duplicates: allow"
+_FEW = 500_000  # files
 _NOT_COMPARED = {SOURCE_FILE, "destination", "reason"}  # of a multiplicity table
 
 
@@ -77,13 +78,13 @@ def refuse_twins(paths: Paths, ranges: Sequence[str]) -> None:
 
 def _pairs(keys: Mapping[str, bytes]) -> list[tuple[tuple[str, int], tuple[str, int]]]:
     """Give range and place of each file, with those of an earlier file of another range and the same key."""
+    names = sorted(keys)
+    joined = b"".join(keys[name] for name in names)
+    if not _has_pairs(joined):
+        return []
     import numpy as np
 
-    names = sorted(keys)
-    whole = np.frombuffer(b"".join(keys[name] for name in names), np.uint64)
-    sorted_keys = np.sort(whole)  # half of what sorting their places costs
-    if not ((sorted_keys[1:] == sorted_keys[:-1]) & (sorted_keys[1:] != 0)).any():
-        return []
+    whole = np.frombuffer(joined, np.uint64)
     starts = np.cumsum([0, *(len(keys[name]) // 8 for name in names)])
     order = np.argsort(whole, kind="stable")
     ordered = whole[order]
@@ -99,6 +100,17 @@ def _pairs(keys: Mapping[str, bytes]) -> list[tuple[tuple[str, int], tuple[str, 
         (place(int(one)), place(int(other))) for one, other in zip(order[firsts], order[again], strict=True)
     ]
     return sorted((one, other) for one, other in pairs if one[0] != other[0])
+
+
+def _has_pairs(joined: bytes) -> bool:
+    """Return whether a key is there twice; for few files, importing numpy would take longer than all else."""
+    if len(joined) < 8 * _FEW:
+        found = [key for key in memoryview(joined).cast("Q") if key]
+        return len(set(found)) < len(found)
+    import numpy as np
+
+    ordered = np.sort(np.frombuffer(joined, np.uint64))  # half of what sorting their places costs
+    return bool(((ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)).any())
 
 
 def _rows(table: Path, number: int) -> pa.Table | None:

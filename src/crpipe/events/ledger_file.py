@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FILES = b' "files": [\n'  # a line of the top level: no text in JSON holds a line's end
 _END = b"\n ]\n}\n"  # of a ledger without contents, as earlier versions wrote them
 _CONTENTS = re.compile(rb'\n \],\n "contents": "([A-Za-z0-9+/=]*)"\n}\n\Z')
-_BLOCK = 1 << 16
+_BLOCK = 1 << 18
 
 
 def write_ledger(path: Path, ledger: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ import raw_files
 from checked import FIRST, SECOND, Checked
 from crpipe.core.errors import DataError, SourceError
 from crpipe.core.files import read_json
+from crpipe.events import duplicates
 from crpipe.events.duplicates import find_twins
 from crpipe.events.ledger_file import read_contents, write_ledger
 from named import READERS
@@ -189,3 +190,14 @@ def test_a_ledger_whose_contents_were_changed_is_damaged(double):
 
 def test_the_tables_that_are_compared_hold_the_group(split_once):
     assert "primary_major_id" in pq.read_schema(split_once.paths.multiplicity(FIRST)).names
+
+
+@pytest.mark.parametrize("few", [0, 500_000])
+def test_many_files_are_compared_as_few_are(split_once, monkeypatch, few):
+    monkeypatch.setattr(duplicates, "_FEW", few)
+    assert find_twins(split_once.paths, ranges_of(split_once)).paths == ("0.parquet", "again.parquet")
+    assert find_twins(split_once.paths, [FIRST]) is None
+    keys = {FIRST: bytes(16) + b"one key." + b"another.", SECOND: bytes(24)}
+    assert duplicates._pairs(keys) == []
+    keys[SECOND] += b"another."
+    assert duplicates._pairs(keys) == [((FIRST, 3), (SECOND, 3))]
