@@ -5,6 +5,7 @@ CrpipeError                     exit 1
 ├── SourceError                 exit 66   the source does not hold what it should
 │   ├── ListingError                      a range cannot be listed
 │   ├── TransferError                     a file cannot be copied whole
+│   │   └── ChangedError                  it is not, or not any more, the file that was listed
 │   ├── AccessError             exit 77   the source refuses us: no token, an expired one, or a narrow one
 │   └── FormatError                       a file is not in the schema
 ├── ForeignError                exit 70   a reader, simulator or workload raised something unexpected
@@ -56,6 +57,10 @@ class ListingError(SourceError):
 
 class TransferError(SourceError):
     """A file cannot be copied whole."""
+
+
+class ChangedError(TransferError):
+    """A file is not the one that was listed, or changes while it is copied; never set aside for that."""
 
 
 class AccessError(SourceError):
@@ -164,6 +169,7 @@ class Interrupted(CrpipeError):  # noqa: N818 - an interruption is not an error 
 
 # What an outage of the source, of Slurm or of a disk looks like; everything else needs a person.
 _PASSING = (ListingError, TransferError, MachineError, LeaseError, QueueError, Interrupted)
+_LASTING = (ChangedError,)  # of these
 _HOPELESS = (ConfigError, AccessError, PlaceError, DataError, DivergenceError, ForeignError, MissingExtra)
 _PASSING_OF_PYTHON = (OSError, MemoryError, KeyboardInterrupt, SystemExit)
 
@@ -174,7 +180,7 @@ def may_pass(kind: str) -> bool:
     if not (isinstance(found, type) and issubclass(found, BaseException)):
         return True
     if issubclass(found, CrpipeError):
-        return issubclass(found, _PASSING) and not issubclass(found, _HOPELESS)
+        return issubclass(found, _PASSING) and not issubclass(found, (*_LASTING, *_HOPELESS))
     return issubclass(found, _PASSING_OF_PYTHON)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -47,7 +48,8 @@ class StageJob:
 
     def rules(self) -> CopyRules:
         """What to do about bad files."""
-        remedy = f"restore it, or delete {self.manifest} to list the range again"
+        again = f"rm {shlex.quote(str(self.manifest))}; crpipe list {self.name}"
+        remedy = f"restore it, or list the range again once nothing writes to it: {again}"
         return CopyRules(self.label, remedy, self.on_bad_file, self.max_quarantined, self.accept)
 
 
