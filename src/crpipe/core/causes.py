@@ -9,13 +9,20 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shlex
 import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
-from crpipe.core.errors import CrpipeError, DiskError, ForeignError, HostMemoryError, MachineError, PlaceError
+from crpipe.core.errors import (
+    CrpipeError,
+    DiskError,
+    ForeignError,
+    HostMemoryError,
+    MachineError,
+    PlaceError,
+    UnseenError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -314,14 +321,13 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def expect(path: Path, record: Path | str, otherwise: str = "") -> None:
-    """Raise DiskError unless a file that ``record`` names can be seen within some seconds.
+def expect(path: Path, record: Path, otherwise: str) -> None:
+    """Raise UnseenError unless a file that ``record`` names is seen within some seconds.
 
     otherwise: what to do when it is gone for good.
     """
     if not is_there(path):
-        gone = f"; if somebody deleted it: {otherwise}" if otherwise else ""
-        raise DiskError(
-            f"{path}: not seen on this machine, though {record} says that it exists; the file server may "
-            f"show it late: look (ls {shlex.quote(str(path))}) and run the same command again{gone}"
+        raise UnseenError(
+            f"{path}: not seen on this machine, though {record} names it. A file server may show it late: "
+            f"run the same command again. Only where somebody deleted it, it is missing; {otherwise}"
         )
