@@ -3,8 +3,7 @@
 python faults.py FOLDER SEED CASES SHARE OF, with faults.so preloaded.
 
 The libraries are imported once; each verb runs in a fork, in which faults.c counts the operations below the
-campaign's folder or lets one of them fail. Each line of the output is a JSON object: a verb's counts, or a case
-with what was wrong.
+campaign's folder or lets one of them fail. Each line of the output is a JSON object: counts of a verb, or a case.
 """
 
 import contextlib
