@@ -234,7 +234,8 @@ ssize_t pwritev64(int file, const struct iovec *from, int count, off64_t to)
 /* A close that fails has closed. */
 int close(int file)
 {
-	int error = of("close", file), done = REAL(close)(file);
+	int flags = begun ? fcntl(file, F_GETFL) : 0;
+	int error = of((flags & O_ACCMODE) == O_RDONLY ? "closeread" : "close", file), done = REAL(close)(file);
 	FAIL(error, -1);
 	return done;
 }

@@ -3,7 +3,7 @@
 python faults.py FOLDER SEED CASES SHARE OF, with faults.so preloaded.
 
 The libraries are imported once; each verb runs in a fork, in which faults.c counts the operations below the
-campaign's folder or lets one of them fail. Each line of the output is a JSON object: counts of a verb, or a case.
+campaign's folder or lets one of them fail. Each line of the output is a JSON object: of a verb, or of a case.
 """
 
 import contextlib
@@ -37,6 +37,7 @@ FAULTS = {
     "read": {"EIO", "ESTALE", "ETIMEDOUT", "EINTR", "EAGAIN", "ENOMEM"},
     "write": _FULL | {"EIO", "ESTALE", "EROFS", "EINTR"},
     "close": _FULL | {"EIO"},
+    "closeread": {"EIO"},
     "fsync": _FULL | {"EIO", "ESTALE"},
     "fsyncdir": {"EIO", "EINVAL", "ESTALE"},
     "rename": _FULL | {"EIO", "ESTALE", "EACCES", "EROFS"} | _GONE,
