@@ -34,7 +34,7 @@ _FULL = {"ENOSPC", "EDQUOT"}
 FAULTS = {
     "open": _ANY | {"EMFILE", "ENFILE", "EINTR"} | _GONE,
     "create": _ANY | _FULL | {"EMFILE", "EROFS", "EINTR"},
-    "read": {"EIO", "ESTALE", "ETIMEDOUT", "EINTR", "EAGAIN", "ENOMEM"},
+    "read": {"EIO", "ESTALE", "ETIMEDOUT", "EINTR", "ENOMEM"},
     "write": _FULL | {"EIO", "ESTALE", "EROFS", "EINTR"},
     "close": _FULL | {"EIO"},
     "closeread": {"EIO"},

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.raw_files import QUARANTINED
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+from crpipe.events.ledger_file import contents_of
 from crpipe.events.shard_reader import values_of
 from crpipe.split.ledger import EDGES, SHOWN_REJECTED, histogram, is_balanced, staged_sums
 from crpipe.split.repeated import SHOWN, names_of
@@ -46,7 +47,7 @@ _LEDGER = {
     "balanced",
     "staged",
 }
-_SOMETIMES = {"weights", "source_files"}  # with a weight, or with source.max_files
+_SOMETIMES = {"weights", "source_files", "contents"}  # with a weight, with source.max_files, in newer ones
 _FILE = {"path", "size", "state", "reason", "checksum", "algorithm", "verified", "events", "items"}
 _SHOWN = 3  # events that a finding names
 _ROW_BITS = np.uint64(32)
@@ -167,6 +168,8 @@ def check_ledger(report: CheckReport, path: Path, ledger: Mapping[str, Any], rem
         report.wrong(path, "its sums of staged files are not those of its files", remedy)
     if aside != ledger["quarantined"]:
         report.wrong(path, f"counts {ledger['quarantined']} files set aside, and lists {aside}", remedy)
+    if ledger.get("contents", contents_of(files)) != contents_of(files):
+        report.wrong(path, "its contents are not those of its files", remedy)
     if [row["path"] for row in files] != sorted({row["path"] for row in files}):
         report.wrong(path, "names a source file twice, or not in order", remedy)
 

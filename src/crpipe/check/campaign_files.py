@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from crpipe.check.findings import MALFORMED
 from crpipe.check.job import removing
 from crpipe.core.files import read_json
+from crpipe.events.duplicates import ALLOW, find_twins
 from crpipe.events.layout import Layout
 from crpipe.events.tables import read_tables
 from crpipe.source.positions import Positions, natural_order
@@ -36,6 +38,21 @@ def check_campaign_files(report: CheckReport, job: CheckJob, facts: Facts) -> No
     _check_threshold(report, job, facts, keys or {})
     _check_tables(report, job)
     _check_positions(report, job)
+    _check_twins(report, job)
+
+
+def _check_twins(report: CheckReport, job: CheckJob) -> None:
+    """Find raw files of the same content in two ranges."""
+    try:
+        found = find_twins(job.paths, job.ranges)
+    except MALFORMED:
+        return  # reported with its range
+    if found is None:
+        return
+    if job.duplicates:
+        report.note(found.ranges[1], f"{found.describe()}, as {ALLOW} says")
+    else:
+        report.wrong(job.paths.ledger(found.ranges[1]), found.describe(), found.remedy())
 
 
 def _check_threshold(report: CheckReport, job: CheckJob, facts: Facts, keys: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ class CheckJob:
     """A campaign and one of its runs.
 
     chain: its links in order. names: ranges, links, ``outliers`` or ``consolidated`` to look at; empty: all.
-    exports: folders that `crpipe export` wrote.
+    exports: folders that `crpipe export` wrote. duplicates: a file may be in two ranges.
     """
 
     paths: Paths
@@ -36,6 +36,7 @@ class CheckJob:
     names: tuple[str, ...] = ()
     processes: int = 1
     exports: tuple[Path, ...] = ()
+    duplicates: bool = False
 
     def wants(self, name: str) -> bool:
         """Return whether something of this name is checked."""

@@ -121,10 +121,14 @@ def consolidate() -> None:
     """Merge the outliers of all ranges into shards of a chosen size."""
     from crpipe.cli.jobs.campaign import open_campaign
     from crpipe.cli.jobs.data import consolidate_job
+    from crpipe.events.duplicates import refuse_twins
     from crpipe.split.outliers import consolidate_outliers
 
     with _attempt("consolidate") as config:
-        consolidate_outliers(consolidate_job(open_campaign(config)), Terminal())
+        campaign = open_campaign(config)
+        if config.ranges.duplicates == "refuse":
+            refuse_twins(campaign.paths, campaign.ranges)
+        consolidate_outliers(consolidate_job(campaign), Terminal())
 
 
 @data.command()

@@ -81,6 +81,7 @@ def train(
     link = pick(name, campaign.chain.names, "link")
     job = train_job(campaign, link)
     refuse_torn_ranges(campaign, link)
+    refuse_double_files(campaign, link)
     record.claim_train(campaign.paths, dict(job.keys))
     train_link(job, Terminal(), max_minutes=max_minutes, profile_steps=profile)
 
@@ -96,6 +97,14 @@ def refuse_torn_ranges(campaign: Campaign, name: str) -> None:
     if parts_of(campaign.config).by_files and os.environ.get("RANK", "0") == "0":
         seen = campaign.chain.seen(campaign.chain.named(name))
         refuse_torn_groups(split_ranges(campaign, seen), campaign.layout)
+
+
+def refuse_double_files(campaign: Campaign, name: str) -> None:
+    """Raise DataError when a link would train on a raw file a second time; one rank looks."""
+    from crpipe.events.duplicates import refuse_twins
+
+    if campaign.config.ranges.duplicates == "refuse" and os.environ.get("RANK", "0") == "0":
+        refuse_twins(campaign.paths, campaign.chain.seen(campaign.chain.named(name)))
 
 
 @models.command()

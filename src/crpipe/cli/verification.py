@@ -107,6 +107,7 @@ def _check_job(config: Config, names: list[str] | tuple[str, ...], processes: in
         chain=chain,
         names=tuple(pick(name, known, "range or link") for name in names),
         processes=processes,
+        duplicates=config.ranges.duplicates == "allow",
     )
 
 

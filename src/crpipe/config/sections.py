@@ -109,6 +109,11 @@ class RangesSection(Section):
     skip: tuple[str, ...] = key(
         (), "ranges to leave out, e.g. [0042000-0042999]; the explicit way past a bad one"
     )
+    duplicates: Literal["refuse", "allow"] = key(
+        "refuse",
+        "what to do when a raw file is in two ranges, under any names: `refuse` does not train on both; "
+        "`allow` counts its events twice",
+    )
 
 
 class SplitSection(Section):

@@ -5,6 +5,7 @@ CrpipeError                     exit 1
 ├── SourceError                 exit 66   the source does not hold what it should
 │   ├── ListingError                      a range cannot be listed
 │   ├── TransferError                     a file cannot be copied whole
+│   │   └── ChangedError                  it is not, or not any more, the file that was listed
 │   ├── AccessError             exit 77   the source refuses us: no token, an expired one, or a narrow one
 │   └── FormatError                       a file is not in the schema
 ├── ForeignError                exit 70   a reader, simulator or workload raised something unexpected
@@ -57,6 +58,10 @@ class ListingError(SourceError):
 
 class TransferError(SourceError):
     """A file cannot be copied whole."""
+
+
+class ChangedError(TransferError):
+    """A file is not the one that was listed, or changes while it is copied; never set aside for that."""
 
 
 class AccessError(SourceError):
@@ -171,6 +176,7 @@ class Interrupted(CrpipeError):  # noqa: N818 - an interruption is not an error 
 
 # What an outage of the source, of Slurm or of a disk looks like; everything else needs a person.
 _PASSING = (ListingError, TransferError, MachineError, UnseenError, LeaseError, QueueError, Interrupted)
+_LASTING = (ChangedError,)  # of these
 _HOPELESS = (ConfigError, AccessError, PlaceError, DataError, DivergenceError, ForeignError, MissingExtra)
 _PASSING_OF_PYTHON = (OSError, MemoryError, KeyboardInterrupt, SystemExit)
 
@@ -182,7 +188,7 @@ def may_pass(kind: str) -> bool:
         return True
     if not issubclass(found, CrpipeError):
         return issubclass(found, _PASSING_OF_PYTHON)
-    judged = next((each for each in found.__mro__ if each in (*_PASSING, *_HOPELESS)), None)
+    judged = next((each for each in found.__mro__ if each in (*_PASSING, *_LASTING, *_HOPELESS)), None)
     return judged in _PASSING
 
 

@@ -30,6 +30,7 @@ class CampaignView:
     threshold: the configured one; the ledgers hold the one that was used.
     disk_budget: bytes that raw copies may take.
     layout: columns of events and items; None as long as it is unknown.
+    duplicates: a raw file may be in two ranges.
     """
 
     run: str
@@ -44,6 +45,7 @@ class CampaignView:
     threshold: int
     disk_budget: int
     layout: Layout | None = None
+    duplicates: bool = False
 
     @property
     def item(self) -> str:

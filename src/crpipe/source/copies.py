@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from crpipe.core.errors import DiskError, SourceError, TransferError
+from crpipe.core.errors import ChangedError, DiskError, SourceError, TransferError
 from crpipe.core.files import free_bytes, refuse_links, size, writing
 from crpipe.source.flush import Flush, Steps
 from crpipe.source.retries import Deadline, Transient, each, persist
@@ -140,6 +140,9 @@ class Copies:
         part = final.with_name(final.name + PART)
         try:
             proof = await self._fetch(copier, entry, part)
+        except ChangedError:
+            part.unlink(missing_ok=True)
+            raise
         except TransferError as error:
             if not isinstance(error, _FailingError):
                 part.unlink(missing_ok=True)
@@ -188,6 +191,8 @@ class Copies:
                 ) from error
             kind = TransferError if error.wrong else _FailingError
             raise kind(f"{entry.uri}: {error}; run the same command again later{self._rules.hint}") from error
+        except ChangedError as error:
+            raise ChangedError(f"{error}; {self._rules.remedy}") from error
         except TransferError as error:
             raise TransferError(f"{error}; {self._rules.remedy}{self._rules.hint}") from error
         if self._options.require_checksum and not proof.is_checked():

@@ -1,4 +1,7 @@
-"""Raw files in a directory of this machine: a mounted file system or the user's own disk."""
+"""Raw files in a directory of this machine: a mounted file system or the user's own disk.
+
+A copy counts only if its source is the listed file, and was the same file from the first byte to the last.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import asyncio
 import errno
 import os
 import stat
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from crpipe.core import checksums
-from crpipe.core.errors import ListingError, TransferError
+from crpipe.core.errors import ChangedError, ListingError, TransferError
 from crpipe.core.files import open_plain, writing
 from crpipe.core.raw_files import Entry, Proof
 from crpipe.source.look.file_types import fault
@@ -23,7 +27,10 @@ if TYPE_CHECKING:
 
     from crpipe.source.options import RangeSource
 
+TIME = "%Y-%m-%d %H:%M:%S.%f"
 _PERMANENT = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
+_TRIES = 3  # copies of a file that changes meanwhile
+_TICK_S = 0.02  # two changes within one tick of the kernel's clock have one time
 
 
 class LocalSource:
@@ -66,10 +73,20 @@ def _entry(file: Path, path: str, key: str) -> Entry:
         raise ListingError(f"{file}: cannot be looked up ({error.strerror}); correct {key}") from error
     if not stat.S_ISREG(found.st_mode):
         raise ListingError(f"{file}: is a directory or a device, not a file; correct {key}")
-    return Entry(path, str(file), found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+    return Entry(path, str(file), found.st_size, _written(found))
 
 
 def _copy(entry: Entry, part: Path) -> Proof:
+    for tried in range(_TRIES):
+        proof = _copy_once(entry, part)
+        if proof is not None:
+            return proof
+        time.sleep(tried / 10)
+    raise ChangedError(f"{entry.uri}: changed while it was copied, {_TRIES} times: something writes to it")
+
+
+def _copy_once(entry: Entry, part: Path) -> Proof | None:
+    """Copy a file and verify the copy; None when the source was touched meanwhile, but is the listed file."""
     digest = checksums.new(checksums.OWN)
     size = 0
     try:
@@ -78,11 +95,15 @@ def _copy(entry: Entry, part: Path) -> Proof:
         raise _failure(entry, error) from error
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with source, writing(part), open(open_plain(part, flags), "wb") as copy:  # noqa: PTH123 - a descriptor
+        before = _settled(source.fileno())
+        _check_listed(entry, before)
         while chunk := _read(source, entry):
             digest.update(chunk)
             size += copy.write(chunk)
-    if size != entry.size:
-        raise TransferError(f"{entry.uri}: has {size} bytes, {entry.size} when it was listed: it changed")
+        after = os.fstat(source.fileno())
+    _check_listed(entry, after)
+    if size != after.st_size or not _identity(before) == _identity(after) == _identity(_look(entry)):
+        return None
     checksum = checksums.of_file(part, checksums.OWN)
     if checksum != digest.hexdigest():
         raise Transient(f"the copy differs from its source (crc32c {checksum}, source {digest.hexdigest()})")
@@ -90,6 +111,43 @@ def _copy(entry: Entry, part: Path) -> Proof:
     if problem:
         raise TransferError(f"{entry.uri}: {problem}")
     return Proof(size, checksum, checksums.OWN, "copy-compare")
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    """Which file it is, and when it was changed: nobody can set st_ctime back, as they can st_mtime."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _settled(descriptor: int) -> os.stat_result:
+    """Look at an open file; wait for the next tick after a change, so that another one gets another time."""
+    found = os.fstat(descriptor)
+    if 0 <= time.time() - found.st_ctime < _TICK_S:
+        time.sleep(_TICK_S)
+        found = os.fstat(descriptor)
+    return found
+
+
+def _look(entry: Entry) -> os.stat_result:
+    """Look at what has the file's name now; it may be another file."""
+    try:
+        return os.stat(entry.uri)  # noqa: PTH116 - the other looks are of os, too
+    except OSError as error:
+        raise _failure(entry, error) from error
+
+
+def _check_listed(entry: Entry, found: os.stat_result) -> None:
+    """Raise ChangedError unless a file has the size and the time that its listing recorded."""
+    if found.st_size != entry.size:
+        raise ChangedError(
+            f"{entry.uri}: has {found.st_size} bytes, {entry.size} when it was listed: it changed"
+        )
+    if entry.mtime is not None and _written(found) != entry.mtime:
+        now, then = f"{_written(found):{TIME}}", f"{entry.mtime:{TIME}}"
+        raise ChangedError(f"{entry.uri}: last written {now}, {then} when it was listed: it changed")
+
+
+def _written(found: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(found.st_mtime, UTC)
 
 
 def _read(source: BinaryIO, entry: Entry) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from crpipe.core.progress import Progress
     from crpipe.core.ranges import Range
+    from crpipe.events.split_record import SplitRecord
     from crpipe.source.options import SourceOptions
 
 
@@ -25,8 +27,9 @@ class StageJob:
     """The staging of one range.
 
     manifest, staged: tables of what is listed and what was copied. raw: directory of the copies, beside those
-    of other ranges. disk_budget: bytes that the copies of all ranges may take. accept: judges the first copy,
-    and raises when it is of another schema.
+    of other ranges. disk_budget: bytes that the copies of all ranges may take. split: the record of the
+    range's split, where there may be one. accept: judges the first copy, and raises when it is of another
+    schema.
     """
 
     name: Range
@@ -38,6 +41,7 @@ class StageJob:
     disk_budget: float
     lease_wait_s: float
     source: SourceOptions
+    split: SplitRecord | None = None
     accept: Callable[[Path], None] | None = None
 
     @property
@@ -47,18 +51,24 @@ class StageJob:
 
     def rules(self) -> CopyRules:
         """What to do about bad files."""
-        remedy = f"restore it, or delete {self.manifest} to list the range again"
+        again = f"rm {shlex.quote(str(self.manifest))}; crpipe list {self.name}"
+        remedy = f"restore it, or list the range again once nothing writes to it: {again}"
         return CopyRules(self.label, remedy, self.on_bad_file, self.max_quarantined, self.accept)
 
 
 def stage_range(job: StageJob, progress: Progress) -> None:
     """Make a verified copy of every file in the range's manifest, then write the staged table.
 
-    Copies that an earlier attempt verified are kept. Raise DiskError before the first byte when they cannot
-    fit, LeaseError when another job stages the range, TransferError naming the file that cannot be copied
-    (or, under ``source.on_bad_file: quarantine``, when too many cannot).
+    Copies that an earlier attempt verified are kept; of a finished range nothing is copied. Raise DiskError
+    before the first byte when they cannot fit, LeaseError when another job stages the range, TransferError
+    naming the file that cannot be copied (under ``source.on_bad_file: quarantine``: when too many cannot),
+    DataError for a finished range whose listing names other files than it was made from.
     """
     entries = read_manifest(job.manifest)
+    if job.split is not None and job.split.is_whole():
+        write_staged(job.staged, job.split.staged_again(entries))
+        progress.say(f"{job.name}: already split, nothing is copied; to make it again: {job.split.remove()}")
+        return
     claim = lease_folder(job.raw)
     refuse_links(job.raw, job.raw)
     refuse_links(claim.parent, claim)

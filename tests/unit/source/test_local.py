@@ -1,10 +1,11 @@
 import asyncio
 import os
+import threading
 from dataclasses import replace
 
 import pytest
 
-from crpipe.core.errors import ListingError, TransferError
+from crpipe.core.errors import ChangedError, ListingError, TransferError, may_pass
 from crpipe.core.raw_files import Entry
 from crpipe.source import local
 from crpipe.source.local import LocalSource
@@ -106,7 +107,154 @@ def test_a_file_that_cannot_be_read_is_bad_or_tried_again(
 def test_a_file_that_is_gone_or_grew_is_bad(place, tmp_path):
     entry = entries(place)[0]
     (tmp_path / "a.h5").write_text("longer than before")
-    with pytest.raises(TransferError, match=r"a\.h5: has 18 bytes, 4 when it was listed: it changed"):
+    with pytest.raises(ChangedError, match=r"a\.h5: has 18 bytes, 4 when it was listed: it changed"):
         fetched(entry, tmp_path / "copy.part")
     with pytest.raises(TransferError, match="cannot be read"):
         fetched(Entry("x", str(tmp_path / "x"), 1, None), tmp_path / "copy.part")
+
+
+OLD, NEW = b"old " * (1 << 19), b"new " * (1 << 19)  # two chunks
+
+
+def in_place(path):
+    with path.open("r+b") as file:
+        file.write(NEW)
+
+
+def in_place_with_its_old_time(path):
+    before = path.stat()
+    in_place(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def by_rename(path):
+    path.with_name("new").write_bytes(NEW)
+    path.with_name("new").rename(path)
+
+
+def by_rename_with_the_old_time(path):
+    before = path.stat()
+    path.with_name("new").write_bytes(NEW)
+    os.utime(path.with_name("new"), ns=(before.st_atime_ns, before.st_mtime_ns))
+    path.with_name("new").rename(path)
+
+
+def append(path):
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+def append_and_cut_again(path):
+    append(path)
+    os.truncate(path, len(OLD))
+
+
+def truncate(path):
+    os.truncate(path, 100)
+
+
+def end_only(path):
+    with path.open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(b"end!")
+
+
+WRITERS = [
+    in_place,
+    in_place_with_its_old_time,
+    by_rename,
+    by_rename_with_the_old_time,
+    append,
+    append_and_cut_again,
+    truncate,
+    end_only,
+]
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A listed file of two chunks, on the disk since a while ago."""
+    path = tmp_path / "large.bin"
+    path.write_bytes(OLD)
+    os.utime(path, (1e9, 1e9))
+    return path
+
+
+def writing_after(monkeypatch, chunks, write, path):
+    """Let another thread write to the source after some chunks of each copy were read."""
+    real, seen = local._read, []
+
+    def read(source, entry):
+        chunk = real(source, entry)
+        seen.append(chunk)
+        if len(seen) % 3 == chunks:
+            writer = threading.Thread(target=write, args=(path,))
+            writer.start()
+            writer.join()
+        return chunk
+
+    monkeypatch.setattr(local, "_read", read)
+
+
+@pytest.mark.parametrize("chunks", [1, 2])
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_copy_is_never_of_two_states_of_a_file(large, tmp_path, monkeypatch, write, chunks):
+    entry = described(large)[0]
+    writing_after(monkeypatch, chunks, write, large)
+    with pytest.raises(ChangedError, match="large.bin: "):
+        fetched(entry, tmp_path / "copy.part")
+
+
+@pytest.mark.parametrize("write", [in_place, by_rename, append, truncate, end_only])
+def test_a_file_that_was_written_since_its_listing_is_refused(large, tmp_path, write):
+    entry = described(large)[0]
+    write(large)
+    with pytest.raises(
+        ChangedError, match=r"large\.bin: (has|last written) .* when it was listed: it changed"
+    ):
+        fetched(entry, tmp_path / "copy.part")
+
+
+def test_a_file_replaced_once_by_one_of_the_listed_size_and_time_is_copied_whole(
+    large, tmp_path, monkeypatch
+):
+    entry, times = described(large)[0], [1]
+    writing_after(
+        monkeypatch,
+        1,
+        lambda path: by_rename_with_the_old_time(path) if times and times.pop() else None,
+        large,
+    )
+    fetched(entry, tmp_path / "copy.part")
+    assert (tmp_path / "copy.part").read_bytes() == NEW
+
+
+def test_a_file_that_is_touched_once_while_it_is_copied_is_copied_again(large, tmp_path, monkeypatch):
+    entry, modes = described(large)[0], [0o600]
+    writing_after(monkeypatch, 1, lambda path: path.chmod(modes.pop()) if modes else None, large)
+    assert fetched(entry, tmp_path / "copy.part").verified == "copy-compare"
+    assert (tmp_path / "copy.part").read_bytes() == OLD
+
+
+def test_a_file_that_is_always_touched_while_it_is_copied_is_refused_in_the_end(large, tmp_path, monkeypatch):
+    entry = described(large)[0]
+    writing_after(monkeypatch, 1, in_place_with_its_old_time, large)
+    with pytest.raises(ChangedError, match="changed while it was copied, 3 times: something writes to it"):
+        fetched(entry, tmp_path / "copy.part")
+
+
+def test_waiting_does_not_repair_a_file_that_changed():
+    assert may_pass("TransferError")
+    assert not may_pass("ChangedError")
+
+
+def test_a_write_in_the_tick_of_the_kernels_clock_in_which_the_copy_began_is_seen(tmp_path, monkeypatch):
+    """Size and time of the write and of the one before are the same where nobody waits."""
+    path = tmp_path / "fresh.bin"
+    for _ in range(5):
+        path.write_bytes(OLD)
+        entry = described(path)[0]
+        writing_after(monkeypatch, 1, end_only, path)
+        with pytest.raises(ChangedError):
+            fetched(entry, tmp_path / "copy.part")
+        monkeypatch.undo()

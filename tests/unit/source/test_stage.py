@@ -8,7 +8,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from crpipe.cli.jobs.source import list_job, stage_job
-from crpipe.core.errors import DataError, DiskError, FormatError, LeaseError, SourceError, TransferError
+from crpipe.core.errors import (
+    ChangedError,
+    DataError,
+    DiskError,
+    FormatError,
+    LeaseError,
+    SourceError,
+    TransferError,
+)
 from crpipe.core.lease import lease
 from crpipe.core.progress import Silent
 from crpipe.core.raw_files import lease_folder
@@ -93,10 +101,26 @@ def test_a_source_that_changed_since_its_manifest_fails_with_the_file(configure,
     (tree / str(name) / "part-0003.bin").write_bytes(b"short")
     with pytest.raises(
         TransferError,
-        match=r"part-0003\.bin: has 5 bytes, 3001 when it was listed: it changed; restore it, or del",
+        match=r"part-0003\.bin: has 5 bytes, 3001 when it was listed: it changed; restore it, or list",
     ):
         stage_range(stage_job(config, str(name)), Silent())
     assert not config.paths().staged(str(name)).exists()
+
+
+@pytest.mark.parametrize("on_bad_file", ["fail", "quarantine"])
+def test_a_file_replaced_in_the_same_size_is_refused_and_never_set_aside(configure, name, tree, on_bad_file):
+    config = configure(on_bad_file=on_bad_file, max_quarantined=6)
+    list_range(list_job(config, str(name)), Silent())
+    file = tree / str(name) / "part-0003.bin"
+    file.write_bytes(bytes(reversed(file.read_bytes())))
+    os.utime(file, (2e9, 2e9))
+    manifest = config.paths().manifest(str(name))
+    with pytest.raises(ChangedError, match=rf"2033-.* it changed; .*rm {manifest}; crpipe list {name}$"):
+        stage_range(stage_job(config, str(name)), Silent())
+    assert not config.paths().staged(str(name)).exists()
+    manifest.unlink()
+    staged(config, name)
+    assert_identical(config, name, tree)
 
 
 def test_a_bad_file_can_be_set_aside_with_its_reason(configure, name, tree):

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from crpipe.cli.jobs.data import configured_reader
 from crpipe.cli.jobs.source import source_options
 from crpipe.core.errors import ConfigError, ForeignError, FormatError, SourceError
+from crpipe.core.raw_files import count_listed, read_manifest
+from crpipe.events.duplicates import ALLOW, find_twins
 from crpipe.report.plan.job import SeenFile, SourceLook
 from crpipe.source.look.listings import LookJob, look
 from crpipe.source.look.one_file import bring, smallest, typical
+from crpipe.source.look.same_content import find_same
 from crpipe.source.options import SourcePattern
 from crpipe.source.uris import host_and_path, scheme_of
 from crpipe.split.look.sample import FileSample, read_sample
@@ -23,9 +26,11 @@ if TYPE_CHECKING:
 
     from crpipe.config.loading import Config
     from crpipe.core.raw_files import Entry
+    from crpipe.events.duplicates import Twins
     from crpipe.source.look.listings import Listings
 
 _COUNTED = 8  # files whose events are counted
+_COMPARED = 200_000  # files in manifests that are compared with each other
 _ATTEMPTS = 2  # a person waits
 
 
@@ -41,6 +46,11 @@ def look_at_source(config: Config, *, offline: bool = False) -> SourceLook:
     )
     listings = look(job, offline=offline)
     file = _read_one(config, job, listings) if listings.found else None
+    twins = find_twins(paths, [str(name) for name in config.all_ranges()]) or _same(config, listings)
+    if twins is not None and config.ranges.duplicates == "refuse":
+        listings.problems.append(f"{twins.describe()}; {twins.remedy()}")
+    elif twins is not None:
+        listings.warnings.append(f"{twins.describe()} ({ALLOW})")
     return SourceLook(
         listed={
             name: (len(entries), sum(entry.size or 0 for entry in entries))
@@ -51,6 +61,17 @@ def look_at_source(config: Config, *, offline: bool = False) -> SourceLook:
         warnings=tuple(listings.warnings),
         problems=tuple(listings.problems),
     )
+
+
+def _same(config: Config, listings: Listings) -> Twins | None:
+    """Find files of the same content among those listed now or before, as far as they are on this machine."""
+    names = [str(name) for name in config.all_ranges()]
+    manifests = {name: config.paths().manifest(name) for name in names}
+    before = {name: count_listed(path) for name, path in manifests.items() if path.exists()}
+    listed = dict(listings.found)
+    if not config.simulates() and sum(before.values()) <= _COMPARED:
+        listed |= {name: read_manifest(manifests[name]) for name in before}
+    return find_same(listed)
 
 
 def _read_one(config: Config, job: LookJob, listings: Listings) -> SeenFile | None:

@@ -46,6 +46,7 @@ def view_of(config: Config, layout: Layout | None = None) -> CampaignView:
         threshold=config.split.threshold,
         disk_budget=round(config.source.disk_budget_gib * GIB),
         layout=layout,
+        duplicates=config.ranges.duplicates == "allow",
     )
 
 

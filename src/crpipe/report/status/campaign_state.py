@@ -11,6 +11,7 @@ from crpipe.config.products import data_may_change, run_may_change
 from crpipe.config.record import changed_keys
 from crpipe.core.files import free_bytes, read_json_if_any, tree_bytes
 from crpipe.core.paths import OUTLIERS
+from crpipe.events.duplicates import ALLOW, find_twins
 from crpipe.report.status.journal_tail import History, attempts, histories
 from crpipe.report.status.link_state import LinkTrace, range_status
 from crpipe.report.status.range_state import Expected, RangeFiles, median_of, read_row, seconds_per_step
@@ -88,7 +89,16 @@ def collect(view: CampaignView, token: SourceToken | None = None) -> CampaignSta
         validation=last_validation(paths, view.chain.names),
         still_trained=_still_trained(paths, chain, view.skipped),
         max_files=int(view.data_keys.get("source.max_files", 0)),
+        duplicates=describe_twins(view),
     )
+
+
+def describe_twins(view: CampaignView) -> str:
+    """Say which raw files are in two ranges, and what to do unless that is allowed; empty: none."""
+    found = find_twins(view.paths, view.ranges)
+    if found is None:
+        return ""
+    return found.describe() + (f" ({ALLOW})" if view.duplicates else f"; {found.remedy()}")
 
 
 def _still_trained(paths: Paths, chain: Sequence[LinkTrace], skipped: Sequence[str]) -> tuple[str, ...]:

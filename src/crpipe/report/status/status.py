@@ -172,6 +172,8 @@ def warnings(status: CampaignStatus) -> Iterator[tuple[str, str]]:
     """Yield what a person must act on: wrong sums, stale products, a failed range that blocks later ones."""
     if status.ledgers.unbalanced:
         yield "UNBALANCED", f"{', '.join(status.ledgers.unbalanced)}: split these ranges again"
+    if status.duplicates:
+        yield "TWICE", status.duplicates
     if status.changed:
         yield "STALE", "; ".join(status.changed)
     elif status.states()[State.STALE]:

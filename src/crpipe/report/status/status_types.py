@@ -170,6 +170,7 @@ class CampaignStatus:
     validation: of the newest link that keeps a best checkpoint.
     still_trained: skipped ranges that the newest checkpoint was trained on.
     max_files: files that are taken of each range; 0: all.
+    duplicates: raw files that are in two ranges, in words; empty: none.
     """
 
     run: str
@@ -191,6 +192,7 @@ class CampaignStatus:
     validation: ValidationStatus | None = None
     still_trained: tuple[str, ...] = ()
     max_files: int = 0
+    duplicates: str = ""
 
     def chain(self) -> tuple[RangeStatus, ...]:
         """The ranges that are trained on, in order: without the skipped ones and without the outliers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from crpipe.core.errors import CrpipeError, FormatError, SourceError, TransferError
+from crpipe.core.errors import ChangedError, CrpipeError, FormatError, SourceError, TransferError
 from crpipe.source.look.listings import REMOTE_S, LookDeadline
 from crpipe.source.retries import Transient, persist
 from crpipe.source.sources import open_copier
@@ -54,6 +54,8 @@ def bring(entry: Entry, part: Path, options: SourceOptions) -> None:
     except Transient as error:
         kind = FormatError if error.wrong else SourceError
         raise kind(f"{entry.uri}: {error}") from error
+    except ChangedError as error:  # the file may be good
+        raise SourceError(str(error)) from error
     except TransferError as error:
         raise FormatError(str(error)) from error
     except CrpipeError as error:

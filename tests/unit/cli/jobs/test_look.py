@@ -77,22 +77,20 @@ def test_a_reader_that_lacks_its_table_reads_nothing_yet(configure):
 
 def test_one_file_of_a_remote_source_is_copied_and_named_as_in_the_source(configure, raw, monkeypatch):
     remote = configure("source.uri=pelican://host/x/{range}/*.parquet")
-    local = look_jobs.look(
-        look_jobs.LookJob(
-            look_jobs.SourcePattern(configure().source.uri, ""),
-            configure().all_ranges(),
-            1,
-            0,
-            look_jobs.source_options(configure()),
-        )
+    local = look_jobs.LookJob(
+        look_jobs.SourcePattern(configure().source.uri, ""),
+        configure().all_ranges(),
+        1,
+        0,
+        look_jobs.source_options(configure()),
     )
-    monkeypatch.setattr(look_jobs, "look", lambda *_, **__: local)
+    real = look_jobs.look
+    monkeypatch.setattr(look_jobs, "look", lambda *_, **__: real(local))
     found = look_at_source(remote)
     assert (found.file.files, found.file.events) == (1, 4)
     (raw / FIRST / "0.parquet").write_bytes((raw / FIRST / "0.parquet").read_bytes()[:-1] + b"x")
     (problem,) = look_at_source(remote).problems
     assert problem == f"{raw}/{FIRST}/0.parquet: is no whole Parquet file"
-    local.problems.clear()
     aside = look_at_source(configure("source.uri=pelican://host/x/{range}/*.parquet", QUARANTINE))
     assert (aside.warnings, aside.problems) == ((problem,), ())
 
