@@ -14,6 +14,8 @@
 # make test-kills   KILLS=N (200) kills of running campaigns, and CUTS=N (200) power cuts of each verb, chosen by
 #              KILL_SEED=S (1)
 # make test-file-systems   a campaign on a bindfs mount, and one whose deleted files get the hidden names of NFS
+# make test-faults   each file operation of each verb fails once with each errno that it can give: FAULTS=N (0: all, days;
+#              6000) of the cases, chosen by FAULT_SEED=S (1); writes docs/file-operations.md
 # make test-small   errors of the AUCs over 100 seeds of the demo's size, FLOORS=N; a quarter of an hour
 # make test-physics what a model has to reach on simulated events; some ten minutes
 # make test-jetnet  the distances beside those of JetNet
@@ -39,13 +41,15 @@ FEDERATION ?= results/demo-pelican/federation
 FUZZ_CASES ?= 5000
 FUZZ_SEED ?= 1
 SOAK_STEPS ?= 20000
-NIGHTLY := fuzz test-damages test-kills test-file-systems test-small test-slurm soak audit test-physics
+NIGHTLY := fuzz test-damages test-kills test-faults test-file-systems test-small test-slurm soak audit test-physics
 PEERS ?=
 GPU_OPTIONS ?=
 KILLS ?= 200
 CUTS ?= 200
 KILL_SEED ?= 1
 FLOORS ?= 100
+FAULTS ?= 6000
+FAULT_SEED ?= 1
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -53,7 +57,7 @@ READY := $(VENV)/.installed
 DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
-.PHONY: test-file-systems
+.PHONY: test-file-systems test-faults
 .PHONY: demo known-demo demo-synthetic demo-pelican test fuzz nightly test-damages test-kills test-small test-slurm soak audit
 .PHONY: bench gpu docs test-physics test-jetnet test-clean-install test-container check install clean
 
@@ -107,6 +111,10 @@ test-kills: $(READY)
 	CRPIPE_KILLS=$(KILLS) CRPIPE_KILL_SEED=$(KILL_SEED) $(BIN)/python -m pytest -s -q tests/integration/test_kills.py
 	CRPIPE_CUTS=$(CUTS) CRPIPE_CUT_SEED=$(KILL_SEED) $(BIN)/python -m pytest -s -q \
 		tests/integration/test_power_cuts.py tests/integration/federation/test_login_power_cuts.py
+
+test-faults: $(READY)
+	FAULTS=$(FAULTS) FAULT_SEED=$(FAULT_SEED) FAULT_TABLE=docs/file-operations.md \
+		$(BIN)/python -m pytest -s -q tests/integration/test_faults.py
 
 test-file-systems: $(READY)
 	CRPIPE_NFS=1 $(BIN)/python -m pytest -s -q tests/integration/test_file_systems.py tests/unit/core/test_removal.py

@@ -35,6 +35,7 @@ from crpipe.config.sections import (
     key,
 )
 from crpipe.config.training import EvaluateSection, LoadSection, TrainSection
+from crpipe.core.causes import OF_PROGRAMS, meaning_of, number_of, persist, refuse_machine_error
 from crpipe.core.chain import make_chain
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json
@@ -311,8 +312,10 @@ def _scoped(section: BaseModel, scopes: set[str], prefix: str = "") -> Tree:
 
 def _read_yaml(path: Path) -> Tree:
     try:
-        tree = yaml.safe_load(path.read_text()) or {}
+        tree = yaml.safe_load(persist(path.read_text)) or {}
     except OSError as error:
+        if meaning_of(number_of(error)).when != "person":
+            refuse_machine_error(error, path, leave=OF_PROGRAMS)
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}); name an existing file with --config"
         ) from error
