@@ -267,14 +267,19 @@ def test_an_empty_tree(write):
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [lambda data: data[: len(data) // 2], lambda _: b"no ROOT file", lambda _: b"", lambda data: data[:-50]],
+    ("damage", "words"),
+    [
+        (lambda data: data[: len(data) // 2], "cannot be read whole"),
+        (lambda _: b"no ROOT file", "this is a text file"),
+        (lambda _: b"", "this is an empty file (0 bytes)"),
+        (lambda data: data[:-50], "it is truncated"),
+    ],
     ids=["half", "text", "empty", "cut"],
 )
-def test_damaged_files(write, damage):
+def test_damaged_files(write, damage, words):
     path = write()
     path.write_bytes(damage(path.read_bytes()))
-    refused(path, f"{path}: cannot be read whole", "truncated")
+    refused(path, str(path), words)
     with pytest.raises(FormatError):
         reader().totals(path)
 
