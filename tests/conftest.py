@@ -29,6 +29,12 @@ PARQUET = {
 }
 
 
+@pytest.fixture(autouse=True)
+def shorter_looks(monkeypatch):
+    """What is not there in a test does not come late, but for the tests of that."""
+    monkeypatch.setattr("crpipe.core.causes._SOON_S", 1.0)
+
+
 def _table(columns):
     fields = [pa.field(name, pa.from_numpy_dtype(values.dtype), nullable=False) for name, values in columns]
     return pa.table([pa.array(values) for _, values in columns], schema=pa.schema(fields))

@@ -9,13 +9,20 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shlex
 import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
-from crpipe.core.errors import CrpipeError, DiskError, ForeignError, HostMemoryError, MachineError, PlaceError
+from crpipe.core.errors import (
+    CrpipeError,
+    DiskError,
+    ForeignError,
+    HostMemoryError,
+    MachineError,
+    PlaceError,
+    UnseenError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,8 +107,12 @@ MEANINGS = {
 _UNKNOWN = Meaning("later", "the system refused it")
 # What a mistake of a program looks like as well: in a plug-in they are not taken for the machine's.
 OF_PROGRAMS = frozenset(
-    (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EBADF, errno.ENOTEMPTY)
+    (
+        *(errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY),
+        *(errno.EINVAL, errno.EBADF, errno.EOVERFLOW),
+    )
 )
+OF_FORM = frozenset((errno.EINVAL, errno.EOVERFLOW, errno.EFBIG))  # also of a place that wrong bytes name
 _CLASSES: dict[str, type[MachineError]] = {"soon": DiskError, "later": DiskError, "person": PlaceError}
 _BY_TEXT = re.compile(r"\berrno[ =:]+(\d+)", re.IGNORECASE)  # libraries of C quote it: HDF5, fsspec
 _NAMED = re.compile(r"(No space left on device|Disk quota exceeded|Input/output error|Stale file handle)")
@@ -116,6 +127,7 @@ _UNITS = "KMGTPE"
 # More bytes at once than any event has, of a file of this size: such a length was read from wrong bytes.
 _NEVER, _EXPANDS, _GIB = 1 << 40, 10_000, 1 << 30
 _PLAIN = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM))  # said by the text
+_SOMEWHERE = "standard output, a log or a temporary file"
 _WHAT = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EROFS), "cannot write")
 _SOON_S, _PAUSE_S = 5.0, 0.05
 
@@ -139,11 +151,15 @@ def meaning_of(number: int) -> Meaning:
 
 
 def machine_error(
-    error: BaseException | None, place: Path | str | None = None, *, leave: frozenset[int] = frozenset()
+    error: BaseException | None,
+    place: Path | str | None = None,
+    leave: frozenset[int] = frozenset(),
+    behind: frozenset[int] | None = None,
 ) -> MachineError | None:
     """Translate an exception that is, or was caused by, an error of the machine; else give nothing.
 
     place: what is read or written, where the error does not name it. leave: errno that are not judged here.
+    behind: the same for errors that it was raised after, which need not be its cause.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -155,7 +171,7 @@ def machine_error(
             return _no_memory(error, place)
         if number and number not in leave:
             return _refused(error, number, place)
-        leave |= OF_PROGRAMS  # what an error was raised after needs not be its cause
+        leave = leave | OF_PROGRAMS if behind is None else behind
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None
 
@@ -199,8 +215,7 @@ def _refused(error: BaseException, number: int, place: Path | str | None) -> Mac
     said = "" if number in _PLAIN else f"{os.strerror(number)} ({errno.errorcode.get(number, number)}): "
     kind = HostMemoryError if number == errno.ENOMEM else _CLASSES[meaning.when]
     return kind(
-        f"{where or place or 'standard output, a log or a temporary file'}: {_WHAT.get(number, 'cannot read or write')}: "
-        f"{said}{meaning.text}, "
+        f"{where or place or _SOMEWHERE}: {_WHAT.get(number, 'cannot read or write')}: {said}{meaning.text}, "
         "then run the same command again"
     )
 
@@ -227,10 +242,13 @@ class MachineWatch:
 
 
 def refuse_machine_error(
-    error: BaseException, place: Path | str | None = None, leave: frozenset[int] = frozenset()
+    error: BaseException,
+    place: Path | str | None = None,
+    leave: frozenset[int] = frozenset(),
+    behind: frozenset[int] | None = None,
 ) -> None:
     """Raise the MachineError of an exception that is the machine's; else return: the bytes may be wrong."""
-    found = machine_error(error, place, leave=leave)
+    found = machine_error(error, place, leave, behind)
     if found is not None:
         raise found from error
 
@@ -240,10 +258,12 @@ class Foreign:
 
     The errors of crpipe itself pass unchanged, and so do KeyboardInterrupt and SystemExit. An error of the
     machine (a full disk, too little memory) is not blamed on the code: it becomes a MachineError.
+    path: a file that is there and that the code reads. An error of the machine that its library hid behind
+    another one, a FormatError too, is found, and a file that cannot be opened is the machine's.
     """
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, what: str, path: Path | None = None) -> None:
+        self._what, self._path = what, path
 
     def __enter__(self) -> None:
         """Begin the block."""
@@ -252,6 +272,8 @@ class Foreign:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Raise ForeignError in place of the block's exception."""
+        if self._path is not None and isinstance(error, Exception):
+            refuse_machine_error(error, self._path, OF_FORM, OF_FORM)
         if isinstance(error, Exception) and not isinstance(error, CrpipeError):
             refuse_machine_error(error, leave=OF_PROGRAMS)
             raise ForeignError(f"{self._what}: {_line_of(error)}") from error
@@ -299,14 +321,13 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def expect(path: Path, record: Path | str, otherwise: str = "") -> None:
-    """Raise DiskError unless a file that ``record`` names can be seen within some seconds.
+def expect(path: Path, record: Path, otherwise: str) -> None:
+    """Raise UnseenError unless a file that ``record`` names is seen within some seconds.
 
     otherwise: what to do when it is gone for good.
     """
     if not is_there(path):
-        gone = f"; if somebody deleted it: {otherwise}" if otherwise else ""
-        raise DiskError(
-            f"{path}: not seen on this machine, though {record} says that it exists; the file server may "
-            f"show it late: look (ls {shlex.quote(str(path))}) and run the same command again{gone}"
+        raise UnseenError(
+            f"{path}: not seen on this machine, though {record} names it. A file server may show it late: "
+            f"run the same command again. Only where somebody deleted it, it is missing; {otherwise}"
         )

@@ -16,6 +16,7 @@ CrpipeError                     exit 1
 │   ├── CheckpointError         exit 65   a checkpoint or snapshot is refused
 │   └── DivergenceError         exit 76   losses out of their band; a retry would diverge again
 ├── DeviceMemoryError           exit 1    the memory of a GPU is too small
+├── UnseenError                 exit 74   a shard or checkpoint that a record names is not seen here yet
 ├── MachineError                exit 74   the machine failed, not the data; try again later
 │   ├── HostMemoryError                   too little memory
 │   └── DiskError                         a disk or a file server: no space, an error, no answer
@@ -102,6 +103,12 @@ class CheckpointError(TrainError):
     exit_code = 65
 
 
+class UnseenError(ShardError, CheckpointError):
+    """A manifest or checkpoint that a record names is not seen on this machine: late, or gone."""
+
+    exit_code = 74
+
+
 class DivergenceError(TrainError):
     """Losses left their band or stayed non-finite; a retry would end the same way."""
 
@@ -163,7 +170,7 @@ class Interrupted(CrpipeError):  # noqa: N818 - an interruption is not an error 
 
 
 # What an outage of the source, of Slurm or of a disk looks like; everything else needs a person.
-_PASSING = (ListingError, TransferError, MachineError, LeaseError, QueueError, Interrupted)
+_PASSING = (ListingError, TransferError, MachineError, UnseenError, LeaseError, QueueError, Interrupted)
 _HOPELESS = (ConfigError, AccessError, PlaceError, DataError, DivergenceError, ForeignError, MissingExtra)
 _PASSING_OF_PYTHON = (OSError, MemoryError, KeyboardInterrupt, SystemExit)
 
@@ -173,9 +180,10 @@ def may_pass(kind: str) -> bool:
     found = globals().get(kind) or getattr(builtins, kind, None)
     if not (isinstance(found, type) and issubclass(found, BaseException)):
         return True
-    if issubclass(found, CrpipeError):
-        return issubclass(found, _PASSING) and not issubclass(found, _HOPELESS)
-    return issubclass(found, _PASSING_OF_PYTHON)
+    if not issubclass(found, CrpipeError):
+        return issubclass(found, _PASSING_OF_PYTHON)
+    judged = next((each for each in found.__mro__ if each in (*_PASSING, *_HOPELESS)), None)
+    return judged in _PASSING
 
 
 def code_may_pass(code: int) -> bool:

@@ -224,7 +224,8 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read a JSON file that crpipe wrote; raise DataError when it is missing or damaged."""
     try:
-        return _parsed(path)
+        with writing(path):
+            return _parsed_twice(path)
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run the step that makes it") from error
     except (ValueError, RecursionError) as error:
@@ -233,6 +234,15 @@ def read_json(path: Path) -> Any:
         raise DataError(
             f"{path}: damaged ({error}); delete it (rm {shlex.quote(str(path))}) and run {again} again"
         ) from error
+
+
+def _parsed_twice(path: Path) -> Any:
+    """Parse a file; where its form seems wrong, once more: a file server may have answered in part."""
+    try:
+        return persist(lambda: _parsed(path))
+    except (ValueError, RecursionError):
+        forget_cached(path)
+        return persist(lambda: _parsed(path))
 
 
 def _parsed(path: Path) -> Any:
@@ -248,7 +258,12 @@ def read_json_if_any(path: Path) -> Any:
 
 
 def sha256(path: Path) -> str:
-    """Hash a file's bytes."""
+    """Hash a file's bytes; raise MachineError where they cannot be read."""
+    with writing(path):
+        return persist(lambda: _sha256(path))
+
+
+def _sha256(path: Path) -> str:
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 

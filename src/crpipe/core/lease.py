@@ -18,7 +18,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.errors import DiskError, LeaseError
+from crpipe.core.errors import CrpipeError, DiskError, LeaseError
 from crpipe.core.files import make_folder, open_plain, writing
 from crpipe.core.mounts import mount_of
 
@@ -89,6 +89,11 @@ class Lease:
                 "one goes on with it"
             )
 
+    def refuse_if_taken(self) -> None:
+        """Raise LeaseError where another process has the lease: what it does to the files is no error."""
+        if _read(self.path).get("id", self.row["id"]) != self.row["id"]:
+            self.check()
+
     def beat(self) -> None:
         """Count up until the lease ends or is lost."""
         while not self._ended.wait(BEAT_S):
@@ -157,6 +162,9 @@ def lease(
         held.begin()
         try:
             yield held
+        except (OSError, CrpipeError):
+            held.refuse_if_taken()
+            raise
         finally:
             held.end()
     finally:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from crpipe.core import checksums
+from crpipe.core.causes import MachineWatch, expect, is_there, persist
 from crpipe.core.errors import DataError, LayoutError, ShardError
 from crpipe.core.files import forget_cached, read_json, sha256
-from crpipe.core.paths import CONSOLIDATED, MANIFEST
+from crpipe.core.paths import CONSOLIDATED, FINISHED, MANIFEST
 from crpipe.events.batch import Events
 from crpipe.events.layout import Layout
 from crpipe.events.shard_reader import REMEDY, Shards
@@ -34,6 +35,8 @@ def read_manifest(folder: Path, data: str | None) -> dict[str, Any]:
     ``data`` is the digest of the data keys; None accepts any.
     """
     path = folder / MANIFEST
+    if (folder / FINISHED).exists():  # the split writes this record before the manifest's name appears
+        expect(path, folder / FINISHED, REMEDY)
     try:
         manifest: dict[str, Any] = read_json(path)
     except DataError as error:
@@ -137,12 +140,10 @@ def _crc32c(path: Path) -> str:
 
 
 def _check_hash(path: Path, recorded: str, hashed: Callable[[Path], str] = sha256) -> None:
-    try:
-        found = hashed(path)
-    except FileNotFoundError as error:
-        raise ShardError(f"{path}: missing, though the manifest names it; {REMEDY}") from error
-    except OSError as error:
-        raise ShardError(f"{path}: cannot be read ({error.strerror}); {REMEDY}") from error
+    with MachineWatch(path):
+        if not is_there(path):
+            raise ShardError(f"{path}: missing, though the manifest names it; {REMEDY}")
+        found = persist(lambda: hashed(path))
     if found != recorded:
         raise ShardError(f"{path}: damaged: its bytes are not those the manifest names; {REMEDY}")
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.core.causes import OF_FORM, is_there, persist, refuse_machine_error
 from crpipe.core.errors import DataError, ShardError
 from crpipe.core.files import read_json
 from crpipe.core.paths import MANIFEST
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 GROUPS_KEY = b"crpipe:groups"  # JSON in the events file: item row groups of each events row group
 # What pyarrow raises for bytes that do not fit; a damaged name is a ValueError: it is not UTF-8.
 DAMAGE = (OSError, ValueError, pa.ArrowException)
+_LOOK = (
+    "look whether the file server shows it, and run the same command again; if somebody deleted it: delete "
+    "the shard's directory first"
+)
 REMEDY = "delete the shard's directory and run the same command again"
 
 
@@ -69,14 +74,19 @@ class Table:
     def read(self, group: int, columns: list[str]) -> dict[str, NDArray[Any]]:
         """Decode columns of one row group; raise ShardError when a page does not match its checksum."""
         try:
-            with self.open(group) as file:
-                table = file.read_row_group(group, columns=columns, use_threads=False)
-            return {name: values_of(table[name]) for name in columns}
+            return persist(lambda: self._decoded(group, columns))
         except DAMAGE as error:
             raise self.damaged(group, error) from error
 
+    def _decoded(self, group: int, columns: list[str]) -> dict[str, NDArray[Any]]:
+        with self.open(group) as file:
+            table = file.read_row_group(group, columns=columns, use_threads=False)
+        return {name: values_of(table[name]) for name in columns}
+
     def damaged(self, group: int, error: Exception | str) -> ShardError:
-        """Name a row group that cannot be read."""
+        """Name a row group whose bytes are wrong; raise MachineError where they could not be read."""
+        if isinstance(error, Exception):
+            refuse_machine_error(error, self.path, OF_FORM, OF_FORM)
         return ShardError(f"{self.path}: row group {group} cannot be read ({error}); {REMEDY}")
 
 
@@ -241,14 +251,15 @@ def open_shard(folder: Path, entry: Mapping[str, Any], layout: Layout, number: i
 def _table(path: Path, size: int, columns: Mapping[str, str]) -> tuple[Table, bytes | None]:
     """Read a footer once: the rows of its groups, and what it says about the groups of items."""
     try:
-        found = path.stat().st_size
+        if not is_there(path):
+            raise ShardError(f"{path}: missing, though the manifest names it; {_LOOK}")
+        found = persist(path.stat).st_size
         if found != size:
             raise ShardError(f"{path}: {found} bytes, the manifest says {size}; {REMEDY}")
-        footer = pq.read_metadata(path)
+        footer = persist(lambda: pq.read_metadata(path))
         types = {field.name: field.type for field in footer.schema.to_arrow_schema()}
-    except FileNotFoundError as error:
-        raise ShardError(f"{path}: missing, though the manifest names it; {REMEDY}") from error
     except DAMAGE as error:
+        refuse_machine_error(error, path, OF_FORM, OF_FORM)
         raise ShardError(f"{path}: the footer cannot be read ({error}); {REMEDY}") from error
     for name, dtype in columns.items():
         if types.get(name) != pa.from_numpy_dtype(dtype):

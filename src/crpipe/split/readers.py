@@ -150,7 +150,7 @@ class CheckedReader:
         """Name the file in what the reader raises, and its format where the reader reads another one."""
         failed = f"{path}: the reader {self.name} failed (for a bad file it must raise crpipe's FormatError)"
         try:
-            with Foreign(failed):
+            with Foreign(failed, path):
                 yield
         except (FormatError, ForeignError) as error:
             self._refuse_format(path, error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from crpipe.core.errors import FormatError
 from crpipe.core.files import digest, publish, read_json, remove_tree, replacing, write_json, writing
 from crpipe.core.lease import lease
 from crpipe.core.paths import FINISHED, MANIFEST
-from crpipe.core.raw_files import STAGED, RawFile, check_present, count_source_files, read_staged
+from crpipe.core.raw_files import STAGED, RawFile, check_present, confirmed, count_source_files, read_staged
 from crpipe.events.ledger_file import write_ledger
 from crpipe.events.shard_manifest import verify
 from crpipe.split import gather, scatter
@@ -216,7 +217,8 @@ def _totals(
             continue
         check_present(run.job.raw, file)
         try:
-            totals[file.number] = reader.totals(run.job.raw / file.path)
+            path = run.job.raw / file.path
+            totals[file.number] = confirmed(run.job.raw, file, partial(reader.totals, path))
             readable.append(file)
         except FormatError as error:
             bad.append(scatter.FileReport(file, bad=str(error)))

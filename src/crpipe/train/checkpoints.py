@@ -5,6 +5,7 @@ A file is named ``<kind>-<key>[-<step>]-<sha256[:16]>.pt``: one rename publishes
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import pickle
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from crpipe.core.causes import OF_FORM, expect, persist, refuse_machine_error
 from crpipe.core.chain import HASH_DIGITS
-from crpipe.core.errors import CheckpointError
-from crpipe.core.files import read_json, replacing, sha256, sync, write_json
+from crpipe.core.errors import CheckpointError, UnseenError
+from crpipe.core.files import forget_cached, read_json, replacing, sha256, sync, write_json
 from crpipe.train.records.checkpoint_form import PLAIN, is_name, problems
 from crpipe.train.records.dropped import describe_dropped
 
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 KEPT_SNAPSHOTS = 2
-_RESTORE = "; restore it, or delete its receipt to train the range again"
+_RESTORE = "restore it, or delete its receipt to train the range again"
 _ANOTHER = "use another checkpoint, or train again"
+_LEFT = OF_FORM | {errno.ENOENT, errno.EISDIR, errno.ENOTDIR}  # a name that was typed
 # What torch and its unpickler raise for content that nobody meant to be loaded.
 _UNREADABLE = (
     *(OSError, RuntimeError, ValueError, EOFError, TypeError, AttributeError, LookupError, ArithmeticError),
@@ -116,6 +119,8 @@ class Store:
         for path in sorted(self.folder.glob(f"checkpoint-{self.key}-*.pt")):
             try:
                 return verified(path)
+            except UnseenError:
+                raise
             except CheckpointError as error:
                 say(str(error))
                 path.replace(path.with_suffix(".damaged"))
@@ -168,12 +173,18 @@ def _canonical(value: Any) -> Any:
 
 def verified(path: Path) -> Saved:
     """Check a checkpoint or snapshot against the hash in its name; raise CheckpointError when it differs."""
-    if not path.exists():
+    if not persist(path.exists):
         if why := describe_dropped(path):
             raise CheckpointError(f"{path}: {why}")
-        raise CheckpointError(f"{path}: missing{_remedy(path) or _RESTORE}")
+        if not _remedy(path):
+            raise CheckpointError(f"{path}: missing; {_RESTORE}")
+        expect(path, _receipt_of(path), _remedy(path).removeprefix("; "))
+    wanted = path.stem.rpartition("-")[2]
     full = sha256(path)
-    if full[:HASH_DIGITS] != path.stem.rpartition("-")[2]:
+    if full[:HASH_DIGITS] != wanted:
+        forget_cached(path)  # what is read once more comes from the disk, or its server
+        full = sha256(path)
+    if full[:HASH_DIGITS] != wanted:
         raise CheckpointError(
             f"{path}: damaged (its content does not match the hash in its name){_remedy(path)}"
         )
@@ -182,11 +193,15 @@ def verified(path: Path) -> Saved:
 
 def _remedy(path: Path) -> str:
     """Say how the checkpoint of a finished link is made again; nothing for other files."""
-    receipt = path.parent.parent.parent / "ranges" / f"{path.parent.name}.json"
+    receipt = _receipt_of(path)
     if not (path.name.startswith("checkpoint-") and receipt.exists()):
         return ""
     again = f"rm {shlex.quote(str(receipt))}, and run the workflow again"
     return f"; restore it, or train the link again: {again}"
+
+
+def _receipt_of(path: Path) -> Path:
+    return path.parent.parent.parent / "ranges" / f"{path.parent.name}.json"
 
 
 def checkpoint_file(path: Path) -> Path:
@@ -213,9 +228,9 @@ def load(path: Path) -> dict[str, Any]:
     Raise CheckpointError when it is none, or when a field is missing or of another type.
     """
     try:
-        _refuse_packed(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = persist(lambda: _load_plain(path))
     except _UNREADABLE as error:
+        refuse_machine_error(error, path, _LEFT, _LEFT)
         raise CheckpointError(f"{path}: cannot be loaded ({_reason(error)}); {_ANOTHER}") from error
     if not isinstance(state, dict) or "format" not in state:
         raise CheckpointError(f"{path}: not a checkpoint of crpipe; {_ANOTHER}")
@@ -229,6 +244,11 @@ def load(path: Path) -> dict[str, Any]:
     if problem:
         raise CheckpointError(f"{path}: not a checkpoint as crpipe writes it: {problem}; {_ANOTHER}")
     return state
+
+
+def _load_plain(path: Path) -> Any:
+    _refuse_packed(path)
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _refuse_packed(path: Path) -> None:

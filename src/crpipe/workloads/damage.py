@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crpipe.core.causes import refuse_machine_error
+from crpipe.core.causes import OF_FORM, refuse_machine_error
 from crpipe.core.errors import CrpipeError, FormatError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Reading:
         """Raise FormatError in place of the block's exception, MachineError where the machine is to blame."""
         if not isinstance(error, self._damaged) or isinstance(error, CrpipeError):
             return
-        refuse_machine_error(error, self._path)
+        refuse_machine_error(error, self._path, OF_FORM, OF_FORM)
         text = (" ".join(str(error).split()) or type(error).__name__)[:_SHOWN]
         raise FormatError(
             f"{self._path}: cannot be read whole ({text}); it is truncated, damaged or of another format; "

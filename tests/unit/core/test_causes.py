@@ -10,7 +10,7 @@ import pytest
 
 from crpipe.core import causes, errors
 from crpipe.core.causes import MEANINGS, OF_PROGRAMS, Foreign, MachineWatch, expect, is_there, machine_error
-from crpipe.core.errors import DiskError, ForeignError, HostMemoryError, MachineError, PlaceError
+from crpipe.core.errors import DiskError, ForeignError, HostMemoryError, MachineError, PlaceError, UnseenError
 
 
 def raised(number, path=None):
@@ -147,8 +147,8 @@ def test_a_file_that_a_record_names_may_be_seen_late(tmp_path):
 
 def test_a_file_that_stays_away_is_looked_for_again_and_nothing_is_deleted(tmp_path, monkeypatch):
     monkeypatch.setattr(causes, "_SOON_S", 0.1)
-    with pytest.raises(DiskError, match=r"not seen on this machine, though a\.json says") as caught:
-        expect(tmp_path / "none", "a.json", "train it again")
+    with pytest.raises(UnseenError, match=r"not seen on this machine, though a\.json names it") as caught:
+        expect(tmp_path / "none", Path("a.json"), "train it again")
     assert errors.code_may_pass(caught.value.exit_code)
     assert str(Path(tmp_path / "none")) in str(caught.value)
 

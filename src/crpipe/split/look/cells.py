@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from crpipe.core.causes import refuse_machine_error
+from crpipe.core.causes import OF_FORM, refuse_machine_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def _cells(file: pq.ParquetFile, place: int, numbers: list[int]) -> dict[int, An
     try:
         _collect(file, place, set(numbers), found)
     except _UNSHOWN_FOR as error:
-        refuse_machine_error(error)
+        refuse_machine_error(error, leave=OF_FORM, behind=OF_FORM)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 from dataclasses import dataclass, field
 from itertools import islice
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from crpipe.core.causes import MachineWatch, refuse_machine_error
+from crpipe.core.causes import OF_FORM, refuse_machine_error
 from crpipe.core.errors import DataError, ForeignError, FormatError
 from crpipe.core.paths import MANIFEST
 from crpipe.core.raw_files import read_manifest
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from crpipe.split.readers import CheckedReader, ReaderChoice
 
 _PARQUET = "Parquet"
+_LEFT = OF_FORM | {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}  # a name that was typed
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
 _MOST_TEXT = 300  # characters of an error of a library
 _MOST_NAMES = 10_000  # of a folder
@@ -76,17 +78,16 @@ def facts_of(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
     reader of ``choice``. Raise FormatError when the file is missing or damaged, or neither Parquet nor
     readable by that reader.
     """
-    with MachineWatch(path):
+    try:
         if path.is_dir():
             raise FormatError(f"{path}: a folder; name a file in it{_first_file(path)}")
         found = format_of(path)
-    if found.name == _PARQUET:
-        try:
+        if found.name == _PARQUET:
             return _parquet(path, rows, choice)
-        except DAMAGE as error:
-            refuse_machine_error(error, path)
-            text = " ".join(str(error).split())[:_MOST_TEXT]
-            raise FormatError(f"{path}: cannot be read whole ({text}); it is missing or damaged") from error
+    except DAMAGE as error:
+        refuse_machine_error(error, path, _LEFT, _LEFT)
+        text = " ".join(str(error).split())[:_MOST_TEXT]
+        raise FormatError(f"{path}: cannot be read whole ({text}); it is missing or damaged") from error
     if choice is None:
         raise FormatError(
             f"{path}: this is {found.words}, and no reader is configured; "

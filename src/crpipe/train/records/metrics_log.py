@@ -16,10 +16,10 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard import summary
 
-from crpipe.core.files import replacing, writing
+from crpipe.core.files import replacing, sync, writing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -59,13 +59,7 @@ class EventFile:
         found = [(Event.FromString(record).step, record) for record in _records(self.path)]
         kept = [record for step, record in found if step <= resumed_step]
         self.last_step = max((step for step, _ in found if step <= resumed_step), default=0)
-        with replacing(self.path) as part, part.open("wb") as handle:
-            writer = RecordWriter(handle)
-            for record in kept or [Event(file_version="brain.Event:2").SerializeToString()]:
-                writer.write(record)
-            writer.flush()
-        self._handle = self.path.open("ab")
-        self._writer = RecordWriter(self._handle)
+        self._begin(kept)
 
     def scalars(self, step: int, time_s: float, values: Mapping[str, float]) -> None:
         """Write named numbers of one step."""
@@ -97,9 +91,29 @@ class EventFile:
             self._add(step, time.time(), content)
         self._flush()
 
+    def keep(self) -> bool:
+        """Begin the file again where somebody deleted it, and flush it to the disk; return whether it was so.
+
+        An open file takes what is written, whatever its name: the curves would end without a word.
+        """
+        found = self.path.exists()
+        if not found:
+            self._writer.close()
+            self._begin([])
+        sync(self.path)
+        return not found
+
     def close(self) -> None:
         """Flush and close the file."""
         self._writer.close()
+
+    def _begin(self, records: Sequence[bytes]) -> None:
+        with replacing(self.path) as part, part.open("wb") as handle:
+            writer = RecordWriter(handle)
+            for record in records or [Event(file_version="brain.Event:2").SerializeToString()]:
+                writer.write(record)
+            writer.flush()
+        self._writer = RecordWriter(self.path.open("ab"))
 
     def _add(self, step: int, time_s: float, content: Any) -> None:
         event = Event(step=step, wall_time=time_s, summary=content)

@@ -37,7 +37,7 @@ class Outputs:
         logged: the last step that both files had when the snapshot was taken; report a file that lost it.
         """
         files = job.files
-        self._stack = ExitStack()
+        self._stack, self._say = ExitStack(), say
         self._rows = MetricsFile(files.store / "metrics.jsonl", step)
         self._events = self._stack.enter_context(closing(EventFile(files.events, files.event_file, step)))
         for file in (self._rows, self._events):
@@ -77,5 +77,12 @@ class Outputs:
 
     def sync(self) -> None:
         """Flush everything written to the disk: a resume continues after it."""
-        for file in (self._rows, self._events):
-            sync(file.path)
+        if self._events.keep():
+            self._say(
+                f"warning: {self._events.path}: deleted while this job ran; it begins again, and the curves "
+                "of what came before are in metrics.jsonl alone; the training itself goes on exactly"
+            )
+        if not self._rows.path.exists():
+            self._say(f"warning: {self._rows.path}: deleted while this job ran; it begins again")
+            self._rows.path.touch()
+        sync(self._rows.path)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crpipe.core.errors import DiskError, FormatError
+from crpipe.core.errors import FormatError
 from crpipe.core.raw_files import Entry, write_manifest
 from crpipe.split.look.inspect import facts_of, inspect_file
 from crpipe.split.readers import ReaderChoice
@@ -121,5 +121,5 @@ def test_something_else(tmp_path):
     path.write_text("PAR1 and then nothing")
     with pytest.raises(FormatError, match=r"notes\.txt: cannot be read whole"):
         inspect_file(path, 1, None)
-    with pytest.raises(DiskError, match="none: .*not there"):
+    with pytest.raises(FormatError, match="cannot be read whole .*; it is missing"):
         inspect_file(tmp_path / "none", 1, None)

@@ -1,0 +1,71 @@
+"""One failed read while a range is split stops the job; it never sets a file aside, and nothing is lost."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from failing import failing
+from named import READERS
+from raw_files import (
+    NAME,
+    campaign,
+    product_bytes,
+    raw_folder,
+    split,
+    write_hdf5,
+    write_parquet,
+    write_staged,
+)
+
+CASES = """
+import json, os, sys
+from crpipe.core.errors import CrpipeError
+from raw_files import campaign, split
+
+root, path, *numbers = sys.argv[1:]
+found = []
+for number in map(int, numbers):
+    for nth in range(1, 60):
+        config = campaign(root, *OVERRIDES)
+        os.environ["FAIL"] = f"read:{number}:{nth}:{path}"
+        try:
+            split(config)
+            kind, text = "", ""
+        except CrpipeError as error:
+            kind, text = type(error).__name__, str(error)
+        os.environ["FAIL"] = "none:0:0:none"
+        found.append((number, nth, kind, text))
+        if not kind:
+            print(json.dumps(found))
+            sys.exit()
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("form", ["parquet", "hdf5"])
+@pytest.mark.parametrize("number", [5, 12, 110, 121])  # EIO, ENOMEM, ETIMEDOUT, EREMOTEIO
+def test_a_read_that_fails_sets_no_file_aside(tmp_path, form, number):
+    overrides = ["source.on_bad_file=quarantine"]
+    overrides += [] if form == "parquet" else [f"source.reader={READERS['bundles_hdf5']}"]
+    write = write_parquet if form == "parquet" else write_hdf5
+    for folder in ("good", "bad"):
+        config = campaign(tmp_path / folder, *overrides)
+        for at, counts in enumerate(([0, 3, 25, 1] * 20, [5] * 40)):
+            write(raw_folder(config) / f"000{at}.{form}", counts, seed=at)
+        write_staged(config)
+    split(campaign(tmp_path / "good", *overrides))
+    code = CASES.replace("OVERRIDES", repr(overrides))
+    path = f"{NAME}/0001.{form}"
+    command = [sys.executable, "-c", code, str(tmp_path / "bad"), path, str(number)]
+    env = failing(tmp_path, "none", 0, "none") | {"PYTHONPATH": str(Path("tests/support").absolute())}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found) > 3
+    for _, nth, kind, text in found[:-1]:
+        assert kind in ("DiskError", "HostMemoryError"), (nth, text)
+        assert f"0001.{form}" in text
+    assert product_bytes(config) == product_bytes(campaign(tmp_path / "good", *overrides))
