@@ -97,12 +97,23 @@ class EventTree:
                 if block is None:
                     return
                 dense = {name: self._dense(name, block[name], shapes[name], row) for name in shapes}
+            counts = {name: len(values) for name, values in dense.items()}
+            if len({*counts.values()}) > 1:
+                raise FormatError(
+                    f"{self.path}: row {row}: expected as many entries of each branch, found {counts}; it is "
+                    "damaged, have it copied or made again"
+                )
             yield dense
             row += len(next(iter(dense.values())))
 
     def _dense(self, name: str, found: NDArray[Any], shape: tuple[int, ...], row: int) -> NDArray[Any]:
         """Turn the lists of a block that begins at ``row`` into an array; others are one already."""
         if found.dtype != object:
+            if found.shape[1:] != shape:
+                raise FormatError(
+                    f"{self.path}: row {row}: {name}: expected {list(shape)} values of each event, found "
+                    f"{list(found.shape[1:])}; it is damaged, have it copied or made again"
+                )
             return found
         lengths = np.array([len(each) for each in found])
         wrong = lengths != shape[0]
