@@ -6,6 +6,7 @@ are a ConfigError that names the file, the key and the nearest legal name.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,7 @@ from crpipe.config.combinations import (
     check_processes,
     check_start,
 )
-from crpipe.config.messages import explain
+from crpipe.config.messages import BRACES, explain
 from crpipe.config.names import free_options, options_class
 from crpipe.config.sections import (
     NotifySection,
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 Tree = dict[str, Any]
 AUTO = "auto"
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_PLACEHOLDER = re.compile(r"\{(?:range|number)\b[^{}]*\}")
 SYNTHETIC = "synthetic://"
 # Sections whose keys belong to what another key names.
 NAMED = {"reader": "source.reader", "simulator": "source.simulator", "model": "train.workload"}
@@ -256,7 +259,7 @@ def parse_override(text: str) -> Tree:
     try:
         node: Any = yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {text}: {value!r} is not YAML") from error
+        raise ConfigError(f"--set {text}: {value!r} is not YAML ({_fault(value, error)})") from error
     for part in reversed(name.split(".")):
         node = {part: node}
     return dict(node)
@@ -311,8 +314,10 @@ def _scoped(section: BaseModel, scopes: set[str], prefix: str = "") -> Tree:
 
 
 def _read_yaml(path: Path) -> Tree:
+    text = ""
     try:
-        tree = yaml.safe_load(persist(path.read_text)) or {}
+        text = persist(path.read_text)
+        tree = yaml.safe_load(text) or {}
     except OSError as error:
         if meaning_of(number_of(error)).when != "person":
             refuse_machine_error(error, path, leave=OF_PROGRAMS)
@@ -320,10 +325,24 @@ def _read_yaml(path: Path) -> Tree:
             f"{path}: cannot be read ({error.strerror}); name an existing file with --config"
         ) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path}: not valid YAML: {_fault(text, error)}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: expected keys with values, found {type(tree).__name__}")
     return tree
+
+
+def _fault(text: str, error: Exception) -> str:
+    """Say in one line where a text is no YAML and why, and to write quotes where {range} lacks them."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    begin = getattr(error, "context_mark", None) or mark
+    said = " ".join(filter(None, (getattr(error, "context", None), getattr(error, "problem", None))))
+    told = f"line {mark.line + 1}, column {mark.column + 1}: {said}"
+    near = text.splitlines()[begin.line : mark.line + 1]
+    if any(_PLACEHOLDER.search(_QUOTED.sub("", line.partition(" #")[0])) for line in near):
+        return f"{told}; {BRACES}"
+    return told
 
 
 def _merge(into: Tree, tree: Tree, source: str, origin: dict[str, str], prefix: str = "") -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import pydantic
 
+BRACES = 'put quotes around values with braces, as in uri: "/data/{range}/*.parquet"'
 _EXPONENT = re.compile(r"[-+]?[0-9_]*\.?[0-9]+[eE][-+]?[0-9]+|[-+]?[0-9]+\.[eE][-+]?[0-9]+")
 
 
@@ -31,6 +32,8 @@ def explain(
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
             message = "unknown key" + (_renamed(dotted) or _nearest(parts, model, prefix))
+        elif item["type"] == "string_type" and isinstance(item["input"], dict):
+            message = f"expected text, found a mapping; {BRACES}"
         elif not isinstance(item["input"], dict | BaseModel):
             message = f"{item['input']!r}: {message[:1].lower()}{message[1:]}{_as_number(item['input'])}"
         lines.append(": ".join(part for part in (where, dotted, message) if part))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
     from crpipe.events.layout import Field, Layout
 
+_CIRCLE = 360.0
 _SIDE_BY_SIDE = 1024  # items in one row while extremes are searched: numpy reduces [M, 3] 20 times slower
 
 
@@ -41,7 +42,13 @@ def _legal(values: Any, field: Field) -> Any:
 
 def _reason(field: Field, value: Any) -> str:
     interval = f"{field.low:.7g} to {field.high:.7g} {field.unit}".rstrip()
-    return f"{field.name} is {value}, not within {interval}"
+    guess = "; is it in degrees?" if field.unit == "rad" and _may_be_degrees(field, value) else ""
+    return f"{field.name} is {value}, not within {interval}{guess}"
+
+
+def _may_be_degrees(field: Field, value: Any) -> bool:
+    """Return whether a value that is no legal angle in rad is one in degrees."""
+    return bool(abs(value) <= _CIRCLE and field.low <= np.radians(float(value)) <= field.high)
 
 
 def _blame(events: Events, position: int, field: Field, item: str, reasons: dict[int, str]) -> None:

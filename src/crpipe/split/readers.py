@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from crpipe.config.names import build
 from crpipe.core.causes import Foreign
-from crpipe.core.errors import ConfigError, ForeignError, FormatError, LayoutError
+from crpipe.core.errors import ConfigError, ForeignError, FormatError, LayoutError, MissingExtra
 from crpipe.events.batch import Events
+from crpipe.events.file_formats import UNKNOWN, format_of
 from crpipe.events.layout import Layout
+from crpipe.events.notes import collected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from crpipe.events.tables import Tables
 
 _MEMBERS = ("layout", "needs", "rows", "totals")
+_FOLDERS = ("reading", "readers")  # of a package, whose modules hold readers alone
 
 
 class Reader(Protocol):
@@ -32,6 +38,9 @@ class Reader(Protocol):
 
     layout: columns of the events and items that ``rows`` yields.
     needs: names in ``source.tables`` that the reader reads; empty for most.
+
+    A reader may also declare ``formats``, names of crpipe.events.file_formats such as "HDF5": a file of
+    another format is then refused by its first bytes, with the readers beside this one that read it.
     """
 
     layout: Layout
@@ -105,19 +114,24 @@ class CheckedReader:
         self.layout = reader.layout
         self.reader = reader
         self._tables = tables
+        self._notes: dict[str, None] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What was converted, or left unread, in the files whose totals were counted; each once."""
+        return list(self._notes)
 
     def rows(self, path: Path) -> Iterator[Events]:
         """Yield all events in the order of the file; raise FormatError, or ForeignError for a wrong block."""
-        guard = self._guard(path)
-        with guard:
+        with self._guard(path):
             blocks = iter(self.reader.rows(path, self._tables))
         row = 0
         while True:
-            with guard:
+            with self._guard(path):
                 block = next(blocks, None)
             if block is None:
                 return
-            with guard:
+            with self._guard(path):
                 events = self._checked(block, path)
             if self.layout.fixed:
                 _check_fixed(events, self.layout, path, row)
@@ -126,14 +140,35 @@ class CheckedReader:
 
     def totals(self, path: Path) -> tuple[int, int]:
         """Count events and items by the file's own account."""
-        with self._guard(path):
+        with self._guard(path), collected() as notes:
             events, items = self.reader.totals(path, self._tables)
+            self._notes |= notes
             return int(events), int(items)
 
-    def _guard(self, path: Path) -> Foreign:
-        return Foreign(
-            f"{path}: the reader {self.name} failed (for a bad file it must raise crpipe's FormatError)", path
-        )
+    @contextlib.contextmanager
+    def _guard(self, path: Path) -> Iterator[None]:
+        """Name the file in what the reader raises, and its format where the reader reads another one."""
+        failed = f"{path}: the reader {self.name} failed (for a bad file it must raise crpipe's FormatError)"
+        try:
+            with Foreign(failed, path):
+                yield
+        except (FormatError, ForeignError) as error:
+            self._refuse_format(path, error)
+            raise
+
+    def _refuse_format(self, path: Path, error: Exception) -> None:
+        """Raise FormatError for a file that is of another format than the reader declares."""
+        wanted = tuple(getattr(self.reader, "formats", ()))
+        found = UNKNOWN
+        with contextlib.suppress(OSError):
+            found = format_of(path) if wanted else UNKNOWN
+        if not found.name or found.name in wanted:
+            return
+        remedy = found.remedy or _fitting(self.name, found.name, path, self._tables)
+        raise FormatError(
+            f"{path}: this is {found.words}, and {self.name} reads {' or '.join(wanted)}; "
+            f"{remedy or 'have it made again, or write a reader for it: docs/write-a-reader.md'}"
+        ) from error
 
     def _checked(self, block: Any, path: Path) -> Events:
         """Return the block with contiguous items; raise ForeignError naming the first wrong column."""
@@ -143,6 +178,41 @@ class CheckedReader:
         if block.items.flags.c_contiguous:
             return block  # type: ignore[no-any-return]
         return Events(block.columns, block.multiplicity, np.ascontiguousarray(block.items))
+
+
+def _fitting(name: str, wanted: str, path: Path, tables: Tables) -> str:
+    """Name the readers in the folder of the reader ``name`` that declare a format, and can read this file.
+
+    Where none of them can, those that read the format; empty where there are none.
+    """
+    home = import_module(name.partition(":")[0])
+    package = import_module(home.__package__ or home.__name__)
+    folder = package.__name__.rpartition(".")[2]
+    modules = [home]
+    if folder in _FOLDERS and hasattr(package, "__path__"):  # elsewhere an import could do anything
+        modules = [
+            import_module(each.name) for each in iter_modules(package.__path__, f"{package.__name__}.")
+        ]
+    declared = [
+        f"{module.__name__}:{each}"
+        for module in modules
+        for each, kind in vars(module).items()
+        if getattr(kind, "__module__", "") == module.__name__ and wanted in getattr(kind, "formats", ())
+    ]
+    fits = [each for each in declared if _can_read(each, path, tables)]
+    if not declared:
+        return ""
+    return f"such files are read with source.reader: {' or '.join(fits or declared)}"
+
+
+def _can_read(name: str, path: Path, tables: Tables) -> bool:
+    """Return whether a reader, with its own defaults, gives a first block of a file."""
+    with contextlib.suppress(ConfigError, FormatError, ForeignError, MissingExtra):
+        reader = open_reader(name, {})
+        with Foreign(name):
+            next(iter(reader.rows(path, tables)), None)
+        return True
+    return False
 
 
 def _problem_of(block: Any, layout: Layout) -> str:

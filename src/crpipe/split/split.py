@@ -206,6 +206,8 @@ def _split(run: _Run) -> None:
     source_files = count_source_files(run.job.listed)
     if source_files is not None:
         ledger["source_files"] = source_files
+    if reader.notes:
+        ledger["notes"] = sorted(reader.notes)
     ledger["repeated"] = count_repeated(run.spills, run.files, run.job.layout, run.progress)
     entries = list(_gather(run, rules, scattered))
     check_written(ledger, entries, run.job.layout)

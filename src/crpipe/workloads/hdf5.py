@@ -6,12 +6,15 @@ A path comes in; datasets come out. Anything else is a FormatError.
 from __future__ import annotations
 
 import contextlib
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.core.errors import FormatError
+from crpipe.core.errors import FormatError, MissingExtra
 from crpipe.core.extras import require
+from crpipe.events.notes import note
+from crpipe.workloads.damage import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,20 +28,82 @@ _MOST_LINKS = 16
 _MOST_PACKED, _ALWAYS = 2000, 1 << 24
 # What h5py raises for files that were cut or had bytes changed.
 _DAMAGE = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_MOST_NAMES = 1000  # of a file, for notes
+# Filters that hdf5plugin brings, by the numbers that The HDF Group gave them.
+_FILTERS = {
+    4: "szip",
+    307: "bzip2",
+    32001: "blosc",
+    32004: "lz4",
+    32008: "bitshuffle",
+    32013: "zfp",
+    32015: "zstd",
+    32017: "sz",
+    32024: "sz3",
+    32026: "blosc2",
+}
 
 
 @contextlib.contextmanager
 def open_hdf5(path: Path) -> Iterator[h5py.File]:
-    """Open a file; whatever its damage makes h5py raise inside the block is a FormatError that names it."""
-    try:
-        with _h5py().File(path, "r") as file:
-            yield file
-    except (*_DAMAGE, MemoryError) as error:
-        text = " ".join(str(error).split()) or type(error).__name__
+    """Open a file; whatever its damage makes h5py raise inside the block is a FormatError that names it.
+
+    So are bytes that HDF5 does not read: what follows the end that the file names.
+    """
+    with Reading(path, *_DAMAGE, MemoryError), _h5py().File(path, "r") as file:
+        _refuse_rest(path, file.userblock_size)
+        yield file
+
+
+def note_unread(file: h5py.File, *read: str) -> None:
+    """Say which datasets of a file are not read; raise FormatError where one has the name of one that is.
+
+    Such a dataset, in another group, holds more events of the same kind.
+    """
+    others: list[str] = []
+
+    def visit(name: str, found: object) -> bool | None:
+        if isinstance(found, _h5py().Dataset) and name not in read:
+            others.append(name)
+        return True if len(others) == _MOST_NAMES else None
+
+    file.visititems(visit)
+    if file.userblock_size:
+        note(f"a user block of {file.userblock_size} bytes is not read")
+    again = [name for name in others if name.rpartition("/")[2] in read]
+    if again:
         raise FormatError(
-            f"{path}: cannot be read whole ({text[:300]}); it is truncated, damaged or of another format; "
-            "have it copied or made again"
-        ) from error
+            f"{file.filename}: it also holds {', '.join(again[:3])}, which would be left unread; have one "
+            "file made of each group"
+        )
+    if others:
+        note(f"datasets that are not read: {', '.join(others)}")
+
+
+def _refuse_rest(path: Path, begin: int) -> None:
+    """Raise FormatError when other bytes follow the end that the superblock, at ``begin``, names.
+
+    Its offset from the signature is 28 in versions 2 and 3, 40 in version 0 and 44 in version 1.
+    """
+    with path.open("rb") as file:
+        file.seek(begin)
+        head = file.read(64)
+        version = head[8] if head.startswith(_SIGNATURE) else 99
+        place = {0: 40, 1: 44, 2: 28, 3: 28}.get(version)
+        wide = head[9 if version >= 2 else 13] if place else 0  # noqa: PLR2004 - of the specification
+        if place is None or wide != 8:  # noqa: PLR2004
+            return
+        end = int.from_bytes(head[place : place + 8], "little")  # from the file's begin
+        size = file.seek(0, 2)
+        file.seek(min(end, size))
+        rest = next((block for block in iter(lambda: file.read(1 << 20), b"") if block.strip(b"\0")), b"")
+    if rest:
+        what = "another HDF5 file was joined to it" if _SIGNATURE in rest else "something was joined to it"
+        raise FormatError(
+            f"{path}: the file ends at byte {end}, but {size - end} more follow, which would be left unread: "
+            f"{what}; have it copied or made again, each file by itself"
+        )
 
 
 def find_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset | None:
@@ -51,6 +116,7 @@ def find_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset | None:
         return None
     if found.external or found.is_virtual:
         raise _elsewhere(path, name, "the values of another file")
+    _need_filters(path, name, found)
     if found.ndim and 0 not in found.shape:
         _refuse_unwritten(path, name, found)
     return found
@@ -93,6 +159,23 @@ def _elsewhere(path: Path, name: str, what: str) -> FormatError:
         f"{path}: {name} is {what}; a raw file holds its own values: have the file made again with them "
         "(h5repack copies them into one file)"
     )
+
+
+def _need_filters(path: Path, name: str, found: h5py.Dataset) -> None:
+    """Raise MissingExtra when values were compressed by what is not installed here."""
+    stored = found.id.get_create_plist()
+    for place in range(stored.get_nfilters()):
+        code, _, _, text = stored.get_filter(place)
+        if _h5py().h5z.filter_avail(code):
+            continue
+        with contextlib.suppress(ImportError):
+            import_module("hdf5plugin")  # it registers its filters
+        if not _h5py().h5z.filter_avail(code):
+            known = _FILTERS.get(code) or text.decode(errors="replace") or "unknown"
+            raise MissingExtra(
+                f"{path}: {name} is compressed with {known} (HDF5 filter {code}), which is not installed "
+                "here; pip install hdf5plugin, or have it written with gzip (h5repack -f GZIP=1)"
+            )
 
 
 def _refuse_unwritten(path: Path, name: str, found: h5py.Dataset) -> None:

@@ -350,3 +350,38 @@ def test_a_directory_whose_name_would_be_changed_on_the_way_is_refused(key, path
 @pytest.mark.parametrize("path", ["a $(touch x) & `b`; 'c' \"d\" *", "/data/été/v2 (new), final", ".."])
 def test_any_other_name_of_a_directory_is_taken(path):
     assert validate({"results": path, "runs": path}, {}).results == path
+
+
+BRACES = [
+    "source: {uri: /data/{range}/*.parquet}",
+    "source:\n  uri: {range}/*.parquet\n",
+    "source:\n  uri: {range}\n",
+    "run: a\nsource: {files: 'a', uri: /b/{number:06}.x}",
+    "source: {uri: /data/a,\n  files: /b/{range}.txt}",
+]
+
+
+@pytest.mark.parametrize("text", BRACES)
+def test_braces_without_quotes_are_one_line_that_says_so(tmp_path, text):
+    path = tmp_path / "crpipe.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match='put quotes around values with braces, as in uri: "') as caught:
+        load_config([path])
+    assert str(caught.value).startswith(f"{path}: ")
+    assert len(str(caught.value).splitlines()) == 1
+    assert "^" not in str(caught.value)
+    value = text.partition("source: ")[2]
+    if value:
+        with pytest.raises(ConfigError, match="put quotes around values with braces"):
+            load_config([], [f"source={value}"])
+
+
+@pytest.mark.parametrize(
+    "text", ["source:\n  uri: /d/{range}\nrun: [", "source: {uri: '/a/{range}', b", "run: }"]
+)
+def test_other_errors_of_yaml_say_nothing_of_braces(tmp_path, text):
+    path = tmp_path / "crpipe.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"not valid YAML: line \d, column \d+: ") as caught:
+        load_config([path])
+    assert "quotes" not in str(caught.value)

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -668,3 +669,34 @@ def test_the_ledger_says_how_many_files_the_source_has_where_not_all_are_taken(t
     write_manifest(config.paths().manifest(NAME), [Entry("a.parquet", "a.parquet", 1, None)], 7)
     split(config)
     assert read_json(config.paths().ledger(NAME))["source_files"] == 7
+
+
+def test_what_was_converted_or_not_read_is_in_the_ledger_once(tmp_path):
+    config = campaign(tmp_path)
+    for number in range(3):
+        table = nested(*make_events([1, 0, 2], seed=number)).append_column("weight", pa.array([1.0] * 3))
+        place = table.schema.get_field_index("primary_minor_id")
+        ids = table["primary_minor_id"].cast(pa.int64())
+        pq.write_table(
+            table.set_column(place, "primary_minor_id", ids), raw_folder(config) / f"{number}.parquet"
+        )
+    write_staged(config)
+    split(config)
+    assert ledger_of(config)["notes"] == [
+        "column primary_minor_id: int64 is read as uint64",
+        "columns that are not read: weight",
+    ]
+    assert ledger_of(config)["events"]["listed"] == 9
+
+
+def test_joined_files_are_set_aside_with_their_reason(tmp_path):
+    config = campaign(tmp_path, "source.on_bad_file=quarantine", "source.max_quarantined=1")
+    raw = raw_folder(config)
+    for number in range(2):
+        write_parquet(raw / f"{number}.parquet", [1, 0, 2], seed=number)
+    (raw / "2.parquet").write_bytes(b"".join((raw / f"{number}.parquet").read_bytes() for number in range(2)))
+    write_staged(config)
+    split(config)
+    (aside,) = [row for row in ledger_of(config)["files"] if row["state"] == "quarantined"]
+    assert "would be left unread" in aside["reason"]
+    assert ledger_of(config)["events"]["listed"] == 6

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.cli.jobs.data import configured_reader
 from crpipe.cli.jobs.source import source_options
-from crpipe.core.errors import ConfigError, ForeignError, FormatError, SourceError
+from crpipe.core.errors import ConfigError, ForeignError, FormatError, PlaceError, SourceError
 from crpipe.core.raw_files import count_listed, read_manifest
 from crpipe.events.duplicates import ALLOW, find_twins
 from crpipe.report.plan.job import SeenFile, SourceLook
@@ -87,24 +87,45 @@ def _read_one(config: Config, job: LookJob, listings: Listings) -> SeenFile | No
         if not job.is_remote:
             uris = dict.fromkeys(entry.uri for entry in (first, *_spread(entries)))
             files = [Path(host_and_path(uri)[1]) for uri in uris]
-            return _seen(config, choice, first.uri, read_sample(choice, files))
+            sample = read_sample(choice, files)
+            _judge(config, listings, first.uri, sample)
+            return _seen(config, choice, first.uri, sample)
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / Path(first.path).name
             bring(first, copy, job.source)
-            return _sampled(config, choice, copy, first.uri)
+            sample = _sampled(choice, copy, first.uri)
+            _judge(config, listings, first.uri, sample)
+            return _seen(config, choice, first.uri, sample)
     except (FormatError, ForeignError) as error:
         # One bad file may be set aside by the split; with `fail` it would end it.
         aside = config.source.on_bad_file == "quarantine"
         (listings.warnings if aside else listings.problems).append(str(error))
+    except PlaceError as error:
+        listings.problems.append(str(error))
     except (SourceError, ConfigError) as error:
         listings.notes.append(f"no file was read: {error}")
     return None
 
 
-def _sampled(config: Config, choice: ReaderChoice, copy: Path, uri: str) -> SeenFile:
+def _judge(config: Config, listings: Listings, uri: str, sample: FileSample) -> None:
+    """Report illegal values: the split would stop at them, or leave their events out."""
+    if not sample.invalid:
+        return
+    read = len(sample.multiplicities)
+    text = f"{uri}: {sample.reason} ({sample.invalid} of the {read} events that were read are illegal)"
+    if config.split.on_bad_event == "reject":
+        listings.warnings.append(f"{text}; such events are left out (split.on_bad_event: reject)")
+    else:
+        listings.problems.append(
+            f"{text}; the split would stop there: have the file made again, or leave such events out with "
+            "split.on_bad_event: reject"
+        )
+
+
+def _sampled(choice: ReaderChoice, copy: Path, uri: str) -> FileSample:
     """Read a copy; an error names the file in the source."""
     try:
-        return _seen(config, choice, uri, read_sample(choice, [copy]))
+        return read_sample(choice, [copy])
     except (FormatError, ForeignError) as error:
         raise type(error)(str(error).replace(str(copy), uri)) from error
 
@@ -146,4 +167,5 @@ def _seen(config: Config, choice: ReaderChoice, uri: str, sample: FileSample) ->
         groups=sample.groups,
         largest=int(counts[counts <= limit].max(initial=0)) if limit else int(counts.max(initial=0)),
         below=below,
+        notes=sample.notes,
     )

@@ -38,7 +38,7 @@ class SeenFile:
     name: path or URI. reader: what read it. columns: dtype of each column of the file, or of the layout.
     files, bytes, events, items: sums over the files that were counted. rows: events that were read;
     groups: how many groups they belong to; largest: items of the largest; below: share of them that are no
-    outliers.
+    outliers. notes: what the reader converted, or did not read.
     """
 
     name: str
@@ -52,6 +52,7 @@ class SeenFile:
     groups: int
     largest: int
     below: float
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,7 @@ def _seen(job: PlanJob) -> Iterator[Line]:
         yield ("", f"read by {file.reader}")
         columns = ", ".join(f"{name} {kind}" for name, kind in file.columns.items())
         yield ("", shorten(f"columns {columns}", _WIDTH))
+        yield from (("", shorten(note, _WIDTH)) for note in file.notes)
     for warning in seen.warnings:
         yield (WARNING, warning)
 

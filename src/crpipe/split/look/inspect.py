@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import errno
+import shlex
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.core.causes import OF_FORM, refuse_machine_error
 from crpipe.core.errors import DataError, ForeignError, FormatError
 from crpipe.core.paths import MANIFEST
 from crpipe.core.raw_files import read_manifest
+from crpipe.events.file_formats import format_of
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import read_layout
 from crpipe.events.shard_reader import DAMAGE
+from crpipe.split.look.cells import SHOWN_ITEMS, shorten, shown_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,10 +30,11 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
     from crpipe.split.readers import CheckedReader, ReaderChoice
 
-_PARQUET = b"PAR1"
+_PARQUET = "Parquet"
 _LEFT = OF_FORM | {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}  # a name that was typed
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
-_SHOWN_ITEMS = 3
+_MOST_TEXT = 300  # characters of an error of a library
+_MOST_NAMES = 10_000  # of a folder
 
 
 @dataclass(slots=True)
@@ -38,7 +42,8 @@ class FileFacts:
     """What a file holds; the fields of ``crpipe inspect --json``.
 
     kind: what it is. columns: types of a Parquet file's columns. row_groups: of a Parquet file, else null.
-    reader, read_as: what read it, and the columns that it gives with type and unit; refused: why it does not.
+    reader, read_as: what read it, and the columns that it gives with type and unit; refused: why it does not;
+    notes: what it converted, or did not read.
     events, items, empty: rows or events, their items, and how many have none; quantiles, largest: of the
     items in an event. item: what an item is called. first: the first events, those with items first; of an
     event's items, or of a list, only the first ones and ``count``.
@@ -52,6 +57,7 @@ class FileFacts:
     reader: str = ""
     read_as: dict[str, str] = field(default_factory=dict)
     refused: str = ""
+    notes: list[str] = field(default_factory=list)
     item: str = "items"
     items: int | None = None
     empty: int | None = None
@@ -73,26 +79,32 @@ def facts_of(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
     readable by that reader.
     """
     try:
-        with path.open("rb") as handle:
-            magic = handle.read(len(_PARQUET))
-        if magic == _PARQUET:
+        if path.is_dir():
+            raise FormatError(f"{path}: a folder; name a file in it{_first_file(path)}")
+        found = format_of(path)
+        if found.name == _PARQUET:
             return _parquet(path, rows, choice)
     except DAMAGE as error:
         refuse_machine_error(error, path, _LEFT, _LEFT)
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split())[:_MOST_TEXT]
         raise FormatError(f"{path}: cannot be read whole ({text}); it is missing or damaged") from error
     if choice is None:
         raise FormatError(
-            f"{path}: no Parquet file (it starts with {magic!r}), and no reader is configured; name "
-            "the reader of its format with --set source.reader=module:Name"
+            f"{path}: this is {found.words}, and no reader is configured; "
+            f"{found.remedy or 'name the reader of its format with --set source.reader=module:Name'}"
         )
     facts = FileFacts(str(path), "raw file")
     _add_events(facts, path, rows, choice.open())
     return facts
 
 
+def _first_file(folder: Path) -> str:
+    names = sorted(each.name for each in islice(folder.iterdir(), _MOST_NAMES) if each.is_file())
+    return f": crpipe inspect {shlex.quote(str(folder / names[0]))}" if names else " (it holds none)"
+
+
 def _parquet(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
-    with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as file:
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True) as file:
         names = file.schema_arrow.names
         kind = _kind(path, names)
         facts = FileFacts(
@@ -100,7 +112,7 @@ def _parquet(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
             kind or "Parquet",
             events=file.metadata.num_rows,
             row_groups=file.metadata.num_row_groups,
-            columns={field.name: str(field.type) for field in file.schema_arrow},
+            columns={field.name: shorten(str(field.type)) for field in file.schema_arrow},
         )
         if not kind and choice is not None:
             try:
@@ -115,31 +127,11 @@ def _parquet(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
             _add_counts(facts, counts)
             chosen = np.concatenate([np.flatnonzero(counts > 0)[:rows], np.flatnonzero(counts == 0)])[:rows]
         sources = _source_names(path) if SOURCE_FILE in names else []
-        for row in _rows(file, chosen):
+        for row in shown_rows(file, chosen):
             if SOURCE_FILE in row and row[SOURCE_FILE] < len(sources):
                 row[SOURCE_FILE] = f"{row[SOURCE_FILE]} ({sources[row[SOURCE_FILE]]})"
             facts.first.append(row)
     return facts
-
-
-def _rows(file: pq.ParquetFile, chosen: NDArray[np.int64]) -> Iterator[dict[str, Any]]:
-    """Read chosen rows, one at a time and in their order: a giant's row may have millions of values."""
-    wanted = set(chosen.tolist())
-    found: dict[int, dict[str, Any]] = {}
-    row = 0
-    batches = file.iter_batches(batch_size=1 if _is_nested(file.schema_arrow) else 1024, use_threads=False)
-    for batch in batches:
-        for index in [number - row for number in wanted if row <= number < row + len(batch)]:
-            columns = zip(batch.schema.names, batch.columns, strict=True)
-            found[row + index] = {name: _cell(column[index]) for name, column in columns}
-        row += len(batch)
-        if len(found) == len(wanted):
-            break
-    yield from (found[number] for number in chosen.tolist() if number in found)
-
-
-def _is_nested(schema: pa.Schema) -> bool:
-    return any(pa.types.is_nested(column.type) for column in schema)
 
 
 def _kind(path: Path, names: list[str]) -> str:
@@ -178,6 +170,7 @@ def _add_events(facts: FileFacts, path: Path, rows: int, reader: CheckedReader) 
             wanted = np.flatnonzero(chosen)[: max(rows - len(shown), 0)]
             shown += [_event(block, int(index), layout.item) for index in wanted]
     facts.events, facts.items = reader.totals(path)
+    facts.notes = reader.notes
     facts.kind, facts.reader, facts.item = "raw file", reader.name, layout.item
     facts.read_as = {each.name: f"{each.dtype} {each.unit}".rstrip() for each in layout.events}
     facts.read_as |= {
@@ -190,7 +183,7 @@ def _add_events(facts: FileFacts, path: Path, rows: int, reader: CheckedReader) 
 def _event(block: Events, index: int, item: str) -> dict[str, Any]:
     values = {name: column[index].item() for name, column in block.columns.items()}
     items = block.part(index, index + 1).items
-    return values | {item: {"count": len(items), "first": items[:_SHOWN_ITEMS].tolist()}}
+    return values | {item: {"count": len(items), "first": items[:SHOWN_ITEMS].tolist()}}
 
 
 def _add_counts(facts: FileFacts, counts: NDArray[Any]) -> None:
@@ -215,6 +208,7 @@ def _described(facts: FileFacts) -> Iterator[str]:
             f"{facts.item}"
         )
         yield from (f"  {name}: {kind}" for name, kind in facts.read_as.items())
+    yield from (f"  {note}" for note in facts.notes)
     if facts.refused:
         yield f"  no raw file of source.reader: {facts.refused}"
     if facts.items is not None:
@@ -254,16 +248,11 @@ def _line(row: dict[str, Any]) -> str:
     )
 
 
-def _cell(scalar: Any) -> Any:
-    """Give one value of a Parquet row; of a list only the first ones, because a giant has millions."""
-    if not scalar.is_valid or not pa.types.is_list(scalar.type):
-        return scalar.as_py()
-    return {"count": len(scalar), "first": scalar.values.slice(0, _SHOWN_ITEMS).to_pylist()}
-
-
 def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + _line(value) + "}"
     return str(value)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from crpipe.events.validity import find_invalid_events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +28,8 @@ class FileSample:
     """What was read. files, bytes, events, items: of the files that were counted.
 
     columns: dtype of each column of the first file. multiplicities: those of the events that were read;
-    groups: how many groups these belong to.
+    groups: how many groups these belong to; invalid: how many of them hold an illegal value; reason: the
+    first of these. notes: what the reader converted, or did not read, in the files that were counted.
     """
 
     columns: Mapping[str, str]
@@ -36,6 +39,19 @@ class FileSample:
     items: int
     multiplicities: NDArray[np.uint32]
     groups: int
+    invalid: int = 0
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Read:
+    """What was read of one file, as a ``FileSample`` gives it."""
+
+    multiplicities: list[NDArray[np.uint32]] = field(default_factory=lambda: [np.zeros(0, np.uint32)])
+    groups: set[bytes] = field(default_factory=set)
+    invalid: int = 0
+    reason: str = ""
 
 
 def read_sample(choice: ReaderChoice, files: Sequence[Path], seconds: float = SECONDS) -> FileSample:
@@ -45,7 +61,7 @@ def read_sample(choice: ReaderChoice, files: Sequence[Path], seconds: float = SE
     """
     end = time.monotonic() + seconds
     reader = choice.open()
-    multiplicities, groups = _rows(reader, files[0], end)
+    seen = _rows(reader, files[0], end)
     counted = taken = events = items = 0
     for path in files:
         if counted and time.monotonic() > end:
@@ -53,27 +69,38 @@ def read_sample(choice: ReaderChoice, files: Sequence[Path], seconds: float = SE
         found = reader.totals(path)
         events, items = events + found[0], items + found[1]
         counted, taken = counted + 1, taken + path.stat().st_size
-    return FileSample(columns_of(files[0], reader), counted, taken, events, items, multiplicities, groups)
+    return FileSample(
+        columns_of(files[0], reader),
+        *(counted, taken, events, items),
+        *(np.concatenate(seen.multiplicities), len(seen.groups), seen.invalid, seen.reason),
+        tuple(reader.notes),
+    )
 
 
 def columns_of(path: Path, reader: CheckedReader) -> dict[str, str]:
     """Name the columns of a Parquet file with their types; for other files, those that the reader gives."""
     try:
-        return {field.name: str(field.type) for field in pq.read_schema(path)}
+        return {each.name: str(each.type) for each in pq.read_schema(path)}
     except (pa.ArrowException, OSError):
         layout = reader.layout
         events = {each.name: each.dtype for each in layout.events}
         return events | {f"{layout.item}.{each.name}": each.dtype for each in layout.items}
 
 
-def _rows(reader: CheckedReader, path: Path, end: float) -> tuple[NDArray[np.uint32], int]:
-    found = [np.zeros(0, np.uint32)]
+def _rows(reader: CheckedReader, path: Path, end: float) -> _Read:
+    """Read a file until the time is over, at least one block; its values are judged as the split does."""
+    found, row = _Read(), 0
     names = reader.layout.group
-    groups: set[bytes] = set()
     for block in reader.rows(path):
-        found.append(block.multiplicity)
+        found.multiplicities.append(block.multiplicity)
         columns = np.rec.fromarrays([np.ascontiguousarray(block.columns[name]) for name in names])
-        groups.update(row.tobytes() for row in np.unique(columns))
+        found.groups.update(each.tobytes() for each in np.unique(columns))
+        reasons = find_invalid_events(block, reader.layout)
+        if reasons and not found.reason:
+            first = min(reasons)
+            found.reason = f"row {row + first}: {reasons[first]}"
+        found.invalid += len(reasons)
+        row += len(block)
         if time.monotonic() > end:
             break
-    return np.concatenate(found), len(groups)
+    return found

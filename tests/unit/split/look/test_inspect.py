@@ -97,8 +97,8 @@ def test_what_crpipe_wrote_is_recognised_whatever_the_reader(tmp_path):
 def test_the_facts_are_frozen_and_documented(tmp_path):
     facts = asdict(facts_of(write_parquet(tmp_path / "a", MULTIPLICITY), 1, ReaderChoice(READERS["bundles"])))
     assert list(facts) == [
-        *("file", "kind", "events", "row_groups", "columns", "reader", "read_as", "refused", "item", "items"),
-        *("empty", "quantiles", "largest", "first"),
+        *("file", "kind", "events", "row_groups", "columns", "reader", "read_as", "refused", "notes", "item"),
+        *("items", "empty", "quantiles", "largest", "first"),
     ]
     assert (facts["events"], facts["items"], facts["empty"], facts["largest"]) == (4, 29, 1, 25)
     assert facts["quantiles"] == {"0.5": 1, "0.9": 25, "0.99": 25, "0.999": 25}
@@ -114,12 +114,12 @@ def test_no_events(tmp_path):
 def test_something_else(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("hello")
-    with pytest.raises(FormatError, match=r"notes\.txt: no Parquet file.*source\.reader=module:Name"):
+    with pytest.raises(FormatError, match=r"notes\.txt: this is a text file.*source\.reader=module:Name"):
         inspect_file(path, 1, None)
     with pytest.raises(FormatError, match=r"notes\.txt: no \.npz file"):
         inspect_file(path, 1, ReaderChoice("plain_reader:Plain"))
     path.write_text("PAR1 and then nothing")
     with pytest.raises(FormatError, match=r"notes\.txt: cannot be read whole"):
         inspect_file(path, 1, None)
-    with pytest.raises(FormatError, match="cannot be read whole"):
+    with pytest.raises(FormatError, match="cannot be read whole .*; it is missing"):
         inspect_file(tmp_path / "none", 1, None)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import binascii
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from crpipe.core.errors import FormatError
+from crpipe.workloads.parquet import say_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
     Decoder = Callable[[pa.RecordBatch, int], tuple[NDArray[np.float32], NDArray[np.int64]]]
@@ -29,6 +28,7 @@ INTEGERS, REALS, NUMBERS = (f"a list of {inner}" for inner in ("integers", "floa
 EVENTS = 20_000  # most events and items of a block that a reader yields
 ITEMS = 1 << 20
 _ROWS = 1 << 17
+_CHOOSE = "choose the reader of its format with source.reader, or write one: docs/write-a-reader.md"
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -54,31 +54,11 @@ _KINDS: dict[str, Callable[[pa.DataType], bool]] = {
 }
 
 
-@contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn whatever a damaged file makes its library raise into a FormatError that names the file."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError, binascii.Error) as error:
-        raise FormatError(
-            f"{path}: cannot be read whole ({' '.join(str(error).split())}); it is truncated, damaged or of "
-            "another format; have it copied or made again"
-        ) from error
-
-
-def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a file so that its row groups are streamed, not loaded whole."""
-    return pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
-
-
 def check_columns(path: Path, schema: pa.Schema, kinds: Mapping[str, str]) -> None:
     """Raise FormatError for the first column in {name: kind} that is missing or of another kind."""
     missing = [name for name in kinds if name not in schema.names]
     if missing:
-        raise FormatError(
-            f"{path}: no column {', '.join(missing)}; the file has {', '.join(schema.names)}; choose the "
-            "reader of its format with source.reader"
-        )
+        raise FormatError(f"{path}: {say_missing(missing, schema.names, _CHOOSE)}")
     for name, kind in kinds.items():
         if schema.names.count(name) > 1:
             raise FormatError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from crpipe.workloads.direction.geometry import read_geometry
 from crpipe.workloads.direction.layout import ENERGY, EXACT_NS, PULSES_WITH_ENERGY, pulses
 from crpipe.workloads.direction.reading import columns
 from crpipe.workloads.direction.reading.spans import Spans, embedded_spans, read_spans
+from crpipe.workloads.parquet import note_unread, open_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +48,7 @@ class KaggleFiles:
     """
 
     needs: tuple[str, ...] = ("meta", "geometry")
+    formats = ("Parquet",)
 
     def __init__(self, options: KaggleFilesOptions) -> None:
         self._truth = options.truth
@@ -54,12 +57,13 @@ class KaggleFiles:
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:
         """Yield all events in the order of their pulses, in blocks of about a million pulses."""
         sensors = len(read_geometry(tables["geometry"]))
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with open_parquet(path, binascii.Error) as file:
             yield from _blocks(path, file, self._spans(path, tables, file), sensors)
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:
         """Count events by the metadata and pulses by the file's footer."""
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with open_parquet(path, binascii.Error) as file:
+            note_unread(file.schema_arrow.names, KINDS)
             return len(self._spans(path, tables, file).rows), file.metadata.num_rows
 
     def _spans(self, path: Path, tables: Tables, file: pq.ParquetFile) -> Spans:
@@ -81,16 +85,18 @@ class SimulatedFiles:
 
     layout: Layout = PULSES_WITH_ENERGY
     needs: tuple[str, ...] = ("geometry",)
+    formats = ("Parquet",)
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:
         """Yield all events in the order of their pulses, in blocks of about a million pulses."""
         sensors = len(read_geometry(tables["geometry"]))
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with open_parquet(path, binascii.Error) as file:
             yield from _blocks(path, file, self._spans(path, file), sensors)
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
         """Count events and pulses by the footer."""
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with open_parquet(path, binascii.Error) as file:
+            note_unread(file.schema_arrow.names, KINDS)
             return len(self._spans(path, file).rows), file.metadata.num_rows
 
     def _spans(self, path: Path, file: pq.ParquetFile) -> Spans:

@@ -14,6 +14,7 @@ from crpipe.events.batch import Events, cuts, offsets
 from crpipe.workloads.direction.layout import EXACT_NS, PULSES_WITH_ENERGY
 from crpipe.workloads.direction.reading import columns
 from crpipe.workloads.direction.reading.sensors import POSITIONS, Hits, Places, Sensors, numbers, read_sensors
+from crpipe.workloads.parquet import note_unread, open_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,11 +67,12 @@ class PrometheusHits:
 
     layout: Layout = PULSES_WITH_ENERGY
     needs: tuple[str, ...] = ("truth", "geometry")
+    formats = ("Parquet",)
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:
         """Yield all events in the order of the file, in blocks of about a million hits."""
         sensors = read_sensors(tables["geometry"])
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with open_parquet(path) as file:
             columns.check_columns(path, file.schema_arrow, _FLAT)
             ids, counts = _runs(path, file)
             truth = _flat_truth(tables["truth"], ids, path)
@@ -83,8 +85,9 @@ class PrometheusHits:
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
         """Count hits by the footer; events are counted in the column event_no."""
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with open_parquet(path) as file:
             columns.check_columns(path, file.schema_arrow, _FLAT)
+            note_unread(file.schema_arrow.names, _FLAT)
             return len(_runs(path, file)[0]), file.metadata.num_rows
 
 
@@ -108,12 +111,13 @@ class PrometheusPhotons:
 
     layout: Layout = PULSES_WITH_ENERGY
     needs: tuple[str, ...] = ("geometry",)
+    formats = ("Parquet",)
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:
         """Yield all events in the order of the file, 16 at once."""
         sensors = read_sensors(tables["geometry"])
         row = 0
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with open_parquet(path) as file:
             names = _check_nested(path, file.schema_arrow)
             for batch in columns.batches(file, names, rows=_ROWS):
                 yield _nested_events(path, batch, row, sensors)
@@ -121,8 +125,9 @@ class PrometheusPhotons:
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
         """Count events by the footer, and photons by one of their lists."""
-        with columns.reading(path), columns.open_parquet(path) as file:
-            _check_nested(path, file.schema_arrow)
+        with open_parquet(path) as file:
+            names = _check_nested(path, file.schema_arrow)
+            note_unread(_leaves_of(file.schema_arrow).names, names)
             photons = 0
             for batch in columns.batches(file, ["photons.sensor_id"], rows=_ROWS):
                 photons += int(_lists_of(path, batch, 0, ("sensor_id",))[0].sum())
@@ -137,7 +142,7 @@ def geometry_of(paths: Iterable[Path], out: Path) -> None:
     """
     places = Places()
     for path in paths:
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with open_parquet(path) as file:
             nested = "photons" in file.schema_arrow.names
             if not nested:
                 columns.check_columns(path, file.schema_arrow, _FLAT)
@@ -174,7 +179,7 @@ def _flat_truth(truth: Path, ids: NDArray[np.int64], path: Path) -> dict[str, ND
     """Find the truth of events by their numbers, in their order; raise FormatError."""
     found: list[list[NDArray[np.generic]]] = [[np.zeros(0)] for _ in _TRUTH]
     row = 0
-    with columns.reading(truth), columns.open_parquet(truth) as file:
+    with open_parquet(truth) as file:
         columns.check_columns(truth, file.schema_arrow, _TRUTH)
         for batch in columns.batches(file, _TRUTH):
             whole = [columns.values(truth, batch, name, row) for name in _TRUTH]
@@ -242,10 +247,17 @@ def _check_nested(path: Path, schema: pa.Schema) -> list[str]:
         **{f"mc_truth.{name}": columns.REAL for name in _STATE},
         **{f"mc_truth.{name}": columns.REALS for name in _FINAL},
     }
-    parents = [field for field in schema if pa.types.is_struct(field.type)]
-    leaves = [pa.field(f"{parent.name}.{leaf.name}", leaf.type) for parent in parents for leaf in parent.type]
-    columns.check_columns(path, pa.schema(leaves), expected)
+    columns.check_columns(path, _leaves_of(schema), expected)
     return list(expected)
+
+
+def _leaves_of(schema: pa.Schema) -> pa.Schema:
+    """Give the columns of a schema, those of a struct as ``struct.column``."""
+    leaves = []
+    for field in schema:
+        inner = field.type if pa.types.is_struct(field.type) else None
+        leaves += [field] if inner is None else [pa.field(f"{field.name}.{e.name}", e.type) for e in inner]
+    return pa.schema(leaves)
 
 
 def _lists_of(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -46,18 +44,6 @@ class Location:
         )
 
 
-@contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn whatever a damaged file makes its library raise into a FormatError that names the file."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise FormatError(
-            f"{path}: cannot be read whole ({' '.join(str(error).split())}); it is truncated, damaged or of "
-            "another format; have it copied or made again"
-        ) from error
-
-
 def refuse_twins(path: Path, names: Sequence[str], wanted: Iterable[str]) -> None:
     """Raise FormatError when a column that is read occurs twice: nobody knows which one is meant."""
     for name in wanted:
@@ -67,16 +53,25 @@ def refuse_twins(path: Path, names: Sequence[str], wanted: Iterable[str]) -> Non
             )
 
 
-def whole_numbers(values: NDArray[np.float32], place: Location) -> NDArray[np.uint64]:
-    """Turn ids that a file holds as floats into uint64; raise FormatError for any that is no whole number."""
-    good = (values >= 0) & (values < 2.0**64) & (np.floor(values) == values)
+def whole_numbers(values: NDArray[Any], place: Location) -> NDArray[np.uint64]:
+    """Turn ids of any type of numbers into uint64; raise FormatError for any that is no whole number."""
+    if values.dtype.kind in "iu":
+        good = values >= 0
+    else:
+        good = (values >= 0) & (values < 2.0**64) & (np.floor(values) == values)
     if not good.all():
         index = int(np.argmin(good))
         raise place.error(index, "a whole number from 0 to 2^64 - 1", str(values[index]))
     return values.astype(np.uint64)
 
 
-def means_none(counts: NDArray[np.uint32], tracks: NDArray[np.float32]) -> NDArray[np.bool_]:
+def as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Round values of any type of numbers to float32; larger ones become infinite."""
+    with np.errstate(over="ignore"):  # an infinity is not legal, and is reported with its row
+        return values.astype(np.float32, copy=False)
+
+
+def means_none(counts: NDArray[np.uint32], tracks: NDArray[Any]) -> NDArray[np.bool_]:
     """Find the events that hold nothing but one muon of zeros, [N]: a converter writes them for no muons.
 
     tracks: [M, any] the values of the muons without their ids.
@@ -88,11 +83,15 @@ def means_none(counts: NDArray[np.uint32], tracks: NDArray[np.float32]) -> NDArr
 
 
 def check_owner(
-    ids: NDArray[np.uint64], multiplicity: NDArray[np.uint32], tags: NDArray[np.float32], place: Location
+    ids: NDArray[np.uint64], multiplicity: NDArray[np.uint32], tags: NDArray[Any], place: Location
 ) -> None:
     """Compare the id that each item carries, [M], with its event's, [N]; raise FormatError if they differ."""
-    owners = np.repeat(ids.astype(np.float32), multiplicity)
+    owners = np.repeat(ids.astype(tags.dtype), multiplicity)
     if not np.array_equal(owners, tags):
         item = int(np.argmax(owners != tags))
         event = int(np.searchsorted(np.cumsum(multiplicity), item, side="right"))
-        raise place.error(event, f"{owners[item]:.9g} in its muons as in its primary", f"{tags[item]:.9g}")
+        raise place.error(event, f"{_plain(owners[item])} in its muons as in its primary", _plain(tags[item]))
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.9g}" if value.dtype.kind == "f" else str(value)

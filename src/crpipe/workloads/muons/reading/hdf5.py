@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events, cuts, offsets
-from crpipe.workloads.hdf5 import describe, find_dataset, open_hdf5
+from crpipe.events.notes import note
+from crpipe.workloads.hdf5 import describe, find_dataset, note_unread, open_hdf5
 from crpipe.workloads.muons.layout import BUNDLES, CONVERTED_MUON, CONVERTED_PRIMARY, PRIMARY_IDS
 from crpipe.workloads.muons.nested_rows import nested_table
-from crpipe.workloads.muons.reading.checks import Location, check_owner, means_none, whole_numbers
+from crpipe.workloads.muons.reading.checks import Location, as_float32, check_owner, means_none, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from crpipe.events.layout import Layout
     from crpipe.events.tables import Tables
 
+_DATASETS = ("primaries", "muons", "counts")
 IDS = tuple(field.name for field in PRIMARY_IDS)
 _EVENTS = 1 << 16
 _ITEMS = 1 << 20
@@ -48,6 +50,7 @@ class BundlesHdf5:
 
     layout: Layout = BUNDLES
     needs: tuple[str, ...] = ()
+    formats: ClassVar[tuple[str, ...]] = ("HDF5",)
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:  # noqa: ARG002
         """Yield all events in order, in blocks of about a million muons, or one larger event."""
@@ -65,7 +68,11 @@ class BundlesHdf5:
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
         """Count events and muons; only the rows of muons of zeros must be looked for."""
         with open_hdf5(path) as file:
-            _, muons, counts = _datasets(path, file)
+            primaries, muons, counts = _datasets(path, file)
+            for found in (primaries, muons):
+                if found.dtype != np.float32:
+                    note(f"dataset {found.name[1:]}: values of type {found.dtype} are read as float32")
+            note_unread(file, *_DATASETS)
             starts = offsets(counts)
             zeros = 0
             for first, last in cuts(counts, _EVENTS, _ITEMS):
@@ -99,7 +106,7 @@ def _datasets(path: Path, file: h5py.File) -> tuple[h5py.Dataset, h5py.Dataset, 
 
 def _dataset(path: Path, file: h5py.File, name: str, columns: tuple[str, ...]) -> h5py.Dataset:
     found = find_dataset(path, file, name)
-    if found is None or found.shape != (*found.shape[:1], len(columns)) or found.dtype != np.float32:
+    if found is None or found.shape != (*found.shape[:1], len(columns)) or not _is_wide(found):
         raise FormatError(
             f"{path}: {name}: expected a dataset of float32 [rows, {len(columns)}] ({', '.join(columns)}), "
             f"found {describe(file, name)}; {_AGAIN}"
@@ -107,17 +114,22 @@ def _dataset(path: Path, file: h5py.File, name: str, columns: tuple[str, ...]) -
     return found
 
 
+def _is_wide(found: h5py.Dataset) -> bool:
+    """Return whether a dataset holds floats of at least 32 bits: float64 is rounded, its ids are not."""
+    return bool(found.dtype.kind == "f" and found.dtype.itemsize >= np.dtype(np.float32).itemsize)
+
+
 def _events(
-    primaries: NDArray[np.float32], counts: NDArray[np.uint32], tracks: NDArray[np.float32], place: Location
+    primaries: NDArray[Any], counts: NDArray[np.uint32], tracks: NDArray[Any], place: Location
 ) -> Events:
     columns: dict[str, NDArray[Any]] = {}
     for field in BUNDLES.events:
         values = np.ascontiguousarray(primaries[:, CONVERTED_PRIMARY.index(field.name)])
         ids = field.name in IDS
-        columns[field.name] = whole_numbers(values, place.of(field.name)) if ids else values
+        columns[field.name] = whole_numbers(values, place.of(field.name)) if ids else as_float32(values)
     for name in IDS:
         check_owner(columns[name], counts, tracks[:, CONVERTED_MUON.index(name)], place.of(name))
     empty = means_none(counts, tracks[:, len(IDS) :])
     wanted = [CONVERTED_MUON.index(field.name) for field in BUNDLES.items]
-    items = np.ascontiguousarray(tracks[~np.repeat(empty, counts)][:, wanted])
+    items = as_float32(np.ascontiguousarray(tracks[~np.repeat(empty, counts)][:, wanted]))
     return Events(columns, np.where(empty, 0, counts).astype(np.uint32), items)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events
+from crpipe.events.notes import note
 from crpipe.workloads.muons.layout import (
     BUNDLES,
     CONVERTED_MUON,
@@ -24,9 +24,9 @@ from crpipe.workloads.muons.layout import (
 from crpipe.workloads.muons.nested_rows import nested_table
 from crpipe.workloads.muons.reading.checks import (
     Location,
+    as_float32,
     check_owner,
     means_none,
-    reading,
     refuse_twins,
     whole_numbers,
 )
@@ -35,14 +35,15 @@ from crpipe.workloads.muons.reading.row_groups import (
     check_complete,
     decode,
     muon_column,
-    open_file,
     primary_width,
 )
+from crpipe.workloads.parquet import note_unread, open_parquet, say_missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Field, Layout
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 PRIMARY_NAMES = tuple(field.name for field in PRIMARY)
 MUON_NAMES = tuple(field.name for field in MUON)
 _CHOOSE = "choose the reader of its layout with source.reader"
+_WRITE = "rename them, or write a reader of your own: docs/write-a-reader.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,10 @@ class Bundles:
     zeros_for_none: whether a single muon whose values are all 0, but for its ids, stands for no muon.
 
     An event field that is a column of its own is read from there, otherwise from ``primary``: ids in a
-    uint64 column are exact, in a float32 list they are rounded. Ids inside a muon must be those of its
-    primary. Files of another width, nulls, other types and damage are a FormatError.
+    column of integers are exact, in a float32 list they are rounded. Ids inside a muon must be those of its
+    primary. Other types of numbers are accepted where each value can be kept: integers as ids, and float64,
+    which is rounded to float32, as values. Lists without a type are empty. Files of another width, nulls,
+    other types and damage are a FormatError.
     """
 
     primary: tuple[str, ...] = PRIMARY_NAMES
@@ -71,10 +75,11 @@ class Bundles:
     zeros_for_none: bool = False
     layout: Layout = BUNDLES
     needs: tuple[str, ...] = ()
+    formats: ClassVar[tuple[str, ...]] = ("Parquet",)
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:  # noqa: ARG002
         """Yield all events in order, in blocks of about a million muons, or one larger event."""
-        with reading(path), open_file(path) as file:
+        with open_parquet(path) as file:
             names = self._columns(path, file)
             row = 0
             for group in range(file.num_row_groups):
@@ -90,10 +95,14 @@ class Bundles:
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:
         """Count events and muons from the footer; read the file where that does not hold their numbers."""
-        with reading(path), open_file(path) as file:
+        with open_parquet(path) as file:
             self._columns(path, file)
             groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
-            leaves = [(column.num_values, column.statistics) for column in map(muon_column, groups)]
+            self._note(file.schema_arrow)
+            leaves = [
+                (column.num_values, column.statistics)
+                for column in (muon_column(group) for group in groups if group.num_rows)
+            ]
         known = all(statistics is not None and statistics.has_null_count for _, statistics in leaves)
         if known and not self.zeros_for_none:
             values = sum(count - statistics.null_count for count, statistics in leaves)
@@ -116,25 +125,40 @@ class Bundles:
         schema = file.schema_arrow
         plain = [field for field in self.layout.events if field.name in schema.names]
         missing = {field.name for field in self.layout.events} - {*schema.names, *self.primary}
-        missing |= {RAW_PRIMARY, RAW_MUONS} - {*schema.names}
-        if missing:
+        lists = {RAW_PRIMARY, RAW_MUONS} - {*schema.names}
+        if missing | lists:
+            other = "" if lists else _readers_of(RAW_PRIMARY, primary_width(file), but=type(self))
             raise FormatError(
-                f"{path}: no column {', '.join(sorted(missing))}; the file has {', '.join(schema.names)}; "
-                f"{_readers_of(RAW_PRIMARY, primary_width(file)) or _CHOOSE}"
+                f"{path}: {say_missing(sorted(missing | lists), schema.names, other or _WRITE)}"
             )
-        expected = {field.name: pa.from_numpy_dtype(np.dtype(field.dtype)) for field in plain}
-        refuse_twins(path, schema.names, (*expected, RAW_PRIMARY, RAW_MUONS))
-        for name, kind in expected.items():
-            if schema.field(name).type != kind:
-                raise FormatError(f"{path}: column {name}: expected {kind}, found {schema.field(name).type}")
+        refuse_twins(path, schema.names, (*(field.name for field in plain), RAW_PRIMARY, RAW_MUONS))
+        for field in plain:
+            kind = schema.field(field.name).type
+            if not (_is_whole(kind) if field.dtype == "uint64" else _is_number(kind)):
+                raise FormatError(
+                    f"{path}: column {field.name}: expected {field.dtype}, found {kind}; have the file "
+                    f"made again{_CAST_IDS if field.dtype == 'uint64' else ''}"
+                )
         for name, depth in ((RAW_PRIMARY, 1), (RAW_MUONS, 2)):
             _check_nesting(path, name, schema.field(name).type, depth)
-        return [*expected, RAW_PRIMARY, RAW_MUONS]
+        return [*(field.name for field in plain), RAW_PRIMARY, RAW_MUONS]
+
+    def _note(self, schema: pa.Schema) -> None:
+        """Say which columns are converted, and which are not read."""
+        wanted = {field.name: field.dtype for field in self.layout.events}
+        for field in schema:
+            if field.name in wanted and str(field.type) != _ARROW_NAMES[wanted[field.name]]:
+                note(f"column {field.name}: {field.type} is read as {wanted[field.name]}")
+            elif field.name in (RAW_PRIMARY, RAW_MUONS):
+                leaf = _leaf(field.type, 1 if field.name == RAW_PRIMARY else 2)
+                if leaf not in (pa.float32(), pa.null()):
+                    note(f"column {field.name}: values of type {leaf} are read as float32")
+        note_unread(schema.names, (*wanted, RAW_PRIMARY, RAW_MUONS))
 
     def _events(self, batch: pa.RecordBatch, place: Location) -> tuple[Events, int]:
         """Give the events of a batch, and how many places of the column of values they took."""
-        primary = _rows_of(batch.column(RAW_PRIMARY), self.primary, place.of(RAW_PRIMARY))
-        starts, tracks = _unnest(batch.column(RAW_MUONS), place.of(RAW_MUONS))
+        primary = _rows_of(_lists_of(batch.column(RAW_PRIMARY), 1), self.primary, place.of(RAW_PRIMARY))
+        starts, tracks = _unnest(_lists_of(batch.column(RAW_MUONS), 2), place.of(RAW_MUONS))
         multiplicity = np.diff(starts).astype(np.uint32)
         inside = place.of(RAW_MUONS).inside(starts)
         muons = _rows_of(tracks, self.muon, inside, len(self.primary))
@@ -149,24 +173,29 @@ class Bundles:
         wanted = [self.muon.index(field.name) for field in self.layout.items]
         if wanted != list(range(len(self.muon))):
             muons = np.ascontiguousarray(muons[:, wanted])
-        return Events(columns, multiplicity, muons), places
+        return Events(columns, multiplicity, as_float32(muons)), places
 
     def _column(
-        self, batch: pa.RecordBatch, primary: NDArray[np.float32], field: Field, place: Location
+        self, batch: pa.RecordBatch, primary: NDArray[Any], field: Field, place: Location
     ) -> NDArray[Any]:
         if field.name in batch.schema.names:
             column = batch.column(field.name)
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
             if column.null_count:
                 raise place.of(field.name).error(_first_null(column), field.dtype, "null")
-            return np.asarray(column.to_numpy())
-        values = np.ascontiguousarray(primary[:, self.primary.index(field.name)])
-        return values if field.dtype == "float32" else whole_numbers(values, place.of(field.name))
+            values = np.asarray(column.to_numpy(zero_copy_only=False))
+        else:
+            values = np.ascontiguousarray(primary[:, self.primary.index(field.name)])
+        if values.dtype == field.dtype:
+            return values
+        return as_float32(values) if field.dtype == "float32" else whole_numbers(values, place.of(field.name))
 
     def _check_ids(
         self,
         columns: dict[str, NDArray[Any]],
         multiplicity: NDArray[np.uint32],
-        muons: NDArray[np.float32],
+        muons: NDArray[Any],
         place: Location,
     ) -> None:
         for name in self.layout.group:
@@ -174,20 +203,59 @@ class Bundles:
                 check_owner(columns[name], multiplicity, muons[:, self.muon.index(name)], place.of(name))
 
 
+_ARROW_NAMES = {"uint64": "uint64", "float32": "float"}
+_CAST_IDS = " with ids of a whole type (in pandas: .astype('uint64')), which are not rounded"
+
+
 def _is_list(kind: pa.DataType) -> bool:
     kinds = pa.types
-    return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
+    plain = kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
+    return bool(plain or _is_view(kind))
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_integer(kind) or pa.types.is_null(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return _is_whole(kind) or bool(pa.types.is_floating(kind))
+
+
+def _leaf(kind: pa.DataType, depth: int) -> pa.DataType | None:
+    """Give the type inside of so many lists; a list without a type is one of any depth, None no list."""
+    for _ in range(depth):
+        if pa.types.is_null(kind):
+            break
+        if not _is_list(kind):
+            return None
+        kind = kind.value_type
+    return kind
 
 
 def _check_nesting(path: Path, name: str, kind: pa.DataType, depth: int) -> None:
-    inner = kind
-    for _ in range(depth):
-        inner = inner.value_type if _is_list(inner) else None
-        if inner is None:
-            break
-    if inner != pa.float32():
+    leaf = _leaf(kind, depth)
+    if leaf is None or not _is_number(leaf):
         expected = "list<" * depth + "float32" + ">" * depth
-        raise FormatError(f"{path}: column {name}: expected {expected}, found {kind}")
+        raise FormatError(
+            f"{path}: column {name}: expected {expected}, found {kind}; have the file made again"
+        )
+
+
+def _lists_of(array: pa.Array, depth: int) -> pa.Array:
+    """Give plain lists for views of lists, and for those that hold nothing, and so have no type inside."""
+    kind, leaf = array.type, _leaf(array.type, depth)
+    views = [_is_view(kind), depth > 1 and _is_list(kind) and _is_view(kind.value_type)]
+    if not (any(views) or pa.types.is_null(leaf)):
+        return array
+    target = pa.float32() if pa.types.is_null(leaf) else leaf
+    for _ in range(depth):
+        target = pa.list_(target)
+    return array.cast(target)
 
 
 def _first_null(array: pa.Array) -> int:
@@ -206,10 +274,8 @@ def _unnest(array: pa.Array, place: Location) -> tuple[NDArray[np.int64], pa.Arr
     return starts.astype(np.int64) - first, array.values.slice(first, last - first)
 
 
-def _rows_of(
-    array: pa.Array, names: tuple[str, ...], place: Location, primary: int = 0
-) -> NDArray[np.float32]:
-    """Turn lists of ``len(names)`` floats each into [N, len(names)], without a copy.
+def _rows_of(array: pa.Array, names: tuple[str, ...], place: Location, primary: int = 0) -> NDArray[Any]:
+    """Turn lists of ``len(names)`` numbers each into [N, len(names)] of their type, without a copy.
 
     primary: width of the rows' primaries, where it is known, for the message about another width.
     """
@@ -292,13 +358,15 @@ class BundlesConverted(Bundles):
 _READERS = (Bundles, BundlesDepthTime, BundlesTimeDepth, BundlesIds, BundlesIdsMuons, BundlesConverted)
 
 
-def _readers_of(column: str, width: int, primary: int = 0) -> str:
+def _readers_of(column: str, width: int, primary: int = 0, but: type[Bundles] | None = None) -> str:
     """Name the readers of files in which ``column`` has this width; empty when there is none.
 
-    primary: width of the primary, where it is known; 0: any.
+    primary: width of the primary, where it is known; 0: any. but: the one that does not read the file.
     """
     names = []
     for kind in _READERS:
+        if kind is but:
+            continue
         reader = kind()
         widths = {RAW_PRIMARY: len(reader.primary), RAW_MUONS: len(reader.muon)}
         if widths.get(column) == width and primary in (0, widths[RAW_PRIMARY]):

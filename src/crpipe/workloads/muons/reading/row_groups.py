@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from crpipe.core.errors import FormatError
 from crpipe.workloads.muons.layout import RAW_MUONS, RAW_PRIMARY
@@ -14,23 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import pyarrow.parquet as pq
+
 # Arrow takes 65 to 85 bytes a muon while it decodes nested floats: up to 28 a value. A row group above the
 # limit is decoded row by row (20 us each), because its muons may sit in a few adjacent giants.
 _BYTES_PER_VALUE = 28
+_BYTES_PER_WIDE_VALUE = 40  # of eight bytes, which become four
 _DECODE_BYTES = 256 << 20
 _BLOCK_BYTES = 16 << 20
-_LEAF = f"{RAW_MUONS}."
-
-
-def open_file(path: Path) -> pq.ParquetFile:
-    """Open a file so that damage is found by the checksums of its pages, and little is read ahead."""
-    return pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
+_WIDE = ("DOUBLE", "INT64")
 
 
 def muon_column(footer: pq.RowGroupMetaData) -> pq.ColumnChunkMetaData:
     """Find the column of the values of muons in the footer of a row group."""
     for index in range(footer.num_columns):
-        if footer.column(index).path_in_schema.startswith(_LEAF):
+        if footer.column(index).path_in_schema.partition(".")[0] == RAW_MUONS:
             return footer.column(index)
     raise pa.ArrowInvalid(f"a row group has no column {RAW_MUONS}")
 
@@ -40,7 +37,9 @@ def decode(file: pq.ParquetFile, group: int, names: list[str]) -> Iterator[pa.Re
     footer = file.metadata.row_group(group)
     if not footer.num_rows:
         return iter(())
-    large = muon_column(footer).num_values * _BYTES_PER_VALUE > _DECODE_BYTES
+    leaf = muon_column(footer)
+    each = _BYTES_PER_WIDE_VALUE if leaf.physical_type in _WIDE else _BYTES_PER_VALUE
+    large = leaf.num_values * each > _DECODE_BYTES
     batches: Iterator[pa.RecordBatch] = file.iter_batches(
         batch_size=1 if large else footer.num_rows, row_groups=[group], columns=names, use_threads=False
     )

@@ -10,7 +10,7 @@ import numpy as np
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.events.layout import Field, Layout
-from crpipe.workloads.hdf5 import describe, find_dataset, open_hdf5
+from crpipe.workloads.hdf5 import describe, find_dataset, note_unread, open_hdf5
 from crpipe.workloads.xec.reading.frame import Frame, find_frame, turned
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class LiquidOFiles:
 
     layout: Layout = LIQUIDO
     needs: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ("HDF5",)
 
     def __init__(self, options: LiquidOFilesOptions) -> None:
         self._axes: tuple[str, ...] = options.vertex_axes
@@ -84,6 +85,7 @@ class LiquidOFiles:
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
         """Count events and hits by the lengths of the tables."""
         with _tables(path) as (truth, hits):
+            note_unread(truth.file, "TruthData", "HitData")
             return len(truth), len(hits)
 
     def _check_frame(self, path: Path, block: _Block) -> None:

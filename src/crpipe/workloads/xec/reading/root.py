@@ -42,6 +42,7 @@ class RootFiles:
     def __init__(self, options: RootFilesOptions) -> None:
         self._options = options
         self.layout: Layout = sensor_layout(options.truth, options.group, fiducial=options.fiducial)
+        self.formats = ("ROOT",)
         self.needs: tuple[str, ...] = tuple(name for name in ("sensors", "dead") if getattr(options, name))
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:

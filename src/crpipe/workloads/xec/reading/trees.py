@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import struct
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crpipe.core.errors import FormatError
 from crpipe.core.extras import require
-from crpipe.workloads.xec.reading.checks import reading
+from crpipe.events.notes import note
+from crpipe.workloads.damage import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 
 _SMALL = 1 << 12  # events of a block of small branches
+_TREE = "TTree"
+_NTUPLES = ("ROOT::RNTuple", "ROOT::Experimental::RNTuple")
 
 
 class EventTree:
@@ -55,16 +56,27 @@ class EventTree:
         expected = f"{word}{list(shape) or ''}"
         with _reading(self.path):
             fits = _fits(branch.interpretation, kinds, shape)
+            entries = int(branch.num_entries)
         if not fits:
             raise FormatError(
                 f"{self.path}: tree {self.name}: branch {name}: expected {expected}, found "
                 f"{branch.typename}; have the file made again"
             )
-        if branch.num_entries != self.events:
+        if entries != self.events:
             raise FormatError(
                 f"{self.path}: tree {self.name}: branch {name}: expected {self.events} entries as in the "
-                f"tree, found {branch.num_entries}; have the file made again"
+                f"tree, found {entries}; have the file made again"
             )
+
+    def continues(self, earlier: Any) -> bool:
+        """Return whether another state of the tree has only baskets that this one begins with."""
+        if not earlier.num_entries:
+            return True
+        baskets = [_baskets(each) for each in earlier.branches]
+        own = [_baskets(self.branches.get(each.name)) for each in earlier.branches]
+        return any(baskets) and all(
+            mine[: len(each)] == each for mine, each in zip(own, baskets, strict=True)
+        )
 
     def whole(self, *names: str) -> list[NDArray[Any]]:
         """Read small branches of all events: [N] each. In blocks, as an open basket costs 10 kB."""
@@ -76,19 +88,32 @@ class EventTree:
 
         Lists of variable length must have the length that the shape says.
         """
-        wanted = self._found.iterate(filter_name=shapes.__contains__, step_size=step, library="np")
+        with _reading(self.path):
+            wanted = self._found.iterate(filter_name=shapes.__contains__, step_size=step, library="np")
         row = 0
         while True:
             with _reading(self.path):
                 block = next(wanted, None)
-            if block is None:
-                return
-            yield {name: self._dense(name, block[name], shapes[name], row) for name in shapes}
-            row += len(next(iter(block.values())))
+                if block is None:
+                    return
+                dense = {name: self._dense(name, block[name], shapes[name], row) for name in shapes}
+            counts = {name: len(values) for name, values in dense.items()}
+            if len({*counts.values()}) > 1:
+                raise FormatError(
+                    f"{self.path}: row {row}: expected as many entries of each branch, found {counts}; it is "
+                    "damaged, have it copied or made again"
+                )
+            yield dense
+            row += len(next(iter(dense.values())))
 
     def _dense(self, name: str, found: NDArray[Any], shape: tuple[int, ...], row: int) -> NDArray[Any]:
         """Turn the lists of a block that begins at ``row`` into an array; others are one already."""
         if found.dtype != object:
+            if found.shape[1:] != shape:
+                raise FormatError(
+                    f"{self.path}: row {row}: {name}: expected {list(shape)} values of each event, found "
+                    f"{list(found.shape[1:])}; it is damaged, have it copied or made again"
+                )
             return found
         lengths = np.array([len(each) for each in found])
         wrong = lengths != shape[0]
@@ -101,38 +126,97 @@ class EventTree:
         return np.stack([np.asarray(each) for each in found])
 
 
+def _baskets(branch: Any) -> list[int]:
+    """Give the places of the baskets of a branch in its file."""
+    if branch is None:
+        return []
+    return [int(place) for place in branch.member("fBasketSeek")[: branch.member("fWriteBasket")]]
+
+
 @contextlib.contextmanager
 def open_tree(path: Path, name: str) -> Iterator[EventTree]:
-    """Open a tree without uproot's caches, which would keep what was read; raise FormatError."""
+    """Open a tree without uproot's caches, which would keep what was read; raise FormatError.
+
+    What else the file holds is noted, and another tree of this name with other events is refused.
+    """
     with contextlib.ExitStack() as stack:
         with _reading(path):
             file = stack.enter_context(_uproot().open(path, array_cache=None, object_cache=None))
             _check_whole(path, int(file.file.fEND))
-            trees = file.keys(filter_classname="TTree", cycle=False)
-            if name not in trees:
-                known = ", ".join(dict.fromkeys(trees)) or "none"
-                raise FormatError(
-                    f"{path}: no tree {name} (the trees of the file: {known}); name the right "
-                    "one in reader.tree"
-                )
-            tree = EventTree(path, name, file[name])
+            kinds = file.classnames()
+            tree = EventTree(path, name, file[_key_of(path, name, kinds)])
+            _check_others(path, tree, file, kinds)
         yield tree
 
 
+def _key_of(path: Path, name: str, kinds: Mapping[str, str]) -> str:
+    """Choose the newest cycle of a tree among the keys of a file, or the one that ``name;2`` names."""
+    cycles = [key for key, kind in kinds.items() if kind == _TREE and name in (key, _plain(key))]
+    if cycles:
+        return max(cycles, key=lambda key: int(key.rpartition(";")[2]))
+    if any(kind in _NTUPLES and name == _plain(key) for key, kind in kinds.items()):
+        raise FormatError(
+            f"{path}: {name} is an RNTuple, and this reader reads a TTree; have it written as one, in ROOT: "
+            f'ROOT::RDataFrame("{name}", "{path.name}").Snapshot("{name}", "tree.root")'
+        )
+    trees = [_plain(key) for key, kind in kinds.items() if kind == _TREE]
+    known = ", ".join(dict.fromkeys(trees)) or "none"
+    near = difflib.get_close_matches(name, trees, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise FormatError(
+        f"{path}: no tree {name} (the trees of the file: {known}{hint}); name the right one in reader.tree"
+    )
+
+
+def _plain(key: str) -> str:
+    return key.rpartition(";")[0]
+
+
+def _check_others(path: Path, tree: EventTree, file: Any, kinds: Mapping[str, str]) -> None:
+    """Note the trees that are not read; raise FormatError for an earlier cycle that holds other events.
+
+    A program that saves its tree now and then leaves an earlier state of it, which has the same baskets.
+    """
+    own = tree.name if tree.name in kinds else _key_of(path, tree.name, kinds)
+    unread = []
+    for key, kind in kinds.items():
+        if key == own or kind not in (_TREE, *_NTUPLES):
+            continue
+        if kind != _TREE or _plain(key) != tree.name:
+            unread.append(key if _plain(key) == _plain(own) else _plain(key))
+        elif tree.continues(file[key]):
+            note(f"the earlier state {key} is not read: its entries are in the newest one")
+        else:
+            raise FormatError(
+                f"{path}: {key} holds other events than the newest cycle of {tree.name}, and would be left "
+                f'unread; have one file made of each (or name the cycle to read, as reader.tree: "{own}")'
+            )
+    if unread:
+        note(f"trees that are not read: {', '.join(dict.fromkeys(unread))}")
+
+
 def _check_whole(path: Path, written: int) -> None:
-    """Raise FormatError for a file shorter than its header says, most of which may be readable."""
+    """Raise FormatError for a file shorter than its header says, most of which may be readable, or longer."""
     found = path.stat().st_size
     if found < written:
         raise FormatError(
             f"{path}: cannot be read whole (its header says {written} bytes, found {found}); it is "
             "truncated; have it copied again"
         )
+    with path.open("rb") as file:
+        file.seek(written)
+        rest = any(block.strip(b"\0") for block in iter(lambda: file.read(1 << 20), b""))
+    if rest:
+        raise FormatError(
+            f"{path}: the file ends at byte {written}, but {found - written} more follow, which would be "
+            "left unread: another file was joined to it; have it copied or made again (hadd joins ROOT "
+            "files, cat does not)"
+        )
 
 
-def _reading(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Catch what uproot raises for damaged files: seen with files that were cut or had bytes changed."""
-    kinds = (OSError, ValueError, LookupError, TypeError, AssertionError, AttributeError, NotImplementedError)
-    return reading(path, *kinds, OverflowError, struct.error, zlib.error, _uproot().DeserializationError)
+def _reading(path: Path) -> Reading:
+    """Catch whatever uproot raises: its own code reads what the file's bytes describe."""
+    return Reading(path, Exception)
 
 
 def _uproot() -> ModuleType:

@@ -286,12 +286,19 @@ def test_a_null_in_the_metadata(broken, name):
 
 
 @pytest.mark.parametrize("which", ["pulses", "meta"])
-@pytest.mark.parametrize("damage", [lambda data: data[:-100], lambda _: b"no Parquet", lambda _: b""])
-def test_a_damaged_file(broken, which, damage):
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda data: data[:-100], "cannot be read whole"),
+        (lambda _: b"no Parquet", "this is a text file"),
+        (lambda _: b"", "this is an empty file (0 bytes)"),
+    ],
+)
+def test_a_damaged_file(broken, which, damage, words):
     reader, path = broken()
     target = path if which == "pulses" else path.parents[1] / "train_meta.parquet"
     target.write_bytes(damage(target.read_bytes()))
-    refused((reader, path), f"{target}: cannot be read whole")
+    refused((reader, path), f"{target}: {words if which == 'pulses' else 'cannot be read whole'}")
 
 
 def test_a_flipped_byte_of_the_pulses_is_refused(tmp_path):

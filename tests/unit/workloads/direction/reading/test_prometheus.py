@@ -302,15 +302,22 @@ def test_broken_photons(tmp_path, name, values, words):
     refused(reader, path, "1.parquet", *words)
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-100], lambda _: b"no Parquet", lambda _: b""])
-def test_damaged_files(tmp_path, damage):
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda data: data[:-100], "cannot be read whole"),
+        (lambda _: b"no Parquet", "this is a text file"),
+        (lambda _: b"", "this is an empty file (0 bytes)"),
+    ],
+)
+def test_damaged_files(tmp_path, damage, words):
     nested = write_nested(tmp_path / "1.parquet", SMALL)
     nested_one = nested_reader(nested)
     flat_one, paths = flat_reader(tmp_path, [([1], [5])])
     for reader, path in ((nested_one, nested), (flat_one, paths[0])):
         whole = path.read_bytes()
         path.write_bytes(damage(whole))
-        refused(reader, path, f"{path}: cannot be read whole")
+        refused(reader, path, f"{path}: {words}")
         path.write_bytes(whole)
     (tmp_path / "truth.parquet").write_bytes(b"")
     refused(flat_one, paths[0], "truth.parquet: cannot be read whole")

@@ -176,10 +176,10 @@ DAMAGES = {
         lambda: pa.array(np.ones(9)),
         r"column primary_major_id: expected uint64, found double",
     ),
-    "doubles": (
+    "decimals": (
         "primary",
-        lambda: lists(np.ones((9, 4))),
-        r"column primary: expected list<float32>, found list",
+        lambda: pa.array([[1] * 4] * 9, pa.list_(pa.decimal128(5, 2))),
+        r"column primary: expected list<float32>, found list<element: decimal128",
     ),
     "flat": (
         "muons",
@@ -229,7 +229,7 @@ def test_muons_of_another_primary_are_damage(tmp_path):
     ("dataset", "values", "message"),
     [
         ("primaries", np.zeros((9, 6), np.float32), r"primaries: expected .*float32 \[9, 6\]"),
-        ("muons", np.zeros((51, 6)), r"muons: expected .*found float64"),
+        ("muons", np.zeros((51, 6), np.int64), r"muons: expected .*found int64"),
         ("counts", np.zeros(8, np.int32), "counts holds 8 rows, primaries 9"),
         ("counts", np.full(9, -1, np.int32), "row 0: counts: expected 0 to 51 .* found -1"),
         ("counts", np.ones(9, np.int32), "counts sum to 9, muons holds 51 rows"),

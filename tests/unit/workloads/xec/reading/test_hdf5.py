@@ -158,11 +158,18 @@ def test_values_out_of_the_layout_are_left_to_the_split(tmp_path):
     assert "hits[0]: time_ns is nan" in reasons[0]
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-100], lambda _: b"no HDF5", lambda _: b""])
-def test_damaged_files(tmp_path, damage):
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda data: data[:-100], "cannot be read whole"),
+        (lambda _: b"no HDF5", "this is a text file"),
+        (lambda _: b"", "this is an empty file (0 bytes)"),
+    ],
+)
+def test_damaged_files(tmp_path, damage, words):
     path = write_liquido(tmp_path / "a.h5", *make_liquido(COUNTS))
     path.write_bytes(damage(path.read_bytes()))
-    refused(path, f"{path}: cannot be read whole")
+    refused(path, f"{path}: {words}")
 
 
 def test_without_h5py_the_extra_is_named(tmp_path, monkeypatch):

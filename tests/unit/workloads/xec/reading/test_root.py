@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections import Counter
+from types import SimpleNamespace
 
 import awkward
 import numpy as np
@@ -14,6 +16,8 @@ from crpipe.events.validity import find_invalid_events
 from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.xec.layout import SENSORS
 from crpipe.workloads.xec.reading import root
+from crpipe.workloads.xec.reading.trees import open_tree
+from fuzz.mutations import change_bytes, seeded
 from root_files import SENTINEL, make_sensors, make_truth, write_root
 
 ROOT = "crpipe.workloads.xec.reading.root:RootFiles"
@@ -267,16 +271,55 @@ def test_an_empty_tree(write):
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [lambda data: data[: len(data) // 2], lambda _: b"no ROOT file", lambda _: b"", lambda data: data[:-50]],
+    ("damage", "words"),
+    [
+        (lambda data: data[: len(data) // 2], "cannot be read whole"),
+        (lambda _: b"no ROOT file", "this is a text file"),
+        (lambda _: b"", "this is an empty file (0 bytes)"),
+        (lambda data: data[:-50], "it is truncated"),
+    ],
     ids=["half", "text", "empty", "cut"],
 )
-def test_damaged_files(write, damage):
+def test_damaged_files(write, damage, words):
     path = write()
     path.write_bytes(damage(path.read_bytes()))
-    refused(path, f"{path}: cannot be read whole", "truncated")
+    refused(path, str(path), words)
     with pytest.raises(FormatError):
         reader().totals(path)
+
+
+def test_any_damage_is_an_error_of_the_file(write, tmp_path):
+    """Bytes changed, cut, moved and doubled anywhere, in keys and streamers too: never another error."""
+    outcomes = Counter()
+    for compression in (0, 1):
+        npho, time = make_sensors(1)
+        path = write_root(
+            tmp_path / f"{compression}.root", npho, time, compression=compression, **make_truth(1)
+        )
+        whole = path.read_bytes()
+        for number in range(150):
+            path.write_bytes(change_bytes(whole, seeded("root", compression, number)))
+            opened = reader()
+            try:
+                events = sum(map(len, opened.rows(path)))
+                outcomes["read"] += opened.totals(path)[0] == events
+            except FormatError:
+                outcomes["refused"] += 1
+    assert min(outcomes.values()) > 0
+    assert sum(outcomes.values()) == 300
+
+
+def test_branches_of_unequal_length_are_refused(write, monkeypatch):
+    """As a damaged basket gives them: uproot counts the entries of each branch by itself."""
+    path = write()
+    with open_tree(path, "tree") as tree:
+        whole = next(tree.blocks({"run": (), "uvwTruth": (3,)}, 10))
+        for block in ({**whole, "run": whole["run"][:2]}, {**whole, "uvwTruth": whole["uvwTruth"][:, :2]}):
+            monkeypatch.setattr(
+                tree, "_found", SimpleNamespace(iterate=lambda block=block, **_: iter([block]))
+            )
+            with pytest.raises(FormatError, match="row 0: .*expected"):
+                list(tree.blocks({"run": (), "uvwTruth": (3,)}, 10))
 
 
 def test_a_damaged_basket_is_refused(write):
