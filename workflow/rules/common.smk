@@ -32,6 +32,7 @@ from crpipe.workflow.command import (
     search_path,
     training_call,
 )
+from crpipe.workflow.outdated import outdated
 from crpipe.workflow.resources import gpu_request, node_request, time_limit
 
 # A plan of thousands of jobs is a million objects that live to the end: looking for garbage among them again and
@@ -109,6 +110,17 @@ def let_no_time_decide():
     DAG.check_output_mtime = never
 
 
+def make_again(files):
+    """Let Snakemake start the jobs of ``files``, and what depends on them, where its targets need them."""
+    names, plan = set(map(str, files)), DAG.init
+
+    async def init(dag, *words, **options):
+        dag.forcefiles.update(names)
+        return await plan(dag, *words, **options)
+
+    DAG.init = init
+
+
 let_no_time_decide()
 
 # Files of --configfile, else of CRPIPE_CONFIG, else crpipe.yaml; each over config/config.yaml.
@@ -128,6 +140,8 @@ SETTINGS = CAMPAIGN.config
 PATHS = CAMPAIGN.paths
 RANGES = CAMPAIGN.ranges
 LINKS = CAMPAIGN.chain.names
+if workflow.is_main_process:
+    make_again(outdated(CAMPAIGN))
 # Snakemake follows the chain from its end by recursion where nothing led it along the beginning.
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000 + 30 * len(LINKS)))
 BULK = [link.name for link in CAMPAIGN.chain.links if link.ranges]

@@ -29,6 +29,7 @@ from crpipe.workflow.events import (
 from crpipe.workflow.head import (
     check_folder,
     drop_spent_tables,
+    keep_listings,
     remove_locks,
     remove_marks,
     resume_deletions,
@@ -101,6 +102,14 @@ def begin_jobs():
         SEND({"event": "begin", "logs": logs_of(logger.handlers)})
 
 
+def stop_early():
+    """Leave nothing behind before the first job: no lock, and a lease that is given back."""
+    if HEAD is not None:
+        remove_locks(Path(".snakemake/locks"))
+        HEAD.close()
+    say_stopped()
+
+
 def say_stopped():
     """Print that the workflow was stopped on purpose: no failure, nothing to fix. `crpipe run` says so itself."""
     if SEND is None:
@@ -108,7 +117,8 @@ def say_stopped():
         os.write(2, f"{what_stopped(WORDS)}\n".encode())
 
 
-STOP = HeadStop(local_jobs, job_shell.terminate, early=say_stopped)
+HEAD = None
+STOP = HeadStop(local_jobs, job_shell.terminate, early=stop_early)
 
 
 # --- the lease -------------------------------------------------------------------------------------------
@@ -134,6 +144,7 @@ def take_charge():
                 make_folder(folder)
         adapt_slurm()
         cancel_orphans(own_job, logger.warning)
+        keep_listings(PATHS, RANGES)
         drop_spent_tables(PATHS, RANGES)
         resume_deletions(PATHS, RANGES)
         atexit.register(lease.close)

@@ -80,6 +80,11 @@ class Paths:
         """Split's output: events by multiplicity."""
         return self.results / "multiplicity" / f"{name}.histogram.json"
 
+    def split_outputs(self, name: str) -> tuple[Path, ...]:
+        """Everything that the split of a range declares."""
+        manifests = self.shard_manifest(name), self.outlier_manifest(name)
+        return (*manifests, self.multiplicity(name), self.histogram(name), self.ledger(name))
+
     def split_record(self, name: str) -> Path:
         """What a finished split can be restored from: a file in the shards' directory, undeclared."""
         return self.shards(name) / FINISHED / "key.json"

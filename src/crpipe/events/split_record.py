@@ -83,7 +83,11 @@ class SplitRecord:
 
     def refuse_other_listing(self, entries: Sequence[Entry]) -> None:
         """Raise DataError unless a listing names the files that the range was made from, with their sizes."""
-        self._refuse({entry.path: (entry.size, "", "") for entry in entries}, self.rows(), "the listing has")
+        self._refuse(_listed(entries), self.rows(), "the listing has")
+
+    def differs(self, entries: Sequence[Entry]) -> bool:
+        """Return whether a listing names other files than the range was made from."""
+        return any(_changes(_listed(entries), {row["path"]: row for row in self.rows()}))
 
     def refuse_other_files(self, files: Sequence[RawFile]) -> None:
         """Raise DataError when staged files are not those that the range was made from."""
@@ -115,6 +119,10 @@ class SplitRecord:
         """Give the command by which a person gives a finished range up."""
         files = (self.shards, self.outliers, self.ledger, self.listing)
         return f"rm -rf {shlex.join(map(str, files))}"
+
+
+def _listed(entries: Iterable[Entry]) -> dict[str, tuple[int | None, str, str]]:
+    return {entry.path: (entry.size, "", "") for entry in entries}
 
 
 def _changes(

@@ -136,6 +136,10 @@ class Store:
                 path.replace(path.with_suffix(".damaged"))
         return None
 
+    def has_snapshot(self) -> bool:
+        """Return whether a training of this key has begun and is not finished."""
+        return bool(self._snapshots())
+
     def _snapshots(self) -> list[Path]:
         return sorted(self.folder.glob(f"snapshot-{self.key}-*.pt"), reverse=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from crpipe.core.lease import lease
 from crpipe.core.progress import Silent
 from crpipe.core.signals import StopRequest
 from crpipe.events.histograms import check_wanted, read_histograms
+from crpipe.events.trained_shards import changed_shards, note_shards, shards_record
 from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Saved, Store, load, read_receipt, write_receipt
 from crpipe.train.inputs import Inputs
@@ -102,6 +104,8 @@ def _run(
             check()
             write_receipt(job.files.receipt, dropped)
         return
+    if world.leads:
+        _check_shards(job, store, begun=finished is not None or store.has_snapshot())
     if world.any(finished is not None):
         progress.say(f"{job.link.name}: already trained, its checkpoint is adopted")
     else:
@@ -135,6 +139,20 @@ def _run(
         if job.train.keep_best:
             _adopt_best(job, store)
         write_receipt(job.files.receipt, _receipt(job, store, parent_sha256, finished))
+
+
+def _check_shards(job: TrainJob, store: Store, *, begun: bool) -> None:
+    """Record the shards of a training that begins; raise ShardError where one went on with others."""
+    record = shards_record(store.folder, store.key)
+    if not begun:
+        note_shards(record, job.link.shards)
+    for folder in changed_shards(record, job.link.shards):
+        keep, again = shlex.quote(str(record)), shlex.quote(str(store.folder))
+        raise ShardError(
+            f"{folder}: holds other shards than {job.link.name} was trained on; restore them, or train on "
+            f"these in a new run (key run). To keep what was trained all the same: rm {keep}; to give it up "
+            f"and train from here on again: rm -rf {again}; then run the same command again"
+        )
 
 
 def _train(inputs: Inputs, mark: Path) -> Saved | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ConfigError, DiskError, LeaseError
+from crpipe.core.files import replacing
 from crpipe.core.lease import is_claimed, is_held, lease
 from crpipe.core.mounts import mount_of
 from crpipe.core.raw_files import lease_folder
+from crpipe.events.split_record import KEY, LISTING, SplitRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -113,6 +116,21 @@ def resume_deletions(paths: Paths, names: Iterable[str]) -> None:
             paths.ledger(name).unlink()
 
 
+def keep_listings(paths: Paths, names: Iterable[str]) -> None:
+    """Keep the listing of each finished range in its record; give a range back the one that it has lost.
+
+    A listing that is started again is deleted first, and nothing asks for that of a finished range: it would
+    be gone where that job died. An earlier crpipe kept none.
+    """
+    for name in names:
+        record = SplitRecord.of(paths, name)
+        kept, listing = record.folder / LISTING, record.listing
+        if (record.folder / KEY).exists() and kept.exists() != listing.exists():
+            source, target = (listing, kept) if listing.exists() else (kept, listing)
+            with replacing(target) as part:
+                shutil.copyfile(source, part)
+
+
 def drop_spent_tables(paths: Paths, names: Iterable[str]) -> None:
     """Remove the staged tables of split ranges whose raw copies are gone; only the holder of the lease may.
 
@@ -134,11 +152,4 @@ def _is_worked_on(paths: Paths, name: str) -> bool:
 
 
 def _is_split(paths: Paths, name: str) -> bool:
-    outputs = (
-        paths.shard_manifest(name),
-        paths.outlier_manifest(name),
-        paths.multiplicity(name),
-        paths.histogram(name),
-        paths.ledger(name),
-    )
-    return all(path.exists() for path in outputs)
+    return all(path.exists() for path in paths.split_outputs(name))

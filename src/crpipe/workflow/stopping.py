@@ -20,7 +20,8 @@ class HeadStop:
     """Turns the first SIGINT or SIGTERM into the end of the workflow; later ones change nothing.
 
     jobs: names the local jobs that run now. terminate: sends SIGTERM to one of them.
-    early: called in place of an interruption as long as no job can have been started.
+    early: called in place of an interruption as long as no job can have been started; then the process ends
+    at once: an exception could come in the middle of a library that swallows it, or prints it as a fault.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class HeadStop:
         self.signal = number
         if not self._started:
             self._early()
-            raise SystemExit(self.exit_code)
+            os._exit(self.exit_code)
         _print(STOPPING)
         # A terminal sends Ctrl-C to its whole foreground group: those jobs have it already.
         known = set(self._jobs()) if number == signal.SIGINT and has_terminal() else set()
@@ -67,6 +68,12 @@ class HeadStop:
                 known.add(job)
                 self._terminate(job)
             threading.Event().wait(_LOOK_S)
+
+
+def end_at_once() -> None:
+    """End at SIGINT and SIGTERM without a traceback, until a `HeadStop` listens: nothing has begun."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: os._exit(128 + number))
 
 
 def has_terminal() -> bool:

@@ -1,0 +1,106 @@
+"""What no longer follows from the records that it was made from; the workflow makes it again.
+
+In: the records of a campaign. Out: outputs whose jobs start again, and adopt, redo or refuse. Times decide
+nothing: the kernel's time of a change, which no program can set, only saves reading what did not change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from crpipe.core.chain import key_of
+from crpipe.core.errors import DataError
+from crpipe.core.files import digest, read_json
+from crpipe.core.paths import CONSOLIDATED, OUTLIERS
+from crpipe.core.raw_files import read_manifest
+from crpipe.events.split_record import KEY, SplitRecord
+from crpipe.events.trained_shards import changed_shards, shards_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from crpipe.cli.jobs.campaign import Campaign
+
+
+def outdated(campaign: Campaign) -> list[Path]:
+    """List finished outputs whose inputs have other contents than they were made from.
+
+    What is damaged is left to the jobs that read it, and to `crpipe check`.
+    """
+    return [*_ranges(campaign), *_consolidated(campaign), *_trained(campaign), *_evaluated(campaign)]
+
+
+def _ranges(campaign: Campaign) -> Iterator[Path]:
+    """Name the ledgers of ranges that lack an output, or whose listing is another one now.
+
+    Snakemake does not miss what only finished outputs need; an output is restored from the split's record.
+    Another listing is refused by the staging, which says why.
+    """
+    for name in campaign.ranges:
+        record = SplitRecord.of(campaign.paths, name)
+        if not (record.folder / KEY).exists():
+            continue
+        if not all(path.exists() for path in campaign.paths.split_outputs(name)):
+            yield record.ledger
+        elif _changed_after(record.listing, record.ledger):
+            with contextlib.suppress(DataError):
+                if record.differs(read_manifest(record.listing)):
+                    yield record.ledger
+
+
+def _consolidated(campaign: Campaign) -> Iterator[Path]:
+    paths = campaign.paths
+    merged = _read(paths.outlier_manifest(CONSOLIDATED)).get("inputs")
+    manifests = [paths.outlier_manifest(name) for name in campaign.ranges]
+    if merged is None or not all(path.exists() for path in manifests):
+        return  # what is made anyway starts the rest by itself
+    if merged != {name: digest(_read(paths.outlier_manifest(name))) for name in campaign.ranges}:
+        yield paths.outlier_manifest(CONSOLIDATED)
+
+
+def _trained(campaign: Campaign) -> Iterator[Path]:
+    """Name the receipts that follow from another checkpoint or other shards, and all receipts after one."""
+    paths, stale = campaign.paths, False
+    for link in campaign.chain.links:
+        path = paths.receipt(link.name)
+        receipt = _read(path)
+        if not receipt:
+            continue
+        # What the first link began with is its own affair.
+        before = _read(paths.receipt(link.parent)) if link.parent else {"sha256": receipt.get("parent")}
+        if before:
+            key = key_of(link.name, campaign.fingerprint, str(before.get("sha256")), link.ranges)
+            stale = stale or key != receipt.get("key")
+        folders = [paths.shards(name) for name in link.ranges]
+        folders = [paths.outliers(CONSOLIDATED)] if link.name == OUTLIERS else folders
+        record = shards_record(paths.store(link.name), str(receipt.get("key")))
+        if any(_changed_after(folder / "manifest.json", path) for folder in folders):
+            stale = stale or bool(changed_shards(record, folders))
+        if stale:
+            yield path
+
+
+def _evaluated(campaign: Campaign) -> Iterator[Path]:
+    paths = campaign.paths
+    for name in campaign.chain.names:
+        path = paths.evaluation(name) / "metrics.json"
+        judged, receipt = _read(path).get("checkpoint"), _read(paths.receipt(name)).get("sha256")
+        if judged is not None and receipt is not None and judged != receipt:
+            yield path
+
+
+def _changed_after(path: Path, other: Path) -> bool:
+    try:
+        return path.stat().st_ctime_ns >= other.stat().st_ctime_ns
+    except FileNotFoundError:
+        return False
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = read_json(path) if path.exists() else {}
+    except DataError:
+        return {}
+    return found if isinstance(found, dict) else {}
