@@ -72,6 +72,10 @@ def train(
 ) -> None:
     """Train one link of the chain (or on `outliers`), from its last snapshot or the link before it."""
     with importing():
+        from crpipe.workflow.command import start_ranks
+
+    start_ranks(Settings.config().train.nodes, Settings.config().train.processes_of_node, name)
+    with importing():
         from crpipe.cli.jobs.campaign import open_campaign
         from crpipe.cli.jobs.model import train_job
         from crpipe.config import record
