@@ -448,7 +448,7 @@ def generating_network(case: Case) -> Work:
     passes = []
     for low, high in _blocks(len(counts)):
         part = {name: column[low:high] for name, column in columns.items()}
-        block = Events(part, counts[low:high].astype(np.uint32), np.zeros((0, 3), np.float32))
+        block = Events(part, counts[low:high].astype(np.uint32), np.empty((0, 0), np.float32))
         passes.append(_forward(trained, block, counts[low:high]))
 
     def work() -> int:

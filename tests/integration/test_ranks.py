@@ -56,6 +56,25 @@ def test_two_ranks_train_every_event_once_and_the_number_may_change(tmp_path):
     assert all(torch.isfinite(value).all() for value in checkpoint["model"].values())
 
 
+def test_a_training_started_by_hand_has_the_processes_of_its_configuration(tmp_path):
+    found = []
+    for by_hand in (False, True):
+        root = tmp_path / str(by_hand)
+        config = toy_config(root, train={"processes": 2, "gpus": 0, "device": "cpu"})
+        words = command(config, root, FIRST, 2)
+        if by_hand:
+            words = [sys.executable, *words[words.index("-m", 3) :]]
+        done = subprocess.run(
+            words, env=environment(), capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(config.paths().receipt(FIRST).read_text()))
+        stepped = load(config.paths().store(FIRST) / found[-1]["checkpoint"])
+        found[-1]["model"] = {name: value.tolist() for name, value in stepped["model"].items()}
+    assert found[0]["step"] == found[1]["step"]
+    assert found[0]["model"] == found[1]["model"]
+
+
 def test_any_number_of_ranks_sees_the_same_validation_numbers(tmp_path):
     found = []
     for ranks in (1, 2, 3):

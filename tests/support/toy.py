@@ -104,12 +104,9 @@ class Toy:
 
     def phases(self):
         options = self.options
+        own = {"adam": {"betas": (options.beta, 0.999)}, "sgd": {"momentum": options.momentum}}
         spec = OptimizerSpec(
-            options.optimizer,
-            options.rate,
-            betas=(options.beta, 0.999),
-            momentum=options.momentum,
-            weight_decay=options.decay,
+            options.optimizer, options.rate, weight_decay=options.decay, **own.get(options.optimizer, {})
         )
         return [
             Phase(

@@ -100,7 +100,7 @@ def make_truth(events: int, seed: int = 0) -> Events:
     }
     columns = {name: values.astype(np.float32) for name, values in columns.items()}
     numbers = {"run": np.ones(events, np.int64), "event": np.arange(events)}
-    return Events(numbers | columns, np.full(events, SENSORS, np.uint32), np.zeros((0, 4), np.float32))
+    return Events(numbers | columns, np.full(events, SENSORS, np.uint32), np.empty((0, 0), np.float32))
 
 
 def make_hidden(events: int, seed: int = 0, share: float = 0.05) -> dict[str, np.ndarray]:

@@ -93,7 +93,7 @@ def status(
 
     if (watch and (as_json or html is not None)) or (every is not None and not watch):
         raise typer.BadParameter("SECONDS belongs to --watch, and --watch to the table in the terminal")
-    config = Settings.config()
+    config = Settings.campaign()
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
     def look(width: int) -> str:
@@ -130,7 +130,7 @@ def plan(
     from crpipe.report.plan.described import describe_plan
     from crpipe.report.plan.plan import render_plan
 
-    config = Settings.config()
+    config = Settings.campaign()
     check_source(config)
     checked = check_campaign(config)
     job = plan_job(config, look_at_source(config, offline=offline))
@@ -159,7 +159,7 @@ def summary(
     from crpipe.report.summary import render_summary
     from crpipe.report.summary_json import summary_json
 
-    view = view_of(Settings.config())
+    view = view_of(Settings.campaign())
     if as_json:
         print(summary_json(view))
     else:
@@ -176,7 +176,7 @@ def report(
     from crpipe.cli.jobs.report import configured_keys, view_of
     from crpipe.report.page.document import write_report
 
-    config = Settings.config()
+    config = Settings.campaign()
     view = view_of(config)
     print(write_report(view, configured_keys(config), out or view.paths.report()))
 
@@ -198,7 +198,7 @@ def compare(
     """Show what differs between runs: keys, training, the metrics of the newest evaluations."""
     from crpipe.report.compare import plot_comparison, read_runs, render_comparison
 
-    found = read_runs(Settings.config(options=False).paths(), runs)
+    found = read_runs(Settings.campaign(options=False).paths(), runs)
     show(render_comparison(found))
     if figure is not None:
         print(plot_comparison(found, figure))
@@ -215,7 +215,7 @@ def figures(
     from crpipe.cli.jobs.report import view_of
     from crpipe.report.figures import plot_figures, plot_progress
 
-    for path in (plot_progress if progress else plot_figures)(view_of(Settings.config())):
+    for path in (plot_progress if progress else plot_figures)(view_of(Settings.campaign())):
         print(path)
 
 
@@ -231,7 +231,7 @@ def notify(
     from crpipe.cli.jobs.report import notify_job
     from crpipe.report.status.notify import send
 
-    config = Settings.config()
+    config = Settings.campaign()
     print(send(notify_job(config, event), _source_token(config)), file=sys.stderr)
 
 

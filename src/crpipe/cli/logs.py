@@ -44,7 +44,7 @@ def show_logs(
     from crpipe.report.job_logs import chosen, job_logs, list_logs, read_on
     from crpipe.report.text import moment
 
-    config = Settings.config(options=False)
+    config = Settings.campaign(options=False)
     known = [each for each, _ in completion.ranges_and_links(config)]
     found = job_logs(config.paths())
     found = chosen(found, pick(name, known, "range or link") if name else "", verb)

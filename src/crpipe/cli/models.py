@@ -72,12 +72,17 @@ def train(
 ) -> None:
     """Train one link of the chain (or on `outliers`), from its last snapshot or the link before it."""
     with importing():
+        from crpipe.workflow.command import start_ranks
+
+    config = Settings.config()
+    start_ranks(config.train.nodes, config.train.processes_of_node, name)
+    with importing():
         from crpipe.cli.jobs.campaign import open_campaign
         from crpipe.cli.jobs.model import train_job
         from crpipe.config import record
         from crpipe.train.job import train_link
 
-    campaign = open_campaign(Settings.config())
+    campaign = open_campaign(config)
     link = pick(name, campaign.chain.names, "link")
     job = train_job(campaign, link)
     refuse_torn_ranges(campaign, link)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from crpipe.cli.terminal import Settings, Terminal, show
+from crpipe.config.files import way_to_campaign
 from crpipe.core.errors import ConfigError
 from crpipe.core.progress import printable
 
@@ -54,7 +55,7 @@ def run(
     from crpipe.cli.jobs.run import RunRequest, run_until_done
 
     if not any(Path(name).is_file() for name in _SNAKEFILES):
-        raise ConfigError(f"{Path.cwd()}: no Snakefile here; change to the directory of the campaign")
+        raise ConfigError(f"{Path.cwd()}: no Snakefile here; {way_to_campaign(Path())}")
     given = words or []
     cut = next((place for place, word in enumerate(given) if word.startswith("-")), len(given))
     targets, more = given[:cut], given[cut:]

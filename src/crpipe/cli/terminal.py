@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crpipe.cli import completion
-from crpipe.config.files import DEFAULTS, config_files, own_files
-from crpipe.core.errors import CrpipeError
+from crpipe.config.files import DEFAULTS, config_files, own_files, way_to_campaign
+from crpipe.core.errors import ConfigError, CrpipeError
 from crpipe.core.progress import printable
 from crpipe.core.ranges import PATTERN, Range, pick
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 # A verb pays for its own libraries only, and so does the completion of a word.
 # ruff: noqa: PLC0415
+
+
+_MADE = (Path("results/campaign.json"), Path("runs/default/campaign.json"))  # under the default names
 
 
 def completing(names: Callable[[Config], Iterable[Choice]]) -> Callable[[str], list[Choice]]:
@@ -123,6 +126,18 @@ class Settings:
         if not own_files(cls.files) and (DEFAULTS.exists() or not cls.overrides):
             Terminal().say(_unnamed())
         return config
+
+    @classmethod
+    def campaign(cls, *, options: bool = True) -> Config:
+        """Read the configuration for a verb that looks at a campaign; raise ConfigError where none is."""
+        chosen = own_files(cls.files) or cls.overrides or DEFAULTS.exists()
+        if not chosen and not any(path.exists() for path in _MADE):
+            raise ConfigError(
+                f"{Path.cwd()}: no campaign here: no crpipe.yaml, and nothing that a campaign made; "
+                f"{way_to_campaign(Path())}, or name its configuration with --config FILE; `crpipe init` "
+                "makes a new one"
+            )
+        return cls.config(options=options)
 
     @classmethod
     def config_files(cls) -> tuple[Path, ...]:

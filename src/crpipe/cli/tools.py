@@ -63,7 +63,7 @@ def check_fit() -> None:
     """Check that reader, simulator, workload and side tables fit together; print one line when they do."""
     from crpipe.cli.jobs.model import check_campaign
 
-    print(check_campaign(Settings.config()))
+    print(check_campaign(Settings.campaign()))
 
 
 @settings.command("commands")

@@ -50,7 +50,7 @@ def check(
     """Prove the campaign from its files alone, or list all that is wrong and what to type; writes nothing."""
     from crpipe.check.campaign import check_campaign
 
-    job = _check_job(Settings.config(options=False), names or (), jobs)
+    job = _check_job(Settings.campaign(options=False), names or (), jobs)
     report = check_campaign(replace(job, exports=tuple(export or ())), Terminal())
     for why, unjudged in _by_reason(report).items():
         more = f", … ({len(unjudged)} in all)" if len(unjudged) > _SHOWN else ""
@@ -128,7 +128,7 @@ def verify_shards(
     """Check that the shards of ranges (or of `consolidated`) are what their manifests say."""
     from crpipe.events.shard_manifest import read_layout, verifiable, verify
 
-    config = Settings.config(options=False)
+    config = Settings.campaign(options=False)
     asked = [name if name == CONSOLIDATED else find_range(config, name) for name in names or ()]
     for folder in verifiable(config.paths(), map(str, config.all_ranges()), asked):
         totals = verify(folder, deep=deep)
@@ -144,7 +144,7 @@ def export_range(
     from crpipe.cli.jobs.data import configured_reader
     from crpipe.split.export import export_shards
 
-    config = Settings.config()
+    config = Settings.campaign()
     key = find_range(config, name)
     folders = [config.paths().shards(key), config.paths().outliers(key)]
     events = export_shards(folders, out, configured_reader(config), Terminal())

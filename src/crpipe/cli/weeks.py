@@ -32,7 +32,7 @@ def clean(
     from crpipe.check.clean.deletion import delete_spent, find_spent
     from crpipe.cli.jobs.weeks import clean_job
 
-    job = clean_job(Settings.config(), tuple(keep or ()), Path())
+    job = clean_job(Settings.campaign(), tuple(keep or ()), Path())
     if yes:
         found = delete_spent(job, Terminal())
         show(_listed(found, "deleted"))
@@ -73,7 +73,7 @@ def sync(
     from crpipe.source.sync.repeat import sync_every
     from crpipe.source.sync.send import SyncRules, sync_run
 
-    config, rules = Settings.config(), SyncRules(verify, new)
+    config, rules = Settings.campaign(), SyncRules(verify, new)
     if every:
         sync_every(sync_job(config), every, lambda: is_finished(config), Terminal(), rules)
     else:
@@ -90,7 +90,7 @@ def restore(
     from crpipe.cli.jobs.source import sync_job
     from crpipe.source.sync.restore import restore_run
 
-    config = Settings.config()
+    config = Settings.config()  # the campaign comes from its copy
     job = sync_job(config)
     restore_run(replace(job, to=source or job.to), Terminal())
     print(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,19 @@ def own_files(
     if variable:
         return tuple(variable)
     return (OWN,) if (here / OWN).is_file() else ()
+
+
+def is_configured(here: Path) -> bool:
+    """Return whether the directory holds a configuration that verbs read without --config."""
+    return (here / OWN).is_file() or (here / DEFAULTS).is_file()
+
+
+def way_to_campaign(here: Path) -> str:
+    """Say how to get from a directory without a campaign to one: the nearest above, else what to type."""
+    near = next((each for each in here.absolute().parents if is_configured(each)), None)
+    if near:
+        return f"change to the directory of the campaign: cd {shlex.quote(str(near))}"
+    return "change to the directory of the campaign"
 
 
 def relative(paths: Iterable[Path], here: Path) -> list[Path]:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import BaseModel
 
+from crpipe.core.errors import ConfigError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     import pydantic
 
@@ -38,6 +40,20 @@ def explain(
             message = f"{item['input']!r}: {message[:1].lower()}{message[1:]}{_as_number(item['input'])}"
         lines.append(": ".join(part for part in (where, dotted, message) if part))
     return "\n".join(lines)
+
+
+def check_choice(what: str, value: Any, known: Collection[str]) -> None:
+    """Raise ConfigError unless ``value`` is one of the names; ``what`` says where it was given."""
+    if value not in known:
+        raise ConfigError(
+            f"{what}: {value!r} is not known; known: {', '.join(known)}{did_you_mean(value, known)}"
+        )
+
+
+def did_you_mean(value: Any, known: Collection[str]) -> str:
+    """Name the nearest of the known names, if one is near."""
+    near = difflib.get_close_matches(str(value).lower(), known, n=1, cutoff=0.4)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _as_number(value: Any) -> str:

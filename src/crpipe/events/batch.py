@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_ITEM_AXES = 2
+
+
+class MisfitError(ValueError):
+    """Arrays do not fit each other; where a reader or workload made them, it becomes a ForeignError."""
+
+
 @dataclass(frozen=True, slots=True)
 class Events:
     """A ragged block of N events and M items.
@@ -23,12 +30,30 @@ class Events:
     multiplicity: [N] uint32, items of each event; sums to M.
     items: [M, K] float32, K item columns of the layout, event after event. C-contiguous; but each column by
         itself where a loader reads events of one large number of items. In both ways
-        ``items.reshape(N, fixed, K)`` is a view.
+        ``items.reshape(N, fixed, K)`` is a view. The shape (0, 0) means that the items were left out.
+
+    Raise MisfitError for arrays that do not fit each other.
     """
 
     columns: dict[str, NDArray[Any]]
     multiplicity: NDArray[np.uint32]
     items: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        """Check shapes, types and the sum: shifted items would look like a legal event each."""
+        counts, items = self.multiplicity, self.items
+        if not isinstance(counts, np.ndarray) or counts.ndim != 1 or counts.dtype.kind not in "ui":
+            raise MisfitError(f"multiplicity: expected uint32 [N], found {spelled(counts)}")
+        if not isinstance(items, np.ndarray) or items.ndim != _ITEM_AXES or items.dtype != np.float32:
+            raise MisfitError(f"items: expected float32 [M, K], found {spelled(items)}")
+        for name, column in self.columns.items():
+            if not isinstance(column, np.ndarray) or column.shape[:1] != counts.shape:
+                raise MisfitError(f"column {name}: expected [{len(counts)}], found {spelled(column)}")
+        total = int(counts.sum())
+        if total != len(items) and items.shape != (0, 0):
+            raise MisfitError(f"items: expected {total}, the sum of the multiplicities, found {len(items)}")
+        if counts.dtype.kind == "i" and len(counts) and counts.min() < 0:
+            raise MisfitError(f"multiplicity: {counts.min()}, expected 0 or more")
 
     def __len__(self) -> int:
         """Count the events."""
@@ -87,6 +112,13 @@ class Cursor(NamedTuple):
 
     epoch: int
     batch: int
+
+
+def spelled(values: Any) -> str:
+    """Name type and shape of an array, for messages."""
+    if not isinstance(values, np.ndarray):
+        return type(values).__name__
+    return f"{values.dtype if values.dtype.isnative else values.dtype.str} {list(values.shape)}"
 
 
 def offsets(multiplicity: NDArray[Any]) -> NDArray[np.int64]:

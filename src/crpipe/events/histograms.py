@@ -5,12 +5,12 @@ How to bin them is configured (split.histograms); the counts of a range are in t
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crpipe.config.messages import did_you_mean
 from crpipe.core.errors import ConfigError, ShardError
 from crpipe.core.paths import MANIFEST
 from crpipe.events.shard_manifest import read_manifest
@@ -124,10 +124,9 @@ def check_binnings(layout: Layout, binnings: Mapping[str, Binning]) -> None:
     known = [field.name for field in layout.events]
     for name in binnings:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-            hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(
-                f"split.histograms.{name}: no event column of the reader's layout ({', '.join(known)}){hint}"
+                f"split.histograms.{name}: no event column of the reader's layout ({', '.join(known)})"
+                f"{did_you_mean(name, known)}"
             )
 
 

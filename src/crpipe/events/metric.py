@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from crpipe.config.messages import check_choice
 from crpipe.core.progress import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+Better = Literal["low", "high", "near"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +27,14 @@ class Metric:
     name: str
     title: str
     unit: str = ""
-    better: Literal["low", "high", "near"] = "low"
+    better: Better = "low"
     ideal: float | None = None
     groups: int = 1
     needs: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a direction that nothing knows: reports would give it no verdict."""
+        check_choice(f"Metric {self.name}: better", self.better, get_args(Better))
 
     def describe(self) -> dict[str, Any]:
         """Give the declaration as JSON values, as metrics.json holds it."""

@@ -61,6 +61,5 @@ class GatheredEvents:
 
     def events(self) -> Events:
         """Join them."""
-        return Events(
-            self._columns.columns(), np.concatenate(self._multiplicity), self._items[: self._filled]
-        )
+        items = self._items[: self._filled] if self._keeps_items else np.empty((0, 0), np.float32)
+        return Events(self._columns.columns(), np.concatenate(self._multiplicity), items)

@@ -70,6 +70,7 @@ def generate_files(job: GenerateJob, progress: Progress) -> int:
     if not isinstance(trained.workload, Generates):
         raise ConfigError(f"{use.checkpoint}: {trained.name} generates no events; use `crpipe predict`")
     reader = open_its_reader(trained)
+    check_size(reader.layout, job.multiplicity, job.cap)
     raw = RawInput(use.inputs, reader, use.tables)
     wanted = Wanted.of(reader.layout, trained.workload.event_columns, job.count_column)
     total = count_rows(use.inputs, raw, wanted)
@@ -101,6 +102,19 @@ def generate_files(job: GenerateJob, progress: Progress) -> int:
     )
 
 
+def check_size(layout: Layout, multiplicity: str, cap: int) -> None:
+    """Raise ConfigError when events of a layout of fixed size are asked for with another one."""
+    for name, asked in (("multiplicity", multiplicity), ("cap", str(cap))):
+        wrong = (
+            asked.isdigit() and (int(asked) < layout.fixed or name != "cap") and int(asked) != layout.fixed
+        )
+        if layout.fixed and wrong:
+            raise ConfigError(
+                f"{name} {asked}: each event has {layout.fixed} {layout.item}; leave it out, or give "
+                f"{layout.fixed}{' or more' if name == 'cap' else ''}"
+            )
+
+
 def generate_events(
     trained: LoadedModel,
     layout: Layout,
@@ -114,19 +128,36 @@ def generate_events(
 ) -> Iterator[tuple[Events, Events]]:
     """Yield what was asked for and what was made, in runs of at most ``budget_items`` items.
 
-    block: event columns without items, its known multiplicities in the column ``multiplicity``.
+    block: event columns without items, its known multiplicities in the column ``multiplicity``. Raise
+    ConfigError or FormatError for sizes that events of this layout cannot have.
     """
     assert isinstance(trained.workload, Generates)
+    check_size(layout, multiplicity, cap)
     generator = torch.Generator(device).manual_seed(seed)
     given = block.columns.pop(MULTIPLICITY, None)
     with torch.no_grad():
         counts = _multiplicity(multiplicity, cap, trained, block, given, generator)
+        _check_counts(counts, layout, multiplicity, trained.name)
         for first, last in cuts(counts, len(counts), budget_items):
             asked = block.part(first, last)
             with WorkloadCall(trained.workload, "generate", asked):
                 made = trained.workload.generate(trained.model, asked, counts[first:last], generator)
             check_generated(made, len(asked), layout, f"{trained.name}.generate")
             yield asked, made
+
+
+def _check_counts(counts: NDArray[np.int64], layout: Layout, multiplicity: str, name: str) -> None:
+    """Raise an error for the first event whose multiplicity the layout does not allow."""
+    wrong = counts != layout.fixed if layout.fixed else counts < 0
+    if not wrong.any():
+        return
+    row = int(np.argmax(wrong))
+    expected = f"{layout.fixed} {layout.item} in each event" if layout.fixed else f"0 or more {layout.item}"
+    if multiplicity == PREDICTED:
+        raise ForeignError(f"{name}.multiplicities: expected {expected}, found {counts[row]}")
+    raise FormatError(
+        f"multiplicity {multiplicity}: row {row} of its block: expected {expected}, found {counts[row]}"
+    )
 
 
 def _multiplicity(

@@ -34,13 +34,16 @@ def predict_block(
 
 
 def check_generated(found: Events, count: int, layout: Layout, method: str) -> None:
-    """Raise ForeignError unless there are ``count`` events with the layout's item columns."""
+    """Raise ForeignError unless there are ``count`` events of the layout's width and size."""
     width = found.items.shape[1] if found.items.ndim > 1 else 0
     if len(found) != count or width != len(layout.items):
         raise ForeignError(
             f"{method}: expected {count} events with {len(layout.items)} item columns, "
             f"found {len(found)} events with {width}"
         )
+    if layout.fixed and (found.multiplicity != layout.fixed).any():
+        other = found.multiplicity[found.multiplicity != layout.fixed][0]
+        raise ForeignError(f"{method}: expected {layout.fixed} {layout.item} in each event, found {other}")
 
 
 def checked_columns(found: Any, count: int, method: str) -> Columns:

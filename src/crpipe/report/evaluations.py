@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.errors import DataError
+from crpipe.core.errors import ConfigError, DataError
 from crpipe.core.files import read_json_if_any
 from crpipe.events.metric import Metric
 from crpipe.report.text import measured
@@ -105,7 +105,7 @@ def read_evaluation(link: int, name: str, path: Path, tree: Mapping[str, Any]) -
     try:
         declared = tuple(_measure(Metric(**row)) for row in tree.get("metrics", ()))
         columns = {key: _numbers(tree[key]) for key in COLUMNS if tree.get(key)}
-    except (TypeError, KeyError, AttributeError) as error:
+    except (ConfigError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{path}: damaged ({error!r}); delete it and evaluate again") from error
     sizes = (tree.get(key) for key in ("events", "groups"))
     events, groups = (size if isinstance(size, int) else None for size in sizes)

@@ -245,9 +245,9 @@ class Copies:
 
 def check_free_space(folder: Path, needed: int, label: str) -> None:
     """Raise DiskError when ``needed`` bytes do not fit on the disk of ``folder``."""
-    free = max(free_bytes(folder) - RESERVE, 0)
-    if needed > free:
+    free = free_bytes(folder)
+    if needed > free - RESERVE:
         raise DiskError(
-            f"{label}: {size(needed)} needed below {folder}, {size(free)} free besides "
-            f"{size(RESERVE)} for journals; free some space, or set `results` to a larger disk"
+            f"{label}: {size(needed)} and a reserve of {size(RESERVE)} needed below {folder}, {size(free)} "
+            "free; free some space, or set `results` to a larger disk"
         )

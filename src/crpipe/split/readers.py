@@ -16,7 +16,7 @@ import numpy as np
 from crpipe.config.names import build
 from crpipe.core.causes import Foreign
 from crpipe.core.errors import ConfigError, ForeignError, FormatError, LayoutError, MissingExtra
-from crpipe.events.batch import Events
+from crpipe.events.batch import Events, MisfitError, spelled
 from crpipe.events.file_formats import UNKNOWN, format_of
 from crpipe.events.layout import Layout
 from crpipe.events.notes import collected
@@ -128,7 +128,10 @@ class CheckedReader:
         row = 0
         while True:
             with self._guard(path):
-                block = next(blocks, None)
+                try:
+                    block = next(blocks, None)
+                except MisfitError as error:
+                    raise self._wrong(path, str(error)) from error
             if block is None:
                 return
             with self._guard(path):
@@ -170,11 +173,14 @@ class CheckedReader:
             f"{remedy or 'have it made again, or write a reader for it: docs/write-a-reader.md'}"
         ) from error
 
+    def _wrong(self, path: Path, problem: str) -> ForeignError:
+        return ForeignError(f"{path}: the reader {self.name} yielded a wrong block: {problem}")
+
     def _checked(self, block: Any, path: Path) -> Events:
         """Return the block with contiguous items; raise ForeignError naming the first wrong column."""
         problem = _problem_of(block, self.layout)
         if problem:
-            raise ForeignError(f"{path}: the reader {self.name} yielded a wrong block: {problem}")
+            raise self._wrong(path, problem)
         if block.items.flags.c_contiguous:
             return block  # type: ignore[no-any-return]
         return Events(block.columns, block.multiplicity, np.ascontiguousarray(block.items))
@@ -234,16 +240,8 @@ def _problem_of(block: Any, layout: Layout) -> str:
     expected.append((layout.item, block.items, "float32", (counted, len(layout.items))))
     for name, values, kind, shape in expected:
         if not (isinstance(values, np.ndarray) and values.dtype == kind and values.shape == shape):
-            found = _kind_of(values)
-            sums = f" (the multiplicities sum to {counted})" if name == layout.item else ""
-            return f"{name}: expected {kind} {list(shape)}{sums}, found {found}"
+            return f"{name}: expected {kind} {list(shape)}, found {spelled(values)}"
     return ""
-
-
-def _kind_of(values: Any) -> str:
-    if not isinstance(values, np.ndarray):
-        return type(values).__name__
-    return f"{values.dtype if values.dtype.isnative else values.dtype.str} {list(values.shape)}"
 
 
 def _check_fixed(events: Events, layout: Layout, path: Path, row: int) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from importlib import metadata
+import sys
+from importlib import import_module, metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crpipe.core.errors import ForeignError
+from crpipe.core.foreign import Foreign
 from crpipe.start.campaign_folder import changed_files, has_workflow
 from crpipe.start.diagnoses import Diagnosis
 
@@ -19,6 +23,13 @@ _PATIENCE_S = 10.0
 _PACKAGE = "crpipe"
 _SLURM = "slurm"
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[.*\])?((?:[=<>!~]=?[^;]*)?); *extra *== *['\"](\w+)['\"]")
+# Distributions whose module has another name.
+_MODULES = {
+    "scikit-learn": "sklearn",
+    "nvidia-ml-py": "pynvml",
+    "pyjwt": "jwt",
+    "wipac-rest-tools": "rest_tools",
+}
 _CONSTRAINTS = Path("constraints.txt")
 
 
@@ -81,6 +92,12 @@ def extras_found(needed: Mapping[str, str]) -> Diagnosis:
         limits = f"-c {_CONSTRAINTS} " if _CONSTRAINTS.exists() else ""
         why = "; ".join(f"{', '.join(missing[extra])} {needed[extra]}" for extra in missing)
         return Diagnosis("extras", "fail", f"missing: {why}", f"pip install {limits}{' '.join(names)}")
+    broken = {name: why for extra in needed for name in requirements(extra) if (why := _import_error(name))}
+    if broken:
+        why = "; ".join(
+            f"{name} is installed and cannot be imported ({each})" for name, each in broken.items()
+        )
+        return Diagnosis("extras", "fail", why, f"pip install --force-reinstall {' '.join(broken)}")
     rest = [extra for extra in ("export", "evaluate", "root", "hdf5", "gpu") if lacking(extra)]
     text = "all that this configuration needs"
     return Diagnosis("extras", "ok", f"{text}; not installed: {', '.join(rest)}" if rest else text)
@@ -96,6 +113,9 @@ def workflow_found(folder: Path) -> Diagnosis:
     version = _version("snakemake")
     if not version:
         return Diagnosis("workflow", "fail", "snakemake is not installed", "pip install snakemake")
+    if find_spec("snakemake") is None:
+        fix = f"{sys.executable} -m pip install --force-reinstall snakemake"
+        return Diagnosis("workflow", "fail", f"snakemake {version} is installed and cannot be imported", fix)
     if not has_workflow(folder):
         return Diagnosis("workflow", "warn", "there is none in this folder", "crpipe init")
     changed = changed_files(folder)
@@ -108,6 +128,17 @@ def workflow_found(folder: Path) -> Diagnosis:
         activate = "source .venv/bin/activate   # crpipe run works without"
         return Diagnosis("workflow", "warn", f"{text} is not on the PATH", activate)
     return Diagnosis("workflow", "ok", text)
+
+
+def _import_error(name: str) -> str:
+    """Import a distribution's module; say what is wrong, empty when it can be used."""
+    module = _MODULES.get(name, name.replace("-", "_"))
+    try:
+        with Foreign(name):
+            import_module(module)
+    except ForeignError as error:
+        return str(error).removeprefix(f"{name}: ")
+    return ""
 
 
 def _version(name: str) -> str:

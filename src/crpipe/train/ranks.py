@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
+from crpipe.config.messages import check_choice
 from crpipe.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -125,8 +127,10 @@ def find_device(choice: str, local_rank: int = 0) -> torch.device:
 
     Raise ConfigError where a GPU is asked for, and torch finds none.
     """
+    kind = re.sub(r":\d+$", "", choice)  # cuda:1 names one of several
+    check_choice("device", kind, ("auto", "cpu", "cuda"))
     available = torch.cuda.is_available()
-    if choice == "cuda" and not available:
+    if kind == "cuda" and not available:
         raise ConfigError(
             f"device cuda: torch {torch.__version__} finds no GPU; `crpipe doctor` says why; or use auto or "
             "cpu (train.device, --device)"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
+from crpipe.config.messages import check_choice
 from crpipe.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ class Schedule:
     kind: Kind = "linear"
     one_cycle_start: float = 0.04
     one_cycle_peak: float = 0.3
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a kind that is not known: it would be taken for linear."""
+        check_choice("Schedule: kind", self.kind, get_args(Kind))
 
     @classmethod
     def of(cls, train: TrainSection) -> Self:

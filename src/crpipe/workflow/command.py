@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
 from crpipe.config.loading import flatten, read_tree
+from crpipe.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,6 +68,25 @@ def training_call(call: str, nodes: int, processes: int) -> str:
         f" --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID"
         f" --rdzv-endpoint=$(hostname):$((20000 + SLURM_JOB_ID % 10000)) -m {call}"
     )
+
+
+def start_ranks(nodes: int, processes: int, link: str) -> None:
+    """Replace this process by torchrun where a training needs several that are not there yet.
+
+    One process alone would train in another way, under the key of the link. Raise ConfigError where the
+    ranks belong on several nodes: only a job that has them can start them.
+    """
+    if nodes * processes == 1 or "WORLD_SIZE" in os.environ:
+        return
+    if nodes > 1:
+        raise ConfigError(
+            f"train.nodes: {nodes} nodes train together, and this is one process. `crpipe run` starts them; "
+            f"in a job of {nodes} nodes the command is: "
+            + training_call(f"crpipe train {shlex.quote(link)}", nodes, processes)
+        )
+    words = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m", "crpipe"]
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *words, *sys.argv[1:]])  # noqa: S606 - no shell is wanted
 
 
 def search_path(python: str, folders: Sequence[str]) -> str:

@@ -11,9 +11,10 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import IO, TYPE_CHECKING, Any
 
-from crpipe.core.errors import ConfigError
+from crpipe.core.errors import ConfigError, MissingExtra
 from crpipe.core.signals import follow
 from crpipe.workflow.command import one_line
 from crpipe.workflow.events import DESCRIPTOR, TYPED, UNNOTIFIED
@@ -57,6 +58,11 @@ class HeadCall:
                     f"{word} after --: name the configuration before it: "
                     "crpipe run --config FILE --set KEY.SUB=VALUE"
                 )
+        if find_spec("snakemake") is None:
+            raise MissingExtra(
+                f"snakemake runs the workflow, and {sys.executable} cannot import it; install it there: "
+                f"{sys.executable} -m pip install snakemake; then crpipe doctor"
+            )
         words = [sys.executable, "-P", "-W", "ignore", "-m", "snakemake", *self.targets]
         if self.files:
             words += ["--configfile", *map(str, self.files)]

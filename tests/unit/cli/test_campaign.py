@@ -122,7 +122,43 @@ def test_the_configuration_of_the_working_directory_is_read(crpipe, tmp_path):
     assert "config/config.yaml: seed" in told
 
 
+LOOKING = [
+    *(
+        ["status"],
+        ["status", "--json"],
+        ["summary"],
+        ["report"],
+        ["figures"],
+        ["compare", "a", "b"],
+        ["logs"],
+    ),
+    *(["check"], ["plan"], ["clean"], ["notify", "failure"], ["sync"], ["config", "check"]),
+    ["shards", "verify", "0000000-0000999"],
+]
+
+
+@pytest.mark.parametrize("words", LOOKING, ids=" ".join)
+@pytest.mark.parametrize("configured", ["crpipe.yaml", "config/config.yaml", ""])
+def test_a_folder_without_a_campaign_is_refused_with_the_nearest_one(
+    crpipe, tmp_path, monkeypatch, words, configured
+):
+    here = tmp_path / "the campaign" / "notes" / "deeper"
+    (here / "results").mkdir(parents=True)  # of something else
+    if configured:
+        (here.parents[1] / configured).parent.mkdir(exist_ok=True)
+        (here.parents[1] / configured).write_text("run: mine\n")
+    monkeypatch.chdir(here)
+    ended, said = crpipe(*words)
+    assert ended == 2
+    assert f"{here}: no campaign here" in said
+    assert (f"cd '{here.parents[1]}'" in said) == bool(configured)
+    assert [path.name for path in here.rglob("*")] == ["results"]
+
+
 def test_a_campaign_without_a_named_configuration_says_whose_it_is(crpipe, tmp_path):
+    made = tmp_path / "results" / "campaign.json"
+    made.parent.mkdir()
+    made.write_text("{}")
     assert "no configuration is named: this is crpipe's default campaign" in crpipe("summary")[1]
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.yaml").write_text("run: theirs\n")

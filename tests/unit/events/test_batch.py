@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crpipe.events.batch import Events, concatenate, cut_lists, cuts, even_cuts, offsets, regroup
+from crpipe.events.batch import Events, MisfitError, concatenate, cut_lists, cuts, even_cuts, offsets, regroup
 from plain_reader import make_hits
 
 multiplicities = st.lists(st.integers(0, 9), max_size=30)
@@ -119,3 +119,31 @@ def test_an_empty_block_keeps_its_columns():
     assert isinstance(empty, Events)
     assert empty.items.shape == (0, 2)
     assert empty.columns["run"].dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("counts", "items", "column", "said"),
+    [
+        ([2, 3], (4, 2), 2, "items: expected 5, the sum of the multiplicities, found 4"),
+        ([2, 3], (6, 2), 2, "items: expected 5, the sum of the multiplicities, found 6"),
+        ([2, 3], (0, 2), 2, "items: expected 5, the sum of the multiplicities, found 0"),
+        ([], (1, 2), 0, "items: expected 0, the sum of the multiplicities, found 1"),
+        ([2, 3], (5,), 2, r"items: expected float32 \[M, K\], found float32 \[5\]"),
+        ([2, 3], (5, 2), 3, r"column run: expected \[2\], found int64 \[3\]"),
+        ([[2], [3]], (5, 2), 2, r"multiplicity: expected uint32 \[N\], found int64 \[2, 1\]"),
+        ([-1, 6], (5, 2), 2, "multiplicity: -1, expected 0 or more"),
+        ([2.0, 3.0], (5, 2), 2, r"multiplicity: expected uint32 \[N\], found float64 \[2\]"),
+    ],
+)
+def test_events_whose_arrays_do_not_fit_cannot_be_made(counts, items, column, said):
+    counts = np.array(counts) if counts else np.zeros(0, np.uint32)
+    with pytest.raises(MisfitError, match=said):
+        Events({"run": np.arange(column)}, counts, np.zeros(items, np.float32))
+
+
+def test_other_types_of_items_are_refused_and_left_out_items_allowed():
+    counts = np.array([2, 3], np.uint32)
+    with pytest.raises(MisfitError, match=r"items: expected float32 \[M, K\], found float64 \[5, 2\]"):
+        Events({}, counts, np.zeros((5, 2)))
+    without = Events({}, counts, np.empty((0, 0), np.float32))
+    assert len(without.part(1, 2)) == 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from counting import NAMED, Counting, Echo, checkpoint_of, state_of
-from crpipe.core.errors import CheckpointError, ConfigError, FormatError
+from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, FormatError
 from crpipe.core.files import sha256
 from crpipe.core.progress import Silent
 from crpipe.inference import parts
@@ -18,9 +18,11 @@ from crpipe.train.checkpoints import Store
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
 from crpipe.workloads.muons.layout import BUNDLES, PRIMARY
 from crpipe.workloads.muons.nested_rows import SCHEMA, nested_table
+from fixed_bundles import LAYOUT, SIZE, FixedGan
 from named import READERS
 
 ROWS = 40
+FIXED = ("fixed_bundles:FixedGan", "fixed_bundles:FixedReader")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,7 @@ def flat(tmp_path, columns):
 def job_of(
     checkpoint, table, out, multiplicity="column", cap=1000, events=20_000, items=4_000_000, flat=False
 ):
-    use = PredictJob(checkpoint, (table,), out, {}, {}, events, items, 1, "cpu", 1, named=NAMED)
+    use = PredictJob(checkpoint, (table,), out, {}, {}, events, items, 1, "cpu", 1, named=NAMED + FIXED)
     return GenerateJob(use, multiplicity, cap, flat)
 
 
@@ -110,6 +112,56 @@ def test_negative_multiplicities_are_refused(checkpoint, flat, tmp_path):
     pq.write_table(table.drop(["multiplicity"]).append_column("n_mu", pa.array(counts)), flat)
     with pytest.raises(FormatError, match="row 0: n_mu is -3, expected 0 or more items"):
         run(checkpoint, flat, tmp_path / "out.parquet", "n_mu")
+
+
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory):
+    options = MuonGanOptions(hidden=8)
+    keys = {"train.workload": "fixed_bundles:FixedGan", "source.reader": "fixed_bundles:FixedReader"}
+    keys |= LAYOUT.identity()
+    keys |= {f"model.{name}": value for name, value in options.model_dump(mode="json").items()}
+    state = state_of(keys, MuonGan(options).model().state_dict())
+    return Store(tmp_path_factory.mktemp("fixed"), "k").save_checkpoint(state).path
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"multiplicity": "7"}, "multiplicity 7: each event has 450 muons; leave it out, or give 450"),
+        ({"multiplicity": "451"}, "multiplicity 451: each event has 450 muons"),
+        ({"multiplicity": "0"}, "multiplicity 0: each event has 450 muons"),
+        ({"multiplicity": "predicted", "cap": 449}, "cap 449: each event has 450 muons"),
+    ],
+)
+def test_another_size_than_that_of_the_layout_is_refused_before_any_work(fixed, tmp_path, options, said):
+    with pytest.raises(ConfigError, match=said):  # the table, which is missing, is not looked for
+        run(fixed, tmp_path / "none.parquet", tmp_path / "out.parquet", **options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["multiplicity", "n_mu"])
+def test_sizes_of_a_table_that_the_layout_does_not_allow_are_refused(fixed, flat, tmp_path, name):
+    table = pq.read_table(flat).drop(["multiplicity"])
+    counts = np.full(ROWS, SIZE)
+    how = "column" if name == "multiplicity" else name
+    pq.write_table(table.append_column(name, pa.array(counts)), flat)
+    assert lengths(run(fixed, flat, tmp_path / "right.parquet", how)) == [SIZE] * ROWS
+    counts[3] = 7
+    pq.write_table(table.append_column(name, pa.array(counts)), flat)
+    with pytest.raises(
+        FormatError, match=f"multiplicity {how}: row 3 .*expected 450 muons in each event, found 7"
+    ):
+        run(fixed, flat, tmp_path / "out.parquet", how)
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_a_workload_that_predicts_another_size_is_named(fixed, flat, tmp_path, monkeypatch):
+    assert lengths(run(fixed, flat, tmp_path / "right.parquet", "predicted")) == [SIZE] * ROWS
+    monkeypatch.setattr(FixedGan, "predicted", 9)
+    with pytest.raises(
+        ForeignError, match=r"FixedGan.multiplicities: expected 450 muons in each event, found 9"
+    ):
+        run(fixed, flat, tmp_path / "out.parquet", "predicted")
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])

@@ -19,12 +19,12 @@ WRONG = {
     "extra": "column energy: not in the layout",
     "dtype": "column run: expected int32 [3], found int64 [3]",
     "byte order": "column run: expected int32 [3], found >i4 [3]",
-    "length": "column run: expected int32 [3], found int32 [2]",
-    "list": "column run: expected int32 [3], found list",
+    "length": "column run: expected [3], found int32 [2]",
+    "list": "column run: expected [3], found list",
     "multiplicity": "multiplicity: expected uint32 [3], found int64 [3]",
-    "sum": "hits: expected float32 [6, 2] (the multiplicities sum to 6), found float32 [5, 2]",
-    "items": "hits: expected float32 [6, 2] (the multiplicities sum to 6), found float64 [6, 2]",
-    "width": "hits: expected float32 [6, 2] (the multiplicities sum to 6), found float32 [6, 1]",
+    "sum": "items: expected 6, the sum of the multiplicities, found 5",
+    "items": "items: expected float32 [M, K], found float64 [6, 2]",
+    "width": "hits: expected float32 [6, 2], found float32 [6, 1]",
 }
 
 

@@ -1,10 +1,14 @@
+import importlib
+import sys
 from importlib import metadata
 
 import pytest
 
+from crpipe.core.errors import MissingExtra
 from crpipe.start import cluster
 from crpipe.start.campaign_folder import start_campaign
 from crpipe.start.cluster import extras_found, requirements, slurm_found, workflow_found
+from crpipe.workflow.launch import HeadCall
 
 LINES = [
     "numpy",
@@ -85,6 +89,35 @@ def test_missing_extras_are_named_with_what_pip_installs(installed, tmp_path, mo
     installed["uproot"] = "5"
     assert extras_found({"root": "x"}).verdict == "ok"
     assert "not installed: root" not in extras_found({}).text
+
+
+@pytest.mark.parametrize(
+    "text", [None, "raise ImportError('libhdf5.so: no such file')", "raise OSError('no')"]
+)
+def test_an_extra_that_cannot_be_imported_is_named(installed, tmp_path, monkeypatch, text):
+    monkeypatch.setattr(
+        metadata, "requires", lambda *_: [f'{name}; extra == "hdf5"' for name in ("numpy", "h5x")]
+    )
+    installed.update(numpy="2", h5x="3")
+    monkeypatch.delitem(sys.modules, "h5x", raising=False)
+    if text:
+        (tmp_path / "h5x.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = extras_found({"hdf5": "for the reader"})
+    assert (found.verdict, found.fix) == ("fail", "pip install --force-reinstall h5x")
+    assert found.text.startswith("h5x is installed and cannot be imported (")
+    (tmp_path / "h5x.py").write_text("")
+    importlib.invalidate_caches()
+    assert extras_found({"hdf5": "for the reader"}).verdict == "ok"
+
+
+def test_a_snakemake_that_cannot_be_imported_is_named(installed, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "snakemake", None)
+    found = workflow_found(tmp_path)
+    assert (found.verdict, "cannot be imported" in found.text) == ("fail", True)
+    assert "-m pip install --force-reinstall snakemake" in found.fix
+    with pytest.raises(MissingExtra, match="cannot import it; install it there: .* -m pip install snakemake"):
+        HeadCall((), (), {}).words()
 
 
 def test_the_workflow_of_a_folder(installed, programs, tmp_path):

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from crpipe.config.loading import load_config, read_tree
+from crpipe.core.errors import ConfigError
 from crpipe.workflow.command import (
     allocator_settings,
     crpipe_call,
@@ -13,6 +14,7 @@ from crpipe.workflow.command import (
     only_looks,
     overrides,
     search_path,
+    start_ranks,
     training_call,
 )
 
@@ -81,3 +83,13 @@ def test_segments_of_gpu_memory_grow_unless_a_person_says_otherwise():
     assert allocator_settings({"PATH": "/bin"}) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     assert allocator_settings({"PYTORCH_ALLOC_CONF": ""}) == {}
     assert allocator_settings({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128"}) == {}
+
+
+def test_ranks_on_several_nodes_are_left_to_a_job_that_has_them(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    said = r"train\.nodes: 2 nodes .*crpipe run.*srun --nodes=2 .*--nproc-per-node=3 .*-m crpipe train 7"
+    with pytest.raises(ConfigError, match=said):
+        start_ranks(2, 3, "7")
+    start_ranks(1, 1, "7")
+    monkeypatch.setenv("WORLD_SIZE", "6")
+    start_ranks(2, 3, "7")

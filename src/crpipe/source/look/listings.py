@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -155,7 +157,8 @@ class _Finder:
             hint = self._hint(name)
             if not hint:
                 raise
-            raise ListingError(f"{error}; {hint}") from error
+            general = f"; {job.pattern.place(name).remedy}"  # the hint says which of it helps
+            raise ListingError(f"{str(error).removesuffix(general)}; {hint}") from error
         if len(entries) < max(1, job.min_files):
             raise ListingError(
                 f"range {name}: {len(entries)} files match {pattern.shown}, at least {max(1, job.min_files)} "
@@ -241,6 +244,9 @@ def hint_of(pattern: SourcePattern, place: RangeSource) -> str:
         inside = f"{RANGE}/{usual_pattern(below)}" if below is not None else usual_pattern(whole)
         return f"{whole} is a directory: write source.uri: {pattern.uri.rstrip('/')}/{inside}"
     folder = Path(place.folder)
+    closed = next((each for each in [*reversed(folder.parents), folder] if _is_closed(each, folder)), None)
+    if closed:
+        return f"make it readable: chmod u+rx {shlex.quote(str(closed))}, or ask its owner"
     while not is_folder(folder) and folder != folder.parent:
         folder = folder.parent
     if names_in(folder) is None:
@@ -255,6 +261,13 @@ def hint_of(pattern: SourcePattern, place: RangeSource) -> str:
     if folder == Path(place.folder) and usual != "*" and pattern.kind is not Kind.NUMBERS:
         return f"{there}; write source.uri: {pattern.uri.rpartition('/')[0]}/{usual}"
     return f"{there}; correct source.uri"
+
+
+def _is_closed(folder: Path, listed: Path) -> bool:
+    """Return whether this user may not enter a directory that is there, nor list the one to be ``listed``."""
+    needed = os.X_OK | (os.R_OK if folder == listed else 0)
+    is_there = os.access(folder, os.F_OK, effective_ids=True)
+    return is_there and not os.access(folder, needed, effective_ids=True)
 
 
 def _names(folder: Path) -> list[str]:

@@ -1,3 +1,8 @@
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from crpipe.cli.jobs.source import list_job, source_options
@@ -60,10 +65,30 @@ def test_a_folder_in_place_of_a_pattern_is_named_with_the_pattern(configure, tre
     assert f"write source.uri: {tree}/0000000-0000999/*.bin" in said
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may act as another user")
+@pytest.mark.parametrize("mode", [0o700, 0o711, 0o744])
+def test_a_directory_that_may_not_be_read_is_no_empty_one(configure, mode):
+    top = Path(tempfile.mkdtemp(prefix="crpipe-closed-"))
+    (top / "0000000-0000999").mkdir()
+    (top / "0000000-0000999" / "a.bin").write_text("x")
+    top.chmod(0o711)
+    (top / "0000000-0000999").chmod(mode)
+    config = configure(uri=f"{top}/{{range}}/*.bin")
+    os.seteuid(65534)
+    try:
+        said = problem_of(config)
+    finally:
+        os.seteuid(0)
+        shutil.rmtree(top)
+    assert f"chmod u+rx {top}/0000000-0000999" in said
+    assert "holds" not in said
+
+
 def test_a_missing_directory_says_what_is_there(configure, tree):
     said = problem_of(configure(uri=f"{tree}x/{{range}}/*.bin"))
     assert "No such file or directory" in said
     assert f"{tree.parent} holds data; correct source.uri" in said
+    assert "check source.uri" not in said  # one advice
     said = problem_of(configure(), "0001000-0001999")
     assert f"{tree} holds 0000000-0000999; set ranges.first, ranges.last and ranges.step" in said
     said = problem_of(configure(uri=f"{tree}/0000000-0000999/{{range}}/*.bin"))

@@ -51,7 +51,7 @@ def make_judged(events: int, seed: int = 0, *, energy: bool = True):
     for prefix, width in (("", kappa**-0.5), ("line_fit_", np.full(events, 0.3))):
         moved = true + width[:, None] * rng.normal(size=true.shape)
         prediction[f"{prefix}azimuth"], prediction[f"{prefix}zenith"] = azimuth_zenith(moved)
-    return Events(columns, pulses, np.zeros((0, 4), np.float32)), prediction
+    return Events(columns, pulses, np.empty((0, 0), np.float32)), prediction
 
 
 @pytest.fixture(scope="session")
