@@ -11,6 +11,7 @@ from crpipe.core.files import refuse_links, size, tree_bytes
 from crpipe.core.lease import lease
 from crpipe.core.raw_files import StagedFile, read_manifest, write_staged
 from crpipe.source.copies import Copies, CopyRules, check_free_space
+from crpipe.source.listing import confirm_listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from crpipe.core.progress import Progress
     from crpipe.core.ranges import Range
+    from crpipe.source.listing import ListJob
     from crpipe.source.options import SourceOptions
 
 
@@ -26,8 +28,8 @@ class StageJob:
     """The staging of one range.
 
     manifest, staged: tables of what is listed and what was copied. raw: directory of the copies, beside those
-    of other ranges. disk_budget: bytes that the copies of all ranges may take. accept: judges the first copy,
-    and raises when it is of another schema.
+    of other ranges. disk_budget: bytes that the copies of all ranges may take. listing: lists the range once
+    more when all is copied. accept: judges the first copy, and raises when it is of another schema.
     """
 
     name: Range
@@ -39,6 +41,7 @@ class StageJob:
     disk_budget: float
     lease_wait_s: float
     source: SourceOptions
+    listing: ListJob
     accept: Callable[[Path], None] | None = None
 
     @property
@@ -58,7 +61,8 @@ def stage_range(job: StageJob, progress: Progress) -> None:
 
     Copies that an earlier attempt verified are kept. Raise DiskError before the first byte when they cannot
     fit, LeaseError when another job stages the range, TransferError naming the file that cannot be copied
-    (or, under ``source.on_bad_file: quarantine``, when too many cannot).
+    (or, under ``source.on_bad_file: quarantine``, when too many cannot), ListingError when the source holds
+    something else than the manifest says.
     """
     entries = read_manifest(job.manifest)
     refuse_links(job.raw, job.raw)
@@ -70,6 +74,7 @@ def stage_range(job: StageJob, progress: Progress) -> None:
             )
         _check_disk(job, copies.needed)
         copies.run()
+        confirm_listing(job.listing, copies.bad)
         files = [
             StagedFile(entry, copies.done.get(entry.path), copies.bad.get(entry.path, ""))
             for entry in entries
