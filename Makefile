@@ -13,6 +13,7 @@
 # make fuzz    damaged and malformed files of every kind: FUZZ_CASES=N (5000) of them, chosen by FUZZ_SEED=S (1)
 # make test-kills   KILLS=N (200) kills of running campaigns, and CUTS=N (200) power cuts of each verb, chosen by
 #              KILL_SEED=S (1)
+# make test-file-systems   a campaign on a bindfs mount, and one whose deleted files get the hidden names of NFS
 # make test-small   errors of the AUCs over 100 seeds of the demo's size, FLOORS=N; a quarter of an hour
 # make test-physics what a model has to reach on simulated events; some ten minutes
 # make test-jetnet  the distances beside those of JetNet
@@ -38,7 +39,7 @@ FEDERATION ?= results/demo-pelican/federation
 FUZZ_CASES ?= 5000
 FUZZ_SEED ?= 1
 SOAK_STEPS ?= 20000
-NIGHTLY := fuzz test-damages test-kills test-small test-slurm soak audit test-physics
+NIGHTLY := fuzz test-damages test-kills test-file-systems test-small test-slurm soak audit test-physics
 PEERS ?=
 GPU_OPTIONS ?=
 KILLS ?= 200
@@ -52,6 +53,7 @@ READY := $(VENV)/.installed
 DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
+.PHONY: test-file-systems
 .PHONY: demo known-demo demo-synthetic demo-pelican test fuzz nightly test-damages test-kills test-small test-slurm soak audit
 .PHONY: bench gpu docs test-physics test-jetnet test-clean-install test-container check install clean
 
@@ -105,6 +107,9 @@ test-kills: $(READY)
 	CRPIPE_KILLS=$(KILLS) CRPIPE_KILL_SEED=$(KILL_SEED) $(BIN)/python -m pytest -s -q tests/integration/test_kills.py
 	CRPIPE_CUTS=$(CUTS) CRPIPE_CUT_SEED=$(KILL_SEED) $(BIN)/python -m pytest -s -q \
 		tests/integration/test_power_cuts.py tests/integration/federation/test_login_power_cuts.py
+
+test-file-systems: $(READY)
+	CRPIPE_NFS=1 $(BIN)/python -m pytest -s -q tests/integration/test_file_systems.py tests/unit/core/test_removal.py
 
 test-small: $(READY)
 	FLOORS=$(FLOORS) $(BIN)/python -m pytest -s -q tests/nightly/test_floors.py

@@ -12,6 +12,7 @@ PROGRAMS = {
     "slurm": ("slurmctld", "slurmd", "sbatch", "tmux"),
     "browser": ("chromium",),
     "compiler": ("cc",),
+    "bindfs": ("bindfs", "fusermount3"),
     "jetnet": (JETNET,),
 }
 

@@ -10,7 +10,8 @@ import os
 import sys
 from pathlib import Path
 
-from snakemake.io import IOFile
+from snakemake.dag import DAG
+from snakemake.io import IOFile, _IOFile
 from snakemake.rules import Rule
 
 from crpipe.cli.jobs.checks import check_data
@@ -21,6 +22,7 @@ from crpipe.config import record
 from crpipe.config.files import config_files, relative
 from crpipe.config.loading import load_config
 from crpipe.core.errors import CrpipeError
+from crpipe.core.causes import MachineWatch
 from crpipe.workflow import turns
 from crpipe.workflow.chain import parent_of, reference_ranges, shards_of
 from crpipe.workflow.command import (
@@ -61,9 +63,10 @@ LOCAL_MB, LOCAL_MINUTES = 500, 60
 
 @contextlib.contextmanager
 def refusing():
-    """End with an error's own message and exit code: a wrong key needs no traceback."""
+    """End with an error's own message and exit code: a wrong key, or a failing disk, needs no traceback."""
     try:
-        yield
+        with MachineWatch():
+            yield
     except CrpipeError as error:
         print(f"crpipe: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -90,6 +93,23 @@ def prepare_environment():
     path = search_path(sys.executable, os.get_exec_path())
     os.environ.update(allocator_settings(os.environ), PATH=path, CRPIPE_WORKFLOW="1")
 
+
+def let_no_time_decide():
+    """Let what exists count as finished, whatever the times of files say, for every way of calling Snakemake.
+
+    Archives, copies, purge policies and clocks that were ahead change times. Snakemake would make finished products
+    again, whichever triggers it is given, and delete those of a job that is "older" than its inputs. What did change
+    is found by records and hashes: those of the jobs, and `outdated` before any job.
+    """
+
+    async def never(*_, **__):
+        return False
+
+    _IOFile.is_newer = never
+    DAG.check_output_mtime = never
+
+
+let_no_time_decide()
 
 # Files of --configfile, else of CRPIPE_CONFIG, else crpipe.yaml; each over config/config.yaml.
 with refusing():

@@ -4,6 +4,8 @@ import argparse
 import shutil
 from pathlib import Path
 
+from crpipe.core.files import remove_tree
+
 SUFFIXES = (".svg", ".png", ".pdf", ".csv")
 
 
@@ -11,7 +13,7 @@ def gather(source: Path, target: Path) -> None:
     """Copy the figures of ``source``, in all formats, into the folder ``target``; without any it is empty."""
     part = target.with_name(f"{target.name}.part")
     for old in (part, target):
-        shutil.rmtree(old, ignore_errors=True)
+        remove_tree(old)
     part.mkdir(parents=True)
     for figure in sorted(source.glob("*.svg")):
         for same in (figure.with_suffix(suffix) for suffix in SUFFIXES):

@@ -18,7 +18,14 @@ from crpipe.check.shard_files import read_folder, roles_of_bulk
 from crpipe.core.files import digest
 from crpipe.core.lease import is_held
 from crpipe.core.paths import MANIFEST
-from crpipe.core.raw_files import STAGED, check_present, check_unchanged, read_manifest, read_staged
+from crpipe.core.raw_files import (
+    STAGED,
+    check_present,
+    check_unchanged,
+    lease_folder,
+    read_manifest,
+    read_staged,
+)
 from crpipe.split.scatter import known_columns
 
 if TYPE_CHECKING:
@@ -35,7 +42,7 @@ LEASE = "lease"
 def check_range(report: CheckReport, job: CheckJob, facts: Facts, name: str) -> None:
     """Check one range as far as its data are finished."""
     paths = job.paths
-    if is_held(paths.shards(name) / LEASE) or is_held(paths.raw(name) / LEASE):
+    if is_held(paths.shards(name) / LEASE) or is_held(lease_folder(paths.raw(name)) / LEASE):
         report.note(name, "a job works on it")
         return
     delivered = _delivered(paths, name)

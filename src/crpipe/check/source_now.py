@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from crpipe.check.job import removing
 from crpipe.core.files import read_json_if_any
 from crpipe.core.raw_files import STAGED
+from crpipe.events.split_record import SplitRecord
 from crpipe.source.listing import find_changes
 
 if TYPE_CHECKING:
@@ -47,10 +48,9 @@ def _check_range(report: CheckReport, job: CheckJob, listing: ListJob) -> None:
         report.note(name, why)
         remedy = f"crpipe check --source {name}"
         wrong = [f"{line}, once the files that are gone are restored" for line in wrong]
-    else:  # what was made is deleted once what takes its place is here
-        made = removing(job.paths.shards(name), job.paths.outliers(name))
-        again = f"{removing(manifest)} && crpipe list {name} && crpipe stage {name}"
-        remedy = f"{again} && {made} && crpipe split {name}"
+    else:
+        again = SplitRecord.of(job.paths, name).remove()
+        remedy = f"{again} && crpipe list {name} && crpipe stage {name} && crpipe split {name}"
     if wrong:
         lines = "; ".join(line.strip() for line in wrong[:_SHOWN])
         report.wrong(manifest, f"the source holds something else: {lines}", remedy)

@@ -25,6 +25,7 @@ from crpipe.cli.terminal import Settings, completing, show
 from crpipe.cli.tools import tools
 from crpipe.cli.verification import verification
 from crpipe.cli.weeks import weeks
+from crpipe.core.causes import MachineWatch, machine_error
 from crpipe.core.errors import AccessError, CrpipeError, SourceError
 from crpipe.core.progress import printable
 from crpipe.core.signals import follow_parent
@@ -267,14 +268,36 @@ def quiet_libraries() -> None:
 
 
 def main() -> None:
-    """Run the command line; a CrpipeError becomes its message and its exit code."""
+    """Run the command line; an error becomes one message and its exit code, see `crpipe.core.errors`."""
     if os.environ.get("CRPIPE_WORKFLOW"):
         follow_parent()
     quiet_libraries()
     try:
-        app()
+        with MachineWatch():
+            _run()
     except CrpipeError as error:
         # On a full disk the log may take no more text: the exit code still says what happened.
         with contextlib.suppress(OSError):
             print(printable(f"crpipe: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
+
+
+def _run() -> None:
+    """Run the verb and write all that it printed, while an error of the output can still be reported."""
+    try:
+        app()
+    finally:
+        failed = sys.exc_info()[1]
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not written a second time
+            if not isinstance(failed, CrpipeError):
+                raise _unwritten(error) from error
+
+
+def _unwritten(error: OSError) -> BaseException:
+    """Give what ends a verb whose output was not taken; nobody reads the message after `| head`."""
+    if isinstance(error, BrokenPipeError):
+        return SystemExit(1)
+    return machine_error(error, "standard output") or error

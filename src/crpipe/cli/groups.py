@@ -241,7 +241,7 @@ VERBS = {
     ),
     "clean": VerbEntry(TOOLS, "crpipe clean", ("train.keep_links",), (65, 74, 75), "weeks.md"),
     "restore": VerbEntry(TOOLS, "crpipe restore", ("sync", "source"), (66, 74, 77), "weeks.md"),
-    "sync": VerbEntry(TOOLS, "crpipe sync", ("sync", "source"), (77,), "pelican.md#send-results-back"),
+    "sync": VerbEntry(TOOLS, "crpipe sync", ("sync", "source"), (66, 74, 77), "pelican.md#send-results-back"),
     "token": VerbEntry(TOOLS, "crpipe token", ("source",), (69, 77), "pelican.md#tokens"),
     "federation up": VerbEntry(
         TOOLS, "crpipe federation up /tmp/federation", (), (69,), "pelican.md#try-it-on-this-machine"

@@ -56,21 +56,28 @@ def _listed(found: list[SpentFile], what: str) -> str:
 
 @weeks.command()
 def sync(
+    *,
     every: Annotated[
         float, typer.Option(metavar="MINUTES", help="again and again, until the run is finished", min=0.0)
     ] = 0.0,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="read every file of the copy and compare its sha256")
+    ] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="send everything: the copy that sync.to held is gone for good")
+    ] = False,
 ) -> None:
-    """Send what is new of the run to `sync.to`, so that another machine can go on; failure is a warning."""
+    """Send what is new of the run to `sync.to`, and what its copy has lost; another machine can go on."""
     from crpipe.cli.jobs.source import sync_job
     from crpipe.cli.jobs.weeks import is_finished
     from crpipe.source.sync.repeat import sync_every
-    from crpipe.source.sync.send import sync_run
+    from crpipe.source.sync.send import SyncRules, sync_run
 
-    config = Settings.config()
+    config, rules = Settings.config(), SyncRules(verify, new)
     if every:
-        sync_every(sync_job(config), every, lambda: is_finished(config), Terminal())
+        sync_every(sync_job(config), every, lambda: is_finished(config), Terminal(), rules)
     else:
-        sync_run(sync_job(config), Terminal())
+        sync_run(sync_job(config), Terminal(), rules)
 
 
 @weeks.command()

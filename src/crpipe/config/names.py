@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from crpipe.core.causes import Foreign
 from crpipe.core.errors import ConfigError, ForeignError
-from crpipe.core.foreign import Foreign
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -17,7 +17,10 @@ CrpipeError                     exit 1
 │   ├── CheckpointError         exit 65   a checkpoint or snapshot is refused
 │   └── DivergenceError         exit 76   losses out of their band; a retry would diverge again
 ├── DeviceMemoryError           exit 1    the memory of a GPU is too small
-├── DiskError                   exit 74   no space, no permission
+├── MachineError                exit 74   the machine failed, not the data; try again later
+│   ├── HostMemoryError                   too little memory
+│   └── DiskError                         a disk or a file server: no space, an error, no answer
+│       └── PlaceError          exit 77   no permission, a name too long, a link: a person must change it
 ├── LeaseError                  exit 75   another live job holds the range; try again later
 ├── QueueError                  exit 75   Slurm does not answer; try again later
 ├── SetupError                  exit 78   `crpipe doctor` found what will stop a campaign
@@ -114,10 +117,24 @@ class DeviceMemoryError(CrpipeError):
     """The memory of a GPU is too small for what it was asked to compute at once."""
 
 
-class DiskError(CrpipeError):
-    """A file cannot be written: no space or no permission."""
+class MachineError(CrpipeError):
+    """A disk, a file server or the memory failed: nothing is wrong with the data, and it may pass."""
 
     exit_code = 74
+
+
+class HostMemoryError(MachineError):
+    """The memory of the machine, or of the job, is too small."""
+
+
+class DiskError(MachineError):
+    """A file cannot be read or written: no space, an error of the disk, no answer of its server."""
+
+
+class PlaceError(DiskError):
+    """A file or directory is not where or how it must be; only a person can change that."""
+
+    exit_code = 77
 
 
 class LeaseError(CrpipeError):
@@ -151,9 +168,9 @@ class Interrupted(CrpipeError):  # noqa: N818 - an interruption is not an error 
 
 
 # What an outage of the source, of Slurm or of a disk looks like; everything else needs a person.
-_PASSING = (ListingError, TransferError, DiskError, LeaseError, QueueError, Interrupted)
+_PASSING = (ListingError, TransferError, MachineError, LeaseError, QueueError, Interrupted)
 _LASTING = (ChangedError,)  # of these
-_HOPELESS = (ConfigError, AccessError, DataError, DivergenceError, ForeignError, MissingExtra)
+_HOPELESS = (ConfigError, AccessError, PlaceError, DataError, DivergenceError, ForeignError, MissingExtra)
 _PASSING_OF_PYTHON = (OSError, MemoryError, KeyboardInterrupt, SystemExit)
 
 
@@ -162,9 +179,9 @@ def may_pass(kind: str) -> bool:
     found = globals().get(kind) or getattr(builtins, kind, None)
     if not (isinstance(found, type) and issubclass(found, BaseException)):
         return True
-    if issubclass(found, _LASTING):
-        return False
-    return issubclass(found, _PASSING if issubclass(found, CrpipeError) else _PASSING_OF_PYTHON)
+    if issubclass(found, CrpipeError):
+        return issubclass(found, _PASSING) and not issubclass(found, (*_LASTING, *_HOPELESS))
+    return issubclass(found, _PASSING_OF_PYTHON)
 
 
 def code_may_pass(code: int) -> bool:

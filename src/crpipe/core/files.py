@@ -13,58 +13,33 @@ import shlex
 import shutil
 import stat
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.errors import DataError, DiskError
+from crpipe.core.causes import MEANINGS, MachineWatch, meaning_of, persist
+from crpipe.core.errors import DataError, DiskError, PlaceError
 from crpipe.core.paths import command_for, wrong_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 GIB = 1 << 30
 _KIBI = 1024
 _HOST = platform.node()
 _OLD_S = 86_400.0
-_DISK_ERRORS = {
-    errno.ENOSPC: "the disk is full: free some space",
-    errno.EDQUOT: "the quota is used up: free some space",
-    errno.EACCES: "permission denied: make it writable",
-    errno.EPERM: "permission denied: make it writable",
-    errno.EROFS: "the file system is read-only: choose another directory",
-    errno.EEXIST: "a file is where a directory is needed: move it away",
-    errno.ENOTDIR: "a file is where a directory is needed: move it away",
-}
+_NO_FSYNC = frozenset((errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF))
+_MISSING = frozenset((errno.ENOENT,))
+_HELD_OPEN = (".nfs", ".fuse_hidden")  # the names that NFS and FUSE give
+_HELD_OPEN_S, _HELD_OPEN_PAUSE_S = 10.0, 0.1
+_NOT_EMPTY = frozenset((errno.ENOTEMPTY, errno.EEXIST))
 
 
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn a full disk or a missing permission inside the block into a DiskError that names ``path``."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _DISK_ERRORS:
-            raise
-        raise _refused(error, error.filename or path) from error
+def writing(path: Path) -> MachineWatch:
+    """Turn an error of the machine inside the block into a MachineError that names ``path``.
 
-
-@contextlib.contextmanager
-def disk_watched(place: Path | None = None) -> Iterator[None]:
-    """Turn a full disk that nothing inside the block has named, but a log or a library, into a DiskError.
-
-    place: what is written there, if it is known.
+    What is missing is left to the caller.
     """
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise _refused(error, error.filename or place or "a log or a temporary file") from error
-
-
-def _refused(error: OSError, place: Path | str) -> DiskError:
-    hint = _DISK_ERRORS[error.errno or 0]
-    return DiskError(f"{place}: cannot write: {hint}, then run the same command again")
+    return MachineWatch(path, _MISSING)
 
 
 @contextlib.contextmanager
@@ -91,7 +66,7 @@ def open_plain(path: Path, flags: int, mode: int = 0o666) -> int:
     """Open a regular file, never through a link, and no pipe or device, which would wait or go elsewhere.
 
     In a directory that others may write to, they could have put one in the place of a file with a known name.
-    Raise DiskError then.
+    Raise PlaceError then.
     """
     try:
         handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
@@ -106,7 +81,7 @@ def open_plain(path: Path, flags: int, mode: int = 0o666) -> int:
 
 
 def refuse_links(top: Path, folder: Path) -> None:
-    """Raise DiskError when ``top``, or a directory from there down to ``folder``, is a link.
+    """Raise PlaceError when ``top``, or a directory from there down to ``folder``, is a link.
 
     Whoever may write there could lead crpipe to other directories of its user, to write and delete there.
     """
@@ -116,9 +91,9 @@ def refuse_links(top: Path, folder: Path) -> None:
             raise _planted(top.parent / each)
 
 
-def _planted(path: Path) -> DiskError:
+def _planted(path: Path) -> PlaceError:
     name = shlex.quote(str(path))
-    return DiskError(
+    return PlaceError(
         f"{path}: a link, a pipe or a device, where crpipe has a file of its own; nothing is written through "
         f"it. See who put it there (ls -l {name}), remove it (rm {name}), and run the same command again"
     )
@@ -159,9 +134,9 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
         except FileExistsError:
             pass
         except OSError as error:
-            if error.errno in _DISK_ERRORS:
+            if error.errno in MEANINGS and error.errno != errno.ENOENT:
                 raise
-            raise DiskError(
+            raise PlaceError(
                 f"{missing[0]}: cannot be made ({each}: {error.strerror}); choose a directory that can"
             ) from error
         if not each.is_dir():
@@ -206,15 +181,34 @@ def _lives(process: int) -> bool:
 def publish(part: Path, path: Path) -> None:
     """Make a finished temporary file visible as ``path``, on the disk before its name is."""
     sync(part)
-    part.replace(path)
+    rename(part, path)
     sync(path.parent)
 
 
+def rename(part: Path, path: Path) -> None:
+    """Rename a file or directory.
+
+    A file server may do it, lose its answer, and be asked again: then ``part`` is not there any more, and
+    ``path`` is what it was.
+    """
+    found = persist(part.stat)
+    try:
+        persist(lambda: part.replace(path))
+    except FileNotFoundError:
+        with contextlib.suppress(OSError):
+            if not part.exists() and os.path.samestat(found, path.stat()):
+                return
+        raise
+
+
 def sync(path: Path) -> None:
-    """Flush a file or a directory to the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Flush a file or a directory to the disk; some file systems (FUSE, SMB) cannot flush a directory."""
+    handle = persist(lambda: os.open(path, os.O_RDONLY))
     try:
         os.fsync(handle)
+    except OSError as error:
+        if not (error.errno in _NO_FSYNC and stat.S_ISDIR(os.fstat(handle).st_mode)):
+            raise
     finally:
         os.close(handle)
 
@@ -306,7 +300,56 @@ def tree_bytes(path: Path) -> int:
     return total
 
 
+def is_held_open(path: Path) -> bool:
+    """Return whether a name is that of a deleted file that is still open; NFS and FUSE keep such files."""
+    return path.name.startswith(_HELD_OPEN)
+
+
 def remove_tree(path: Path) -> None:
-    """Delete a directory and all below it; silent when it does not exist."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(path)
+    """Delete a directory and all below it; silent when it does not exist.
+
+    Raise DiskError when another process holds a file in it open, see ``clear_tree``.
+    """
+    held = clear_tree(path)
+    if held:
+        raise DiskError(
+            f"{path}: cannot be deleted while another process has {held[0].name} open "
+            f"({len(held)} such files; lsof {shlex.quote(str(held[0]))} shows which); end it, then run "
+            "the same command again"
+        )
+
+
+def clear_tree(path: Path) -> list[Path]:
+    """Delete a directory and all below it, but for what others hold open; return that, after some seconds.
+
+    NFS and FUSE keep a deleted file that a process of this host has open, under a hidden name in its
+    directory, until it is closed. The directory stays with it.
+    """
+    begun = time.monotonic()
+    while True:
+        failed = _remove_all(path)
+        held = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
+        if not failed and not held:
+            return []
+        if time.monotonic() - begun > _HELD_OPEN_S:
+            if failed and not (held and all(map(is_held_open, held))):
+                raise failed[0]
+            return held
+        time.sleep(_HELD_OPEN_PAUSE_S)
+
+
+def _remove_all(path: Path) -> list[OSError]:
+    """Delete what can be; return why a directory or a file stayed in use, and raise what else fails."""
+    failed = []
+
+    def note(_: object, __: str, caught: tuple[type[BaseException], BaseException, object]) -> None:
+        error = caught[1]
+        if isinstance(error, FileNotFoundError):
+            return  # closed, or deleted by another process, meanwhile
+        number = error.errno or 0 if isinstance(error, OSError) else 0
+        if not isinstance(error, OSError) or (number not in _NOT_EMPTY and meaning_of(number).when != "soon"):
+            raise error
+        failed.append(error)
+
+    shutil.rmtree(path, onerror=note)
+    return failed

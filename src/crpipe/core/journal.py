@@ -11,8 +11,9 @@ import platform
 import time
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import MachineWatch
 from crpipe.core.errors import CrpipeError
-from crpipe.core.files import disk_watched, make_folder, open_plain, writing
+from crpipe.core.files import make_folder, open_plain, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +69,7 @@ class Journal:
         """Record start and end of one execution of ``verb`` on range ``name``, whatever ends it."""
         self.add("start", verb=verb, range=name)
         try:
-            with disk_watched():
+            with MachineWatch():
                 yield
         except BaseException as error:
             text = str(error) if isinstance(error, CrpipeError) else f"{type(error).__name__}: {error}"

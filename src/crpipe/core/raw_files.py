@@ -10,14 +10,15 @@ import statistics
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from crpipe.core import checksums
-from crpipe.core.errors import DataError, SourceError
+from crpipe.core.causes import OF_FORM, MachineWatch, is_there, persist, refuse_machine_error
+from crpipe.core.errors import DataError, FormatError, SourceError
 from crpipe.core.files import replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # Most who need a name or a type from here read no table: `status`, and Snakemake.
 # ruff: noqa: PLC0415
 
+Answer = TypeVar("Answer")
 State = Literal["staged", "quarantined"]
 STAGED: State = "staged"
 QUARANTINED: State = "quarantined"
@@ -34,6 +36,14 @@ SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
 NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
 FEW = 0.5  # of the median: ranges with fewer files are reported
 _DIGITS = re.compile(r"([0-9]+)")
+
+
+def lease_folder(raw: Path) -> Path:
+    """Directory of the lease of who writes or deletes the raw copies in ``raw``: it is never deleted itself.
+
+    Where a deleted file that is open stays under a hidden name, a lease among the copies would keep them.
+    """
+    return raw.parent / ".leases" / raw.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +201,7 @@ def count_source_files(manifest: Path) -> int | None:
     except FileNotFoundError:
         return None
     except (pa.ArrowException, OSError, ValueError) as error:
+        refuse_machine_error(error, manifest, OF_FORM)
         raise DataError(f"{manifest}: damaged ({error}); delete it and list the range again") from error
 
 
@@ -206,6 +217,7 @@ def read_manifest(path: Path) -> list[Entry]:
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe list {path.stem}` first") from error
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        refuse_machine_error(error, path, OF_FORM)
         raise DataError(f"{path}: damaged ({error}); delete it and list the range again") from error
     entries = [Entry(**row) for row in rows]
     problem = check_paths(entry.path for entry in entries)
@@ -231,6 +243,7 @@ def read_staged(path: Path) -> list[RawFile]:
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe stage {path.stem}` first") from error
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        refuse_machine_error(error, path, OF_FORM)
         raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
     problem = check_paths(row["path"] for row in rows)
     if problem:
@@ -241,11 +254,12 @@ def read_staged(path: Path) -> list[RawFile]:
 
 
 def check_present(folder: Path, file: RawFile) -> None:
-    """Raise SourceError unless the raw copy exists with the size that was staged."""
+    """Raise SourceError unless the raw copy exists, seen late or at once, with the size that was staged."""
     path = folder / file.path
-    if not path.is_file():
-        raise SourceError(f"{path}: missing, though it was staged; {_advice(folder)}")
-    size = path.stat().st_size
+    with MachineWatch(path):
+        if not is_there(path):
+            raise SourceError(f"{path}: missing, though it was staged; {_advice(folder)}")
+        size = persist(path.stat).st_size
     if size != file.size:
         raise SourceError(f"{path}: {size} bytes, {file.size} were staged; {_advice(folder)}")
 
@@ -253,8 +267,21 @@ def check_present(folder: Path, file: RawFile) -> None:
 def check_unchanged(folder: Path, file: RawFile) -> None:
     """Raise SourceError unless the raw copy has the checksum that was staged."""
     path = folder / file.path
-    if file.checksum and checksums.of_file(path, file.algorithm) != file.checksum:
-        raise SourceError(f"{path}: changed since it was staged ({file.algorithm}); {_advice(folder)}")
+    with MachineWatch(path):
+        if file.checksum and persist(lambda: checksums.of_file(path, file.algorithm)) != file.checksum:
+            raise SourceError(f"{path}: changed since it was staged ({file.algorithm}); {_advice(folder)}")
+
+
+def confirmed(folder: Path, file: RawFile, read: Callable[[], Answer]) -> Answer:
+    """Read a raw copy; raise FormatError only for bytes that have the staged checksum and are refused twice.
+
+    A file server that answers late or in part looks like a file of a wrong form.
+    """
+    try:
+        return read()
+    except FormatError:
+        check_unchanged(folder, file)
+        return read()
 
 
 def _advice(folder: Path) -> str:

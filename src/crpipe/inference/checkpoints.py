@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from crpipe.config.names import free_options, options_class
+from crpipe.core.causes import Foreign
 from crpipe.core.errors import CheckpointError, ConfigError
-from crpipe.core.foreign import Foreign
 from crpipe.core.ranges import pick
 from crpipe.split.readers import open_reader
 from crpipe.train.checkpoints import checkpoint_file, load, refuse_not_finite, verified

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from crpipe.core.causes import Foreign
 from crpipe.core.destinations import HELD_OUT
 from crpipe.core.errors import DataError, ForeignError
 from crpipe.core.files import replacing, write_json, writing
-from crpipe.core.foreign import Foreign
 from crpipe.core.journal import Journal
 from crpipe.core.raw_files import read_manifest
 from crpipe.events.batch import Events

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import yaml
 
 from crpipe import __version__
+from crpipe.core.causes import Foreign
 from crpipe.core.extras import require
 from crpipe.core.files import replacing, sha256, write_json, write_text
-from crpipe.core.foreign import Foreign
 from crpipe.core.ranges import Range, expand
 from crpipe.inference.card import model_card, side_tables
 from crpipe.inference.checkpoints import nested, open_checkpoint, open_its_reader

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from crpipe.core.causes import Foreign
 from crpipe.core.errors import CrpipeError, FormatError
-from crpipe.core.foreign import Foreign
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 

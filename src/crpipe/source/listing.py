@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import shlex
+import shutil
 import statistics
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ConfigError, ListingError
+from crpipe.core.files import replacing
 from crpipe.core.progress import Silent
 from crpipe.core.raw_files import (
     Entry,
@@ -21,6 +23,7 @@ from crpipe.core.raw_files import (
     read_manifest,
     write_manifest,
 )
+from crpipe.events.split_record import LISTING, SplitRecord
 from crpipe.source.options import Kind, RangeSource, SourcePattern
 from crpipe.source.positions import SHOWN, Positions, natural_order, shown
 from crpipe.source.retries import Deadline
@@ -46,7 +49,8 @@ TIME = "%Y-%m-%d %H:%M:%S"
 class ListJob:
     """The listing of one range: where its files are, its manifest, and the record of positions.
 
-    max_files: only the first files, in natural order, are taken; 0: all.
+    max_files: only the first files, in natural order, are taken; 0: all. split: the record of the range's
+    split, where there may be one.
     """
 
     name: Range
@@ -56,6 +60,7 @@ class ListJob:
     min_files: int
     source: SourceOptions
     max_files: int = 0
+    split: SplitRecord | None = None
 
     def deadline(self, progress: Progress) -> Deadline:
         """Start the time that the listing may take."""
@@ -85,8 +90,15 @@ def list_range(job: ListJob, progress: Progress) -> None:
     """Write the manifest of one range.
 
     Raise ListingError when the range cannot be listed, holds fewer than ``source.min_files`` files, or is no
-    longer what its existing manifest says. An unchanged manifest is left as it is.
+    longer what its existing manifest says. An unchanged manifest is left as it is; a finished range gets
+    the one back that it was made from.
     """
+    finished = job.split if job.split is not None and job.split.is_whole() else None
+    if finished is not None and _restore(job.manifest, finished.folder / LISTING):
+        progress.say(
+            f"{job.name}: already split, its listing is restored; to make it again: {finished.remove()}"
+        )
+        return
     found = sorted(_entries(job, progress), key=lambda entry: natural_key(entry.path))
     _check_paths(job.name, found)
     if len(found) < job.min_files:
@@ -98,6 +110,8 @@ def list_range(job: ListJob, progress: Progress) -> None:
     if job.manifest.exists():
         _refuse_changes(job.name, job.manifest, entries)
     else:
+        if finished is not None:
+            finished.refuse_other_listing(entries)
         write_manifest(job.manifest, entries, len(found))
     some = "" if len(entries) == len(found) else f" of {len(found)} (source.max_files)"
     progress.say(f"{job.name}: {len(entries)}{some} files, {_total(entries)}")
@@ -135,6 +149,15 @@ def confirm_listing(job: ListJob, aside: Collection[str] = ()) -> None:
                 ]
             )
         )
+
+
+def _restore(manifest: Path, kept: Path) -> bool:
+    """Write a deleted manifest again from the copy that the split kept; return whether there was one."""
+    if manifest.exists() or not kept.exists():
+        return False
+    with replacing(manifest) as part:
+        shutil.copyfile(kept, part)
+    return True
 
 
 def _entries(job: ListJob, progress: Progress) -> Sequence[Entry]:

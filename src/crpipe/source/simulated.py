@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from crpipe.config.names import build
 from crpipe.core import checksums
+from crpipe.core.causes import Foreign
 from crpipe.core.errors import ConfigError, ForeignError, SourceError
 from crpipe.core.files import replacing, writing
-from crpipe.core.foreign import Foreign
 from crpipe.core.ranges import Range
 from crpipe.core.raw_files import Entry, Proof
 from crpipe.events.layout import Layout

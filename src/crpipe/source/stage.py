@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from crpipe.core.errors import DiskError
 from crpipe.core.files import refuse_links, size, tree_bytes
 from crpipe.core.lease import lease
-from crpipe.core.raw_files import StagedFile, read_manifest, write_staged
+from crpipe.core.raw_files import StagedFile, lease_folder, read_manifest, write_staged
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 from crpipe.source.listing import confirm_listing
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from crpipe.core.progress import Progress
     from crpipe.core.ranges import Range
+    from crpipe.events.split_record import SplitRecord
     from crpipe.source.listing import ListJob
     from crpipe.source.options import SourceOptions
 
@@ -29,7 +30,8 @@ class StageJob:
 
     manifest, staged: tables of what is listed and what was copied. raw: directory of the copies, beside those
     of other ranges. disk_budget: bytes that the copies of all ranges may take. listing: lists the range once
-    more when all is copied. accept: judges the first copy, and raises when it is of another schema.
+    more when all is copied. split: the record of the range's split, where there may be one. accept: judges
+    the first copy, and raises when it is of another schema.
     """
 
     name: Range
@@ -42,6 +44,7 @@ class StageJob:
     lease_wait_s: float
     source: SourceOptions
     listing: ListJob
+    split: SplitRecord | None = None
     accept: Callable[[Path], None] | None = None
 
     @property
@@ -59,14 +62,21 @@ class StageJob:
 def stage_range(job: StageJob, progress: Progress) -> None:
     """Make a verified copy of every file in the range's manifest, then write the staged table.
 
-    Copies that an earlier attempt verified are kept. Raise DiskError before the first byte when they cannot
-    fit, LeaseError when another job stages the range, TransferError naming the file that cannot be copied
-    (or, under ``source.on_bad_file: quarantine``, when too many cannot), ListingError when the source holds
-    something else than the manifest says.
+    Copies that an earlier attempt verified are kept; of a finished range nothing is copied. Raise DiskError
+    before the first byte when they cannot fit, LeaseError when another job stages the range, TransferError
+    naming the file that cannot be copied (under ``source.on_bad_file: quarantine``: when too many cannot),
+    ListingError when the source holds something else than the manifest says, DataError for a finished range
+    whose listing names other files than it was made from.
     """
     entries = read_manifest(job.manifest)
+    if job.split is not None and job.split.is_whole():
+        write_staged(job.staged, job.split.staged_again(entries))
+        progress.say(f"{job.name}: already split, nothing is copied; to make it again: {job.split.remove()}")
+        return
+    claim = lease_folder(job.raw)
     refuse_links(job.raw, job.raw)
-    with lease(job.raw, wait_s=job.lease_wait_s, say=progress.say):
+    refuse_links(claim.parent, claim)
+    with lease(claim, wait_s=job.lease_wait_s, say=progress.say):
         copies = Copies(job.raw, entries, job.source, job.rules(), progress)
         if copies.done:
             progress.say(
@@ -94,7 +104,8 @@ def _check_disk(job: StageJob, needed: int) -> None:
     folder = job.raw.parent
     check_free_space(folder, needed, job.label)
     own = tree_bytes(job.raw)
-    others = sum(_claimed(job, other) for other in folder.iterdir() if other.is_dir() and other != job.raw)
+    ranges = (path for path in folder.iterdir() if path.is_dir() and path != lease_folder(job.raw).parent)
+    others = sum(_claimed(job, other) for other in ranges if other != job.raw)
     if needed and others + own + needed > job.disk_budget:
         raise DiskError(
             f"{job.label}: {size(needed)} needed, raw copies already take {size(others + own)} of "

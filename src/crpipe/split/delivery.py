@@ -6,8 +6,9 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from crpipe.core.files import read_json, remove_tree, replacing
+from crpipe.core.files import clear_tree, replacing
 from crpipe.core.lease import lease
+from crpipe.core.raw_files import lease_folder
 from crpipe.events.shard_manifest import check_on_disk
 
 if TYPE_CHECKING:
@@ -17,20 +18,6 @@ if TYPE_CHECKING:
     from crpipe.core.progress import Progress
 
 
-def has_shards(record: Path, folders: Mapping[str, Path]) -> bool:
-    """Return whether every shard of a record is there: a person may have deleted a damaged one.
-
-    folders: where the shards of each manifest in the record are.
-    """
-    for name, folder in folders.items():
-        for entry in read_json(record / name)["shards"]:
-            for part, recorded in entry["files"].items():
-                path = folder / f"{entry['name']}.{part}.parquet"
-                if not path.exists() or path.stat().st_size != recorded["size"]:
-                    return False
-    return True
-
-
 def deliver(record: Path, places: Mapping[str, Path]) -> None:
     """Give the record's files their final names, the shards' manifest last."""
     for source, target in places.items():
@@ -38,10 +25,10 @@ def deliver(record: Path, places: Mapping[str, Path]) -> None:
             os.utime(target)  # renaming one link of a file over another would leave both
             continue
         with replacing(target) as part:
-            _copy(record / source, part)
+            second_name(record / source, part)
 
 
-def _copy(source: Path, target: Path) -> None:
+def second_name(source: Path, target: Path) -> None:
     """Give a file a second name, or a copy where the file system has no links; its time is now."""
     target.unlink(missing_ok=True)
     try:
@@ -60,6 +47,10 @@ def remove_raw(raw: Path, shards: tuple[Path, ...], workers: int, wait_s: float,
     if not raw.exists():
         return
     check_on_disk(shards, workers)
-    # A job that waits for this lease looks again for its directory.
-    with lease(raw, wait_s=wait_s, say=progress.say):
-        remove_tree(raw)
+    with lease(lease_folder(raw), wait_s=wait_s, say=progress.say):
+        held = clear_tree(raw)
+    if held:
+        progress.say(
+            f"{raw}: deleted, but for {len(held)} files that another process has open; the next head deletes "
+            "them"
+        )

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.core.causes import Foreign
 from crpipe.core.errors import ShardError
 from crpipe.core.files import replacing
-from crpipe.core.foreign import Foreign
 from crpipe.core.paths import MANIFEST
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.core.errors import LedgerError, ShardError
-from crpipe.core.files import digest, replacing, write_json
+from crpipe.core.files import digest, is_held_open, replacing, write_json
 from crpipe.core.lease import lease
 from crpipe.core.paths import CONSOLIDATED, MANIFEST
 from crpipe.events.batch import regroup
@@ -133,7 +133,7 @@ def _is_done(job: ConsolidateJob, inputs: list[RangeOutliers]) -> bool:
 def _clear(folder: Path) -> None:
     (folder / MANIFEST).unlink(missing_ok=True)
     for path in folder.iterdir():
-        if path.name != "lease":
+        if path.name != "lease" and not is_held_open(path):
             path.unlink()
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from crpipe.config.names import build
+from crpipe.core.causes import Foreign
 from crpipe.core.errors import ConfigError, ForeignError, FormatError, LayoutError
-from crpipe.core.foreign import Foreign
 from crpipe.events.batch import Events
 from crpipe.events.layout import Layout
 
@@ -132,7 +132,7 @@ class CheckedReader:
 
     def _guard(self, path: Path) -> Foreign:
         return Foreign(
-            f"{path}: the reader {self.name} failed (for a bad file it must raise crpipe's FormatError)"
+            f"{path}: the reader {self.name} failed (for a bad file it must raise crpipe's FormatError)", path
         )
 
     def _checked(self, block: Any, path: Path) -> Events:

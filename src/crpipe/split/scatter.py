@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
+from crpipe.core.causes import MachineWatch
 from crpipe.core.destinations import DESTINATIONS, PARTS
 from crpipe.core.errors import FormatError
-from crpipe.core.files import disk_watched, forget_cached
-from crpipe.core.raw_files import RawFile, check_unchanged
+from crpipe.core.files import forget_cached
+from crpipe.core.raw_files import RawFile, check_unchanged, confirmed
 from crpipe.events.batch import Events, offsets
 from crpipe.events.histograms import add_up, count_columns
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
@@ -138,7 +140,7 @@ def scatter(task: Task) -> Scattered:
 
     Raise DiskError when the temporary files cannot be written.
     """
-    with disk_watched(task.spills):
+    with MachineWatch(task.spills):
         return _scatter(task)
 
 
@@ -155,7 +157,11 @@ def _scatter(task: Task) -> Scattered:
         ):
             for file in task.files:
                 check_unchanged(task.raw, file)
-                report, batches, counted = _scatter_file(task, file, reader, spill, numbers)
+                try:
+                    read = partial(_scatter_file, task, file, reader, spill, numbers)
+                    report, batches, counted = confirmed(task.raw, file, read)
+                except FormatError as error:
+                    report, batches, counted = FileReport(file, bad=str(error)), [], {}
                 forget_cached(task.raw / file.path)  # it is not read again
                 reports.append(report)
                 histograms = add_up([histograms, counted])
@@ -194,11 +200,11 @@ def _scatter_file(
             _spill(known, destinations, task.rules, file.number, spill)
             row += len(events)
             memory.passed(events.items.nbytes)
-    except FormatError as error:
+    except FormatError:
         spill.forget()
         numbers.seek(begin)
         numbers.truncate()
-        return FileReport(file, bad=str(error)), [], {}
+        raise
     spill.keep()
     return report, batches, counted
 

@@ -8,19 +8,48 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from crpipe.core.errors import FormatError
-from crpipe.core.files import digest, publish, read_json, remove_tree, replacing, write_json, writing
+from crpipe.core.errors import FormatError, ShardError
+from crpipe.core.files import (
+    clear_tree,
+    digest,
+    is_held_open,
+    publish,
+    read_json,
+    remove_tree,
+    replacing,
+    write_json,
+    writing,
+)
 from crpipe.core.lease import lease
-from crpipe.core.paths import FINISHED, MANIFEST
-from crpipe.core.raw_files import STAGED, RawFile, check_present, count_source_files, read_staged
+from crpipe.core.paths import MANIFEST
+from crpipe.core.raw_files import (
+    STAGED,
+    RawFile,
+    check_present,
+    confirmed,
+    count_source_files,
+    read_manifest,
+    read_staged,
+)
 from crpipe.events.ledger_file import write_ledger
 from crpipe.events.shard_manifest import verify
+from crpipe.events.split_record import (
+    BULK_SHARDS,
+    HISTOGRAM,
+    KEY,
+    LEDGER,
+    LISTING,
+    OUTLIER_SHARDS,
+    TABLE,
+    SplitRecord,
+)
 from crpipe.split import gather, scatter
-from crpipe.split.delivery import deliver, has_shards, remove_raw
+from crpipe.split.delivery import deliver, remove_raw, second_name
 from crpipe.split.ledger import (
     check_unique,
     check_written,
@@ -87,23 +116,19 @@ class SplitJob:
     lease_wait_s: float
 
     @property
-    def record(self) -> Path:
-        """Directory of the record of the finished split."""
-        return self.shards / FINISHED
+    def record(self) -> SplitRecord:
+        """The record of the finished split."""
+        return SplitRecord(self.name, self.listed, self.shards, self.outliers, self.ledger)
 
     def places(self) -> dict[str, Path]:
         """Final names of the files in the record, the shards' manifest last."""
         return {
-            "multiplicity.parquet": self.multiplicity,
-            "histogram.json": self.multiplicity.with_name(f"{self.name}.histogram.json"),
-            "ledger.json": self.ledger,
-            "outliers.json": self.outliers / MANIFEST,
-            "shards.json": self.shards / MANIFEST,
+            TABLE: self.multiplicity,
+            HISTOGRAM: self.multiplicity.with_name(f"{self.name}.{HISTOGRAM}"),
+            LEDGER: self.ledger,
+            OUTLIER_SHARDS: self.outliers / MANIFEST,
+            BULK_SHARDS: self.shards / MANIFEST,
         }
-
-    def is_whole(self) -> bool:
-        """Return whether every shard of the record is there."""
-        return has_shards(self.record, {"shards.json": self.shards, "outliers.json": self.outliers})
 
     def processes(self, raw_bytes: int) -> int:
         """Count the processes to use: as asked, as the memory allows, and as the work is worth."""
@@ -131,39 +156,40 @@ class _Run:
 
 
 def split_range(job: SplitJob, progress: Progress) -> None:
-    """Split a staged range and delete its raw files.
+    """Split a staged range and delete its raw files; a finished range is adopted, whatever is staged.
 
     Safe to kill at any moment and to run again. Raise FormatError for a bad file or an invalid event that
     the job does not let pass, SourceError for a raw file that is not what was staged, ForeignError when the
     reader fails, LedgerError when events or items do not add up, LeaseError when another live job splits the
-    range.
+    range, DataError (ShardError) for a finished range that was made from other files (under other keys).
     """
     with lease(job.shards, wait_s=job.lease_wait_s, say=progress.say):
-        if _is_delivered(job):
+        if job.record.is_whole():
+            _adopt(job)
             progress.say(f"{job.name}: already split")
         else:
             run = _Run(job, read_staged(job.staged), progress)
             check_unique(run.files, job.staged)
-            if not _is_recorded(run):
-                _split(run)
-        deliver(job.record, job.places())
+            job.record.refuse_other_files(run.files)
+            _split(run)
+        deliver(job.record.folder, job.places())
         for folder in (job.shards, job.outliers):
             verify(folder, deep=False)
         remove_tree(job.shards / _SPILLS)
         remove_raw(job.raw, (job.shards, job.outliers), job.workers, job.lease_wait_s, progress)
 
 
-def _is_delivered(job: SplitJob) -> bool:
-    """Return whether the range was split and its staged table is already gone."""
-    record = job.record / "key.json"
-    if job.staged.exists() or not record.exists():
-        return False
-    return bool(read_json(record)["data"] == job.data) and job.is_whole()
-
-
-def _is_recorded(run: _Run) -> bool:
-    record = run.job.record / "key.json"
-    return record.exists() and bool(read_json(record) == run.key) and run.job.is_whole()
+def _adopt(job: SplitJob) -> None:
+    """Check that a finished range is what this job would make; only a person may take it back."""
+    key, wanted = read_json(job.record.folder / KEY), {"data": job.data, "threshold": job.threshold}
+    for name, value in wanted.items():
+        if key[name] != value:
+            raise ShardError(
+                f"{job.shards}: was split with another key ({name} {key[name]}, now {value}); restore the "
+                f"configuration, or make the range again: {job.record.remove()}, and run it again"
+            )
+    if job.listed.exists():
+        job.record.refuse_other_listing(read_manifest(job.listed))
 
 
 def _split(run: _Run) -> None:
@@ -191,13 +217,13 @@ def _clear(run: _Run) -> None:
     job = run.job
     for path in (job.shards / MANIFEST, job.outliers / MANIFEST, job.ledger):
         path.unlink(missing_ok=True)
-    remove_tree(job.record)
+    remove_tree(job.record.folder)
     for path in job.shards.iterdir():
         if path.is_dir():
             remove_tree(path)
-        elif path.name != "lease":
+        elif path.name != "lease" and not is_held_open(path):
             path.unlink()
-    remove_tree(job.outliers)
+    clear_tree(job.outliers)
     with writing(run.spills):
         run.spills.mkdir()
 
@@ -214,7 +240,8 @@ def _totals(
             continue
         check_present(run.job.raw, file)
         try:
-            totals[file.number] = reader.totals(run.job.raw / file.path)
+            path = run.job.raw / file.path
+            totals[file.number] = confirmed(run.job.raw, file, partial(reader.totals, path))
             readable.append(file)
         except FormatError as error:
             bad.append(scatter.FileReport(file, bad=str(error)))
@@ -330,21 +357,23 @@ def _record(
     """
     job = run.job
     counted = describe_histograms(ledger, job.histograms, (each.histograms for each in scattered))
-    part = job.shards / f"{FINISHED}.part"
+    part = job.record.folder.with_suffix(".part")
     head = {"range": job.name, "data": job.data, "threshold": job.threshold}
     common = head | {"layout": job.layout.describe()}
     with writing(part):
         part.mkdir()
-        with replacing(part / "multiplicity.parquet") as table:
+        with replacing(part / TABLE) as table:
             histogram = write_table(table, run.spills, range(len(scattered)), job.layout)
     if job.parts.by_files:
-        whole = SplitRange(job.name, part / "multiplicity.parquet", job.staged)
+        whole = SplitRange(job.name, part / TABLE, job.staged)
         refuse_torn_groups([whole], job.layout)
-    write_json(part / "histogram.json", histogram)
-    write_ledger(part / "ledger.json", head | ledger | {"empty": empty_events(histogram)})
+    write_json(part / HISTOGRAM, histogram)
+    write_ledger(part / LEDGER, head | ledger | {"empty": empty_events(histogram)})
     outliers = [entry for entry in entries if entry["role"] == "outliers"]
     bulk = [entry for entry in entries if entry["role"] != "outliers"]
-    write_json(part / "outliers.json", common | {"shards": outliers})
-    write_json(part / "shards.json", common | {"shards": bulk} | counted)
-    write_json(part / "key.json", run.key)
-    publish(part, job.record)
+    write_json(part / OUTLIER_SHARDS, common | {"shards": outliers})
+    write_json(part / BULK_SHARDS, common | {"shards": bulk} | counted)
+    if job.listed.exists():
+        second_name(job.listed, part / LISTING)
+    write_json(part / KEY, run.key)
+    publish(part, job.record.folder)

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from crpipe.core.errors import ConfigError, FormatError, ListingError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.raw_files import STAGED, check_present, read_staged
+from crpipe.events.layout import MULTIPLICITY
+from crpipe.events.split_record import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,16 +22,18 @@ if TYPE_CHECKING:
 
     from crpipe.core.progress import Progress
     from crpipe.events.layout import Layout
+    from crpipe.events.split_record import SplitRecord
     from crpipe.split.readers import CheckedReader, ReaderChoice
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRange:
-    """A staged range that is only read: its staged table and the folder of its raw copies."""
+    """A range that is only read: its staged table and the folder of its raw copies, gone once it is split."""
 
     name: str
     staged: Path
     raw: Path
+    split: SplitRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ def check_threshold(layout: Layout, threshold: int) -> None:
 def choose_threshold(job: ThresholdJob, progress: Progress) -> None:
     """Write the threshold that the job's quantile of the reference ranges' events do not exceed.
 
-    Only the raw files of the reference ranges are read. A threshold that was already chosen for the same
+    Only the reference ranges are read. A threshold that was already chosen for the same
     quantile and ranges is kept, so that it outlives the raw files. Raise ListingError when there are no
     events.
     """
@@ -95,7 +100,10 @@ def quantile_of(counts: dict[int, int], quantile: float) -> int:
 def _scan(
     job: ThresholdJob, where: StagedRange, reader: CheckedReader, progress: Progress
 ) -> Iterator[NDArray[np.uint32]]:
-    """Yield the multiplicities of all events of each file of a range that can be read."""
+    """Yield the multiplicities of all events of the files that can be read; a split range has a table."""
+    if where.split.is_whole():
+        yield pq.read_table(where.split.folder / TABLE, columns=[MULTIPLICITY])[MULTIPLICITY].to_numpy()
+        return
     files = [file for file in read_staged(where.staged) if file.state == STAGED]
     total = sum(file.size for file in files)
     done = 0

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from crpipe.config.names import build
+from crpipe.core.causes import Foreign
 from crpipe.core.errors import ConfigError
-from crpipe.core.foreign import Foreign
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from crpipe.core.errors import ConfigError, DiskError, LeaseError
 from crpipe.core.lease import is_claimed, is_held, lease
 from crpipe.core.mounts import mount_of
+from crpipe.core.raw_files import lease_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -129,7 +130,7 @@ def drop_spent_tables(paths: Paths, names: Iterable[str]) -> None:
 
 def _is_worked_on(paths: Paths, name: str) -> bool:
     """Return whether a job stages or splits a range: one of another directory's workflow."""
-    return any(is_held(folder / "lease") for folder in (paths.raw(name), paths.shards(name)))
+    return any(is_held(folder / "lease") for folder in (lease_folder(paths.raw(name)), paths.shards(name)))
 
 
 def _is_split(paths: Paths, name: str) -> bool:

@@ -20,7 +20,7 @@ from crpipe.core.errors import (
 )
 from crpipe.core.lease import lease
 from crpipe.core.progress import Silent
-from crpipe.core.raw_files import read_manifest, write_manifest
+from crpipe.core.raw_files import lease_folder, read_manifest, write_manifest
 from crpipe.source.copies import Copies
 from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
@@ -175,7 +175,7 @@ def test_two_jobs_never_stage_one_range_at_once(configure, name):
     config = configure()
     list_range(list_job(config, str(name)), Silent())
     with (
-        lease(config.paths().raw(str(name)), wait_s=0, say=str),
+        lease(lease_folder(config.paths().raw(str(name))), wait_s=0, say=str),
         pytest.raises(LeaseError, match=f"process {os.getpid()}"),
     ):
         stage_range(stage_job(config, str(name)), Silent())

@@ -25,10 +25,11 @@ from crpipe.core.errors import (
     SourceError,
 )
 from crpipe.core.files import read_json, write_json
-from crpipe.core.raw_files import Entry, write_manifest
+from crpipe.core.raw_files import Entry, lease_folder, write_manifest
 from crpipe.events.layout import Field
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
+from crpipe.events.split_record import SplitRecord
 from crpipe.split import gather, spill
 from crpipe.split import split as split_module
 from crpipe.split.ledger import is_balanced
@@ -383,7 +384,7 @@ def test_raw_copies_that_a_live_job_stages_are_not_removed(staged):
         "import sys; from pathlib import Path; from crpipe.core.lease import lease\n"
         "with lease(Path(sys.argv[1]), wait_s=0, say=print): print('held', flush=True); sys.stdin.read()"
     )
-    command = [sys.executable, "-c", code, str(config.paths().raw(NAME))]
+    command = [sys.executable, "-c", code, str(lease_folder(config.paths().raw(NAME)))]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as stage:
         assert stage.stdout.readline() == "held\n"
@@ -395,13 +396,69 @@ def test_raw_copies_that_a_live_job_stages_are_not_removed(staged):
     assert not config.paths().raw(NAME).exists()
 
 
-def test_a_range_staged_again_is_split_again(staged):
+def stage_only(config, *names, quarantined=()):
+    """Stage some of the range's files again, as a source would that has lost the others."""
+    for number, multiplicity in enumerate(MULTIPLICITIES):
+        if f"{number:04d}.parquet" in names:
+            write_parquet(raw_folder(config) / f"{number:04d}.parquet", multiplicity, seed=number)
+    write_staged(config, quarantined=quarantined)
+
+
+def test_a_finished_range_is_adopted_whatever_is_staged(staged):
+    """With quarantine a source that has lost a file would make a poorer range of it."""
+    config = staged("source.on_bad_file=quarantine")
+    split(config)
+    before = product_bytes(config)
+    stage_only(config, "0000.parquet", quarantined=["0001.parquet", "0002.parquet", "0003.parquet"])
+    split(config)
+    assert product_bytes(config) == before
+    assert not config.paths().raw(NAME).exists()
+
+
+def test_a_range_that_a_person_removed_is_made_from_what_is_staged(staged):
     config = staged()
     split(config)
+    remedy = SplitRecord.of(config.paths(), NAME).remove()
+    subprocess.run(remedy.split(), check=True)
     write_parquet(raw_folder(config) / "only.parquet", [1, 2, 3])
     write_staged(config)
     split(config)
     assert ledger_of(config)["events"]["listed"] == 3
+
+
+@pytest.mark.parametrize("lost", ["shard", "record"])
+def test_a_damaged_range_is_made_again_from_the_same_files_alone(staged, lost):
+    """What is left of it is not replaced by what other files would give."""
+    config = staged("source.on_bad_file=quarantine")
+    split(config)
+    before = product_bytes(config)
+    paths = config.paths()
+    record = paths.shards(NAME) / ".finished"
+    if lost == "shard":
+        min(paths.shards(NAME).glob("train-*.parquet")).unlink()
+    else:
+        shutil.rmtree(record)
+    damaged = product_bytes(config)
+    stage_only(config, "0000.parquet", "0002.parquet", "0003.parquet", quarantined=["0001.parquet"])
+    with pytest.raises(
+        DataError, match=r"was made from other files than there is now:\n  0001.parquet: gone"
+    ):
+        split(config)
+    assert product_bytes(config) == damaged
+    assert paths.raw(NAME).exists()
+    stage_only(config, *(f"{number:04d}.parquet" for number in range(4)))
+    split(config)
+    assert product_bytes(config) == before
+
+
+def test_a_finished_range_of_other_keys_is_refused_and_kept(staged):
+    config = staged()
+    split(config)
+    before = product_bytes(config)
+    for changes in ({"threshold": 2}, {"data": "other"}):
+        with pytest.raises(ShardError, match=f"was split with another key .{next(iter(changes))}"):
+            split(config, **changes)
+    assert product_bytes(config) == before
 
 
 def test_an_empty_file_and_no_outliers(tmp_path):

@@ -9,6 +9,7 @@ from crpipe.core import lease
 from crpipe.core.errors import ConfigError, DiskError, LeaseError
 from crpipe.core.mounts import Mount
 from crpipe.core.paths import Paths
+from crpipe.core.raw_files import lease_folder
 from crpipe.workflow import head
 from crpipe.workflow.head import (
     check_folder,
@@ -177,7 +178,7 @@ def test_a_range_is_not_split_again_without_need(spent, case):
 def test_what_a_workflow_of_another_directory_works_on_is_left_alone(spent, place):
     """Runs in two directories may share their results."""
     spent.raw(NAME).mkdir()
-    folder = spent.raw(NAME) if place == "raw copies" else spent.shards(NAME)
+    folder = lease_folder(spent.raw(NAME)) if place == "raw copies" else spent.shards(NAME)
     with lease.lease(folder, wait_s=0.0, say=print):
         resume_deletions(spent, [NAME])
         assert spent.ledger(NAME).exists()

@@ -9,6 +9,7 @@ from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.core.ranges import Range
 from crpipe.events.histograms import check_binnings
+from crpipe.events.split_record import SplitRecord
 from crpipe.events.tables import table_paths
 from crpipe.split.outliers import ConsolidateJob
 from crpipe.split.parts import Parts, SplitRange
@@ -96,7 +97,10 @@ def threshold_job(campaign: Campaign) -> ThresholdJob:
     return ThresholdJob(
         target=paths.threshold(),
         quantile=split.quantile,
-        ranges=tuple(StagedRange(name, paths.staged(name), paths.raw(name)) for name in names),
+        ranges=tuple(
+            StagedRange(name, paths.staged(name), paths.raw(name), SplitRecord.of(paths, name))
+            for name in names
+        ),
         reader=reader_choice(campaign),
         on_bad_file=campaign.config.source.on_bad_file,
     )

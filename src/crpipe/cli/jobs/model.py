@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from crpipe.cli.jobs.campaign import open_campaign, simulated_tables
 from crpipe.cli.jobs.checks import check_data
+from crpipe.core.causes import Foreign
 from crpipe.core.errors import ConfigError, ForeignError
-from crpipe.core.foreign import Foreign
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.events.histograms import check_wanted
 from crpipe.events.tables import table_keys, table_paths

@@ -81,8 +81,8 @@ def plan_job(config: Config, seen: SourceLook | None = None) -> PlanJob:
 
 def _batching(config: Config, workload: Workload) -> Batching:
     """Say how many events a step takes; a workload that needs side tables for its phases counts as one."""
+    from crpipe.core.causes import Foreign
     from crpipe.core.errors import ForeignError
-    from crpipe.core.foreign import Foreign
     from crpipe.report.plan.job import Batching
 
     train, split = config.train, config.split

@@ -13,6 +13,7 @@ from crpipe.core.errors import ConfigError
 from crpipe.core.files import GIB
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
+from crpipe.events.split_record import SplitRecord
 from crpipe.events.tables import table_paths
 from crpipe.source.counting import CountJob, count_files
 from crpipe.source.listing import ListJob, read_list
@@ -59,6 +60,7 @@ def list_job(config: Config, name: str) -> ListJob:
         min_files=config.source.min_files,
         max_files=config.source.max_files,
         source=source_options(config),
+        split=SplitRecord.of(config.paths(), name),
     )
 
 
@@ -76,6 +78,7 @@ def stage_job(config: Config, name: str) -> StageJob:
         lease_wait_s=config.source.lease_wait_s,
         source=source_options(config),
         listing=list_job(config, name),
+        split=SplitRecord.of(paths, name),
         accept=_first_copy_check(config),
     )
 

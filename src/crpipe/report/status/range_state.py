@@ -13,6 +13,7 @@ from crpipe.core.destinations import HELD_OUT
 from crpipe.core.files import read_json_if_any
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
+from crpipe.core.raw_files import lease_folder
 from crpipe.events.ledger_file import read_sums_if_any
 from crpipe.report.status.status_types import State
 
@@ -83,8 +84,11 @@ class RangeFiles:
         raw, shards = self.paths.raw(self.name), self.paths.shards(self.name)
         copies = _times(raw)
         about = {"files": len(copies)} if copies else {}
-        for state, verb, folder in ((State.SPLITTING, "split", shards), (State.STAGING, "stage", raw)):
-            if is_held(folder / LEASE) or self.history.running(verb):
+        for state, verb, folder, held in (
+            (State.SPLITTING, "split", shards, shards),
+            (State.STAGING, "stage", raw, lease_folder(raw)),
+        ):
+            if is_held(held / LEASE) or self.history.running(verb):
                 begun = [self.history.open[verb]["time"]] if verb in self.history.open else []
                 newest = max([*begun, *_times(folder, every=True)], default=self.expected.now)
                 return state, verb, {**about, "quiet_s": max(0.0, self.expected.now - newest)}

@@ -1,8 +1,9 @@
-"""Send one file into a Pelican federation, and verify what arrived there."""
+"""Send a file into a Pelican federation, verify what arrived, and look later whether it is still there."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -10,15 +11,15 @@ from yarl import URL
 
 from crpipe.core import checksums
 from crpipe.core.errors import AccessError, TransferError
-from crpipe.source.pelican.director import BUFFER, Director, cause
-from crpipe.source.pelican.download import DownloadError, https_only
+from crpipe.source.pelican.director import BUFFER, NOT_FOUND, Director, cause
+from crpipe.source.pelican.download import Answer, DownloadError, Downloads, https_only
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.transfer import DENIED, WANTED, authorization
 from crpipe.source.retries import Transient
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
     from typing import Self
 
@@ -49,9 +50,7 @@ class Upload:
 
         Raise Transient when another try may succeed, TransferError or AccessError when not.
         """
-        path = f"{self._root.rstrip('/')}/{name}"
-        url = await self._federation.upload_url(path)
-        headers = authorization(self._tokens.current())
+        path, url, headers = await self._where(name)
         size = (await asyncio.to_thread(file.stat)).st_size
         sending = headers | {"Content-Length": str(size)}
         session = self._federation.session
@@ -62,26 +61,75 @@ class Upload:
                 headers=sending,
                 raise_for_status=False,
                 middlewares=(https_only,),
-            ) as answer:
-                _check_status(answer.status, path)
-            asking = headers | {"Want-Digest": WANTED}
-            async with session.head(
-                URL(url, encoded=True), headers=asking, raise_for_status=False, middlewares=(https_only,)
-            ) as answer:
-                arrived, named = answer.content_length, checksums.parse(answer.headers.get("Digest", ""))
+            ) as response:
+                _check_status(response.status, path, "storage.modify")
         except (aiohttp.ClientError, DownloadError, TimeoutError, OSError) as error:
             raise Transient(f"{path}: {cause(error)}", outage=True) from error
+        answer = await self._ask(url, headers | {"Want-Digest": WANTED}, path)
+        arrived, named = answer.length, checksums.parse(answer.header("Digest"))
         if arrived != size:
             raise Transient(f"{path}: {arrived} of {size} bytes arrived")
         if named and await asyncio.to_thread(checksums.of_file, file, named[0]) != named[1]:
             raise Transient(f"{path}: what arrived has another {named[0]}, or the file changed meanwhile")
 
+    async def size(self, name: str) -> int | None:
+        """Ask the origin for the size of a file in bytes; None where it has none.
 
-def _check_status(status: int, path: str) -> None:
+        Raise Transient when another try may succeed, TransferError or AccessError when not.
+        """
+        path, url, headers = await self._where(name)
+        answer = await self._ask(url, headers, path)
+        if answer.status in NOT_FOUND:
+            return None
+        _check_status(answer.status, path, "storage.read")
+        if answer.length is None:
+            raise Transient(f"{path}: the server names no size")
+        return answer.length
+
+    async def sha256(self, name: str) -> str:
+        """Read a file at the origin, past all caches, and give its sha256; empty where it has none.
+
+        Raise Transient when another try may succeed, TransferError or AccessError when not.
+        """
+        path, url, headers = await self._where(name)
+        digest, size = hashlib.sha256(), 0
+
+        def receive(_: Answer) -> Callable[[bytes], None]:
+            return keep
+
+        def keep(piece: bytes) -> None:
+            nonlocal size
+            size += len(piece)
+            digest.update(piece)
+
+        try:
+            answer = await Downloads(self._federation.session).get(url, headers, receive)
+        except DownloadError as error:
+            raise Transient(f"{path}: {error}", outage=True) from error
+        if answer.status in NOT_FOUND:
+            return ""
+        _check_status(answer.status, path, "storage.read")
+        if answer.length not in (None, size):
+            raise Transient(f"{path}: {size} of {answer.length} bytes arrived")
+        return digest.hexdigest()
+
+    async def _where(self, name: str) -> tuple[str, str, dict[str, str]]:
+        """Give path, address at the origin, and headers for a file."""
+        path = f"{self._root.rstrip('/')}/{name}"
+        return path, await self._federation.upload_url(path), authorization(self._tokens.current())
+
+    async def _ask(self, url: str, headers: dict[str, str], path: str) -> Answer:
+        try:
+            return await Downloads(self._federation.session).head(url, headers)
+        except DownloadError as error:
+            raise Transient(f"{path}: {error}", outage=True) from error
+
+
+def _check_status(status: int, path: str, needed: str) -> None:
     if status in DENIED:
-        raise AccessError(f"{path}: refused (status {status}); the token needs storage.modify for this path")
+        raise AccessError(f"{path}: refused (status {status}); the token needs {needed} for this path")
     if 400 <= status < 500:  # noqa: PLR2004 - the request is wrong, and stays so
-        raise TransferError(f"{path}: cannot be written (status {status})")
+        raise TransferError(f"{path}: cannot be written or read (status {status})")
     if status >= 500:  # noqa: PLR2004
         raise Transient(f"{path}: the server answers {status}")
 

@@ -132,7 +132,9 @@ def read_index(text: str, where: str) -> Files:
         good = all(_is_inside(name) and _is_inside(file.at) for name, file in files.items())
         good = good and all(_is_whole(file) for file in files.values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TransferError(f"{where}: damaged ({error}); sync the run again, then restore it") from error
+        raise TransferError(
+            f"{where}: damaged ({error}); where the run is, type `crpipe sync --verify`, then restore it"
+        ) from error
     if not good:
         raise TransferError(f"{where}: not an index that crpipe wrote; nothing was restored")
     return files

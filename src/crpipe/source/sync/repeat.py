@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ConfigError, CrpipeError
 from crpipe.core.lease import lease
-from crpipe.source.sync.send import LEASE, check_place, send_changed
+from crpipe.source.sync.send import LEASE, SyncRules, check_place, send_changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 _STOPS = (signal.SIGTERM, signal.SIGINT)  # a shell script starts its background jobs without the second
 
 
-def sync_every(job: SyncJob, minutes: float, finished: Callable[[], bool], progress: Progress) -> bool:
+def sync_every(
+    job: SyncJob, minutes: float, finished: Callable[[], bool], progress: Progress, rules: SyncRules
+) -> bool:
     """Send what changed every ``minutes``; return whether the finished run was sent, False when stopped.
 
     What fails is reported and sent the next time. Raise ConfigError when ``sync.to`` cannot be one,
@@ -31,7 +34,7 @@ def sync_every(job: SyncJob, minutes: float, finished: Callable[[], bool], progr
         while not job.folder.is_dir():
             time.sleep(60 * minutes)
         with lease(job.folder / LEASE, wait_s=0.0, say=progress.say):
-            return _repeat(job, minutes, finished, progress)
+            return _repeat(job, minutes, finished, progress, rules)
     except KeyboardInterrupt:
         progress.say("stopped as asked; the same command goes on")
         return False
@@ -40,20 +43,20 @@ def sync_every(job: SyncJob, minutes: float, finished: Callable[[], bool], progr
             signal.signal(number, handler)
 
 
-def _repeat(job: SyncJob, minutes: float, finished: Callable[[], bool], progress: Progress) -> bool:
+def _repeat(
+    job: SyncJob, minutes: float, finished: Callable[[], bool], progress: Progress, rules: SyncRules
+) -> bool:
     while True:
         over = finished()  # before the sync: what is finished now is sent now
-        if not _failures(job, minutes, progress) and over:
-            progress.say(f"{job.run}: finished, and sent")
-            return True
+        try:
+            send_changed(job, progress, rules)
+        except ConfigError:
+            raise
+        except CrpipeError as error:
+            progress.say(f"warning: {error}; tried again in {minutes:g} minutes")
+        else:
+            rules = replace(rules, new=False)
+            if over:
+                progress.say(f"{job.run}: finished, and sent")
+                return True
         time.sleep(60 * minutes)
-
-
-def _failures(job: SyncJob, minutes: float, progress: Progress) -> int:
-    try:
-        return send_changed(job, progress)
-    except ConfigError:
-        raise
-    except CrpipeError as error:
-        progress.say(f"warning: {error}; tried again in {minutes:g} minutes")
-        return 1

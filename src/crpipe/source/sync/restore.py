@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _INCOMING = ".restore"
 _SHOWN = 3
+_REMEDY = "where the run is, type `crpipe sync --verify`: it sends again what is missing or damaged here"
 # Replaced in the copy while the run goes on: where one does not fit the index, the run goes on without it.
 _GROWING = ("tensorboard/*/*", "*.jsonl", "snapshot-*.pt")
 
@@ -95,7 +96,7 @@ def _copy(job: SyncJob, entries: list[Entry], folder: Path, progress: Progress, 
     """Copy files; up to ``aside`` of them may be bad."""
     with writing(folder):
         make_folder(folder)
-    rules = CopyRules(f"run {job.run}", "sync the run again", "quarantine" if aside else None, aside)
+    rules = CopyRules(f"run {job.run}", _REMEDY, "quarantine" if aside else None, aside)
     Copies(folder, entries, job.source, rules, progress).run()
 
 
@@ -104,9 +105,7 @@ def _put(job: SyncJob, name: str, file: CopiedFile, copy: Path, progress: Progre
     if not copy.exists() or sha256(copy) != file.sha256:
         copy.unlink(missing_ok=True)  # else the next call takes it for the file, by its size
         if not _grows(file):
-            raise TransferError(
-                f"{job.uri(file.at)}: not the file that was sent (another sha256); sync the run again"
-            )
+            raise TransferError(f"{job.uri(file.at)}: not the file that was sent (another sha256); {_REMEDY}")
         progress.say(f"warning: {name} is left out: {job.uri(file.at)} was replaced after the last sync")
         return
     target = job.place(name)

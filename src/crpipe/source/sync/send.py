@@ -1,22 +1,24 @@
-"""Send a run to a second place: a directory, or a Pelican federation.
+"""Send a run to a second place, and prove at each sync that the place still holds what was sent before.
 
-Only what changed since the last time is sent, and each file is verified where it arrived. The index comes
+Only what changed or is missing there is sent, and each file is verified where it arrives. The index comes
 last: it names the files of which the copy is whole.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import json
-import shutil
+import platform
+import secrets
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from crpipe.core import checksums
-from crpipe.core.errors import ConfigError, DiskError, SourceError, TransferError
-from crpipe.core.files import replacing, sha256, write_json
+from crpipe.core.errors import AccessError, ConfigError, DiskError, SourceError, TransferError
+from crpipe.core.files import sha256, write_json
 from crpipe.core.lease import lease
 from crpipe.source.retries import Deadline, Transient, each, persist
 from crpipe.source.sync.index import (
@@ -30,31 +32,56 @@ from crpipe.source.sync.index import (
     read_index,
     without_torn_links,
 )
-from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
+from crpipe.source.sync.places import open_place
+from crpipe.source.uris import scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from crpipe.core.progress import Progress
+    from crpipe.source.sync.places import Place
 
-    Send = Callable[[Path, str], Awaitable[None]]
+Answer = TypeVar("Answer")
 
 LEASE = ".sync"  # folder of the lease, in the directory of the run
 _MEMORY = ".sync.json"
+_FAILURES = (Transient, SourceError, DiskError)
 
 
-def sync_run(job: SyncJob, progress: Progress) -> int:
-    """Send what changed in the run's directory to ``sync.to``/<run>; return the number of files not sent.
+@dataclass(frozen=True, slots=True)
+class SyncRules:
+    """How to sync. verify: read every file of the copy and compare its hash; new: begin another copy."""
 
-    A file that cannot be sent is reported and left for the next time; training is never stopped. Raise
-    ConfigError when ``sync.to`` is empty or cannot be written to, LeaseError while another sync runs.
+    verify: bool = False
+    new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What was sent to ``sync.to``: its mark, the files, and the text of the index that arrived."""
+
+    mark: str = ""
+    files: Files = field(default_factory=dict)
+    index: str = ""
+
+    def write(self, job: SyncJob) -> None:
+        rows = {name: asdict(file) for name, file in self.files.items()}
+        tree = {"to": job.to, "mark": self.mark, "files": rows, "index": self.index}
+        write_json(job.folder / _MEMORY, tree)
+
+
+def sync_run(job: SyncJob, progress: Progress, rules: SyncRules | None = None) -> int:
+    """Send what changed in the run's directory to ``sync.to``/<run>; return the number of files sent.
+
+    Raise ConfigError when ``sync.to`` is empty, LeaseError while another sync runs, and what `send_changed`
+    raises; training is never stopped.
     """
     check_place(job)
     if not job.folder.is_dir():
         progress.say(f"{job.folder}: nothing to send yet")
         return 0
     with lease(job.folder / LEASE, wait_s=0.0, say=progress.say):
-        return send_changed(job, progress)
+        return send_changed(job, progress, rules or SyncRules())
 
 
 def check_place(job: SyncJob) -> None:
@@ -64,25 +91,33 @@ def check_place(job: SyncJob) -> None:
     scheme_of(job.to, "sync.to")
 
 
-def send_changed(job: SyncJob, progress: Progress) -> int:
-    """Send what changed, and then the index; return the number of files not sent. Needs the lease."""
-    memory = job.folder / _MEMORY
-    before, index_before = _remembered(memory, job.to)
-    named = read_index(index_before, INDEX) if index_before else {}
-    names = list_files(job, before, named)
-    same = {name: file for name, file in before.items() if name in names and _is_same(job, name, file)}
-    changed = [name for name in names if name not in same]
-    sent, failed = asyncio.run(_send_all(job, {name: names[name] for name in changed}, progress))
-    whole = without_torn_links(job, same | sent)
-    kept = kept_snapshot(whole, before)
-    index = index_text(whole | kept)
-    if index != index_before and not _send_index(job, index, progress):
-        failed.add(INDEX)
-        index = index_before
-    rows = {name: asdict(file) for name, file in (same | sent | kept).items()}
-    write_json(memory, {"to": job.to, "files": rows, "index": index})
-    progress.say(f"{job.to}: {len(sent)} files sent, {len(failed)} failed")
-    return len(failed)
+def send_changed(job: SyncJob, progress: Progress, rules: SyncRules) -> int:
+    """Send what changed or is not there, and then the index; return the number of files sent.
+
+    Needs the lease. A file that cannot be sent is reported, and the others are sent; in the end raise
+    DiskError, AccessError or TransferError. Raise DiskError before anything is sent where ``sync.to`` is
+    not the place of the last sync.
+    """
+    return asyncio.run(_send_changed(job, progress, rules))
+
+
+async def _send_changed(job: SyncJob, progress: Progress, rules: SyncRules) -> int:
+    async with open_place(job) as place:
+        sync = _Sync(job, place, progress)
+        seen = await sync.recognise(rules)
+        named = read_index(seen.index, INDEX) if seen.index else {}
+        held = await sync.prove(seen.files, verify=rules.verify)
+        names = list_files(job, seen.files, named)
+        same = {name: file for name, file in held.items() if name in names and _is_same(job, name, file)}
+        await sync.send({name: names[name] for name in names if name not in same})
+        await sync.check_mark(seen.mark)  # a disk that was unmounted meanwhile leaves its directory
+        whole = without_torn_links(job, same | sync.sent)
+        kept = kept_snapshot(whole, held)
+        index = await sync.bring_index(index_text(whole | kept), seen.index, verify=rules.verify)
+    replace(seen, files=same | sync.sent | kept, index=index).write(job)
+    progress.say(f"{job.to}: {len(sync.sent)} files sent, {len(sync.failed)} failed")
+    sync.raise_failures()
+    return len(sync.sent)
 
 
 def _is_same(job: SyncJob, name: str, file: CopiedFile) -> bool:
@@ -98,7 +133,7 @@ def _stamp(path: Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _remembered(memory: Path, to: str) -> tuple[Files, str]:
+def _remembered(memory: Path, to: str) -> _Memory:
     """Read what was sent there before; a damaged memory only means that everything is sent again."""
     try:
         kept = json.loads(memory.read_text())
@@ -106,90 +141,143 @@ def _remembered(memory: Path, to: str) -> tuple[Files, str]:
             index = str(kept["index"])
             if index:
                 read_index(index, INDEX)
-            return {name: CopiedFile(**row) for name, row in kept["files"].items()}, index
+            files = {name: CopiedFile(**row) for name, row in kept["files"].items()}
+            return _Memory(str(kept.get("mark", "")), files, index)
     except (OSError, ValueError, KeyError, TypeError, TransferError):
         pass
-    return {}, ""
+    return _Memory()
 
 
-async def _send_all(job: SyncJob, names: dict[str, str], progress: Progress) -> tuple[Files, set[str]]:
-    """Send files several at once; return those that arrived, and the names of those that could not be sent.
+class _Sync:
+    """One sync. sent: files that arrived; failed: the error of each that did not, or is not proven."""
 
-    A file that a job replaced meanwhile is neither.
-    """
-    sent: Files = {}
-    failed: set[str] = set()
-    deadline = Deadline(job.source.deadline_s, f"sync to {job.to}")
+    def __init__(self, job: SyncJob, place: Place, progress: Progress) -> None:
+        self._job = job
+        self._place = place
+        self._say = progress.say
+        self._deadline = Deadline(job.source.deadline_s, f"sync to {job.to}")
+        self.sent: Files = {}
+        self.failed: dict[str, Exception] = {}
 
-    async def one(name: str, send: Send) -> None:
-        path = job.place(name)
+    async def recognise(self, rules: SyncRules) -> _Memory:
+        """Return what this place got before; mark a place that is new. Raise DiskError for another one."""
+        job = self._job
+        seen = _Memory() if rules.new else _remembered(job.folder / _MEMORY, job.to)
+        if seen.mark:
+            await self.check_mark(seen.mark)
+            return seen
+        seen = replace(seen, mark=f"copy-{secrets.token_hex(8)}.json")
+        with self._ending():
+            await self._send_text(seen.mark, json.dumps({"host": platform.node(), "run": job.run}) + "\n")
+        seen.write(job)
+        return seen
 
-        async def attempt() -> None:
-            stamp = _stamp(path)
-            content = await asyncio.to_thread(sha256, path)
-            await send(path, f"{job.run}/{names[name]}")
-            if _stamp(path) != stamp:
-                raise Transient("it changed while it was sent")
-            sent[name] = CopiedFile(names[name], stamp[0], content, stamp[1])
+    async def check_mark(self, mark: str) -> None:
+        """Raise DiskError when the place does not hold the mark of its first sync."""
+        with self._ending():
+            size = await self._persist(lambda: self._place.size(self._name(mark)))
+        if size is None:
+            raise DiskError(
+                f"{self._job.to}: not the place of the last sync: {self._name(mark)} is missing. Nothing "
+                "more is sent. If a disk is not mounted, mount it and run the same command again; if that "
+                "copy is gone for good, `crpipe sync --new` sends everything again"
+            )
 
+    async def prove(self, files: Files, *, verify: bool) -> Files:
+        """Return the files that the place holds: by their size, with ``verify`` by their hash."""
+        held: Files = {}
+
+        async def one(name: str) -> None:
+            file, at = files[name], self._name(files[name].at)
+            try:
+                size = await self._persist(lambda: self._place.size(at))
+                right = size == file.size
+                if right and verify:
+                    right = await self._persist(lambda: self._place.sha256(at)) == file.sha256
+            except _FAILURES as error:
+                self._fail(name, error)
+                right = True  # not known: it stays what it was
+            if right:
+                held[name] = file
+            else:
+                what = "missing" if size is None else "damaged"
+                self._say(f"warning: {at}: {what} in {self._job.to}; it is sent again")
+
+        await each(files, one, self._job.source.concurrency)
+        if verify and files:
+            self._say(f"{self._job.to}: {len(held)} of {len(files)} files have their sha256")
+        return {name: held[name] for name in files if name in held}
+
+    async def send(self, names: dict[str, str]) -> None:
+        """Send files several at once. One that a job replaced meanwhile is neither sent nor failed."""
+
+        async def one(name: str) -> None:
+            path = self._job.place(name)
+
+            async def attempt() -> None:
+                stamp = _stamp(path)
+                content = await asyncio.to_thread(sha256, path)
+                await self._place.send(path, self._name(names[name]))
+                if _stamp(path) != stamp:
+                    raise Transient("it changed while it was sent")
+                self.sent[name] = CopiedFile(names[name], stamp[0], content, stamp[1])
+
+            try:
+                await self._persist(attempt)
+            except FileNotFoundError:
+                return
+            except _FAILURES as error:
+                if path.exists():
+                    self._fail(name, error)
+
+        await each(names, one, self._job.source.concurrency)
+
+    async def bring_index(self, text: str, before: str, *, verify: bool) -> str:
+        """Have the index there; return the text of the one that is."""
+        raw = text.encode()
+        row = CopiedFile(INDEX, len(raw), hashlib.sha256(raw).hexdigest(), 0)
+        if text == before and await self.prove({INDEX: row}, verify=verify):
+            return text
         try:
-            await persist(attempt, attempts=job.source.attempts, deadline=deadline, patient=False)
-        except FileNotFoundError:
+            await self._send_text(INDEX, text)
+        except _FAILURES as error:
+            self._fail(INDEX, error)
+            return before
+        return text
+
+    def raise_failures(self) -> None:
+        """Raise an error of the kind of the most lasting failure."""
+        if not self.failed:
             return
-        except (Transient, SourceError, DiskError) as error:
-            if path.exists():
-                failed.add(name)
-                progress.say(f"warning: {name} was not synced: {error}")
+        name, error = next(iter(self.failed.items()))
+        kinds = (AccessError, DiskError, TransferError)
+        found = [kind for kind in kinds if any(isinstance(each, kind) for each in self.failed.values())]
+        raise [*found, TransferError][0](
+            f"{self._job.to}: {len(self.failed)} files were not sent, the first of them {name} ({error}); "
+            "the same command sends what is missing"
+        )
 
-    await _with_sender(job, lambda send: each(names, lambda name: one(name, send), job.source.concurrency))
-    return sent, failed
+    def _fail(self, name: str, error: Exception) -> None:
+        self.failed[name] = error
+        self._say(f"warning: {name} was not synced: {error}")
 
+    async def _send_text(self, name: str, text: str) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, name)
+            await asyncio.to_thread(path.write_text, text)
+            await self._persist(lambda: self._place.send(path, self._name(name)))
 
-def _send_index(job: SyncJob, text: str, progress: Progress) -> bool:
-    """Send the index; return whether it arrived."""
-    deadline = Deadline(job.source.deadline_s, f"sync to {job.to}")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, INDEX)
-        path.write_text(text)
+    def _name(self, name: str) -> str:
+        return f"{self._job.run}/{name}"
 
-        async def work(send: Send) -> None:
-            name = f"{job.run}/{INDEX}"
-            attempts = job.source.attempts
-            await persist(lambda: send(path, name), attempts=attempts, deadline=deadline, patient=False)
+    async def _persist(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
+        attempts = self._job.source.attempts
+        return await persist(attempt, attempts=attempts, deadline=self._deadline, patient=False)
 
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Give what another try may repair a place in the tree of errors."""
         try:
-            asyncio.run(_with_sender(job, work))
-        except (Transient, SourceError, DiskError) as error:
-            progress.say(f"warning: {INDEX} was not synced: {error}")
-            return False
-    return True
-
-
-async def _with_sender(job: SyncJob, work: Callable[[Send], Awaitable[None]]) -> None:
-    """Do some work with what sends a file to the second place."""
-    if scheme_of(job.to, "sync.to") not in FEDERATIONS:
-        await work(_to_folder(host_and_path(job.to, "sync.to")[1]))
-        return
-    # Its own libraries are loaded only where a federation is used.
-    from crpipe.source.pelican.upload import Upload  # noqa: PLC0415
-
-    async with Upload(job.source, job.to) as upload:
-        await work(upload.send)
-
-
-def _to_folder(folder: str) -> Send:
-    async def send(file: Path, name: str) -> None:
-        await asyncio.to_thread(_copy, file, name, folder)
-
-    return send
-
-
-def _copy(file: Path, name: str, folder: str) -> None:
-    target = Path(folder) / name
-    try:
-        with replacing(target) as part:
-            shutil.copyfile(file, part)
-            if checksums.of_file(part, checksums.OWN) != checksums.of_file(file, checksums.OWN):
-                raise Transient("it changed while it was copied")
-    except OSError as error:
-        raise TransferError(f"{target}: {error.strerror}") from error
+            yield
+        except Transient as error:
+            raise TransferError(f"{self._job.to}: {error}; run the same command again") from error

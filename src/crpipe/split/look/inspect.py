@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.core.causes import OF_FORM, refuse_machine_error
 from crpipe.core.errors import DataError, ForeignError, FormatError
 from crpipe.core.paths import MANIFEST
 from crpipe.core.raw_files import read_manifest
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from crpipe.split.readers import CheckedReader, ReaderChoice
 
 _PARQUET = b"PAR1"
+_LEFT = OF_FORM | {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}  # a name that was typed
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
 _SHOWN_ITEMS = 3
 
@@ -75,6 +78,7 @@ def facts_of(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
         if magic == _PARQUET:
             return _parquet(path, rows, choice)
     except DAMAGE as error:
+        refuse_machine_error(error, path, _LEFT, _LEFT)
         text = " ".join(str(error).split())
         raise FormatError(f"{path}: cannot be read whole ({text}); it is missing or damaged") from error
     if choice is None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from crpipe.config.names import find_class
-from crpipe.core.errors import ForeignError
-from crpipe.core.foreign import Foreign
+from crpipe.core.causes import Foreign
+from crpipe.core.errors import ForeignError, MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -145,7 +145,7 @@ class _LoggerThread(threading.Thread):
                 while (row := self._next()) is not None:
                     logger.log(*row)
                 logger.close()
-        except ForeignError as error:
+        except (ForeignError, MachineError) as error:
             with self._changed:
                 self._failed = True
                 self._rows.clear()

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from crpipe.core.causes import Foreign
 from crpipe.core.errors import ConfigError, ForeignError
-from crpipe.core.foreign import Foreign
 from crpipe.events.batch import Events, regroup
 from crpipe.events.metric import Metric
 from crpipe.loading.held_out import held_out

@@ -9,6 +9,7 @@ from crpipe.cli.jobs.report import plan_job, view_of
 from crpipe.core.errors import DataError
 from crpipe.core.lease import lease
 from crpipe.core.paths import OUTLIERS
+from crpipe.core.raw_files import lease_folder
 from crpipe.report.plan.plan import render_plan
 from crpipe.report.status.status import collect, render_status, status_json, sum_line
 from crpipe.report.status.status_types import SourceToken, State, Sums
@@ -64,7 +65,8 @@ def test_copying_is_seen_by_its_journal_and_counts_whole_files_only(files):
 @pytest.mark.parametrize(("step", "state"), [("raw", State.STAGING), ("shards", State.SPLITTING)])
 def test_a_held_lease_shows_work_on_the_data_whatever_the_journal_lost(files, step, state):
     name = files.copied(0, 3)
-    with lease(getattr(files.paths, step)(name), wait_s=0, say=str):
+    folder = getattr(files.paths, step)(name)
+    with lease(lease_folder(folder) if step == "raw" else folder, wait_s=0, say=str):
         item = first(files)
     assert (item.state, item.files) == (state, 3)
     assert item.quiet_s < 60

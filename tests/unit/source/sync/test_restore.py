@@ -44,7 +44,7 @@ def copied(tmp_path):
         path.write_text(text)
         stat = path.stat()
         restore.os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns - number * 10**12))
-    assert sync_run(sync_job(config_in(tmp_path / "here", tmp_path / "second")), Silent()) == 0
+    assert sync_run(sync_job(config_in(tmp_path / "here", tmp_path / "second")), Silent()) == len(FILES)
     return sync_job(config_in(tmp_path / "there", tmp_path / "second"))
 
 

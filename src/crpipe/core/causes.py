@@ -1,0 +1,327 @@
+"""What caused an exception: the machine (its disk, file server or memory), or the code of a plug-in.
+
+Any exception comes in; one line with its place goes out. An exception of neither may be one of the data.
+Nothing else in crpipe judges an errno.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shlex
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+
+from crpipe.core.errors import CrpipeError, DiskError, ForeignError, HostMemoryError, MachineError, PlaceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+Answer = TypeVar("Answer")
+
+
+class Meaning(NamedTuple):
+    """What one errno means.
+
+    when: soon (the same operation again, within seconds), later (the same command again), person (somebody
+    has to change something first). text: what is wrong, and what to do.
+    """
+
+    when: Literal["soon", "later", "person"]
+    text: str
+
+
+_FULL = "free some space"
+_SERVER = "the file server does not answer: see whether it is there"
+_DEVICE = "the disk or its file server failed: see `dmesg`, or ask whoever runs it"
+_LIMIT = "raise the limit (ulimit -n), or run fewer jobs on this machine"
+_DENIED = (
+    "permission denied: make it writable, or readable, for you (its owner: chmod -R u+rwX,g+rwX; for what is "
+    "made from now on: umask 002)"
+)
+_KEYS = "your ticket or key for the file system is not valid: get a new one (kinit, aklog)"
+_TAKEN = "a file is where a directory is needed: move it away"
+
+MEANINGS = {
+    errno.EINTR: Meaning("soon", "interrupted"),
+    errno.EAGAIN: Meaning("soon", "the file system asks to try again"),
+    errno.EBUSY: Meaning("soon", "in use"),
+    errno.ETXTBSY: Meaning("soon", "in use"),
+    errno.ESTALE: Meaning("soon", "the file server forgot the open file, or another host replaced it"),
+    errno.EDEADLK: Meaning("soon", "another process holds a lock"),
+    errno.ENOENT: Meaning("later", "it, or its directory, is not there: see whether somebody removed it"),
+    errno.ENOTEMPTY: Meaning("later", "something wrote into the directory while it was deleted"),
+    errno.ENOSPC: Meaning("later", f"the disk is full: {_FULL}"),
+    errno.EDQUOT: Meaning("later", f"the quota is used up: {_FULL}"),
+    errno.EIO: Meaning("later", _DEVICE),
+    errno.EREMOTEIO: Meaning("later", _DEVICE),
+    errno.ENODEV: Meaning("later", _DEVICE),
+    errno.ENXIO: Meaning("later", _DEVICE),
+    errno.ENOMEDIUM: Meaning("later", _DEVICE),
+    errno.EROFS: Meaning("later", "the file system is read-only: see why, or choose another directory"),
+    errno.EMFILE: Meaning("later", f"too many open files of this process: {_LIMIT}"),
+    errno.ENFILE: Meaning("later", "too many open files on this machine: run fewer jobs on it"),
+    errno.ENOMEM: Meaning("later", "not enough memory: give the job more, or run fewer on this machine"),
+    errno.ENOBUFS: Meaning("later", "not enough memory of the system: run fewer jobs on this machine"),
+    errno.ENOLCK: Meaning("later", "the file server gives no locks: see whether its lock service runs"),
+    errno.EPIPE: Meaning("later", "whoever read the output has ended"),
+    errno.EBADF: Meaning("later", "the file was closed while it was in use"),
+    errno.EINVAL: Meaning("later", "the file system refuses the operation: see how it is mounted"),
+    **dict.fromkeys(
+        (
+            *(errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN),
+            *(errno.ENETUNREACH, errno.ENETRESET, errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED),
+            *(errno.ESHUTDOWN, errno.ECOMM, errno.EPROTO, errno.ENOLINK, errno.EREMOTE, errno.ETIME),
+        ),
+        Meaning("later", _SERVER),
+    ),
+    errno.EACCES: Meaning("person", _DENIED),
+    errno.EPERM: Meaning("person", _DENIED),
+    errno.ENOKEY: Meaning("person", _KEYS),
+    errno.EKEYEXPIRED: Meaning("person", _KEYS),
+    errno.EKEYREVOKED: Meaning("person", _KEYS),
+    errno.EKEYREJECTED: Meaning("person", _KEYS),
+    errno.EEXIST: Meaning("person", _TAKEN),
+    errno.ENOTDIR: Meaning("person", _TAKEN),
+    errno.EISDIR: Meaning("person", "a directory is where a file is needed: move it away"),
+    errno.ENAMETOOLONG: Meaning("person", "the name is too long for the file system: choose a shorter place"),
+    errno.ELOOP: Meaning("person", "links lead to each other: see `ls -l`"),
+    errno.EFBIG: Meaning("person", "larger than the file system or `ulimit -f` allows: raise the limit"),
+    errno.EMLINK: Meaning("person", "the directory is full: choose another file system"),
+    errno.EXDEV: Meaning("person", "on two file systems: keep the campaign's directory on one"),
+    errno.ENOSYS: Meaning("person", "the file system cannot do this: choose another one"),
+    errno.EOPNOTSUPP: Meaning("person", "the file system cannot do this: choose another one"),
+    errno.EUCLEAN: Meaning("person", "the file system is damaged: have it checked (fsck)"),
+}
+_UNKNOWN = Meaning("later", "the system refused it")
+# What a mistake of a program looks like as well: in a plug-in they are not taken for the machine's.
+OF_PROGRAMS = frozenset(
+    (
+        *(errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY),
+        *(errno.EINVAL, errno.EBADF, errno.EOVERFLOW),
+    )
+)
+OF_FORM = frozenset((errno.EINVAL, errno.EOVERFLOW, errno.EFBIG))  # also of a place that wrong bytes name
+_CLASSES: dict[str, type[MachineError]] = {"soon": DiskError, "later": DiskError, "person": PlaceError}
+_BY_TEXT = re.compile(r"\berrno[ =:]+(\d+)", re.IGNORECASE)  # libraries of C quote it: HDF5, fsspec
+_NAMED = re.compile(r"(No space left on device|Disk quota exceeded|Input/output error|Stale file handle)")
+_NAMES = {os.strerror(each): each for each in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)}
+_MEMORY = re.compile(
+    r"bad_alloc|cannot allocate memory|can't allocate memory|unable to allocate|memory allocation failed|"
+    r"malloc of size|realloc of size",
+    re.IGNORECASE,
+)
+_ASKED = re.compile(r"(?:size|allocate) (\d+(?:\.\d+)?)(?: ([KMGTPE])iB)?")
+_UNITS = "KMGTPE"
+# More bytes at once than any event has, of a file of this size: such a length was read from wrong bytes.
+_NEVER, _EXPANDS, _GIB = 1 << 40, 10_000, 1 << 30
+_PLAIN = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM))  # said by the text
+_SOMEWHERE = "standard output, a log or a temporary file"
+_WHAT = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EROFS), "cannot write")
+_SOON_S, _PAUSE_S = 5.0, 0.05
+
+
+def number_of(error: BaseException) -> int:
+    """Give the errno of an exception, of a library's text if it is only there; 0: it has none."""
+    if isinstance(error, OSError) and error.errno:
+        return int(error.errno)
+    if isinstance(error, OSError | RuntimeError):
+        text = str(error)
+        if found := _BY_TEXT.search(text):
+            return int(found[1])
+        if found := _NAMED.search(text):
+            return _NAMES[found[1]]
+    return 0
+
+
+def meaning_of(number: int) -> Meaning:
+    """Give the meaning of an errno; one that is not in the table may pass."""
+    return MEANINGS.get(number, _UNKNOWN)
+
+
+def machine_error(
+    error: BaseException | None,
+    place: Path | str | None = None,
+    leave: frozenset[int] = frozenset(),
+    behind: frozenset[int] | None = None,
+) -> MachineError | None:
+    """Translate an exception that is, or was caused by, an error of the machine; else give nothing.
+
+    place: what is read or written, where the error does not name it. leave: errno that are not judged here.
+    behind: the same for errors that it was raised after, which need not be its cause.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, MachineError):
+            return error
+        number = number_of(error)
+        if not number and lacks_memory(error, place):
+            return _no_memory(error, place)
+        if number and number not in leave:
+            return _refused(error, number, place)
+        leave = leave | OF_PROGRAMS if behind is None else behind
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return None
+
+
+def lacks_memory(error: BaseException, place: Path | str | None = None) -> bool:
+    """Return whether an exception says that there is too little memory, for a size that can be meant."""
+    if isinstance(error, CrpipeError) or type(error).__name__ == "OutOfMemoryError":  # the last: of a GPU
+        return False
+    text = str(error)
+    if not (isinstance(error, MemoryError) or _MEMORY.search(text)):
+        return False
+    asked = _ASKED.search(text)
+    return asked is None or float(asked[1]) * _unit(asked[2]) < _most_of(place)
+
+
+def _most_of(place: Path | str | None) -> int:
+    """Give the bytes that a reader may need at once for one file."""
+    try:
+        return min(_NEVER, max(_GIB, _EXPANDS * Path(place).stat().st_size)) if place else _NEVER
+    except (OSError, ValueError):
+        return _NEVER
+
+
+def _unit(letter: str | None) -> int:
+    return 1 << (10 * (_UNITS.index(letter) + 1)) if letter else 1
+
+
+def _no_memory(error: BaseException, place: Path | str | None) -> HostMemoryError:
+    text = " ".join(str(error).split())
+    said = f" ({text[:200]})" if text else ""
+    return HostMemoryError(
+        f"{place or 'this job'}: not enough memory{said}; nothing is wrong with the data: give the job more "
+        "memory or run fewer jobs on this machine, then run the same command again"
+    )
+
+
+def _refused(error: BaseException, number: int, place: Path | str | None) -> MachineError:
+    named = getattr(error, "filename2", None) or getattr(error, "filename", None)
+    where = os.fsdecode(named) if isinstance(named, str | bytes) else named
+    meaning = meaning_of(number)
+    said = "" if number in _PLAIN else f"{os.strerror(number)} ({errno.errorcode.get(number, number)}): "
+    kind = HostMemoryError if number == errno.ENOMEM else _CLASSES[meaning.when]
+    return kind(
+        f"{where or place or _SOMEWHERE}: {_WHAT.get(number, 'cannot read or write')}: {said}{meaning.text}, "
+        "then run the same command again"
+    )
+
+
+class MachineWatch:
+    """Raise the MachineError of an exception in the block that is the machine's; all others pass unchanged.
+
+    place: what is read or written in the block, where the exception does not name it.
+    leave: errno that the block's caller judges.
+    """
+
+    def __init__(self, place: Path | str | None = None, leave: frozenset[int] = frozenset()) -> None:
+        self._place, self._leave = place, leave
+
+    def __enter__(self) -> None:
+        """Begin the block."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raise the MachineError in place of the block's exception."""
+        if isinstance(error, Exception) and not isinstance(error, CrpipeError):
+            refuse_machine_error(error, self._place, self._leave)
+
+
+def refuse_machine_error(
+    error: BaseException,
+    place: Path | str | None = None,
+    leave: frozenset[int] = frozenset(),
+    behind: frozenset[int] | None = None,
+) -> None:
+    """Raise the MachineError of an exception that is the machine's; else return: the bytes may be wrong."""
+    found = machine_error(error, place, leave, behind)
+    if found is not None:
+        raise found from error
+
+
+class Foreign:
+    """Turn any exception inside the block into a ForeignError that begins with ``what``.
+
+    The errors of crpipe itself pass unchanged, and so do KeyboardInterrupt and SystemExit. An error of the
+    machine (a full disk, too little memory) is not blamed on the code: it becomes a MachineError.
+    path: a file that is there and that the code reads. An error of the machine that its library hid behind
+    another one, a FormatError too, is found, and a file that cannot be opened is the machine's.
+    """
+
+    def __init__(self, what: str, path: Path | None = None) -> None:
+        self._what, self._path = what, path
+
+    def __enter__(self) -> None:
+        """Begin the block."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raise ForeignError in place of the block's exception."""
+        if self._path is not None and isinstance(error, Exception):
+            refuse_machine_error(error, self._path, OF_FORM, OF_FORM)
+        if isinstance(error, Exception) and not isinstance(error, CrpipeError):
+            refuse_machine_error(error, leave=OF_PROGRAMS)
+            raise ForeignError(f"{self._what}: {_line_of(error)}") from error
+
+
+def _line_of(error: Exception) -> str:
+    """Give kind, text and place of an exception on one line: ``KeyError: 'x' (mylab/hits.py, line 12)``."""
+    text = " ".join(str(error).split())
+    trace = traceback.extract_tb(error.__traceback__)
+    # An import that fails ends in frames of Python's own import system, in files like <frozen importlib>.
+    frames = [] if trace and trace[-1].filename.startswith("<") else trace
+    if not frames:
+        return f"{type(error).__name__}: {text}"
+    last = frames[-1]
+    place = "/".join(Path(last.filename).parts[-2:])
+    return f"{type(error).__name__}: {text} ({place}, line {last.lineno})"
+
+
+def persist(operation: Callable[[], Answer]) -> Answer:
+    """Do an operation that can be repeated; again, for some seconds, where the table says: soon."""
+    end = time.monotonic() + _SOON_S
+    while True:
+        try:
+            return operation()
+        except OSError as error:
+            if meaning_of(number_of(error)).when != "soon" or time.monotonic() > end:
+                raise
+        time.sleep(_PAUSE_S)
+
+
+def is_there(path: Path) -> bool:
+    """Look for a file that a record says exists, for some seconds: another host may see it late.
+
+    Opening the directory asks the server again where names are cached.
+    """
+    end = time.monotonic() + _SOON_S
+    while not persist(path.exists):
+        if time.monotonic() > end:
+            return False
+        time.sleep(_PAUSE_S)
+        try:
+            os.close(os.open(path.parent, os.O_RDONLY))
+        except FileNotFoundError:
+            continue
+    return True
+
+
+def expect(path: Path, record: Path | str, otherwise: str = "") -> None:
+    """Raise DiskError unless a file that ``record`` names can be seen within some seconds.
+
+    otherwise: what to do when it is gone for good.
+    """
+    if not is_there(path):
+        gone = f"; if somebody deleted it: {otherwise}" if otherwise else ""
+        raise DiskError(
+            f"{path}: not seen on this machine, though {record} says that it exists; the file server may "
+            f"show it late: look (ls {shlex.quote(str(path))}) and run the same command again{gone}"
+        )
