@@ -472,6 +472,12 @@ def listings():
     yield row("a time that is none", does.change(lambda body: body.replace(b"2026", b"9999999")), SAME)
     yield row("entities that grow (a billion laughs)", does.body(LAUGHS, 207), bad("not whole XML"))
     yield row("an endless listing", does.endless(b"<!-- -->" * 8192), bad("larger than"))
+    yield row(
+        "a whole listing without half of the files, once",
+        does.listing(lambda names: names[::2]),
+        bad("listed a second time, the source is not what"),
+        1,
+    )
     yield row("status 401", does.status(401), Stops(AccessError, "listing refused"))
     yield row("status 404", does.status(404), bad("no such directory"))
     yield row("status 500", does.status(500), bad("answers 500"))

@@ -141,7 +141,7 @@ VERBS = {
         LOOK,
         f"crpipe check {_RANGE} --jobs 4",
         ("ranges", "train"),
-        (65,),
+        (65, 66, 77),
         "operations.md#check-that-all-is-there",
     ),
     "shards verify": VerbEntry(

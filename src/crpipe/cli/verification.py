@@ -46,12 +46,22 @@ def check(
     export: Annotated[
         list[Path] | None, typer.Option(help="folder that `crpipe export` wrote, too; several: repeat it")
     ] = None,
+    *,
+    source: Annotated[
+        bool, typer.Option("--source", help="also list the source again, and compare it with the manifests")
+    ] = False,
 ) -> None:
     """Prove the campaign from its files alone, or list all that is wrong and what to type; writes nothing."""
     from crpipe.check.campaign import check_campaign
 
     job = _check_job(Settings.campaign(options=False), names or (), jobs)
     report = check_campaign(replace(job, exports=tuple(export or ())), Terminal())
+    if source:
+        from crpipe.check.source_now import check_source
+        from crpipe.cli.jobs.source import list_job
+
+        listings = [list_job(Settings.config(), name) for name in job.ranges]
+        check_source(report, job, listings, Terminal())
     for why, unjudged in _by_reason(report).items():
         more = f", … ({len(unjudged)} in all)" if len(unjudged) > _SHOWN else ""
         print(f"not judged: {', '.join(unjudged[:_SHOWN])}{more}: {why}")

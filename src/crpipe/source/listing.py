@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
+import shlex
 import shutil
 import statistics
 from collections import Counter
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.files import replacing
+from crpipe.core.progress import Silent
 from crpipe.core.raw_files import (
     Entry,
     check_paths,
@@ -31,13 +33,14 @@ from crpipe.source.uris import host_and_path, scheme_of
 from crpipe.source.verified import is_reserved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from crpipe.core.progress import Progress
     from crpipe.core.ranges import Range
     from crpipe.source.options import SourceOptions
 
+_LISTED = {Kind.RANGES, Kind.NUMBERS, Kind.FLAT}  # sources whose files a listing names
 COMPARED = 200  # manifests of other ranges
 TIME = "%Y-%m-%d %H:%M:%S"
 
@@ -62,6 +65,25 @@ class ListJob:
     def deadline(self, progress: Progress) -> Deadline:
         """Start the time that the listing may take."""
         return Deadline(self.source.deadline_s, f"listing of range {self.name}", progress.say)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How a listing differs from an earlier one: a line for each file that is new, gone, or another one."""
+
+    new: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether it differs."""
+        return bool(self.new or self.gone or self.other)
+
+    def shown(self) -> list[str]:
+        """Give the first lines, in the order of the files, and the number of the others."""
+        lines = sorted([*self.new, *self.gone, *self.other])
+        more = [f"  … and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+        return [*lines[:SHOWN], *more]
 
 
 def list_range(job: ListJob, progress: Progress) -> None:
@@ -94,6 +116,39 @@ def list_range(job: ListJob, progress: Progress) -> None:
     some = "" if len(entries) == len(found) else f" of {len(found)} (source.max_files)"
     progress.say(f"{job.name}: {len(entries)}{some} files, {_total(entries)}")
     _warn_of_few(job, len(entries), progress)
+
+
+def find_changes(job: ListJob, aside: Collection[str] = ()) -> Changes:
+    """List a range once more, and compare with its manifest: a whole answer may still lack files.
+
+    aside: files of the manifest that are not compared. Nothing is asked where no listing was, for files that
+    a simulator makes or a person named; nor where numbered files are set aside, whose numbers may be missing.
+    Raise ListingError when the range cannot be listed.
+    """
+    kind = job.pattern.kind
+    if kind not in _LISTED or (aside and kind is not Kind.RANGES):
+        return Changes()
+    found = sorted(_entries(job, Silent()), key=lambda entry: natural_key(entry.path))
+    new = {entry.path: entry for entry in found[: job.max_files or None]}
+    old = {entry.path: entry for entry in read_manifest(job.manifest)}
+    return _compare(*({path: one for path, one in each.items() if path not in aside} for each in (old, new)))
+
+
+def confirm_listing(job: ListJob, aside: Collection[str] = ()) -> None:
+    """Raise ListingError unless a second listing of a range agrees with its manifest."""
+    changes = find_changes(job, aside)
+    if changes:
+        again = f"rm {shlex.quote(str(job.manifest))}; crpipe list {job.name}"
+        raise ListingError(
+            "\n".join(
+                [
+                    f"range {job.name}: listed a second time, the source is not what {job.manifest} says:",
+                    *changes.shown(),
+                    f"the first listing was not whole, or the source changes. To take the new one: {again}",
+                    "Then the same command again: copies that are still right are kept.",
+                ]
+            )
+        )
 
 
 def _restore(manifest: Path, kept: Path) -> bool:
@@ -310,28 +365,29 @@ def _warn_of_few(job: ListJob, count: int, progress: Progress) -> None:
 
 def _refuse_changes(name: Range, path: Path, entries: Sequence[Entry]) -> None:
     old = {entry.path: entry for entry in read_manifest(path)}
-    new = {entry.path: entry for entry in entries}
-    changes = [_change(file, old.get(file), new.get(file)) for file in sorted({*old, *new})]
-    changes = [change for change in changes if change]
+    changes = _compare(old, {entry.path: entry for entry in entries})
     if changes:
-        more = [f"  … and {len(changes) - SHOWN} more"] if len(changes) > SHOWN else []
         raise ListingError(
             "\n".join(
                 [
                     f"range {name}: the source is no longer what {path} says:",
-                    *changes[:SHOWN],
-                    *more,
+                    *changes.shown(),
                     "delete the manifest to take the new listing, and with it what was made from the old one",
                 ]
             )
         )
 
 
-def _change(file: str, old: Entry | None, new: Entry | None) -> str:
-    if old is None:
-        return f"  {file}: new"
-    if new is None:
-        return f"  {file}: gone"
+def _compare(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Changes:
+    both = [(file, _change(file, old[file], new[file])) for file in sorted({*old} & {*new})]
+    return Changes(
+        tuple(f"  {file}: new" for file in sorted({*new} - {*old})),
+        tuple(f"  {file}: gone" for file in sorted({*old} - {*new})),
+        tuple(change for _, change in both if change),
+    )
+
+
+def _change(file: str, old: Entry, new: Entry) -> str:
     if old.size != new.size:
         return f"  {file}: {old.size} bytes before, {new.size} now"
     if old.mtime and new.mtime and old.mtime != new.mtime:

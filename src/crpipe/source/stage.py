@@ -11,6 +11,7 @@ from crpipe.core.files import refuse_links, size, tree_bytes
 from crpipe.core.lease import lease
 from crpipe.core.raw_files import StagedFile, lease_folder, read_manifest, write_staged
 from crpipe.source.copies import Copies, CopyRules, check_free_space
+from crpipe.source.listing import confirm_listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from crpipe.core.progress import Progress
     from crpipe.core.ranges import Range
     from crpipe.events.split_record import SplitRecord
+    from crpipe.source.listing import ListJob
     from crpipe.source.options import SourceOptions
 
 
@@ -27,9 +29,9 @@ class StageJob:
     """The staging of one range.
 
     manifest, staged: tables of what is listed and what was copied. raw: directory of the copies, beside those
-    of other ranges. disk_budget: bytes that the copies of all ranges may take. split: the record of the
-    range's split, where there may be one. accept: judges the first copy, and raises when it is of another
-    schema.
+    of other ranges. disk_budget: bytes that the copies of all ranges may take. listing: lists the range once
+    more when all is copied. split: the record of the range's split, where there may be one. accept: judges
+    the first copy, and raises when it is of another schema.
     """
 
     name: Range
@@ -41,6 +43,7 @@ class StageJob:
     disk_budget: float
     lease_wait_s: float
     source: SourceOptions
+    listing: ListJob
     split: SplitRecord | None = None
     accept: Callable[[Path], None] | None = None
 
@@ -62,7 +65,8 @@ def stage_range(job: StageJob, progress: Progress) -> None:
     Copies that an earlier attempt verified are kept; of a finished range nothing is copied. Raise DiskError
     before the first byte when they cannot fit, LeaseError when another job stages the range, TransferError
     naming the file that cannot be copied (under ``source.on_bad_file: quarantine``: when too many cannot),
-    DataError for a finished range whose listing names other files than it was made from.
+    ListingError when the source holds something else than the manifest says, DataError for a finished range
+    whose listing names other files than it was made from.
     """
     entries = read_manifest(job.manifest)
     if job.split is not None and job.split.is_whole():
@@ -80,6 +84,7 @@ def stage_range(job: StageJob, progress: Progress) -> None:
             )
         _check_disk(job, copies.needed)
         copies.run()
+        confirm_listing(job.listing, copies.bad)
         files = [
             StagedFile(entry, copies.done.get(entry.path), copies.bad.get(entry.path, ""))
             for entry in entries

@@ -14,12 +14,14 @@ from crpipe.core.errors import (
     DiskError,
     FormatError,
     LeaseError,
+    ListingError,
     SourceError,
     TransferError,
 )
 from crpipe.core.lease import lease
 from crpipe.core.progress import Silent
-from crpipe.core.raw_files import lease_folder
+from crpipe.core.raw_files import lease_folder, read_manifest, write_manifest
+from crpipe.source.copies import Copies
 from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
 from named import READERS
@@ -250,3 +252,76 @@ def test_a_truncated_local_file_is_not_staged(configure, name, tree):
     whole.write_bytes(whole.read_bytes()[:-2])
     with pytest.raises(TransferError, match=r"f3\.parquet: is no whole Parquet file"):
         staged(config, name)
+
+
+def short_manifest(config, name, keep):
+    """Leave the manifest that a listing of some of the files would have made: it looks like any other."""
+    list_range(list_job(config, str(name)), Silent())
+    path = config.paths().manifest(str(name))
+    write_manifest(path, read_manifest(path)[:keep])
+    return path
+
+
+def test_a_listing_that_lacked_files_is_found_when_the_range_is_staged(configure, name, tree):
+    config = configure()
+    manifest = short_manifest(config, name, 4)
+    with pytest.raises(ListingError, match=r"listed a second time, the source is not what") as caught:
+        stage_range(stage_job(config, str(name)), Silent())
+    assert "part-0004.bin: new" in str(caught.value)
+    assert "… and 3 more" in str(caught.value)
+    assert f"rm {manifest}; crpipe list {name}" in str(caught.value)
+    assert not config.paths().staged(str(name)).exists()
+    manifest.unlink()
+    told = Told()
+    assert len(staged(config, name, told)) == 12
+    assert told.lines[0].startswith(f"{name}: 4 of 12 files are here already")
+    assert_identical(config, name, tree)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda folder: (folder / "part-0012.bin").write_bytes(b"late"), "part-0012.bin: new"),
+        (lambda folder: (folder / "part-0003.bin").unlink(), "part-0003.bin: gone"),
+        (
+            lambda folder: (folder / "part-0003.bin").write_bytes(b"s"),
+            "part-0003.bin: 3001 bytes before, 1 now",
+        ),
+        (lambda folder: os.utime(folder / "part-0003.bin", (2e9, 2e9)), "part-0003.bin: last written"),
+    ],
+)
+def test_a_source_that_changes_after_its_files_were_copied_is_refused(
+    configure, name, tree, monkeypatch, change, line
+):
+    config = configure()
+    run = Copies.run
+
+    def run_and_change(copies):
+        run(copies)
+        change(tree / str(name))
+
+    list_range(list_job(config, str(name)), Silent())
+    monkeypatch.setattr(Copies, "run", run_and_change)
+    with pytest.raises(ListingError, match=line):
+        stage_range(stage_job(config, str(name)), Silent())
+    assert not config.paths().staged(str(name)).exists()
+
+
+def test_of_some_files_of_a_range_only_those_are_compared(configure, name, tree):
+    config = configure(max_files=3)
+    list_range(list_job(config, str(name)), Silent())
+    (tree / str(name) / "part-0012.bin").write_bytes(b"late")
+    assert len(staged(config, name)) == 3
+    (tree / str(name) / "part-0000b.bin").write_bytes(b"among the first")
+    with pytest.raises(ListingError, match="part-0000b.bin: new"):
+        stage_range(stage_job(config, str(name)), Silent())
+
+
+@pytest.mark.parametrize("pattern", ["part-{number:04}.bin", "*.bin"])
+def test_numbered_files_are_listed_a_second_time_too(configure, tree, name, pattern):
+    config = configure(uri=f"{tree}/{name}/{pattern}")
+    config = config.model_copy(update={"ranges": config.ranges.model_copy(update={"last": 11, "step": 12})})
+    only = str(config.all_ranges()[0])
+    short_manifest(config, only, 5)
+    with pytest.raises(ListingError, match=r"part-0005\.bin: new"):
+        stage_range(stage_job(config, only), Silent())

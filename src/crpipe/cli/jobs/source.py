@@ -77,6 +77,7 @@ def stage_job(config: Config, name: str) -> StageJob:
         disk_budget=config.source.disk_budget_gib * GIB,
         lease_wait_s=config.source.lease_wait_s,
         source=source_options(config),
+        listing=list_job(config, name),
         split=SplitRecord.of(paths, name),
         accept=_first_copy_check(config),
     )

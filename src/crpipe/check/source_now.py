@@ -1,0 +1,56 @@
+"""`crpipe check --source`: lists every range again, and compares the source with what was listed before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crpipe.check.job import removing
+from crpipe.core.files import read_json_if_any
+from crpipe.core.raw_files import STAGED
+from crpipe.events.split_record import SplitRecord
+from crpipe.source.listing import find_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from crpipe.check.findings import CheckReport
+    from crpipe.check.job import CheckJob
+    from crpipe.core.progress import Progress
+    from crpipe.source.listing import ListJob
+
+
+_SHOWN = 3  # files that a finding names
+
+
+def check_source(report: CheckReport, job: CheckJob, listings: Sequence[ListJob], progress: Progress) -> None:
+    """Compare the manifests of ranges with the source as it is now.
+
+    Files that are gone are a note once their range is split: its shards hold their events. Raise
+    ListingError, or what else keeps the source from being listed.
+    """
+    asked = [listing for listing in listings if job.wants(str(listing.name)) and listing.manifest.exists()]
+    for done, listing in enumerate(asked, 1):
+        _check_range(report, job, listing)
+        progress.advance("check the source", done, len(asked), str(listing.name))
+
+
+def _check_range(report: CheckReport, job: CheckJob, listing: ListJob) -> None:
+    name, manifest = str(listing.name), listing.manifest
+    ledger = read_json_if_any(job.paths.ledger(name))
+    aside = {row["path"] for row in (ledger or {"files": []})["files"] if row["state"] != STAGED}
+    changes = find_changes(listing, aside)
+    wrong = [*changes.new, *changes.other]
+    if ledger is None:
+        wrong += changes.gone
+        remedy = f"{removing(manifest)} && crpipe list {name}"
+    elif changes.gone:
+        why = f"{len(changes.gone)} of its files are not in the source any more; its shards hold their events"
+        report.note(name, why)
+        remedy = f"crpipe check --source {name}"
+        wrong = [f"{line}, once the files that are gone are restored" for line in wrong]
+    else:
+        again = SplitRecord.of(job.paths, name).remove()
+        remedy = f"{again} && crpipe list {name} && crpipe stage {name} && crpipe split {name}"
+    if wrong:
+        lines = "; ".join(line.strip() for line in wrong[:_SHOWN])
+        report.wrong(manifest, f"the source holds something else: {lines}", remedy)
