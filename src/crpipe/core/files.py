@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import DataError, DiskError
-from crpipe.core.paths import command_for, wrong_form
+from crpipe.core.paths import command_for, outdated, wrong_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -246,6 +246,8 @@ def read_json(path: Path) -> Any:
 
 def _parsed(path: Path) -> Any:
     value = json.loads(path.read_text())
+    if reason := outdated(path, value):
+        raise DataError(f"{path}: {reason}")
     if problem := wrong_form(path, value):
         raise ValueError(problem)
     return value

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from crpipe.core.destinations import LARGE_ROLES, PARTS
 from crpipe.core.errors import FormatError
 from crpipe.core.files import digest, publish, read_json, remove_tree, replacing, write_json, writing
 from crpipe.core.lease import lease
@@ -342,8 +343,8 @@ def _record(
         refuse_torn_groups([whole], job.layout)
     write_json(part / "histogram.json", histogram)
     write_ledger(part / "ledger.json", head | ledger | {"empty": empty_events(histogram)})
-    outliers = [entry for entry in entries if entry["role"] == "outliers"]
-    bulk = [entry for entry in entries if entry["role"] != "outliers"]
+    outliers = [entry for entry in entries if entry["role"] in LARGE_ROLES]
+    bulk = [entry for entry in entries if entry["role"] in PARTS]
     write_json(part / "outliers.json", common | {"shards": outliers})
     write_json(part / "shards.json", common | {"shards": bulk} | counted)
     write_json(part / "key.json", run.key)
