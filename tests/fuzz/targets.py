@@ -20,6 +20,7 @@ from campaign_files import CampaignFiles, linked
 from counting import NAMED, checkpoint_of
 from crpipe.config.loading import load_config
 from crpipe.config.record import check_train
+from crpipe.core.destinations import ROLES
 from crpipe.core.errors import FormatError, LedgerError, ListingError
 from crpipe.core.journal import Journal
 from crpipe.core.progress import Silent
@@ -33,7 +34,7 @@ from crpipe.core.raw_files import (
     write_staged,
 )
 from crpipe.events.batch import Events, concatenate
-from crpipe.events.shard_manifest import ROLES, groups_of, read_layout, verify
+from crpipe.events.shard_manifest import groups_of, read_layout, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.events.tables import table_keys, table_paths
 from crpipe.events.validity import find_invalid_events

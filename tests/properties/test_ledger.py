@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crpipe.core.destinations import PARTS
+from crpipe.core.destinations import LARGE_ROLES, PARTS, ROLES, TRAINED_ROLES, roles_of
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import remove_tree
-from crpipe.events.shard_manifest import ROLES, groups_of, verify
+from crpipe.events.shard_manifest import groups_of, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.workloads.muons.layout import BUNDLES
 from raw_files import (
@@ -81,7 +81,7 @@ def write_raw(config, files):
 
 def rows_of(config, role):
     """Yield (file, row, ids, muons) of each event of a role."""
-    folder = config.paths().outliers(NAME) if role == "outliers" else config.paths().shards(NAME)
+    folder = config.paths().outliers(NAME) if role in LARGE_ROLES else config.paths().shards(NAME)
     for events in groups_of(Shards(folder, role, BUNDLES), BUNDLES):
         starts = events.offsets()
         names = ("source_file", "source_row", *BUNDLES.group)
@@ -106,10 +106,16 @@ def test_every_event_and_muon_is_accounted_for(files, keys):
             primaries[role] = {ids for _, ids, _ in rows}
             for place, _, muons in rows:
                 assert place not in found
-                assert (len(muons) > keys["split.threshold"]) == (role == "outliers")
+                assert (len(muons) > keys["split.threshold"]) == (role in LARGE_ROLES)
                 found[place] = muons
-        for one, two in itertools.combinations(("train", "validation", "test"), 2):
-            assert not primaries[one] & primaries[two]
+        for one, two in itertools.combinations(PARTS, 2):
+            known, other = (
+                {each for role in roles_of(part) for each in primaries[role]} for part in (one, two)
+            )
+            assert not known & other
+        assert not set().union(*(primaries[role] for role in TRAINED_ROLES)) & set().union(
+            *(primaries[role] for role in ROLES if role not in TRAINED_ROLES)
+        )
         assert set(ledger["events"]) == {"listed", *ROLES, "rejected"}
         possible = {place: muons for place, (muons, good) in expected.items() if good}
         assert found.keys() == possible.keys()

@@ -152,13 +152,14 @@ class CampaignFiles:
     ) -> str:
         name = self.listed(index, size)
         outliers, validation = 100 + index, EVENTS // 20
-        events = {"outliers": outliers, "rejected": rejected, "validation": validation, "test": 0}
+        events = {"outliers": outliers, "rejected": rejected, "validation": validation}
+        events |= dict.fromkeys(("test", "validation_outliers", "test_outliers"), 0)
         events |= {"listed": EVENTS, "train": EVENTS - validation - outliers - rejected}
         items = {
             "outliers": 9_000_000,
             "rejected": 0,
             "validation": 20_000,
-            "test": 0,
+            **dict.fromkeys(("test", "validation_outliers", "test_outliers"), 0),
             "train": 380_000,
             "listed": 9_400_000,
         }

@@ -193,7 +193,10 @@ def make_events(count: int, seed: int) -> Events:
 
 
 def write_shards(folder: Path, shards: list[tuple[str, str, Events]], data: str, rows: int = 50) -> None:
-    """Write (name, role, events) as flat pairs with aligned row groups, and their manifest."""
+    """Write (name, role, events) as flat pairs with aligned row groups, and their manifest.
+
+    A range gets outliers, too: none, unless there are some.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     listed = []
     for name, role, events in shards:
@@ -229,6 +232,9 @@ def write_shards(folder: Path, shards: list[tuple[str, str, Events]], data: str,
         "shards": listed,
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
+    beside = folder.parents[1] / OUTLIERS / folder.name
+    if folder.parent.name == "shards" and not beside.exists():
+        write_shards(beside, [], data)
 
 
 def toy_config(root: Path, **sections):
@@ -257,7 +263,7 @@ def toy_config(root: Path, **sections):
     data = open_campaign(config).data
     outliers = config.paths().outliers(CONSOLIDATED)
     if not outliers.exists():
-        write_shards(outliers, [("part-00000", OUTLIERS, make_events(40, 99))], data)
+        write_shards(outliers, [("outliers-00000", OUTLIERS, make_events(40, 99))], data)
     for number, name in enumerate(RANGES):
         folder = config.paths().shards(name)
         if not folder.exists():

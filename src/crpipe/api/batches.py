@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from crpipe.core.destinations import DESTINATIONS
+from crpipe.core.destinations import LARGE_ROLES, ROLES
 from crpipe.core.errors import ConfigError, DataError
-from crpipe.core.paths import OUTLIERS
 from crpipe.loading.loader import Loader
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from crpipe.report.campaign_view import CampaignView
 
 MOST_ITEMS = 4_000_000  # of a batch of outliers
-PARTS = tuple(name for name in DESTINATIONS if name != "rejected")
 
 
 class EventBatches:
@@ -54,12 +52,12 @@ def open_batches(
     view: CampaignView, part: str, ranges: Sequence[str], *, batch_events: int, epochs: int, seed: int
 ) -> EventBatches:
     """Open the shards of some ranges, or of all that are split."""
-    if part not in PARTS:
-        raise ConfigError(f"part {part!r}: unknown; legal: {', '.join(PARTS)}")
+    if part not in ROLES:
+        raise ConfigError(f"part {part!r}: unknown; legal: {', '.join(ROLES)}")
     folders = list(_folders(view, part, ranges))
     if not folders:
         raise DataError(f"{view.paths.results}: no range is split yet; run `crpipe run` first")
-    most = MOST_ITEMS if part == OUTLIERS else None  # thousands of them may not fit into memory
+    most = MOST_ITEMS if part in LARGE_ROLES else None  # thousands of them may not fit into memory
     return EventBatches(
         Loader(folders, part, batch_events=batch_events, seed=(seed,), epochs=epochs, max_items=most)
     )
@@ -67,7 +65,7 @@ def open_batches(
 
 def _folders(view: CampaignView, part: str, asked: Sequence[str]) -> Generator[Path]:
     for name in asked or view.ranges:
-        outliers = part == OUTLIERS
+        outliers = part in LARGE_ROLES
         manifest = view.paths.outlier_manifest(name) if outliers else view.paths.shard_manifest(name)
         if manifest.exists():
             yield manifest.parent

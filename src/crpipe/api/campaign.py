@@ -72,7 +72,8 @@ class CampaignRun:
     def ranges(self) -> pl.DataFrame:
         """One row for each range: range, state, files, quarantined, events, items, and events by destination.
 
-        The destinations are train, validation, test, outliers and rejected; together they are ``events``.
+        The destinations are train, validation, test, outliers, validation_outliers, test_outliers and
+        rejected; together they are ``events``.
         Null where a range is not that far. Without a configuration, only ranges that were listed are known.
         """
         from crpipe.api.frames import ranges_frame
@@ -127,7 +128,8 @@ class CampaignRun:
         and ``batch.items`` [M, K] float32, event after event; ``batch.offsets()`` [N + 1] are the ends. Names
         and units of the columns are in ``layout``.
 
-        part: train, validation, test or outliers (whose batches also end at 4 million items).
+        part: train, validation, test, or their outliers, validation_outliers, test_outliers (whose batches
+        also end at 4 million items).
         ranges: their names; without any, all that are split.
         batch_events: most events of a batch. epochs: how often each event comes. seed: of the order.
 

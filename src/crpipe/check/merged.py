@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from crpipe.check.findings import CheckReport
 from crpipe.check.job import merge_again
 from crpipe.check.shard_files import Columns, read_folder
+from crpipe.core.destinations import LARGE_ROLES
 from crpipe.core.files import digest
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED, MANIFEST
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from crpipe.check.job import CheckJob, Facts
     from crpipe.check.shard_files import FolderEvents
+    from crpipe.core.destinations import Role
 
 _NUMBERS = (SOURCE_FILE, SOURCE_ROW, MULTIPLICITY)
 
@@ -39,7 +41,7 @@ def check_merged(report: CheckReport, job: CheckJob, facts: Facts) -> None:
         else:
             report.note(CONSOLIDATED, "not consolidated yet")
         return
-    found = read_folder(report, folder, ("outliers",), facts, remedy, _wanted(facts))
+    found = read_folder(report, folder, LARGE_ROLES, facts, remedy, _wanted(facts))
     if found is None:
         return
     with report.reading(folder / MANIFEST, remedy):
@@ -49,12 +51,13 @@ def check_merged(report: CheckReport, job: CheckJob, facts: Facts) -> None:
         if found.damaged:
             return
         with report.reading(folder / INDEX, remedy):
-            ranges, expected = _from_ranges(job, facts, inputs)
-            merged = found.columns["outliers"]
-            if not _equal(expected, merged):
-                report.wrong(
-                    folder / MANIFEST, "its events are not those of the ranges' outliers, in order", remedy
-                )
+            expected = _from_ranges(job, facts, inputs)
+            for role, (_, columns) in expected.items():
+                if not _equal(columns, found.columns[role]):
+                    report.wrong(
+                        folder / MANIFEST, f"its events are not those of the ranges' {role}, in order", remedy
+                    )
+            ranges = [name for names, _ in expected.values() for name in names]
             _check_index(report, folder / INDEX, found, ranges, remedy)
 
 
@@ -79,21 +82,27 @@ def _check_inputs(
     return tuple(sorted(inputs))
 
 
-def _from_ranges(job: CheckJob, facts: Facts, names: tuple[str, ...]) -> tuple[list[str], Columns]:
-    """Read the outliers of all ranges, in the order in which they are merged."""
-    ranges: list[str] = []
-    parts: list[Columns] = []
+def _from_ranges(
+    job: CheckJob, facts: Facts, names: tuple[str, ...]
+) -> dict[Role, tuple[list[str], Columns]]:
+    """Read the outliers of all ranges, by role in the order in which they are merged, with their ranges."""
+    parts: dict[Role, list[tuple[str, Columns]]] = {role: [] for role in LARGE_ROLES}
     for name in names:
         # What is damaged there is reported with its range.
         own = read_folder(
-            CheckReport(), job.paths.outliers(name), ("outliers",), facts, "", _wanted(facts), hashes=False
+            CheckReport(), job.paths.outliers(name), LARGE_ROLES, facts, "", _wanted(facts), hashes=False
         )
         if own is not None:
-            parts.append(own.columns["outliers"])
-            ranges += [name] * len(parts[-1][SOURCE_ROW])
-    return ranges, {
-        name: np.concatenate([part[name] for part in parts]) for name in parts[0]
-    } if parts else {}
+            for role, found in parts.items():
+                found.append((name, own.columns[role]))
+    return {
+        role: ([name for name, part in found for _ in part[SOURCE_ROW]], _joined([part for _, part in found]))
+        for role, found in parts.items()
+    }
+
+
+def _joined(parts: list[Columns]) -> Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
 
 
 def _equal(one: Columns, other: Columns) -> bool:
@@ -106,17 +115,19 @@ def _equal(one: Columns, other: Columns) -> bool:
 def _check_index(
     report: CheckReport, path: Path, found: FolderEvents, ranges: list[str], remedy: str
 ) -> None:
-    """Compare the index with the merged events: range, source, multiplicity, part and position."""
-    columns = found.columns["outliers"]
-    sizes = [entry["events"] for entry in found.entries("outliers")]
+    """Compare the index with the merged events: range, role, source, multiplicity, part and position."""
+    columns = _joined([found.columns[role] for role in LARGE_ROLES])
+    sizes = {role: [entry["events"] for entry in found.entries(role)] for role in LARGE_ROLES}
     places = {
         **{name: columns[name] for name in (*_NUMBERS, *found.layout.group) if name in columns},
-        "part": np.repeat(np.arange(len(sizes)), sizes),
-        "position": np.concatenate([np.arange(size) for size in [0, *sizes]]),
+        "part": np.concatenate([np.repeat(np.arange(len(own)), own) for own in sizes.values()]),
+        "position": np.concatenate([np.arange(size) for own in sizes.values() for size in [0, *own]]),
     }
+    roles = [role for role, own in sizes.items() for _ in range(sum(own))]
     with pq.ParquetFile(path) as file:
         index = file.read(use_threads=False)
-    if index["range"].to_pylist() != ranges or not all(
+    texts = {"range": ranges, "destination": roles}
+    if any(index[name].to_pylist() != values for name, values in texts.items()) or not all(
         np.array_equal(values_of(index[name]), values) for name, values in places.items()
     ):
         report.wrong(path, "does not say where the merged events are", remedy)

@@ -14,7 +14,8 @@ from crpipe.check.accounts import (
     read_table,
 )
 from crpipe.check.job import RECORD, deliver_again, removing, split_again
-from crpipe.check.shard_files import read_folder, roles_of_bulk
+from crpipe.check.shard_files import read_folder
+from crpipe.core.destinations import LARGE_ROLES, PARTS
 from crpipe.core.files import digest
 from crpipe.core.lease import is_held
 from crpipe.core.paths import MANIFEST
@@ -83,8 +84,8 @@ def _check_split(report: CheckReport, paths: Paths, facts: Facts, name: str) -> 
     folders = {
         folder: read_folder(report, folder, roles, facts, remedy, known)
         for folder, roles in (
-            (paths.shards(name), roles_of_bulk()),
-            (paths.outliers(name), ("outliers",)),
+            (paths.shards(name), PARTS),
+            (paths.outliers(name), LARGE_ROLES),
         )
         if (folder / MANIFEST).exists()
     }

@@ -11,7 +11,7 @@ import numpy as np
 from crpipe.core.paths import CONSOLIDATED, MANIFEST
 from crpipe.events.histograms import count_columns
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
-from crpipe.events.shard_manifest import ROLES, layout_of, read_manifest
+from crpipe.events.shard_manifest import layout_of, read_manifest
 from crpipe.events.shard_reader import consistent, open_shard
 
 if TYPE_CHECKING:
@@ -161,8 +161,3 @@ def _check_histograms(report: CheckReport, path: Path, found: FolderEvents, reme
     for name, histogram in counted.items():
         if histogram.describe() != described[name]:
             report.wrong(path, f"damaged: the histogram of {name} is not that of the training events", remedy)
-
-
-def roles_of_bulk() -> tuple[str, ...]:
-    """List the roles of events up to the threshold."""
-    return tuple(role for role in ROLES if role != "outliers")

@@ -148,7 +148,7 @@ def verify_shards(
 @shards.command("export")
 def export_range(
     name: RangeArgument,
-    out: Annotated[Path, typer.Option(help="directory for train, validation, test and outliers.parquet")],
+    out: Annotated[Path, typer.Option(help="directory for train.parquet, outliers.parquet, ...")],
 ) -> None:
     """Write the shards of one range as Parquet files: in the raw files' schema if the reader has one."""
     from crpipe.cli.jobs.data import configured_reader

@@ -24,6 +24,7 @@ from crpipe.config.combinations import (
 )
 from crpipe.config.messages import BRACES, explain
 from crpipe.config.names import free_options, options_class
+from crpipe.config.record import PARTS_FIRST
 from crpipe.config.sections import (
     NotifySection,
     OutliersSection,
@@ -187,6 +188,7 @@ class Config(Section):
         keys = self._keys({"data"}, ["reader", "simulator"] if self.simulates() else ["reader"])
         if not self.simulates():
             del keys["source.simulator"]
+        keys[PARTS_FIRST] = True
         # As JSON reads it back; without any, the keys are those of campaigns from before there were any.
         del keys["split.histograms"]
         if self.split.histograms:

@@ -24,6 +24,7 @@ _CLAIM_WAIT_S = 60.0
 _TABLES = "tables."
 _HORIZON = "train.horizon_ranges"
 _MAX_FILES = "source.max_files"
+PARTS_FIRST = "split.parts_first"  # recorded since the group, and not the size, decides an event's part
 Keys = dict[str, Any]
 
 
@@ -41,6 +42,8 @@ def refuse_changes(recorded: Mapping[str, Any], current: Mapping[str, Any], what
 def _spelled(name: str, keys: Mapping[str, Any]) -> str:
     """Write the value of a key, with what it means where that is not seen."""
     value = keys.get(name)
+    if name == PARTS_FIRST and not value:
+        return "of an earlier crpipe, which trained on large held-out events: finish it with that one"
     return "0 (all)" if name == _MAX_FILES and not value else repr(value)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core.causes import MEANINGS, MachineWatch, meaning_of, persist
 from crpipe.core.errors import DataError, DiskError, PlaceError
-from crpipe.core.paths import command_for, wrong_form
+from crpipe.core.paths import command_for, outdated, wrong_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -250,6 +250,8 @@ def _parsed_twice(path: Path) -> Any:
 
 def _parsed(path: Path) -> Any:
     value = json.loads(path.read_text())
+    if reason := outdated(path, value):
+        raise DataError(f"{path}: {reason}")
     if problem := wrong_form(path, value):
         raise ValueError(problem)
     return value

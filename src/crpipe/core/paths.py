@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.destinations import DESTINATIONS
+from crpipe.core.destinations import DESTINATIONS, LARGE_ROLES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -208,6 +208,17 @@ _NAMED: dict[str, Any] = {
     FORKS: {str: str},
     MANIFEST: {"range": str, "data": str, "shards": [_SHARD]},  # other errors name the layout
 }
+
+
+def outdated(path: Path, value: Any) -> str:
+    """Say why a ledger of an earlier crpipe is not read; empty for all other files."""
+    events = value.get("events") if path.parent.name == "ledgers" and isinstance(value, dict) else None
+    if not isinstance(events, dict) or {*DESTINATIONS} - {*events} != {*LARGE_ROLES} - {OUTLIERS}:
+        return ""
+    return (
+        "made by an earlier crpipe, which trained on large held-out events, too: finish the campaign with "
+        "that version, or set `results` and `run` to new names"
+    )
 
 
 def wrong_form(path: Path, value: Any) -> str:

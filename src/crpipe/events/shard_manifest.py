@@ -6,12 +6,13 @@ What it says can be checked at any time, and shards are read from it alone.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crpipe.core import checksums
 from crpipe.core.causes import MachineWatch, expect, is_there, persist
+from crpipe.core.destinations import ROLES
 from crpipe.core.errors import DataError, LayoutError, ShardError
 from crpipe.core.files import forget_cached, read_json, sha256
 from crpipe.core.paths import CONSOLIDATED, FINISHED, MANIFEST
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.core.paths import Paths
-
-Role = Literal["train", "validation", "test", "outliers"]
-ROLES: tuple[Role, ...] = ("train", "validation", "test", "outliers")
 
 
 def read_manifest(folder: Path, data: str | None) -> dict[str, Any]:

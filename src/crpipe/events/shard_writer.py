@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.core import checksums
+from crpipe.core.destinations import LARGE_ROLES
 from crpipe.core.files import forget_cached, replacing
 from crpipe.events.encodings import item_options
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.core.destinations import Role
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
-    from crpipe.events.shard_manifest import Role
 
 # A group of bulk events becomes one row group in each file: a loader decodes one at a time.
 GROUP_EVENTS = 1 << 16
@@ -70,7 +71,7 @@ class ShardWriter:
         values = {**group.columns, MULTIPLICITY: group.multiplicity}
         columns = [pa.array(values[name]) for name in self._schema.names]
         self._events.write_table(pa.Table.from_arrays(columns, schema=self._schema), row_group_size=_WHOLE)
-        step = OUTLIER_ITEMS if self._role == "outliers" else max(len(group.items), 1)
+        step = OUTLIER_ITEMS if self._role in LARGE_ROLES else max(len(group.items), 1)
         starts = range(0, max(len(group.items), 1), step)
         for start in starts:
             part = group.items[start : start + step]

@@ -25,7 +25,6 @@ from crpipe.core.raw_files import read_manifest
 from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 from crpipe.events.metric import not_enough
-from crpipe.events.shard_manifest import read_manifest as read_shards
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.gathered import GatheredColumns, GatheredEvents
 from crpipe.inference.rows import (
@@ -36,7 +35,7 @@ from crpipe.inference.rows import (
 )
 from crpipe.inference.score_table import score_table
 from crpipe.inference.shown import show_events
-from crpipe.loading.held_out import held_out
+from crpipe.loading.held_out import count_held_out, held_out
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.source.simulated import open_simulator
 from crpipe.split.hashing import identities
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from crpipe.events.layout import Layout
     from crpipe.events.tables import Tables
     from crpipe.inference.checkpoints import LoadedModel
+    from crpipe.loading.held_out import RangeShards
     from crpipe.train.workload import Columns
 
 Numbers = dict[str, float]
@@ -66,10 +66,10 @@ _MORE = "raise split.validation_fraction or split.test_fraction, in a new result
 
 @dataclass(frozen=True, slots=True)
 class ValidationShards:
-    """The held-out events of one range: its name, the folder of its shards, the list of its raw files."""
+    """The held-out events of one range: its name, where its shards are, the list of its raw files."""
 
     name: str
-    folder: Path
+    folders: RangeShards
     manifest: Path
 
 
@@ -175,10 +175,8 @@ def judged_on(shards: Sequence[ValidationShards]) -> tuple[Part, tuple[Validatio
 
     The test part where any range has test events, else the validation part.
     """
-    listed = [read_shards(each.folder, None)["shards"] for each in shards]
-    roles = [{entry["role"] for entry in entries if entry["events"]} for entries in listed]
     for part in reversed(HELD_OUT):
-        holding = tuple(each for each, found in zip(shards, roles, strict=True) if part in found)
+        holding = tuple(each for each in shards if count_held_out(each.folders, part))
         if holding:
             return part, holding
     return HELD_OUT[0], ()
@@ -199,7 +197,7 @@ def _write_without_events(job: EvaluateJob, trained: LoadedModel, part: Part, pr
 def _sample(job: EvaluateJob, part: Part) -> Generator[tuple[int, Events]]:
     """Yield the events to compare in blocks, each with the place of its range; always the same ones."""
     return held_out(
-        [shards.folder for shards in job.shards],
+        [shards.folders for shards in job.shards],
         part,
         events=job.events,
         batch_events=job.batch_events,
@@ -235,7 +233,7 @@ def _predict_all(
             done += len(block)
             progress.advance("predict", done, job.events)
         if truth is None:
-            raise DataError(f"{job.shards[0].folder}: no {part} events")
+            raise DataError(f"{job.shards[0].folders.bulk}: no {part} events")
     progress.advance("predict", done, done)
     return _Compared(
         truth.events(),

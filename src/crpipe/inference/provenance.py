@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from crpipe.core.destinations import HELD_OUT
+from crpipe.core.destinations import TRAINED_ROLES
 from crpipe.core.errors import CheckpointError, ShardError
 from crpipe.core.files import digest, read_json, read_json_if_any
 from crpipe.core.paths import BEST, OUTLIERS
@@ -182,7 +182,7 @@ def _seen(
         (folder, shard)
         for folder, manifest in zip(folders, manifests, strict=True)
         for shard in manifest["shards"]
-        if shard["role"] not in HELD_OUT
+        if shard["role"] in TRAINED_ROLES
     ]
     limits: Limits = {}
     for number, (folder, shard) in enumerate(shards):

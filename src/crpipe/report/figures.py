@@ -235,7 +235,7 @@ def _multiplicity(axis: Axes, histogram: MultiplicityCounts, threshold: int | No
     above = edges[:-1] > (np.inf if threshold is None else threshold)
     for chosen, colour, label in (
         (~above, _BULK, "after: bulk (training, validation, test)"),
-        (above, _OUTLIERS, "after: outliers"),
+        (above, _OUTLIERS, "after: outliers (of the same parts)"),
     ):
         some = chosen & (events > 0)
         if some.any():

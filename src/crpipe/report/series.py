@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from crpipe.core.destinations import LARGE_ROLES
 from crpipe.core.files import read_json_if_any
 from crpipe.events.ledger_file import read_sums_if_any
 from crpipe.report.status.journal_tail import metric_rows
@@ -161,8 +162,9 @@ def multiplicities(view: CampaignView) -> MultiplicityCounts | None:
     if summed is None or threshold is None:
         return summed
     ledgers = [row for name in view.ranges if (row := read_sums_if_any(view.paths.ledger(name))) is not None]
-    weight = sum(row.get("weights", {}).get("outliers", 0.0) for row in ledgers)
-    return summed.cut_at(threshold, sum(row["events"]["outliers"] for row in ledgers), weight)
+    events = [row["events"][role] for row in ledgers for role in LARGE_ROLES]
+    weights = [row["weights"][role] for row in ledgers for role in LARGE_ROLES if "weights" in row]
+    return summed.cut_at(threshold, sum(events), sum(weights))
 
 
 def add_histograms(rows: Iterable[Row]) -> MultiplicityCounts | None:

@@ -98,7 +98,7 @@ def _campaign(view: CampaignView, status: CampaignStatus) -> Iterator[str]:
     unbalanced = f", not {', '.join(ledgers.unbalanced)}" if ledgers.unbalanced else ""
     yield from _paragraph("ledgers", f"{balanced}{unbalanced}; the campaign has {len(status.chain())} ranges")
     if view.has_outliers:
-        yield from _paragraph("outliers", _outliers(view, ledgers.events.outliers))
+        yield from _paragraph("outliers", _outliers(view, ledgers.events.large()))
     yield from _quarantined(view, ledgers.quarantined)
     yield from _paragraph("trained", status.trained_of())
     yield from _checkpoint(view)

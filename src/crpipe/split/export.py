@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.core.causes import Foreign
+from crpipe.core.destinations import ROLES
 from crpipe.core.errors import ShardError
 from crpipe.core.files import replacing
 from crpipe.core.paths import MANIFEST
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY
-from crpipe.events.shard_manifest import ROLES, groups_of, layout_of, read_manifest
+from crpipe.events.shard_manifest import groups_of, layout_of, read_manifest
 from crpipe.events.shard_reader import Shards, event_columns
 from crpipe.events.shard_writer import OUTLIER_EVENTS, OUTLIER_ITEMS
 from crpipe.split.readers import WritesRaw, open_reader

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.core.destinations import PARTS
+from crpipe.core.destinations import LARGE_ROLES, PARTS
 from crpipe.events.batch import even_cuts, regroup
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_writer import GROUP_EVENTS, GROUP_ITEMS, OUTLIER_EVENTS, OUTLIER_ITEMS, write_shard
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.core.destinations import Role
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
-    from crpipe.events.shard_manifest import Role
     from crpipe.split.spill import Aside, Block
 
 
@@ -92,22 +92,33 @@ def bulk_tasks(
 
 
 def outlier_tasks(common: dict[str, Any], outliers: Sequence[Aside], shard_items: int) -> list[ShardTask]:
-    """Plan the outlier shards: outliers in the order of the source, cut between raw files."""
+    """Plan the outlier shards of each part: in the order of the source, cut between raw files."""
+    return [
+        task
+        for role in LARGE_ROLES
+        if (own := [each for each in outliers if each.role == role])
+        for task in _outlier_tasks(common, role, own, shard_items)
+    ]
+
+
+def _outlier_tasks(
+    common: dict[str, Any], role: Role, outliers: Sequence[Aside], shard_items: int
+) -> list[ShardTask]:
     segments = np.array([each.segment for each in outliers], np.int64).reshape(-1, 6)
     sources, place = np.unique(np.array([each.source for each in outliers], np.int64), return_inverse=True)
     weights = np.bincount(place, segments[:, 5], minlength=len(sources))
     tasks: list[ShardTask] = []
     for first, last in even_cuts(weights, max(1, round(weights.sum() / shard_items))):
         groups = (segments[(first <= place) & (place < last)],)
-        name, total = f"outliers-{len(tasks):05d}", int(weights[first:last].sum())
-        tasks.append(ShardTask(name=name, role="outliers", groups=groups, items=total, **common))
+        name, total = f"{role}-{len(tasks):05d}", int(weights[first:last].sum())
+        tasks.append(ShardTask(name=name, role=role, groups=groups, items=total, **common))
     return tasks
 
 
 def gather(task: ShardTask) -> dict[str, Any]:
     """Write one shard and return its entry for the manifest."""
     with contextlib.closing(SpillReader(task.spills, task.layout)) as spills:
-        groups = _outliers(task, spills) if task.role == "outliers" else _shuffled(task, spills)
+        groups = _outliers(task, spills) if task.role in LARGE_ROLES else _shuffled(task, spills)
         return write_shard(task.folder, task.name, task.role, task.layout, groups)
 
 

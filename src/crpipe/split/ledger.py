@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.core.destinations import DESTINATIONS
+from crpipe.core.destinations import DESTINATIONS, ROLES
 from crpipe.core.errors import LedgerError
 from crpipe.core.raw_files import QUARANTINED, SIZE_ONLY, STAGED
 from crpipe.events.histograms import add_up, no_counts
 from crpipe.events.layout import MULTIPLICITY
-from crpipe.events.shard_manifest import ROLES
 from crpipe.split.scatter import FileReport, table_path, table_schema
 from crpipe.split.workers import return_freed_memory
 
@@ -140,7 +139,9 @@ def make_ledger(
     }
     if layout.weight:
         sums = [math.fsum(column) for column in zip(*(report.weights for report in read), strict=True)]
-        ledger["weights"] = dict(zip(("listed", *DESTINATIONS), sums or [0.0] * 6, strict=True))
+        ledger["weights"] = dict(
+            zip(("listed", *DESTINATIONS), sums or [0.0] * (1 + len(DESTINATIONS)), strict=True)
+        )
     return ledger | {"balanced": is_balanced(ledger)}
 
 

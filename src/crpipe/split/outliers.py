@@ -1,4 +1,7 @@
-"""The outliers of all ranges, merged into shards of a chosen size with an index; each event exactly once."""
+"""The outliers of all ranges, merged into shards of a chosen size with an index; each event exactly once.
+
+Those of training, validation and test stay apart: a shard holds one role, and its name begins with it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.core.destinations import LARGE_ROLES
 from crpipe.core.errors import LedgerError, ShardError
 from crpipe.core.files import digest, is_held_open, replacing, write_json
 from crpipe.core.lease import lease
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from crpipe.core.destinations import Role
     from crpipe.core.progress import Progress
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
@@ -72,16 +77,22 @@ class Index:
         """Columns of the index."""
         kinds = {each.name: pa.from_numpy_dtype(np.dtype(each.dtype)) for each in self.layout.events}
         numbers = (MULTIPLICITY, "part", "position")
-        columns = [("range", pa.string()), (SOURCE_FILE, pa.uint32()), (SOURCE_ROW, pa.uint32())]
+        columns = [
+            ("range", pa.string()),
+            ("destination", pa.string()),
+            (SOURCE_FILE, pa.uint32()),
+            (SOURCE_ROW, pa.uint32()),
+        ]
         columns += [(name, kinds[name]) for name in self.layout.group]
         columns += [(name, pa.uint32()) for name in numbers]
         return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
 
-    def add(self, name: str, events: Events, part: int, position: int) -> None:
-        """Add events of the range ``name`` that are in ``part`` from ``position`` on."""
+    def add(self, name: str, role: Role, events: Events, part: int, position: int) -> None:
+        """Add events of the range ``name`` that are in shard ``part`` of a role from ``position`` on."""
         places = np.arange(position, position + len(events), dtype=np.uint32)
         columns = [events.columns[each] for each in (SOURCE_FILE, SOURCE_ROW, *self.layout.group)]
-        arrays = [pa.repeat(name, len(events)), *map(pa.array, columns), pa.array(events.multiplicity)]
+        arrays = [pa.repeat(text, len(events)) for text in (name, role)]
+        arrays += [*map(pa.array, columns), pa.array(events.multiplicity)]
         arrays += [pa.repeat(pa.scalar(part, pa.uint32()), len(events)), pa.array(places)]
         self.tables.append(pa.Table.from_arrays(arrays, schema=self.schema()))
 
@@ -143,9 +154,14 @@ def _merge(job: ConsolidateJob, inputs: list[RangeOutliers], progress: Progress)
     layout = _common_layout(inputs)
     index = Index(layout)
     target = job.shard_mib * _MIB
-    merger = _Merger(folder, layout, target, index)
     total = sum(each.totals()[1] for each in inputs)
-    entries = list(merger.parts(_all_groups(inputs, layout, target), progress, total))
+    entries: list[dict[str, Any]] = []
+    for role in LARGE_ROLES:
+        merger = _Merger(folder, role, layout, target, index)
+        for entry in merger.parts(_all_groups(inputs, role, layout, target)):
+            entries.append(entry)
+            done = sum(each["items"] for each in entries)
+            progress.advance("consolidate", done, total, f"{len(entries)} parts")
     expected = np.sum([each.totals() for each in inputs], axis=0).tolist()
     found = [sum(entry[kind] for entry in entries) for kind in ("events", "items")]
     if found != expected:
@@ -173,46 +189,44 @@ def _common_layout(inputs: list[RangeOutliers]) -> Layout:
     return first[1]
 
 
-def _all_groups(inputs: list[RangeOutliers], layout: Layout, target: int) -> Iterator[tuple[str, Events]]:
-    """Read every outlier in order with the name of its range; each file's hash is checked first."""
+def _all_groups(
+    inputs: list[RangeOutliers], role: Role, layout: Layout, target: int
+) -> Iterator[tuple[str, Events]]:
+    """Read every outlier of a role in order with the name of its range; each file's hash is checked first."""
     most = min(OUTLIER_ITEMS, target // (4 * len(layout.items)))
     for each in inputs:
         for entry in each.manifest["shards"]:
-            check_hashes(each.folder, entry)
-        shards = Shards(each.folder, "outliers", layout)
+            if entry["role"] == role:
+                check_hashes(each.folder, entry)
+        shards = Shards(each.folder, role, layout)
         for group in regroup(groups_of(shards, layout), OUTLIER_EVENTS, most):
             yield each.name, group
 
 
 @dataclass(slots=True)
 class _Merger:
-    """Cuts a stream of groups into parts: a part is full once its decoded size reaches the target."""
+    """Cuts the groups of one role into parts: a part is full once its decoded size reaches the target."""
 
     folder: Path
+    role: Role
     layout: Layout
     target: int
     index: Index
 
-    def parts(
-        self, groups: Iterator[tuple[str, Events]], progress: Progress, total: int
-    ) -> Iterator[dict[str, Any]]:
-        done = 0
+    def parts(self, groups: Iterator[tuple[str, Events]]) -> Iterator[dict[str, Any]]:
         for number in itertools.count():
             first = next(groups, None)
             if first is None:
                 return
             filling = self._fill(number, first, groups)
-            entry = write_shard(self.folder, f"part-{number:05d}", "outliers", self.layout, filling)
-            done += entry["items"]
-            progress.advance("consolidate", done, total, f"{number + 1} parts")
-            yield entry
+            yield write_shard(self.folder, f"{self.role}-{number:05d}", self.role, self.layout, filling)
 
     def _fill(
         self, number: int, first: tuple[str, Events], groups: Iterator[tuple[str, Events]]
     ) -> Iterator[Events]:
         size = position = 0
         for name, events in itertools.chain([first], groups):
-            self.index.add(name, events, number, position)
+            self.index.add(name, self.role, events, number, position)
             position += len(events)
             size += events.items.nbytes + sum(column.nbytes for column in events.columns.values())
             yield events

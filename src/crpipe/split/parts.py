@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.core.destinations import PARTS
+from crpipe.core.destinations import DESTINATIONS, PARTS, roles_of
 from crpipe.core.errors import ConfigError, DataError
 from crpipe.core.ranges import Range, in_interval
 from crpipe.core.raw_files import natural_key, read_manifest
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from crpipe.core.raw_files import RawFile
     from crpipe.events.layout import Layout
 
-TRAIN, VALIDATION, TEST, OUTLIERS, REJECTED = range(5)  # places in DESTINATIONS
+TRAIN, VALIDATION, TEST = range(len(PARTS))  # places in DESTINATIONS; the outliers of a part are
+LARGE = len(PARTS)  # so many places after it
+REJECTED = DESTINATIONS.index("rejected")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +127,15 @@ def refuse_torn_groups(ranges: Sequence[SplitRange], layout: Layout) -> None:
 def _torn_group(ranges: Sequence[SplitRange], group: tuple[str, ...]) -> dict[str, Any] | None:
     import polars as pl  # noqa: PLC0415 - 0.1 s that only parts by files need
 
-    names = [*group, "destination", "range", SOURCE_FILE, SOURCE_ROW]
+    names = [*group, "destination", "part", "range", SOURCE_FILE, SOURCE_ROW]
+    parts = {role: part for part in PARTS for role in roles_of(part)}
     tables = [pl.scan_parquet(each.multiplicity).with_columns(range=pl.lit(each.name)) for each in ranges]
-    events = pl.concat([table.select(names) for table in tables])
-    bulk = events.filter(pl.col("destination").is_in(PARTS))
+    part = pl.col("destination").replace_strict(parts, default=None, return_dtype=pl.String)
+    events = pl.concat([table.with_columns(part=part).select(names) for table in tables])
+    kept = events.filter(pl.col("part").is_not_null())
     # Only held-out events are held in memory, one for each group and part.
-    held = bulk.filter(pl.col("destination") != PARTS[TRAIN]).unique(subset=[*group, "destination"])
-    torn = held.join(bulk, on=list(group)).filter(pl.col("destination") != pl.col("destination_right"))
+    held = kept.filter(pl.col("part") != PARTS[TRAIN]).unique(subset=[*group, "part"])
+    torn = held.join(kept, on=list(group)).filter(pl.col("part") != pl.col("part_right"))
     rows = torn.head(1).collect(engine="streaming").to_dicts()
     return rows[0] if rows else None
 

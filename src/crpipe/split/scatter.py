@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from crpipe.core.causes import MachineWatch
-from crpipe.core.destinations import DESTINATIONS, PARTS
+from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.errors import FormatError
 from crpipe.core.files import forget_cached
 from crpipe.core.raw_files import RawFile, check_unchanged, confirmed
@@ -23,7 +23,7 @@ from crpipe.events.histograms import add_up, count_columns
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.validity import find_invalid_events
 from crpipe.split.hashing import bucket_of, shuffle_keys
-from crpipe.split.parts import OUTLIERS, REJECTED, TRAIN
+from crpipe.split.parts import LARGE, REJECTED, TRAIN
 from crpipe.split.repeated import identify, numbers_path
 from crpipe.split.spill import Aside, Block, SpillWriter
 from crpipe.split.workers import FreedMemory
@@ -216,7 +216,7 @@ def _destinations(
         result = np.full(len(events), rules.files[file], np.int8)
     else:
         result = rules.parts.of_groups([events.columns[name] for name in layout.group], rules.seed)
-    result[events.multiplicity > rules.threshold] = OUTLIERS
+    result[events.multiplicity > rules.threshold] += LARGE  # of the same part
     result[list(reasons)] = REJECTED
     return result
 
@@ -264,10 +264,10 @@ def _table(
 def _spill(
     events: Events, destinations: NDArray[np.int8], rules: Rules, source: int, spill: SpillWriter
 ) -> None:
-    aside = np.flatnonzero(destinations == OUTLIERS)
-    if len(aside):
-        spill.write(_part(events, aside), source)
-    bulk = np.flatnonzero(destinations < len(PARTS))
+    large = (destinations >= LARGE) & (destinations != REJECTED)
+    for code in np.unique(destinations[large]).tolist():
+        spill.write(_part(events, np.flatnonzero(destinations == code)), source, DESTINATIONS[code])
+    bulk = np.flatnonzero(destinations < LARGE)
     if not len(bulk):
         return
     events, destinations = _part(events, bulk), destinations[bulk]

@@ -53,9 +53,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """Events of one raw file that keep their order, outside of all buckets; ``segment`` is where they are."""
+    """Outliers of one raw file and one role, in their order, outside of all buckets.
+
+    segment: where they are.
+    """
 
     source: int
+    role: str
     segment: tuple[int, ...]
 
 
@@ -141,14 +145,14 @@ class SpillWriter:
         self._held.append((events, buckets))
         self._bytes += events.items.nbytes
 
-    def write(self, events: Events, source: int) -> None:
-        """Write events of one raw file by themselves: they keep their order."""
+    def write(self, events: Events, source: int, role: str) -> None:
+        """Write outliers of one raw file and role by themselves: they keep their order."""
         span = len(self._spans) - 1
         begin = self._begin(span)
         self._files[span][0].put(self._records(events))
         self._files[span][1].put(events.items)
         segment = self._number, span, begin[0], len(events), begin[1], len(events.items)
-        self._recent_asides.append(Aside(source, segment))
+        self._recent_asides.append(Aside(source, role, segment))
 
     def keep(self) -> None:
         """Keep the events since the last call: the raw file is good."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from crpipe.core.destinations import LARGE_ROLES, PARTS
 from crpipe.core.errors import FormatError, ShardError
 from crpipe.core.files import (
     clear_tree,
@@ -371,8 +372,8 @@ def _record(
         refuse_torn_groups([whole], job.layout)
     write_json(part / HISTOGRAM, histogram)
     write_ledger(part / LEDGER, head | ledger | {"empty": empty_events(histogram)})
-    outliers = [entry for entry in entries if entry["role"] == "outliers"]
-    bulk = [entry for entry in entries if entry["role"] != "outliers"]
+    outliers = [entry for entry in entries if entry["role"] in LARGE_ROLES]
+    bulk = [entry for entry in entries if entry["role"] in PARTS]
     write_json(part / OUTLIER_SHARDS, common | {"shards": outliers})
     write_json(part / BULK_SHARDS, common | {"shards": bulk} | counted)
     if job.listed.exists():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ForeignError
-from crpipe.core.foreign import Foreign
+from crpipe.core.causes import Foreign
 from crpipe.start.campaign_folder import changed_files, has_workflow
 from crpipe.start.diagnoses import Diagnosis
 

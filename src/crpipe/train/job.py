@@ -116,7 +116,7 @@ def _run(
         _use_histograms(job, workload, loader.layout)
         validates = job.train.validate_steps > 0
         if validates:
-            _refuse_foreign(job.link.validation, job.data)
+            _refuse_foreign((folder for shards in job.link.validation for folder in shards), job.data)
         inputs = Inputs(
             job,
             workload,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from crpipe.config.training import LoadSection, TrainSection
     from crpipe.events.tables import Tables
+    from crpipe.loading.held_out import RangeShards
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class Link:
     ranges: those it trains on; none for the consolidated outliers.
     round: which pass over the campaign it belongs to, from 1.
     shards, role: a folder of shards for each range, and which of them (``train`` or ``outliers``).
-    validation: folders whose validation events every link of the run is judged on: those of its first link.
+    validation: where the validation events are that every link of the run is judged on: those of its first
+        link.
     counted: folders whose manifests have the histograms of its training events; for outliers, those of the
         whole campaign.
     seed: seed of the order of its events.
@@ -40,7 +42,7 @@ class Link:
     epochs: int
     progress: tuple[float, float]
     max_items: int | None = None
-    validation: tuple[Path, ...] = ()
+    validation: tuple[RangeShards, ...] = ()
     counted: tuple[Path, ...] = ()
     round: int = 1
     last: bool = False

@@ -15,6 +15,7 @@ from crpipe.core.errors import CheckpointError, ConfigError, ForeignError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.progress import Silent
 from crpipe.core.raw_files import Entry, write_manifest
+from crpipe.events.batch import Events
 from crpipe.inference.evaluate import evaluate_link
 from told import Told
 from toy import RANGES, make_events, toy_config, write_shards
@@ -184,7 +185,7 @@ def test_without_held_out_events_there_are_files_without_numbers(job):
 
 def test_the_test_part_judges_where_there_is_one(job):
     job = job()
-    folder = job.shards[1].folder
+    folder = job.shards[1].folders.bulk
     block = make_events(30, 5)
     remaining = ("validation-00000", "validation", make_events(60, 1))
     write_shards(
@@ -194,6 +195,34 @@ def test_the_test_part_judges_where_there_is_one(job):
     assert (result(job)["part"], result(job)["events"]) == ("test", 30)
     rows = pq.read_table(job.folder / "predictions.parquet")
     assert {*rows["range"].to_pylist()} == {SECOND}
+
+
+def test_held_out_outliers_are_judged_with_the_bulk(job):
+    seen = []
+    Counting.seen = staticmethod(lambda events: seen.extend(events.multiplicity.tolist()))
+    job = job()
+    folder = job.shards[0].folders.outliers
+    giants = make_events(3, 5)
+    giants = Events(giants.columns, np.full(3, 200, np.uint32), np.ones((600, 3), np.float32))
+    shards = [
+        ("validation_outliers-00000", "validation_outliers", giants),
+        ("outliers-00000", "outliers", giants),
+    ]
+    write_shards(folder, shards, read_json(folder / "manifest.json")["data"])
+    evaluate_link(job, Silent())
+    assert (result(job)["part"], result(job)["events"]) == ("validation", 163)
+    assert seen.count(200) == 3
+    rows = pq.read_table(job.folder / "predictions.parquet")
+    assert rows["range"].to_pylist() == [FIRST] * 103 + [SECOND] * 60
+
+
+def test_outliers_alone_are_a_held_out_part(job):
+    job = job(events=(0, 0))
+    folder = job.shards[1].folders.outliers
+    data = read_json(folder / "manifest.json")["data"]
+    write_shards(folder, [("test_outliers-00000", "test_outliers", make_events(4, 5))], data)
+    evaluate_link(job, Silent())
+    assert (result(job)["part"], result(job)["events"]) == ("test", 4)
 
 
 def test_a_test_part_that_is_asked_for_and_missing_is_said(job):

@@ -55,8 +55,8 @@ def test_only_the_buckets_of_the_role_are_taken(tmp_path):
 
 
 def test_outliers_keep_the_order_of_the_source_and_are_cut_between_files(tmp_path):
-    outliers = [Aside(0, (0, 1, 0, 1, 0, 700))]
-    outliers += [Aside(3, (1, 1, 0, 2, 0, 400)), Aside(3, (1, 1, 2, 1, 400, 100))]
+    outliers = [Aside(0, "outliers", (0, 1, 0, 1, 0, 700))]
+    outliers += [Aside(3, "outliers", (1, 1, 0, 2, 0, 400)), Aside(3, "outliers", (1, 1, 2, 1, 400, 100))]
     tasks = outlier_tasks(common(tmp_path), outliers, 600)
     assert [task.items for task in tasks] == [700, 500]
     assert [len(task.groups[0]) for task in tasks] == [1, 2]

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.errors import LedgerError
 from crpipe.core.raw_files import QUARANTINED, STAGED, RawFile
 from crpipe.events.histograms import Histogram
@@ -21,33 +22,37 @@ from plain_reader import HITS
 
 TABLE = Path("staged/0000000-0000999.parquet")
 FILE = RawFile(0, "a.npz", "file:///a.npz", 10, STAGED, "", "0a", "crc32c", "copy-compare")
-NAMES = ("listed", "train", "validation", "test", "outliers", "rejected")
+NAMES = ("listed", *DESTINATIONS)
 ENTRIES = [
     {"role": "train", "events": 4, "items": 8},
     {"role": "test", "events": 1, "items": 1},
     {"role": "validation", "events": 2, "items": 3},
     {"role": "outliers", "events": 1, "items": 50},
+    {"role": "validation_outliers", "events": 1, "items": 40},
+    {"role": "test_outliers", "events": 2, "items": 90},
 ]
 
 
-def report(file=FILE, events=(4, 2, 1, 1, 1), items=(8, 3, 1, 50, 4), rejected=((7, "run is -1", 4),)):
+def report(
+    file=FILE, events=(4, 2, 1, 1, 1, 2, 1), items=(8, 3, 1, 50, 40, 90, 4), rejected=((7, "run is -1", 4),)
+):
     return FileReport(file, "", np.array(events), np.array(items), list(rejected))
 
 
 def ledger_of(*reports, aside=(), totals=None):
-    totals = totals or {each.file.number: (9, 66) for each in reports}
+    totals = totals or {each.file.number: (12, 196) for each in reports}
     return make_ledger(list(reports), list(aside), totals, HITS)
 
 
 def test_sums_of_a_range():
     gone = replace(FILE, number=2, path="c.npz", state=QUARANTINED, reason="short")
     bad = FileReport(replace(FILE, number=1, path="b.npz"), bad="b.npz: truncated")
-    ledger = ledger_of(report(), bad, aside=[gone], totals={0: (9, 66)})
-    assert list(ledger["events"].items()) == list(zip(NAMES, (9, 4, 2, 1, 1, 1), strict=True))
-    assert list(ledger["items"].items()) == list(zip(NAMES, (66, 8, 3, 1, 50, 4), strict=True))
+    ledger = ledger_of(report(), bad, aside=[gone], totals={0: (12, 196)})
+    assert list(ledger["events"].items()) == list(zip(NAMES, (12, 4, 2, 1, 1, 1, 2, 1), strict=True))
+    assert list(ledger["items"].items()) == list(zip(NAMES, (196, 8, 3, 1, 50, 40, 90, 4), strict=True))
     assert ledger["rejected"] == [{"file": "a.npz", "row": 7, "reason": "run is -1", "items": 4}]
     assert [(row["path"], row["state"], row["items"]) for row in ledger["files"]] == [
-        ("a.npz", STAGED, 66),
+        ("a.npz", STAGED, 196),
         ("b.npz", QUARANTINED, 0),
         ("c.npz", QUARANTINED, 0),
     ]
@@ -67,12 +72,14 @@ def test_a_ledger_that_does_not_balance_is_found(kind):
 
 def test_a_file_whose_own_totals_differ_is_refused():
     with pytest.raises(
-        LedgerError, match=r"a\.npz: .* 9 events with 67 hits, but 9 events with 66 hits were"
+        LedgerError, match=r"a\.npz: .* 12 events with 197 hits, but 12 events with 196 hits were"
     ):
-        ledger_of(report(), totals={0: (9, 67)})
+        ledger_of(report(), totals={0: (12, 197)})
 
 
-@pytest.mark.parametrize(("place", "kind"), [(0, "events"), (2, "items"), (3, "items")])
+@pytest.mark.parametrize(
+    ("place", "kind"), [(0, "events"), (2, "items"), (3, "items"), (4, "events"), (5, "items")]
+)
 def test_shards_that_hold_something_else_are_refused(place, kind):
     entries = [dict(entry) for entry in ENTRIES]
     entries[place][kind] += 1

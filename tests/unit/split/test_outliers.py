@@ -14,6 +14,7 @@ import pytest
 
 import crpipe
 from campaign_files import DEAD_PID
+from crpipe.core.destinations import LARGE_ROLES
 from crpipe.core.errors import DataError, ShardError
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
@@ -23,13 +24,14 @@ from plain_reader import make_hits, write_events
 from raw_files import NAME, campaign, consolidate, raw_folder, split, suggest, write_parquet, write_staged
 
 MULTIPLICITIES = ([1, 30, 2, 21, 0], [5, 6, 7], [100_000, 3, 70_000, 400])
+
 SOURCE = ("source_file", "source_row")
 
 
 @pytest.fixture
 def config(tmp_path):
     """A campaign of three split ranges; the second has no outliers."""
-    config = campaign(tmp_path, "ranges.last=2999", "outliers.shard_mib=1")
+    config = campaign(tmp_path, "ranges.last=2999", "outliers.shard_mib=1", "split.validation_fraction=0")
     for number, (each, multiplicity) in enumerate(zip(config.all_ranges(), MULTIPLICITIES, strict=True)):
         write_parquet(raw_folder(config, str(each)) / "a.parquet", multiplicity, seed=number)
         write_staged(config, str(each))
@@ -42,25 +44,37 @@ def files_of(config):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lease"}
 
 
-def events_in(folder):
-    return list(groups_of(Shards(folder, "outliers", BUNDLES), BUNDLES))
+def events_in(folder, role="outliers"):
+    return list(groups_of(Shards(folder, role, BUNDLES), BUNDLES))
 
 
-def test_every_outlier_once_and_found_by_the_index(config):
+def held_out_too(root):
+    """Three split ranges of several groups, with outliers of every part."""
+    config = campaign(root, "ranges.last=2999", "outliers.shard_mib=1", "split.test_fraction=0.3")
+    for number, each in enumerate(config.all_ranges()):
+        write_parquet(raw_folder(config, str(each)) / "a.parquet", [1, 30_000, 2, 21, 0] * 12, seed=number)
+        write_staged(config, str(each))
+        split(config, str(each))
+    return config
+
+
+def test_every_outlier_once_and_found_by_the_index(tmp_path):
+    config = held_out_too(tmp_path)
     consolidate(config)
-    folder = config.paths().outliers(CONSOLIDATED)
-    assert verify(folder, deep=True) == (5, 170_451)
-    manifest = read_manifest(folder, None)
-    assert (manifest["range"], len(manifest["shards"])) == (CONSOLIDATED, 2)
-    merged = events_in(folder)
-    kept = [group for each in config.all_ranges() for group in events_in(config.paths().outliers(str(each)))]
-    assert np.array_equal(np.concatenate([g.items for g in merged]), np.concatenate([g.items for g in kept]))
-    ranges = [str(config.all_ranges()[index]) for index in (0, 0, 2, 2, 2)]
+    folder, ranges = config.paths().outliers(CONSOLIDATED), [str(each) for each in config.all_ranges()]
+    assert verify(folder, deep=True) == (72, 3 * 12 * 30_021)
     index = pq.read_table(folder / "index.parquet").to_pydict()
-    assert index["range"] == ranges
-    assert index["multiplicity"] == [30, 21, 100_000, 70_000, 400]
-    for row, part in enumerate(index["part"]):
-        events = pq.read_table(folder / f"part-{part:05d}.events.parquet").slice(index["position"][row], 1)
+    assert index["destination"] == sorted(index["destination"], key=LARGE_ROLES.index)
+    kept = []
+    for role in LARGE_ROLES:
+        own = [(name, events_in(config.paths().outliers(name), role)) for name in ranges]
+        merged = np.concatenate([group.items for group in events_in(folder, role)])
+        assert np.array_equal(np.concatenate([g.items for _, groups in own for g in groups]), merged)
+        kept += [(name, role) for name, groups in own for group in groups for _ in range(len(group))]
+    assert {role for _, role in kept} == {*LARGE_ROLES}
+    assert list(zip(index["range"], index["destination"], strict=True)) == kept
+    for row, (role, part) in enumerate(zip(index["destination"], index["part"], strict=True)):
+        events = pq.read_table(folder / f"{role}-{part:05d}.events.parquet").slice(index["position"][row], 1)
         assert [events[name][0].as_py() for name in SOURCE] == [index[name][row] for name in SOURCE]
 
 
@@ -152,7 +166,7 @@ for role, folder in (("train", shards), ("outliers", target)):
 
 
 def test_shards_are_read_and_merged_where_the_readers_package_is_missing(tmp_path):
-    config = campaign(tmp_path, "source.reader=plain_reader:Plain")
+    config = campaign(tmp_path, "source.reader=plain_reader:Plain", "split.validation_fraction=0")
     write_events(raw_folder(config) / "a.npz", make_hits([3, 50, 1, 0, 60] * 4))
     write_staged(config)
     split(config)

@@ -2,13 +2,13 @@
 
 import json
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.cli.models import refuse_torn_ranges
 from crpipe.config.loading import load_config
+from crpipe.core.destinations import ROLES
 from crpipe.core.errors import ConfigError
 from crpipe.core.raw_files import RawFile
 from crpipe.events.shard_manifest import groups_of
@@ -84,10 +84,11 @@ def test_parts_by_files(tmp_path):
     found = {role: numbers(config, role) for role in ("train", "validation", "test")}
     assert found == {"train": {0, 3}, "validation": {1}, "test": {2}}
     ledger = json.loads(config.paths().ledger(NAME).read_text())
-    sent = {"train": 30, "validation": 15, "test": 15, "outliers": 20}
+    sent = {"train": 30, "validation": 15, "test": 15, "outliers": 10}
+    sent |= {"validation_outliers": 5, "test_outliers": 5}
     assert ledger["events"] == {"listed": 80, **sent, "rejected": 0}
     table = pq.read_table(config.paths().multiplicity(NAME))
-    assert {*table["destination"].to_pylist()} == {"train", "validation", "test", "outliers"}
+    assert {*table["destination"].to_pylist()} == {*sent}
 
 
 def test_the_other_part_may_be_a_share_of_the_groups(tmp_path):
@@ -127,14 +128,23 @@ def test_a_group_in_parts_of_two_ranges_is_refused_before_training(tmp_path):
         refuse_torn_ranges(whole, second)
 
 
-def test_outliers_belong_to_no_part(tmp_path):
-    """An outlier of a held-out file is an outlier; its group on another side is no contradiction."""
+def test_an_outlier_belongs_to_the_part_of_its_file(tmp_path):
     config = campaign(tmp_path, *BY_FILES)
-    columns, multiplicity, items = make_events([30, 30, 30], seed=0)
-    for number in (0, 1):
-        pq.write_table(nested(columns, multiplicity, items), raw_folder(config) / f"{number}.parquet")
+    for number, seed in enumerate((0, 1, 2)):
+        write_parquet(raw_folder(config) / f"{number}.parquet", [30, 30, 1, 30], seed=seed)
     write_staged(config)
     split(config)
     ledger = json.loads(config.paths().ledger(NAME).read_text())
-    assert ledger["events"]["outliers"] == 6
-    assert np.array_equal([ledger["events"][part] for part in ("train", "validation", "test")], [0, 0, 0])
+    assert [ledger["events"][role] for role in ROLES] == [1, 1, 1, 3, 3, 3]
+
+
+@pytest.mark.parametrize("size", [1, 30])
+def test_a_group_whose_outliers_are_in_another_part_is_refused(tmp_path, size):
+    """A held-out group is held out whole: also where only its large events are in a training file."""
+    config = campaign(tmp_path, *BY_FILES)
+    for number, multiplicity in enumerate(([size] * 3, [30] * 3)):
+        events = make_events(multiplicity, seed=0)
+        pq.write_table(nested(*events), raw_folder(config) / f"{number}.parquet")
+    write_staged(config)
+    with pytest.raises(ConfigError, match=r"1\.parquet of .* \(validation_outliers\) and in 0\.parquet"):
+        split(config)

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from crpipe.core import checksums
-from crpipe.core.destinations import DESTINATIONS
+from crpipe.core.destinations import DESTINATIONS, LARGE_ROLES
 from crpipe.core.errors import DiskError, ForeignError
 from crpipe.core.raw_files import STAGED, RawFile
 from crpipe.events.layout import SOURCE_FILE
-from crpipe.split.parts import OUTLIERS, REJECTED, TEST, TRAIN, VALIDATION, Parts
+from crpipe.split.parts import LARGE, REJECTED, TEST, TRAIN, VALIDATION, Parts
 from crpipe.split.readers import ReaderChoice
 from crpipe.split.scatter import Rules, Task, scatter, table_path
 from crpipe.split.spill import BlockTable, SpillReader
@@ -48,14 +48,19 @@ def test_each_event_goes_to_the_bucket_of_its_destination(tmp_path):
     done = scatter(task)
     table = destinations(tmp_path)
     sent = table["destination"].to_numpy()
-    assert (sent[table["multiplicity"].to_numpy() > 10] == OUTLIERS).all()
-    assert {TRAIN, VALIDATION, TEST, OUTLIERS} == {*sent.tolist()}
+    large = table["multiplicity"].to_numpy() > 10
+    assert np.array_equal(large, sent >= LARGE)
+    assert {*range(REJECTED)} == {*sent.tolist()}
+    part = RULES.parts.of_groups([table[name].to_numpy() for name in HITS.group], RULES.seed)
+    assert np.array_equal(sent, part + LARGE * large)  # the group alone decides the part
     totals = sum(report.events for report in done.files)
     assert totals.tolist() == [int((sent == code).sum()) for code in range(len(DESTINATIONS))]
     reader = SpillReader(tmp_path, HITS)
     blocks = BlockTable([done.blocks], task.rules.first_of_spans())
     segments = {TRAIN: blocks.segments(0, 3), VALIDATION: blocks.segments(3, 5), TEST: blocks.segments(5, 6)}
-    segments[OUTLIERS] = np.array([outlier.segment for outlier in done.outliers])
+    for role in LARGE_ROLES:
+        own = [outlier.segment for outlier in done.outliers if outlier.role == role]
+        segments[DESTINATIONS.index(role)] = np.array(own)
     for code, each in segments.items():
         events = reader.read(each)
         assert len(events) == totals[code]
@@ -67,7 +72,7 @@ def test_a_file_is_held_out_whole(tmp_path):
     rules = replace(RULES, files={1: TEST, 2: VALIDATION})
     scatter(task_of(tmp_path, [1] * 100, [2, 3, 30], [0, 1], rules=rules))
     table = destinations(tmp_path)
-    assert _sent(table) == {0: {TRAIN, VALIDATION, TEST}, 1: {TEST, OUTLIERS}, 2: {VALIDATION}}
+    assert _sent(table) == {0: {TRAIN, VALIDATION, TEST}, 1: {TEST, TEST + LARGE}, 2: {VALIDATION}}
 
 
 def _sent(table):

@@ -41,7 +41,7 @@ def test_kept_events_come_back_and_forgotten_ones_do_not(tmp_path, monkeypatch, 
             bulk, giant = events_of(number, [3, 0, 5, 1, 2]), events_of(10 + number, [40])
             buckets = np.array([1, 0, 1, 0, 2])
             writer.hold(bulk, buckets)
-            writer.write(giant, number)
+            writer.write(giant, number, OUTLIERS)
             writer.hold(bulk.part(0, 2), buckets[:2])
             if number == 1:
                 writer.forget()

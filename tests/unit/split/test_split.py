@@ -15,6 +15,7 @@ import pytest
 
 from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.core.checksums import of_file
+from crpipe.core.destinations import LARGE_ROLES, ROLES
 from crpipe.core.errors import (
     ConfigError,
     DataError,
@@ -71,7 +72,7 @@ def staged(tmp_path):
 
 
 def events_of(config, role):
-    folder = config.paths().outliers(NAME) if role == "outliers" else config.paths().shards(NAME)
+    folder = config.paths().outliers(NAME) if role in LARGE_ROLES else config.paths().shards(NAME)
     return list(groups_of(Shards(folder, role, BUNDLES), BUNDLES))
 
 
@@ -83,7 +84,7 @@ def test_every_event_arrives_once_with_its_own_items(staged):
     config = staged()
     split(config)
     seen = set()
-    for role in ("train", "validation", "outliers"):
+    for role in ROLES:
         for events in events_of(config, role):
             starts = events.offsets()
             for index in range(len(events)):
@@ -93,7 +94,7 @@ def test_every_event_arrives_once_with_its_own_items(staged):
                 expected = items[first : first + multiplicity[row]]
                 assert np.array_equal(events.items[starts[index] : starts[index + 1]], expected)
                 assert all(events.columns[name][index] == column[row] for name, column in columns.items())
-                assert (role == "outliers") == (multiplicity[row] > 20)
+                assert (role in LARGE_ROLES) == (multiplicity[row] > 20)
                 assert (file, row) not in seen
                 seen.add((file, row))
     assert len(seen) == sum(map(len, MULTIPLICITIES))
@@ -163,12 +164,14 @@ def test_ledger_balances_and_raw_files_are_gone(staged):
         assert sums.pop("listed") == listed == sum(sums.values())
     empty = sum(count == 0 for multiplicity in MULTIPLICITIES for count in multiplicity)
     assert ledger_of(config)["empty"] == empty > 0
-    assert ledger["events"]["outliers"] == 22
+    assert sum(ledger["events"][role] for role in LARGE_ROLES) == 22
+    assert ledger["events"]["outliers"] > 0 < ledger["events"]["validation_outliers"]
     assert ledger["balanced"] is True
     assert ledger["data"] == open_campaign(config).data
     assert not config.paths().raw(NAME).exists()
     assert read_manifest(config.paths().shards(NAME), ledger["data"])["range"] == NAME
-    assert verify(config.paths().outliers(NAME), deep=True) == (22, ledger["items"]["outliers"])
+    large = sum(ledger["items"][role] for role in LARGE_ROLES)
+    assert verify(config.paths().outliers(NAME), deep=True) == (22, large)
 
 
 def test_groups_are_never_in_both_training_and_validation(staged):
@@ -617,7 +620,7 @@ def test_events_of_a_fixed_size(tmp_path):
     layout = replace(HITS, fixed=30).describe()
     config = hits(tmp_path, "split.threshold=30", multiplicity=[30] * 4, layout=layout)
     split(config)
-    assert ledger_of(config)["events"]["outliers"] == 0
+    assert not any(ledger_of(config)["events"][role] for role in LARGE_ROLES)
     assert read_manifest(config.paths().outliers(NAME), None)["shards"] == []
     short = hits(tmp_path / "short", "split.threshold=30", multiplicity=[30, 29], layout=layout)
     with pytest.raises(FormatError, match=r"a\.npz: row 1: expected 30 hits in each event, found 29"):
@@ -636,7 +639,7 @@ def test_weights_are_summed_by_destination(tmp_path):
     ledger = ledger_of(config)
     table = pq.read_table(paths.multiplicity(NAME))
     assert table.column_names[2:4] == ["run", "number"]
-    for role in ("train", "validation", "test", "outliers"):
+    for role in ROLES:
         mine = table.filter(pc.equal(table["destination"], role))
         assert len(mine)
         assert ledger["weights"][role] == sum(mine["number"].to_pylist())

@@ -18,6 +18,7 @@ from crpipe.inference.evaluate import EvaluateJob, ValidationShards
 from crpipe.inference.export import ExportJob
 from crpipe.inference.predict import PredictJob
 from crpipe.inference.provenance import TrainingData
+from crpipe.loading.held_out import RangeShards
 from crpipe.split.readers import check_needs, open_reader
 from crpipe.train.link import Link, LinkFiles, TrainJob
 from crpipe.train.pretrained import find_source
@@ -75,6 +76,7 @@ def _link(campaign: Campaign, place: ChainLink) -> Link:
     config, paths = campaign.config, campaign.paths
     outliers = place.name == OUTLIERS
     horizon = config.horizon()
+    judges = campaign.chain.links[0].ranges or campaign.ranges
     return Link(
         name=place.name,
         parent=place.parent,
@@ -86,7 +88,7 @@ def _link(campaign: Campaign, place: ChainLink) -> Link:
         progress=(1.0, 1.0) if outliers else (place.begins / horizon, place.ends / horizon),
         # Thousands of outliers in one batch would not fit into memory; bulk batches keep their size.
         max_items=config.load.budget_items if outliers else None,
-        validation=_folders(campaign, campaign.chain.links[0].ranges or campaign.ranges),
+        validation=tuple(_stored(campaign, each) for each in judges),
         counted=_folders(campaign, place.ranges or campaign.ranges),
         round=place.round,
         last=place.name == campaign.chain.names[-1],
@@ -95,6 +97,10 @@ def _link(campaign: Campaign, place: ChainLink) -> Link:
 
 def _folders(campaign: Campaign, ranges: Sequence[str]) -> tuple[Path, ...]:
     return tuple(campaign.paths.shards(name) for name in ranges)
+
+
+def _stored(campaign: Campaign, name: str) -> RangeShards:
+    return RangeShards(campaign.paths.shards(name), campaign.paths.outliers(name))
 
 
 def evaluate_job(campaign: Campaign, name: str, asked: str = "") -> EvaluateJob:
@@ -119,7 +125,7 @@ def evaluate_job(campaign: Campaign, name: str, asked: str = "") -> EvaluateJob:
     return EvaluateJob(
         name=label,
         receipt=receipt,
-        shards=tuple(ValidationShards(each, paths.shards(each), paths.manifest(each)) for each in chain),
+        shards=tuple(ValidationShards(each, _stored(campaign, each), paths.manifest(each)) for each in chain),
         folder=paths.evaluation(label),
         journal=paths.train_journal(),
         tensorboard=paths.tensorboard(),

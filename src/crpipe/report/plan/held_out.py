@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from crpipe.core.destinations import HELD_OUT
+from crpipe.core.destinations import HELD_OUT, roles_of
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json_if_any
 from crpipe.events.ledger_file import read_sums
@@ -71,28 +71,30 @@ def count_groups(view: CampaignView, ranges: Sequence[str], enough: int) -> tupl
     """
     roles = {name: _roles(view, name) for name in ranges}
     for part in reversed(HELD_OUT):
-        holding = [name for name in ranges if part in roles[name]]
+        holding = [name for name in ranges if not roles[name].isdisjoint(roles_of(part))]
         if holding:
             return part, _count(view, holding, part, enough)
     return HELD_OUT[0], 0
 
 
 def _roles(view: CampaignView, name: str) -> set[str]:
-    manifest = read_json_if_any(view.paths.shard_manifest(name))
-    return {shard["role"] for shard in manifest["shards"] if shard["events"]} if manifest else set()
+    paths = view.paths.shard_manifest(name), view.paths.outlier_manifest(name)
+    manifests = [found for path in paths if (found := read_json_if_any(path))]
+    return {shard["role"] for found in manifests for shard in found["shards"] if shard["events"]}
 
 
 def _count(view: CampaignView, ranges: Sequence[str], part: Part, enough: int) -> int:
     """Read the multiplicity tables until there are ``enough`` groups."""
     assert view.layout is not None
     names = list(view.layout.group)
+    of_part = pc.field("destination").isin(list(roles_of(part)))
     found: set[tuple[object, ...]] = set()
     for name in ranges:
         path = view.paths.multiplicity(name)
         try:
             with pq.ParquetFile(path) as file:
                 for batch in file.iter_batches(_ROWS, columns=[*names, "destination"]):
-                    mine = pa.Table.from_batches([batch]).filter(pc.field("destination") == part)
+                    mine = pa.Table.from_batches([batch]).filter(of_part)
                     rows = mine.group_by(names).aggregate([]).to_pylist()
                     found.update(tuple(row.values()) for row in rows)
                     if len(found) >= enough:

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.destinations import HELD_OUT
+from crpipe.core.destinations import LARGE_ROLES, TRAINED_ROLES
 from crpipe.core.files import read_json_if_any
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
@@ -107,14 +107,14 @@ class RangeFiles:
         about: dict[str, Any] = {}
         if self.shards is not None:
             shards = self.shards["shards"]
-            about["shards"] = sum(shard["role"] not in HELD_OUT for shard in shards)
+            about["shards"] = sum(shard["role"] in TRAINED_ROLES for shard in shards)
             if self.name == OUTLIERS:
                 about["outliers"] = sum(shard["events"] for shard in shards)
         if self.ledger is not None:
             about["files"] = self.ledger["staged"]["files"]
             about["quarantined"] = self.ledger["quarantined"]
             if self.expected.has_outliers:
-                about["outliers"] = self.ledger["events"]["outliers"]
+                about["outliers"] = sum(self.ledger["events"][role] for role in LARGE_ROLES)
         return about
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.destinations import DESTINATIONS
+from crpipe.core.destinations import DESTINATIONS, HELD_OUT, LARGE_ROLES, OUTLIERS_OF
 from crpipe.core.paths import OUTLIERS
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class State(StrEnum):
 
 AT_WORK = frozenset({State.STAGING, State.SPLITTING, State.TRAINING})
 QUIET_S = 300.0  # a job that wrote nothing for this long is shown as quiet
+_SHOWN_IF_ANY = frozenset({"test", *(OUTLIERS_OF[part] for part in HELD_OUT)})
 _COPIED = frozenset({State.STAGED, State.SPLITTING})
 
 
@@ -46,7 +47,7 @@ class RangeStatus:
     """One line of the table; ``None`` where no file shows it yet.
 
     files: raw copies that exist, or existed when the range was split.
-    outliers: events above the threshold.
+    outliers: events above the threshold, of all parts.
     step: within the range while it is in training; of the whole chain once it is trained.
     quiet_s: seconds since the running job last wrote anything.
     """
@@ -95,15 +96,22 @@ class Sums:
     validation: int = 0
     test: int = 0
     outliers: int = 0
+    validation_outliers: int = 0
+    test_outliers: int = 0
     rejected: int = 0
 
     def balanced(self) -> bool:
         """Return whether everything listed has exactly one destination."""
-        return self.listed == self.train + self.validation + self.test + self.outliers + self.rejected
+        found: int = sum(getattr(self, name) for name in DESTINATIONS)
+        return self.listed == found
 
     def shown(self) -> tuple[str, ...]:
-        """Name the destinations that a person is shown: a test part only where there is one."""
-        return tuple(name for name in DESTINATIONS if name != "test" or self.test)
+        """Name the destinations that a person is shown: test and held-out outliers where there are any."""
+        return tuple(name for name in DESTINATIONS if name not in _SHOWN_IF_ANY or getattr(self, name))
+
+    def large(self) -> int:
+        """Count the events above the threshold, or their items, of all parts."""
+        return sum(getattr(self, name) for name in LARGE_ROLES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,9 +137,9 @@ def _parquet(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
 def _kind(path: Path, names: list[str]) -> str:
     """Recognise what crpipe wrote, by its columns or by the manifest beside it; empty for other files."""
     if {SOURCE_FILE, SOURCE_ROW, MULTIPLICITY} <= {*names}:
-        if "destination" in names:
-            return "multiplicity table of a range"
-        return "index of outliers" if "part" in names else "events of a shard"
+        if "part" in names:
+            return "index of outliers"
+        return "multiplicity table of a range" if "destination" in names else "events of a shard"
     if (path.parent / MANIFEST).exists():
         item = read_layout(path.parent).item
         if path.name.endswith(f".{item}.parquet"):

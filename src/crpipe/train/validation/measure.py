@@ -64,9 +64,9 @@ def find_metric(name: str, workload: Workload, workload_name: str) -> Metric:
 
 def read_sample(job: TrainJob, world: World) -> list[SampleBlock]:
     """Read this rank's blocks of the held-out sample; raise ConfigError when the sample is empty."""
-    load, folders = job.load, job.link.validation
+    load, ranges = job.load, job.link.validation
     parts = held_out(
-        folders,
+        ranges,
         "validation",
         events=job.train.validate_events,
         batch_events=min(BLOCK_EVENTS, load.batch_events),
@@ -82,8 +82,8 @@ def read_sample(job: TrainJob, world: World) -> list[SampleBlock]:
             blocks.append(SampleBlock(number, events.copy()))
     if number < 0:
         raise ConfigError(
-            f"train.validate_steps: there are no validation events in {folders[0]}"
-            f"{' and the folders after it' if len(folders) > 1 else ''}; raise split.validation_fraction, or "
+            f"train.validate_steps: there are no validation events in {ranges[0].bulk}"
+            f"{' and the folders after it' if len(ranges) > 1 else ''}; raise split.validation_fraction, or "
             "set train.validate_steps: 0"
         )
     return blocks
