@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crpipe.core.errors import ForeignError
 from crpipe.core.causes import Foreign
+from crpipe.core.errors import ForeignError
 from crpipe.start.campaign_folder import changed_files, has_workflow
 from crpipe.start.diagnoses import Diagnosis
 

@@ -249,8 +249,6 @@ def hint_of(pattern: SourcePattern, place: RangeSource) -> str:
         return f"make it readable: chmod u+rx {shlex.quote(str(closed))}, or ask its owner"
     while not is_folder(folder) and folder != folder.parent:
         folder = folder.parent
-    if names_in(folder) is None:
-        return f"{folder} may not be read; make it so for you (its owner: chmod u+rx, or g+rx for the group)"
     names = _names(folder)
     there = f"{folder} holds {shown(names) if names else 'nothing'}"
     if folder != Path(place.folder) and any(place.has(name) for name in names):
