@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from crpipe.core.causes import OF_FORM, refuse_machine_error
 from crpipe.core.errors import DataError, ForeignError, FormatError
 from crpipe.core.paths import MANIFEST
-from crpipe.core.raw_files import read_manifest
+from crpipe.core.raw_files import open_parquet, read_manifest
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import read_layout
 from crpipe.events.shard_reader import DAMAGE
@@ -92,7 +92,7 @@ def facts_of(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
 
 
 def _parquet(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
-    with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as file:
+    with open_parquet(path) as file:
         names = file.schema_arrow.names
         kind = _kind(path, names)
         facts = FileFacts(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from crpipe.core.errors import FormatError
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
     Decoder = Callable[[pa.RecordBatch, int], tuple[NDArray[np.float32], NDArray[np.int64]]]
@@ -64,11 +64,6 @@ def reading(path: Path) -> Iterator[None]:
             f"{path}: cannot be read whole ({' '.join(str(error).split())}); it is truncated, damaged or of "
             "another format; have it copied or made again"
         ) from error
-
-
-def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a file so that its row groups are streamed, not loaded whole."""
-    return pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
 
 
 def check_columns(path: Path, schema: pa.Schema, kinds: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.core.errors import FormatError
+from crpipe.core.raw_files import open_parquet
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.events.layout import Field
 from crpipe.workloads.direction.geometry import read_geometry
@@ -54,12 +55,12 @@ class KaggleFiles:
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:
         """Yield all events in the order of their pulses, in blocks of about a million pulses."""
         sensors = len(read_geometry(tables["geometry"]))
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with columns.reading(path), open_parquet(path) as file:
             yield from _blocks(path, file, self._spans(path, tables, file), sensors)
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:
         """Count events by the metadata and pulses by the file's footer."""
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with columns.reading(path), open_parquet(path) as file:
             return len(self._spans(path, tables, file).rows), file.metadata.num_rows
 
     def _spans(self, path: Path, tables: Tables, file: pq.ParquetFile) -> Spans:
@@ -85,12 +86,12 @@ class SimulatedFiles:
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:
         """Yield all events in the order of their pulses, in blocks of about a million pulses."""
         sensors = len(read_geometry(tables["geometry"]))
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with columns.reading(path), open_parquet(path) as file:
             yield from _blocks(path, file, self._spans(path, file), sensors)
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
         """Count events and pulses by the footer."""
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with columns.reading(path), open_parquet(path) as file:
             return len(self._spans(path, file).rows), file.metadata.num_rows
 
     def _spans(self, path: Path, file: pq.ParquetFile) -> Spans:

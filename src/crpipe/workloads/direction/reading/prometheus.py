@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crpipe.core.errors import FormatError
+from crpipe.core.raw_files import open_parquet
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.workloads.direction.layout import EXACT_NS, PULSES_WITH_ENERGY
 from crpipe.workloads.direction.reading import columns
@@ -70,7 +71,7 @@ class PrometheusHits:
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:
         """Yield all events in the order of the file, in blocks of about a million hits."""
         sensors = read_sensors(tables["geometry"])
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with columns.reading(path), open_parquet(path) as file:
             columns.check_columns(path, file.schema_arrow, _FLAT)
             ids, counts = _runs(path, file)
             truth = _flat_truth(tables["truth"], ids, path)
@@ -83,7 +84,7 @@ class PrometheusHits:
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
         """Count hits by the footer; events are counted in the column event_no."""
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with columns.reading(path), open_parquet(path) as file:
             columns.check_columns(path, file.schema_arrow, _FLAT)
             return len(_runs(path, file)[0]), file.metadata.num_rows
 
@@ -113,7 +114,7 @@ class PrometheusPhotons:
         """Yield all events in the order of the file, 16 at once."""
         sensors = read_sensors(tables["geometry"])
         row = 0
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with columns.reading(path), open_parquet(path) as file:
             names = _check_nested(path, file.schema_arrow)
             for batch in columns.batches(file, names, rows=_ROWS):
                 yield _nested_events(path, batch, row, sensors)
@@ -121,7 +122,7 @@ class PrometheusPhotons:
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:  # noqa: ARG002
         """Count events by the footer, and photons by one of their lists."""
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with columns.reading(path), open_parquet(path) as file:
             _check_nested(path, file.schema_arrow)
             photons = 0
             for batch in columns.batches(file, ["photons.sensor_id"], rows=_ROWS):
@@ -137,7 +138,7 @@ def geometry_of(paths: Iterable[Path], out: Path) -> None:
     """
     places = Places()
     for path in paths:
-        with columns.reading(path), columns.open_parquet(path) as file:
+        with columns.reading(path), open_parquet(path) as file:
             nested = "photons" in file.schema_arrow.names
             if not nested:
                 columns.check_columns(path, file.schema_arrow, _FLAT)
@@ -174,7 +175,7 @@ def _flat_truth(truth: Path, ids: NDArray[np.int64], path: Path) -> dict[str, ND
     """Find the truth of events by their numbers, in their order; raise FormatError."""
     found: list[list[NDArray[np.generic]]] = [[np.zeros(0)] for _ in _TRUTH]
     row = 0
-    with columns.reading(truth), columns.open_parquet(truth) as file:
+    with columns.reading(truth), open_parquet(truth) as file:
         columns.check_columns(truth, file.schema_arrow, _TRUTH)
         for batch in columns.batches(file, _TRUTH):
             whole = [columns.values(truth, batch, name, row) for name in _TRUTH]

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from crpipe.core.errors import FormatError
+from crpipe.core.raw_files import open_parquet
 from crpipe.workloads.direction.reading import columns
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def read_spans(meta: Path, number: int, truth: Sequence[str], pulses: Path, tota
     test_meta.parquet, gives NaN for them, and for what else it lacks of ``truth``.
     Raise FormatError for metadata without these events, or whose spans do not fit the file.
     """
-    with columns.reading(meta), columns.open_parquet(meta) as file:
+    with columns.reading(meta), open_parquet(meta) as file:
         schema = file.schema_arrow
         columns.check_columns(meta, schema, {_BATCH: columns.INTEGER})
         names = _check(meta, schema, truth)

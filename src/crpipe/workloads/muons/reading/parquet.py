@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.core.errors import FormatError
+from crpipe.core.raw_files import open_parquet
 from crpipe.events.batch import Events
 from crpipe.workloads.muons.layout import (
     BUNDLES,
@@ -35,7 +36,6 @@ from crpipe.workloads.muons.reading.row_groups import (
     check_complete,
     decode,
     muon_column,
-    open_file,
     primary_width,
 )
 
@@ -74,7 +74,7 @@ class Bundles:
 
     def rows(self, path: Path, tables: Tables) -> Iterator[Events]:  # noqa: ARG002
         """Yield all events in order, in blocks of about a million muons, or one larger event."""
-        with reading(path), open_file(path) as file:
+        with reading(path), open_parquet(path) as file:
             names = self._columns(path, file)
             row = 0
             for group in range(file.num_row_groups):
@@ -90,7 +90,7 @@ class Bundles:
 
     def totals(self, path: Path, tables: Tables) -> tuple[int, int]:
         """Count events and muons from the footer; read the file where that does not hold their numbers."""
-        with reading(path), open_file(path) as file:
+        with reading(path), open_parquet(path) as file:
             self._columns(path, file)
             groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
             leaves = [(column.num_values, column.statistics) for column in map(muon_column, groups)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from crpipe.core.errors import FormatError
 from crpipe.workloads.muons.layout import RAW_MUONS, RAW_PRIMARY
@@ -14,17 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import pyarrow.parquet as pq
+
 # Arrow takes 65 to 85 bytes a muon while it decodes nested floats: up to 28 a value. A row group above the
 # limit is decoded row by row (20 us each), because its muons may sit in a few adjacent giants.
 _BYTES_PER_VALUE = 28
 _DECODE_BYTES = 256 << 20
 _BLOCK_BYTES = 16 << 20
 _LEAF = f"{RAW_MUONS}."
-
-
-def open_file(path: Path) -> pq.ParquetFile:
-    """Open a file so that damage is found by the checksums of its pages, and little is read ahead."""
-    return pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
 
 
 def muon_column(footer: pq.RowGroupMetaData) -> pq.ColumnChunkMetaData:
