@@ -1,5 +1,6 @@
 /* Fails one operation of the C library with one errno: LD_PRELOAD this, see failing.py.
-   FAIL=operation:errno:nth:path - the nth (1, 2, ...; 0: each) such operation on a path that holds the text. */
+   FAIL=operation:errno:nth:path - the nth (1, 2, ...; 0: each) such operation on a path that holds the text;
+   a text that ends with $ is the end of the path. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,6 +14,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+static int holds(const char *path, const char *text) {
+    size_t length = strlen(text), end = strlen(path);
+    if (!length || text[length - 1] != '$') return strstr(path, text) != NULL;
+    return end >= length - 1 && !strncmp(path + end - (length - 1), text, length - 1); /* $: its end */
+}
+
 static int wanted(const char *operation, const char *path) {
     static int seen;
     static char before[4096]; /* a process that sets FAIL again counts from the beginning */
@@ -24,7 +31,7 @@ static int wanted(const char *operation, const char *path) {
         strncpy(before, asked, sizeof before - 1);
         seen = 0;
     }
-    if (strcmp(name, operation) || !path || !strstr(path, place)) return 0;
+    if (strcmp(name, operation) || !path || !holds(path, place)) return 0;
     if (nth && __sync_add_and_fetch(&seen, 1) != nth) return 0;
     errno = number;
     return 1;

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from crpipe.core.errors import CrpipeError
+from crpipe.core.causes import OF_PROGRAMS, machine_error
+from crpipe.core.errors import CrpipeError, MachineError
 from crpipe.core.files import read_json, sha256
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ MALFORMED = (
     pa.ArrowException,
 )
 _LONGEST = 300
+_AGAIN = "crpipe check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class CheckReport:
             other = error.filename is not None and str(error.filename) != str(path)
             self.wrong(path, f"missing ({error.filename})" if other else "missing", remedy)
         except MALFORMED as error:
+            if self._unread(path, error):
+                return
             self.wrong(
                 path, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())}", remedy
             )
@@ -100,13 +104,22 @@ class CheckReport:
         except FileNotFoundError:
             self.wrong(path, "missing", remedy)
             return False
-        except OSError as error:
-            self.wrong(path, f"cannot be read: {error.strerror}", remedy)
+        except (OSError, MachineError) as error:
+            if not self._unread(path, error):
+                self.wrong(path, f"cannot be read: {error}", remedy)
             return False
         self.counts.update(files=1, bytes=found)
         if actual != expected:
             self.wrong(path, "damaged: its bytes are not those of the recorded sha256", remedy)
         return actual == expected
+
+    def _unread(self, path: Path, error: BaseException) -> bool:
+        """Add a finding, without a remedy that deletes, where the machine failed; else return False."""
+        found = machine_error(error, path, OF_PROGRAMS)
+        if found is None:
+            return False
+        self.wrong(path, f"could not be read, so nothing says that it is wrong: {found}", _AGAIN)
+        return True
 
     def read_object(self, path: Path, remedy: str) -> dict[str, Any] | None:
         """Read a JSON object; a finding and None where there is none."""

@@ -216,7 +216,7 @@ def sync(path: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` atomically."""
     with replacing(path) as part:
-        part.write_text(text)
+        persist(lambda: part.write_text(text))
 
 
 def write_json(path: Path, value: Any) -> None:

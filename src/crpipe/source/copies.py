@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from crpipe.core.causes import OF_PROGRAMS, refuse_machine_error
 from crpipe.core.errors import ChangedError, DiskError, SourceError, TransferError
 from crpipe.core.files import free_bytes, refuse_links, size, writing
 from crpipe.source.flush import Flush, Steps
 from crpipe.source.retries import Deadline, Transient, each, persist
 from crpipe.source.sources import open_copier
-from crpipe.source.uris import host_and_path, scheme_of
+from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
 from crpipe.source.verified import PART, Proofs
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ class Copies:
                 part.unlink(missing_ok=True)
             if self._rules.on_bad_file != "quarantine":
                 raise TransferError(str(error)) from error
+            self._refuse_machine_error(entry, error)
             if again:
                 await self._set_aside(copier, entry, error)
                 part.unlink(missing_ok=True)
@@ -185,6 +187,7 @@ class Copies:
             )
         except Transient as error:
             # A source that is out of reach means nothing for the file: it is never set aside for that.
+            self._refuse_machine_error(entry, error)
             if error.outage:
                 raise SourceError(
                     f"{entry.uri}: {error}; what is verified stays: run the same command again later"
@@ -201,6 +204,11 @@ class Copies:
                 "to accept files by their size"
             )
         return proof
+
+    def _refuse_machine_error(self, entry: Entry, error: Exception) -> None:
+        """Raise MachineError where this machine failed: no file is set aside whose bytes were not read."""
+        if scheme_of(entry.uri) not in FEDERATIONS:  # a connection that ends has an errno, too
+            refuse_machine_error(error, entry.uri, OF_PROGRAMS)
 
     async def _judge(self, path: str) -> None:
         """Let the first copy be judged, before gigabytes of others are made; bytes that are right stay."""

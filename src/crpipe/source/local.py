@@ -158,6 +158,10 @@ def _read(source: BinaryIO, entry: Entry) -> bytes:
 
 
 def _failure(entry: Entry, error: OSError) -> Exception:
+    """Say what a failed read means: only what is not there counts against the file.
+
+    What may pass soon or later is tried again first, as often as source.attempts says.
+    """
     if error.errno in _PERMANENT:
         return TransferError(f"{entry.uri}: cannot be read ({error.strerror})")
-    return Transient(f"cannot be read ({error.strerror})")
+    return Transient(f"cannot be read ({error.strerror})", outage=True)

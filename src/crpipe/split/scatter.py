@@ -17,7 +17,7 @@ from crpipe.core.causes import MachineWatch
 from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.errors import FormatError
 from crpipe.core.files import forget_cached
-from crpipe.core.raw_files import RawFile, check_unchanged, confirmed
+from crpipe.core.raw_files import RawFile, check_present, check_unchanged, confirmed
 from crpipe.events.batch import Events, offsets
 from crpipe.events.histograms import add_up, count_columns
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
@@ -26,7 +26,7 @@ from crpipe.split.hashing import bucket_of, shuffle_keys
 from crpipe.split.parts import LARGE, REJECTED, TRAIN
 from crpipe.split.repeated import identify, numbers_path
 from crpipe.split.spill import Aside, Block, SpillWriter
-from crpipe.split.workers import FreedMemory
+from crpipe.split.workers import FreedMemory, working_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,6 +135,29 @@ def table_schema(layout: Layout) -> pa.Schema:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class CountFile:
+    """Counts events and items of a raw file by its own account; the text of a FormatError where it has none.
+
+    reader: ``choice`` opened; a process that this is sent to opens it itself.
+    """
+
+    raw: Path
+    choice: ReaderChoice
+    reader: CheckedReader | None
+
+    def __call__(self, file: RawFile) -> tuple[int, int] | str:
+        """Count one file; raise SourceError when it is not what was staged."""
+        path = self.raw / file.path
+        working_on(path)
+        check_present(self.raw, file)
+        reader = self.reader or self.choice.open()
+        try:
+            return confirmed(self.raw, file, lambda: reader.totals(path))
+        except FormatError as error:
+            return str(error)
+
+
 def scatter(task: Task) -> Scattered:
     """Send the events of the task's files to their buckets; nothing is kept of a bad file.
 
@@ -156,6 +179,7 @@ def _scatter(task: Task) -> Scattered:
             numbers_path(task.spills, task.number).open("wb") as numbers,
         ):
             for file in task.files:
+                working_on(task.raw / file.path)
                 check_unchanged(task.raw, file)
                 try:
                     read = partial(_scatter_file, task, file, reader, spill, numbers)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -31,8 +30,6 @@ from crpipe.core.paths import MANIFEST
 from crpipe.core.raw_files import (
     STAGED,
     RawFile,
-    check_present,
-    confirmed,
     count_source_files,
     read_manifest,
     read_staged,
@@ -62,7 +59,7 @@ from crpipe.split.ledger import (
 from crpipe.split.parts import TEST, VALIDATION, SplitRange, refuse_torn_groups
 from crpipe.split.repeated import count_repeated
 from crpipe.split.spill import remove_spans, span_count
-from crpipe.split.workers import in_order, return_freed_memory, reuse_freed_memory
+from crpipe.split.workers import in_order, left_notes, return_freed_memory, reuse_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -75,7 +72,7 @@ if TYPE_CHECKING:
     from crpipe.split.readers import CheckedReader, ReaderChoice
     from crpipe.split.scatter import FileReport, Scattered
 
-_SPILLS = ".scatter"
+_SPILLS, _NOTES = ".scatter", "working-on"
 _MOST_TASKS = 64  # spills that are open at once while shards are gathered
 _TASKS_PER_WORKER = 10
 _WORKER_MIB = 256  # decoded block, its gathered copy, one row group on its way to the disk
@@ -138,11 +135,15 @@ class SplitJob:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A split in progress; ``files`` is the staged table."""
+    """A split in progress; ``files`` is the staged table.
+
+    careful: the attempt before was killed while it read a file: read in a process of its own.
+    """
 
     job: SplitJob
     files: list[RawFile]
     progress: Progress
+    careful: bool = False
 
     @property
     def spills(self) -> Path:
@@ -169,7 +170,7 @@ def split_range(job: SplitJob, progress: Progress) -> None:
             _adopt(job)
             progress.say(f"{job.name}: already split")
         else:
-            run = _Run(job, read_staged(job.staged), progress)
+            run = _Run(job, read_staged(job.staged), progress, careful=_was_killed(job, progress))
             check_unique(run.files, job.staged)
             job.record.refuse_other_files(run.files)
             _split(run)
@@ -191,6 +192,14 @@ def _adopt(job: SplitJob) -> None:
             )
     if job.listed.exists():
         job.record.refuse_other_listing(read_manifest(job.listed))
+
+
+def _was_killed(job: SplitJob, progress: Progress) -> bool:
+    """Report which files the attempt before read when it, and nobody else, ended."""
+    found = left_notes(job.shards / _SPILLS / _NOTES)
+    if found:
+        progress.say(f"{job.name}: the attempt before was killed while it read {', '.join(found.values())}")
+    return bool(found)
 
 
 def _split(run: _Run) -> None:
@@ -238,17 +247,16 @@ def _totals(
     readable: list[RawFile] = []
     bad: list[FileReport] = []
     totals: dict[int, tuple[int, int]] = {}
-    for file in run.files:
-        if file.state != STAGED:
-            continue
-        check_present(run.job.raw, file)
-        try:
-            path = run.job.raw / file.path
-            totals[file.number] = confirmed(run.job.raw, file, partial(reader.totals, path))
-            readable.append(file)
-        except FormatError as error:
-            bad.append(scatter.FileReport(file, bad=str(error)))
+    staged = [file for file in run.files if file.state == STAGED]
+    count = scatter.CountFile(run.job.raw, run.job.reader, None if run.careful else reader)
+    counted = in_order(count, staged, 1, notes=run.spills / _NOTES, spawn=run.careful)
+    for file, found in zip(staged, counted, strict=True):
+        if isinstance(found, str):
+            bad.append(scatter.FileReport(file, bad=found))
             _check_quarantine(run, bad)
+        else:
+            totals[file.number] = found
+            readable.append(file)
     return readable, bad, totals
 
 
@@ -286,7 +294,8 @@ def _scatter(
         for number, start in enumerate(range(0, len(files), share))
     ]
     done, seen = 0, list(bad)
-    for finished in in_order(scatter.scatter, tasks, workers):
+    results = in_order(scatter.scatter, tasks, workers, notes=run.spills / _NOTES, spawn=run.careful)
+    for finished in results:
         seen += [report for report in finished.files if report.bad]
         _check_quarantine(run, seen)
         _check_events(run, finished.files)

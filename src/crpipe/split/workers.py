@@ -5,49 +5,136 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import mmap
 import multiprocessing
 import os
+import signal
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from crpipe.core.errors import CrpipeError
+from crpipe.core.errors import CrpipeError, DiskError, ForeignError, HostMemoryError
 from crpipe.core.signals import follow_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from multiprocessing.process import BaseProcess
+    from pathlib import Path
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+_NOTE = 4096  # bytes of a process in the file of notes
+_NOTES: list[memoryview] = []  # that of this process; a store into it costs no call of the system
 
 
-def in_order(function: Callable[[Task], Result], tasks: Sequence[Task], workers: int) -> Iterator[Result]:
+def in_order(
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    workers: int,
+    *,
+    notes: Path | None = None,
+    spawn: bool = False,
+) -> Iterator[Result]:
     """Yield ``function(task)`` for each task, in the order of the tasks; the first error ends the work.
 
     With one worker everything runs in this process, otherwise in spawned ones, which end when this one dies.
+    notes: a file in which each process notes what it works on, for the error about one that a signal ends.
+    spawn: leave this process alone even with one worker.
     """
     workers = min(workers, len(tasks))
-    if workers <= 1:
-        yield from map(function, tasks)
+    if notes is not None and workers:
+        notes.write_bytes(bytes(_NOTE * workers))
+    if workers <= 1 and not (spawn and workers):
+        yield from _here(function, tasks, notes)
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
+    others = set(multiprocessing.active_children())
+    arguments = (notes, context.Value("i", 0))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=arguments)
+    started: set[BaseProcess] = set()
     try:
-        yield from pool.map(function, tasks)
+        results = pool.map(function, tasks)
+        started = set(multiprocessing.active_children()) - others
+        yield from results
     except BrokenProcessPool as error:
-        raise CrpipeError(
-            "a worker process was killed, most likely for lack of memory; give the job more memory or set "
-            "split.workers lower, then run the same command again"
-        ) from error
+        pool.shutdown()
+        raise _died(started, notes) from error  # the notes stay: the next attempt reads them
+    except BaseException:
+        _forget(notes)
+        raise
+    else:
+        _forget(notes)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _begin() -> None:
+def _here(function: Callable[[Task], Result], tasks: Sequence[Task], notes: Path | None) -> Iterator[Result]:
+    if tasks:
+        _note_in(notes, 0)
+    try:
+        yield from map(function, tasks)
+    finally:
+        _NOTES.clear()
+        _forget(notes)
+
+
+def _forget(notes: Path | None) -> None:
+    if notes is not None:
+        notes.unlink(missing_ok=True)
+
+
+def working_on(path: Path) -> None:
+    """Note which file this process reads: a library that kills the process names none."""
+    for note in _NOTES:
+        text = os.fsencode(f"{os.getpid()} {path}")[: _NOTE - 1]
+        note[: len(text) + 1] = text + b"\0"
+
+
+def left_notes(notes: Path) -> dict[int, str]:
+    """Read what each process worked on when it, or its parent, died: {process: file}."""
+    if not notes.is_file():
+        return {}
+    data = notes.read_bytes()
+    texts = [data[at : at + _NOTE].partition(b"\0")[0] for at in range(0, len(data), _NOTE)]
+    pairs = [os.fsdecode(text).partition(" ") for text in texts if text]
+    return {int(process): path for process, _, path in pairs}
+
+
+def _died(started: set[BaseProcess], notes: Path | None) -> CrpipeError:
+    """Make the error about workers, of which a signal ended one; the pool ends the others with SIGTERM."""
+    found = left_notes(notes) if notes is not None else {}
+    for process in started:
+        number = -(process.exitcode or 0)
+        if number > 0 and number not in (signal.SIGKILL, signal.SIGTERM):
+            name, place = signal.Signals(number).name, found.get(process.pid or 0, "a worker process")
+            kind = DiskError if number == signal.SIGBUS else ForeignError
+            return kind(
+                f"{place}: the process that worked on it was ended by {name} ({signal.strsignal(number)}): a "
+                "library that reads it failed, its last words are above or in the log; try `crpipe inspect` "
+                "on the file, have it made again, or take it out of the source"
+            )
+    reading = ", ".join(sorted(found.values()))
+    return HostMemoryError(
+        "a worker process was killed, most likely for lack of memory; give the job more memory or set "
+        "split.workers lower, then run the same command again"
+        + (f" (the processes worked on {reading})" if reading else "")
+    )
+
+
+def _begin(notes: Path | None, count: Any) -> None:
     follow_parent()
     reuse_freed_memory()
+    with count.get_lock():
+        slot, count.value = count.value, count.value + 1
+    _note_in(notes, slot)
+
+
+def _note_in(notes: Path | None, slot: int) -> None:
+    if notes is not None:
+        with notes.open("r+b") as file:
+            _NOTES[:] = [memoryview(mmap.mmap(file.fileno(), 0))[slot * _NOTE : (slot + 1) * _NOTE]]
 
 
 def available() -> int:

@@ -11,8 +11,8 @@ import os
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from crpipe.core import raw_files
 from crpipe.core.errors import FormatError
 from crpipe.events.notes import note
 from crpipe.workloads.damage import Reading
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
     from typing import BinaryIO
+
+    import pyarrow.parquet as pq
 
 MAGIC = b"PAR1"
 _TAIL = 8  # length of the footer, and the magic
@@ -36,10 +38,7 @@ def open_parquet(path: Path, *damaged: type[Exception]) -> Iterator[pq.ParquetFi
     is a file whose row groups do not cover it: one with another file joined to it, for example.
     """
     kinds = (pa.ArrowException, OSError, UnicodeDecodeError, *damaged)
-    with (
-        Reading(path, *kinds),
-        pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True) as file,
-    ):
+    with Reading(path, *kinds), raw_files.open_parquet(path) as file:
         _refuse_unread(path, file.metadata)
         yield file
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from crpipe.core import files
 from crpipe.core.errors import DataError, DiskError
+from failing import failing
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -172,3 +173,54 @@ def test_a_directory_that_cannot_be_made_is_named_with_the_reason():
 )
 def test_bytes_are_written_in_the_unit_that_shows_them(count, text):
     assert files.size(count) == text
+
+
+PUBLISH = """
+import os, sys
+from pathlib import Path
+from crpipe.core import files
+folder = Path(sys.argv[1])
+files.write_text(folder / "deep" / "table", "new")
+files.make_folder(folder / "deep" / "er")
+assert (folder / "deep" / "table").read_text() == "new"
+assert [path.name for path in folder.rglob("*.part")] == []
+"""
+
+
+@pytest.mark.parametrize(
+    ("operation", "number", "nth", "place"),
+    [
+        ("fsync", errno.EINVAL, 0, "deep$"),  # a directory of a FUSE or SMB mount
+        ("fsync", errno.ENOSYS, 0, "deep$"),
+        ("renamed", errno.ENOENT, 1, "table"),  # done, answered twice
+        ("renamed", errno.ESTALE, 1, "table"),
+        ("rename", errno.EBUSY, 1, "table"),
+        ("open", errno.ESTALE, 1, "table"),
+        ("open", errno.ESTALE, 2, ".part$"),  # to flush it
+        ("open", errno.EAGAIN, 1, "deep$"),
+    ],
+)
+def test_what_passes_soon_or_means_nothing_is_no_error(tmp_path, operation, number, nth, place):
+    (tmp_path / "x").mkdir()
+    env = failing(tmp_path, operation, number, place, nth)
+    command = [sys.executable, "-c", PUBLISH, str(tmp_path / "x")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.ETIMEDOUT, errno.EROFS])
+@pytest.mark.parametrize("operation", ["fsync", "rename", "write", "open"])
+def test_what_fails_leaves_the_old_file_and_names_the_path(tmp_path, operation, number):
+    path = tmp_path / "x" / "table"
+    files.write_text(path, "old")
+    code = "import sys; from pathlib import Path; from crpipe.core.files import write_text\n"
+    code += "write_text(Path(sys.argv[1]), 'new' * 9999)"
+    place = path if operation == "rename" else f"x/.{path.name}"
+    env = failing(tmp_path, operation, number, place)
+    command = [sys.executable, "-c", code, str(path)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "DiskError" in last
+    assert str(path.parent) in last
+    assert path.read_text() == "old"
+    assert [each.name for each in path.parent.iterdir()] == ["table"]

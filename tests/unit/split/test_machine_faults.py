@@ -1,8 +1,11 @@
 """One failed read while a range is split stops the job; it never sets a file aside, and nothing is lost."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,44 @@ for number in map(int, numbers):
             sys.exit()
 print(json.dumps(found))
 """
+
+
+DIES = """
+import os
+from crpipe.workloads.muons.reading.parquet import Bundles as Parquet
+
+class Dies(Parquet):
+    def rows(self, path, tables):
+        if path.name == "0001.parquet":
+            os.abort()
+        yield from super().rows(path, tables)
+
+    def totals(self, path, tables):
+        if TOTALS and path.name == "0001.parquet":
+            os.abort()
+        return super().totals(path, tables)
+"""
+
+
+@pytest.mark.parametrize("totals", [True, False])
+def test_a_file_that_kills_the_process_is_named_at_the_next_attempt(tmp_path, totals):
+    (tmp_path / "dying.py").write_text(DIES.replace("TOTALS", str(totals)))
+    config = campaign(tmp_path)
+    for at in range(3):
+        write_parquet(raw_folder(config) / f"000{at}.parquet", [1, 2], seed=at)
+    write_staged(config)
+    code = f"from raw_files import *\nsplit(campaign({str(tmp_path)!r}, 'source.reader=dying:Dies'))"
+    code = f"if __name__ == '__main__':\n exec({code!r})"
+    env = os.environ | {"PYTHONPATH": f"{Path('tests/support').absolute()}:{tmp_path}"}
+    call = partial(subprocess.run, [sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert call(check=False).returncode == -signal.SIGABRT
+    for _ in range(2):
+        again = call(check=False)
+        assert again.returncode == 1
+        last = again.stderr.strip().splitlines()[-1]
+        assert "ForeignError" in last
+        assert f"{NAME}/0001.parquet" in last
+        assert "SIGABRT" in last
 
 
 @pytest.mark.parametrize("form", ["parquet", "hdf5"])

@@ -1,11 +1,12 @@
 """Workers."""
 
 import os
+import signal
 
 import pytest
 
-from crpipe.core.errors import CrpipeError
-from crpipe.split.workers import in_order
+from crpipe.core.errors import CrpipeError, DiskError, ForeignError, HostMemoryError
+from crpipe.split.workers import in_order, left_notes, working_on
 
 
 def square(number):
@@ -39,3 +40,40 @@ def test_the_first_error_ends_the_work(workers):
 def test_a_worker_that_is_killed_is_an_error_with_advice():
     with pytest.raises(CrpipeError, match=r"killed, most likely for lack of memory.*split\.workers lower"):
         list(in_order(die, [1, 1], 2))
+
+
+def die_by(number):
+    working_on(f"/data/{number}.parquet")
+    if number:
+        os.kill(os.getpid(), number)
+    return number
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (signal.SIGABRT, ForeignError),
+        (signal.SIGSEGV, ForeignError),
+        (signal.SIGBUS, DiskError),
+        (signal.SIGKILL, HostMemoryError),
+    ],
+)
+def test_a_worker_that_a_signal_ends_is_named_with_its_file(tmp_path, number, kind):
+    results = in_order(die_by, [0, int(number), 0], 2, notes=tmp_path / "notes")
+    with pytest.raises(kind, match=rf"/data/{int(number)}\.parquet"):
+        list(results)
+
+
+def test_one_worker_of_its_own_process_too(tmp_path):
+    with pytest.raises(ForeignError, match=r"/data/6\.parquet: .*SIGABRT"):
+        list(in_order(die_by, [int(signal.SIGABRT)], 1, notes=tmp_path / "notes", spawn=True))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_notes_are_gone_when_the_work_ended(tmp_path, workers):
+    notes = tmp_path / "notes"
+    assert list(in_order(die_by, [0, 0], workers, notes=notes)) == [0, 0]
+    assert left_notes(notes) == {}
+    with pytest.raises(TypeError):
+        list(in_order(die_by, [0, "x"], workers, notes=notes))
+    assert left_notes(notes) == {}

@@ -1,7 +1,10 @@
 """Checkpoints and snapshots certify themselves; what is damaged is never used and never overwritten."""
 
+import json
 import os
 import subprocess
+import sys
+import threading
 import zipfile
 
 import numpy as np
@@ -10,9 +13,10 @@ import torch
 
 from counting import state_of
 from crpipe.core.chain import key_of
-from crpipe.core.errors import CheckpointError, DiskError
+from crpipe.core.errors import CheckpointError, DiskError, UnseenError, code_may_pass, may_pass
 from crpipe.core.files import write_json
 from crpipe.train.checkpoints import FORMAT, Store, checkpoint_file, load, refuse_other_keys, verified
+from failing import failing
 
 
 def state(value):
@@ -182,3 +186,53 @@ def test_other_keys_are_listed_with_both_values(store):
 
 def load_newest(store):
     return int(load(store.newest_snapshot(print))["weight"][0])
+
+
+READS = """
+import json, os, sys
+from pathlib import Path
+from crpipe.core.errors import CrpipeError
+from crpipe.train.checkpoints import load, verified
+
+found = []
+for nth in range(1, 400):
+    os.environ["FAIL"] = f"read:{sys.argv[2]}:{nth}:{sys.argv[1]}"
+    try:
+        load(verified(Path(sys.argv[1])).path)
+        found.append("")
+        break
+    except CrpipeError as error:
+        found.append(f"{type(error).__name__}: {error}")
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("number", [5, 12, 110])  # EIO, ENOMEM, ETIMEDOUT
+def test_each_failed_read_of_a_checkpoint_is_an_error_of_the_machine(store, tmp_path, number):
+    path = store.save_checkpoint(state(3)).path
+    command = [sys.executable, "-c", READS, str(path), str(number)]
+    env = failing(tmp_path, "none", 0, "none")
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *failed, last = json.loads(done.stdout)
+    assert failed
+    assert last == ""
+    for text in failed:
+        assert text.startswith(("DiskError: ", "HostMemoryError: ")), text
+        assert str(path) in text
+
+
+def test_a_parents_checkpoint_that_is_seen_late_is_waited_for(store):
+    saved = store.save_checkpoint(state(3))
+    receipt = store.folder.parent.parent / "ranges" / f"{store.folder.name}.json"
+    receipt.parent.mkdir(parents=True, exist_ok=True)
+    receipt.write_text("{}")
+    away = saved.path.rename(saved.path.with_suffix(".away"))
+    timer = threading.Timer(0.3, away.rename, [saved.path])
+    timer.start()
+    assert verified(saved.path) == saved
+    saved.path.unlink()
+    with pytest.raises(UnseenError, match=r"not seen on this machine, though .*\.json names it") as caught:
+        verified(saved.path)
+    assert may_pass(type(caught.value).__name__)
+    assert code_may_pass(caught.value.exit_code)

@@ -261,3 +261,37 @@ def test_an_rntuple_is_named(tmp_path):
 
 def test_a_tree_of_another_name(tmp_path):
     refused(ROOT, gammas(tmp_path / "a.root", tree="trees"), "did you mean trees?", "reader.tree")
+
+
+def test_events_without_photons_as_python_writes_them(tmp_path, geometry):
+    """Its lists have no type where all of them are empty."""
+    rows = pq.read_table(write_nested(tmp_path / "3.parquet", [0, 0])).to_pylist()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "3.parquet")
+    assert "null" in str(pq.read_schema(tmp_path / "3.parquet").field("photons").type.field("t").type)
+    reader = ReaderChoice(PHOTONS, {}, geometry).open()
+    (events,) = reader.rows(tmp_path / "3.parquet")
+    assert events.multiplicity.tolist() == [0, 0]
+    assert reader.totals(tmp_path / "3.parquet") == (2, 0)
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_columns_without_a_type(tmp_path, geometry, rows):
+    """As pandas writes a table without rows; with rows they hold nothing but nulls."""
+    leaves = {
+        "photons": ["string_id", "sensor_id", "t", "sensor_pos_x", "sensor_pos_y", "sensor_pos_z"],
+        "mc_truth": [
+            f"{state}_state_{name}"
+            for state in ("initial", "final")
+            for name in ("azimuth", "zenith", "energy")
+        ],
+    }
+    kinds = {name: pa.struct([(leaf, pa.null()) for leaf in each]) for name, each in leaves.items()}
+    table = pa.table({name: pa.array([{}] * rows, kind) for name, kind in kinds.items()})
+    pq.write_table(table, tmp_path / "4.parquet")
+    reader = ReaderChoice(PHOTONS, {}, geometry).open()
+    if rows:
+        with pytest.raises(FormatError, match="row 0: photons.*found a null"):
+            list(reader.rows(tmp_path / "4.parquet"))
+    else:
+        assert list(reader.rows(tmp_path / "4.parquet")) == []
+        assert reader.totals(tmp_path / "4.parquet") == (0, 0)

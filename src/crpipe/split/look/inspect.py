@@ -9,12 +9,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from crpipe.core.causes import OF_FORM, refuse_machine_error
 from crpipe.core.errors import DataError, ForeignError, FormatError
 from crpipe.core.paths import MANIFEST
-from crpipe.core.raw_files import read_manifest
+from crpipe.core.raw_files import open_parquet, read_manifest
 from crpipe.events.file_formats import format_of
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import read_layout
@@ -104,7 +103,7 @@ def _first_file(folder: Path) -> str:
 
 
 def _parquet(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
-    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True) as file:
+    with open_parquet(path) as file:
         names = file.schema_arrow.names
         kind = _kind(path, names)
         facts = FileFacts(

@@ -265,7 +265,7 @@ def _lists_of(
 ) -> tuple[NDArray[np.int64], list[pa.Array]]:
     """Flatten lists that belong together: their lengths [N], and the values of each; raise FormatError."""
     parent = batch.column(batch.schema.get_field_index(column))
-    lists = [pc.struct_field(parent, name) for name in names]
+    lists = [_typed(pc.struct_field(parent, name)) for name in names]
     lengths = [pc.fill_null(pc.list_value_length(each), -1).to_numpy(zero_copy_only=False) for each in lists]
     for name, found in zip(names, lengths, strict=True):
         wrong = (found != lengths[0]) | (found < 0)
@@ -276,6 +276,11 @@ def _lists_of(
                 f"found {found[at] if found[at] >= 0 else 'a null'}; have the file made again"
             )
     return lengths[0].astype(np.int64), [each.flatten() for each in lists]
+
+
+def _typed(lists: pa.Array) -> pa.Array:
+    """Give a column without a type, which holds nothing but nulls, that of lists."""
+    return lists.cast(pa.list_(pa.null())) if pa.types.is_null(lists.type) else lists
 
 
 def _nested_hits(

@@ -140,6 +140,8 @@ def numbers(path: Path, values: pa.Array, name: str, rows: NDArray[np.int64]) ->
             raise FormatError(
                 f"{path}: row {rows[first]}: {name}: expected a number, found {values[first].as_py()!r}"
             ) from error
+    if pa.types.is_null(values.type):
+        values = values.cast(pa.float64())
     found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return found
 
