@@ -238,3 +238,23 @@ def test_a_count_that_is_being_written_ends_before_the_file_is_closed(tmp_path, 
         assert writing.wait(10)
         threading.Timer(0.2, go_on.set).start()
     assert not [thread for thread in threading.enumerate() if thread.name == "lease"]
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(2, "No such file"), OSError(116, "Stale file handle"), DiskError("full")]
+)
+def test_what_fails_after_the_lease_was_lost_is_not_the_jobs_error(tmp_path, error):
+    def work():
+        with lease(tmp_path, wait_s=0, say=quiet):
+            (tmp_path / "lease").write_text('{"host": "other", "pid": 1, "id": "another"}')
+            raise error
+
+    with pytest.raises(LeaseError, match="taken over by process 1 on other"):
+        work()
+
+
+@pytest.mark.parametrize("error", [OSError(116, "Stale file handle"), DiskError("full")])
+def test_what_fails_while_the_lease_is_held_stays_as_it_is(tmp_path, error):
+    with pytest.raises(type(error)) as caught, lease(tmp_path, wait_s=0, say=quiet):
+        raise error
+    assert caught.value is error

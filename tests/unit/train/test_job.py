@@ -157,6 +157,26 @@ def test_metrics_that_were_cut_before_the_snapshot_are_reported(tmp_path, name):
     assert f"warning: {path}: cut; what it had after step" in told
 
 
+@pytest.mark.parametrize("lost", ["tensorboard", "metrics.jsonl"])
+def test_training_goes_on_when_its_curves_are_deleted(tmp_path, lost):
+    config = toy_config(tmp_path, train={"log_steps": 1, "snapshot_steps": 2})
+    paths = config.paths()
+    whole = train(toy_config(tmp_path / "whole", train={"log_steps": 1, "snapshot_steps": 2}))[0]
+
+    class Deletes(Told):
+        def advance(self, label, done, total, note=""):
+            if done == 3 and lost == "tensorboard":
+                shutil.rmtree(paths.tensorboard())
+            elif done == 3:
+                (paths.store(FIRST) / lost).unlink()
+
+    told = Deletes()
+    train_range(config, FIRST, told)
+    assert json.loads(paths.receipt(FIRST).read_text())["sha256"] == whole["sha256"]
+    assert ("deleted while this job ran" in str(told)) == (lost == "tensorboard")
+    assert [path.stat().st_size > 0 for path in paths.tensorboard().iterdir()] == [True]
+
+
 def test_whole_metrics_are_not_reported_as_cut(tmp_path):
     config = toy_config(tmp_path, train={"log_steps": 1})
     interrupt(config)

@@ -82,7 +82,5 @@ class Outputs:
                 f"warning: {self._events.path}: deleted while this job ran; it begins again, and the curves "
                 "of what came before are in metrics.jsonl alone; the training itself goes on exactly"
             )
-        if not self._rows.path.exists():
-            self._say(f"warning: {self._rows.path}: deleted while this job ran; it begins again")
-            self._rows.path.touch()
+        self._rows.path.touch()  # as it begins again with its next row
         sync(self._rows.path)
