@@ -1,6 +1,6 @@
 """Lets one file operation of a verb fail once, then runs the verb again.
 
-python faults.py FOLDER SEED CASES SHARE OF, with faults.so preloaded.
+python faults.py FOLDER SEED CASES SHARE OF, with faults.so preloaded; FAULT_VERBS=split,train: only these.
 
 The libraries are imported once; each verb runs in a fork, in which faults.c counts the operations below the
 campaign's folder or lets one of them fail. Each line of the output is a JSON object: of a verb, or of a case.
@@ -27,7 +27,7 @@ from crpipe.core.causes import MEANINGS
 from fault_campaign import FIRST, HEAVY, ONCE, SECOND, STEPS, write_settings
 
 SOURCE = Path(__file__).with_suffix(".c")
-LIMIT_S = 120
+LIMIT_S = 600
 _GONE = {"ENOENT"}  # of a name: another host's file is seen late, or the server's answer was lost
 _ANY = {"EIO", "ESTALE", "ETIMEDOUT", "EACCES", "ENOMEM"}
 _FULL = {"ENOSPC", "EDQUOT"}
@@ -59,6 +59,7 @@ FAULTS = {
 }
 WORDS = ("Traceback", "damaged", "truncated", "rm ")
 ENDS = {"doctor": {78}}  # a finding of its own
+ONLY = frozenset(filter(None, os.environ.get("FAULT_VERBS", "").split(",")))
 # Exit codes: try again; a person has to change something.
 LATER, PERSON = {66, 74, 75}, 77
 # Written by every attempt, or temporary, or dated.
@@ -214,7 +215,8 @@ class Campaign:
         for name in (FIRST, SECOND):
             done = self.verbs.run(("--config", "simulated.yaml", "simulate", name, "--out", f"raw/{name}"))
             assert done[0] == 0, done[1]
-        for number, (name, words) in enumerate(STEPS):
+        last = max(number for number, (name, _) in enumerate(STEPS) if name in (ONLY or dict(STEPS)))
+        for number, (name, words) in enumerate(STEPS[: last + 1]):
             self._prepare(name, words, folder / f"state-{number:02d}")
 
     def _prepare(self, name, words, state):
@@ -246,6 +248,7 @@ class Campaign:
                 for kind in sorted({operation.split(" ", 1)[0] for operation in step.counts})
             }
             for step in self.steps
+            if step.name in ONLY or not ONLY
         }
         if not count:
             return [case for kinds in every.values() for cases in kinds.values() for case in cases]
