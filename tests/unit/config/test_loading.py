@@ -1,5 +1,6 @@
 import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
