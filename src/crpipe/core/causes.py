@@ -115,8 +115,9 @@ OF_PROGRAMS = frozenset(
 OF_FORM = frozenset((errno.EINVAL, errno.EOVERFLOW, errno.EFBIG))  # also of a place that wrong bytes name
 _CLASSES: dict[str, type[MachineError]] = {"soon": DiskError, "later": DiskError, "person": PlaceError}
 _BY_TEXT = re.compile(r"\berrno[ =:]+(\d+)", re.IGNORECASE)  # libraries of C quote it: HDF5, fsspec
-_NAMED = re.compile(r"(No space left on device|Disk quota exceeded|Input/output error|Stale file handle)")
 _NAMES = {os.strerror(each): each for each in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)}
+_NAMES["error closing file"] = errno.EIO  # all that Arrow says of any
+_NAMED = re.compile(f"({'|'.join(_NAMES)})")
 _MEMORY = re.compile(
     r"bad_alloc|cannot allocate memory|can't allocate memory|unable to allocate|memory allocation failed|"
     r"malloc of size|realloc of size",

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ from pydantic import BaseModel
 
 from crpipe.config.loading import NAMED, Config, flatten, load_config, read_tree, validate
 from crpipe.config.record import refuse_changes
-from crpipe.core.errors import ConfigError
+from crpipe.core.errors import ConfigError, MachineError
 from crpipe.core.files import digest
 from named import SIMULATOR
 
@@ -132,6 +134,19 @@ def test_every_wrong_key_is_told_at_once(tmp_path):
 def test_a_file_that_is_no_configuration(tmp_path, text, said):
     with pytest.raises(ConfigError, match=said):
         load_config([write(tmp_path, "config.yaml", text)])
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ETIMEDOUT])
+def test_a_file_that_the_machine_cannot_read_is_no_wrong_configuration(tmp_path, monkeypatch, number):
+    """It was: exit code 2 ended `--keep-trying`, with the advice to name another file."""
+    path = write(tmp_path, "config.yaml", "run: a\n")
+
+    def read_text(self):
+        raise OSError(number, os.strerror(number), str(self))
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    with pytest.raises(MachineError, match=r"config\.yaml.*run the same command again"):
+        load_config([path])
 
 
 def test_a_missing_file_is_named(tmp_path):

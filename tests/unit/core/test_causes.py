@@ -42,6 +42,7 @@ def test_an_errno_that_nobody_knows_may_pass_and_is_named():
         OSError("Can't read data (read failed: time = x, errno = 5, error message = 'Input/output error')"),
         RuntimeError("unable to write: No space left on device"),
         OSError("could not read: [Errno 116] Stale file handle"),
+        OSError("error closing file"),
     ],
 )
 def test_an_errno_in_the_text_of_a_library_counts(error):
