@@ -30,6 +30,7 @@ MALFORMED = (
     pa.ArrowException,
 )
 _LONGEST = 300
+_MACHINE = "crpipe check"  # again, once the file can be read: nothing of it was found wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ class CheckReport:
         except FileNotFoundError as error:
             other = error.filename is not None and str(error.filename) != str(path)
             self.wrong(path, f"missing ({error.filename})" if other else "missing", remedy)
+        except (OSError, MemoryError) as error:
+            self.wrong(path, f"cannot be read: {error}", _MACHINE)
         except MALFORMED as error:
             self.wrong(
                 path, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())}", remedy
@@ -101,7 +104,7 @@ class CheckReport:
             self.wrong(path, "missing", remedy)
             return False
         except OSError as error:
-            self.wrong(path, f"cannot be read: {error.strerror}", remedy)
+            self.wrong(path, f"cannot be read: {error.strerror}", _MACHINE)
             return False
         self.counts.update(files=1, bytes=found)
         if actual != expected:

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.core.errors import ConfigError, ListingError
+from crpipe.core.errors import ConfigError, DataError, ListingError
 from crpipe.core.files import replacing
 from crpipe.core.raw_files import (
     Entry,
@@ -72,7 +72,7 @@ def list_range(job: ListJob, progress: Progress) -> None:
     the one back that it was made from.
     """
     finished = job.split if job.split is not None and job.split.is_whole() else None
-    if finished is not None and _restore(job.manifest, finished.folder / LISTING):
+    if finished is not None and _restore(job.manifest, finished):
         progress.say(
             f"{job.name}: already split, its listing is restored; to make it again: {finished.remove()}"
         )
@@ -96,9 +96,15 @@ def list_range(job: ListJob, progress: Progress) -> None:
     _warn_of_few(job, len(entries), progress)
 
 
-def _restore(manifest: Path, kept: Path) -> bool:
-    """Write a deleted manifest again from the copy that the split kept; return whether there was one."""
+def _restore(manifest: Path, finished: SplitRecord) -> bool:
+    """Write a deleted manifest again from the copy that the split kept; return whether one is sound."""
+    kept = finished.folder / LISTING
     if manifest.exists() or not kept.exists():
+        return False
+    try:
+        if finished.differs(read_manifest(kept)):
+            return False
+    except DataError:
         return False
     with replacing(manifest) as part:
         shutil.copyfile(kept, part)
@@ -267,6 +273,8 @@ def settle_positions(
     positions: Positions,
     deadline: Deadline,
     progress: Progress,
+    *,
+    grown: bool = False,
 ) -> list[str]:
     """Name all files of a flat source by position; raise ListingError when they are not those recorded."""
     if pattern.kind is Kind.FLAT_LIST:
@@ -277,7 +285,7 @@ def settle_positions(
         raise ListingError(
             f"{pattern.shown}: no file there matches; correct source.uri, for example /data/*.parquet"
         )
-    positions.settle(names, len(names) - 1, pattern.shown, progress)
+    positions.settle(names, len(names) - 1, pattern.shown, progress, grown=grown)
     return names
 
 
