@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 GROUPS_KEY = b"crpipe:groups"  # JSON in the events file: item row groups of each events row group
 # What pyarrow raises for bytes that do not fit; a damaged name is a ValueError: it is not UTF-8.
 DAMAGE = (OSError, ValueError, pa.ArrowException)
-REMEDY = "delete the shard's directory and run the same command again"
+REMEDY = "type what `crpipe check` prints for it; nothing that is whole is deleted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def list_range(job: ListJob, progress: Progress) -> None:
         )
     entries = found[: job.max_files or None]
     if job.manifest.exists():
-        _refuse_changes(job.name, job.manifest, entries)
+        _refuse_changes(job.name, job.manifest, entries, finished)
     else:
         if finished is not None:
             finished.refuse_other_listing(entries)
@@ -316,20 +316,23 @@ def _warn_of_few(job: ListJob, count: int, progress: Progress) -> None:
         )
 
 
-def _refuse_changes(name: Range, path: Path, entries: Sequence[Entry]) -> None:
+def _refuse_changes(name: Range, path: Path, entries: Sequence[Entry], finished: SplitRecord | None) -> None:
     old = {entry.path: entry for entry in read_manifest(path)}
     new = {entry.path: entry for entry in entries}
     changes = [_change(file, old.get(file), new.get(file)) for file in sorted({*old, *new})]
     changes = [change for change in changes if change]
     if changes:
         more = [f"  … and {len(changes) - SHOWN} more"] if len(changes) > SHOWN else []
+        remedy = "delete the manifest to take the new listing, and with it what was made from the old one"
+        if finished is not None:
+            remedy = f"the range is split and stays as it is; to make it again: {finished.remove()}"
         raise ListingError(
             "\n".join(
                 [
                     f"range {name}: the source is no longer what {path} says:",
                     *changes[:SHOWN],
                     *more,
-                    "delete the manifest to take the new listing, and with it what was made from the old one",
+                    remedy,
                 ]
             )
         )
