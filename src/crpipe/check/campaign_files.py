@@ -62,9 +62,9 @@ def _check_threshold(report: CheckReport, job: CheckJob, facts: Facts, keys: dic
         return
     if facts.recorded["threshold"] != facts.threshold:
         names = keys["split.reference_ranges"] or [job.ranges[0]]
-        stage = [f"crpipe stage {name}" for name in names]
-        raw = [place for name in names for place in (job.paths.raw(name), job.paths.staged(name))]
-        remedy = " && ".join([removing(path), *stage, "crpipe threshold", removing(*raw)])
+        # Ranges that are split have a table; of the others, the raw copies are needed for their split, too.
+        stage = [f"crpipe stage {name}" for name in names if not job.paths.ledger(name).exists()]
+        remedy = " && ".join([removing(path), *stage, "crpipe threshold"])
         report.wrong(path, f"does not hold the threshold of the shards, {facts.threshold}", remedy)
 
 
@@ -73,7 +73,8 @@ def _check_tables(report: CheckReport, job: CheckJob) -> None:
     remedy = f"{removing(record)} && crpipe tables"
     with report.reading(record, remedy):
         for row in read_tables(record).values():
-            report.has_bytes(record.parent / row["path"], row["size"], row["sha256"], remedy)
+            # The record stays: by its hashes another table is refused.
+            report.has_bytes(record.parent / row["path"], row["size"], row["sha256"], "crpipe tables")
             report.counts["tables"] += 1
 
 

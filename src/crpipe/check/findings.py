@@ -31,7 +31,7 @@ MALFORMED = (
     pa.ArrowException,
 )
 _LONGEST = 300
-_AGAIN = "crpipe check"
+_AGAIN = "crpipe check"  # once the file can be read: nothing of it was found wrong
 
 
 @dataclass(frozen=True, slots=True)

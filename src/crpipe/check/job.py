@@ -10,6 +10,7 @@ from crpipe.check.findings import MALFORMED
 from crpipe.core.files import digest, read_json
 from crpipe.core.paths import MANIFEST
 from crpipe.events.layout import Layout
+from crpipe.events.split_record import ASIDE, SplitRecord
 from crpipe.events.tables import table_keys
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from crpipe.core.chain import Chain
     from crpipe.core.paths import Paths
-
-RECORD = ".finished"  # what a split wrote, before it was delivered
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +116,19 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def split_again(paths: Paths, name: str) -> str:
-    """Give the commands that make the data of a range again from its source, to the same bytes."""
-    made = [paths.shards(name), paths.outliers(name), paths.staged(name), paths.raw(name)]
-    return f"{removing(*made)} && crpipe stage {name} && crpipe split {name}"
+    """Give the commands that make the data of a range again from its source, to the same bytes.
+
+    Nothing is deleted before its raw files are here again: the record is set aside, so that the range does
+    not count as finished, and the split compares its files with it.
+    """
+    record = SplitRecord.of(paths, name).folder
+    aside = f"mv {shlex.join(map(str, (record, record.with_name(ASIDE))))} && " if record.exists() else ""
+    return f"{aside}crpipe stage {name} && crpipe split {name}"
 
 
-def deliver_again(paths: Paths, name: str, *files: Path) -> str:
-    """Give the commands that restore outputs of a split from its own record."""
-    there = [path for path in files if path.exists()]
-    restore = f"{removing(paths.staged(name))} && crpipe split {name}"
-    return f"{removing(*there)} && {restore}" if there else restore
+def deliver_again(name: str) -> str:
+    """Give the command that restores missing outputs of a split from its own record."""
+    return f"crpipe split {name}"
 
 
 def merge_again(paths: Paths, name: str) -> str:
@@ -140,9 +142,13 @@ def train_again(paths: Paths, link: str) -> str:
 
 
 def retrain(paths: Paths, link: str) -> str:
-    """Give the commands that train a link from its beginning."""
-    files = (paths.store(link), paths.receipt(link), paths.best_receipt(link))
-    return f"{removing(*files)} && crpipe train {link}"
+    """Give the commands that train a link from its beginning; what was trained is set aside, not deleted."""
+    store = paths.store(link)
+    aside = (
+        f"mv {shlex.join(map(str, (store, store.with_name(f'{link}.old'))))} && " if store.exists() else ""
+    )
+    receipts = (paths.receipt(link), paths.best_receipt(link))
+    return f"{aside}{removing(*receipts)} && crpipe train {link}"
 
 
 def removing(*files: Path) -> str:

@@ -13,12 +13,13 @@ from crpipe.check.accounts import (
     check_table,
     read_table,
 )
-from crpipe.check.job import RECORD, deliver_again, removing, split_again
+from crpipe.check.findings import MALFORMED
+from crpipe.check.job import deliver_again, removing, split_again
 from crpipe.check.shard_files import read_folder
 from crpipe.core.destinations import LARGE_ROLES, PARTS
 from crpipe.core.files import digest
 from crpipe.core.lease import is_held
-from crpipe.core.paths import MANIFEST
+from crpipe.core.paths import FINISHED, MANIFEST
 from crpipe.core.raw_files import (
     STAGED,
     check_present,
@@ -27,6 +28,7 @@ from crpipe.core.raw_files import (
     read_manifest,
     read_staged,
 )
+from crpipe.events.split_record import SplitRecord
 from crpipe.split.scatter import known_columns
 
 if TYPE_CHECKING:
@@ -47,12 +49,11 @@ def check_range(report: CheckReport, job: CheckJob, facts: Facts, name: str) -> 
         report.note(name, "a job works on it")
         return
     delivered = _delivered(paths, name)
-    record = paths.shards(name) / RECORD
+    record = paths.shards(name) / FINISHED
     if any(path.exists() for path in delivered.values()) or record.exists():
         report.counts["ranges"] += 1
         missing = [path for path in delivered.values() if not path.exists()]
-        whole = all((record / own).exists() for own in (*delivered, "key.json"))
-        remedy = deliver_again(paths, name) if whole else split_again(paths, name)
+        remedy = deliver_again(name) if _is_finished(paths, name) else split_again(paths, name)
         for path in missing:
             report.wrong(path, "missing", remedy)
         _check_split(report, paths, facts, name)
@@ -64,6 +65,13 @@ def check_range(report: CheckReport, job: CheckJob, facts: Facts, name: str) -> 
             split_again(paths, name),
         )
     _check_unsplit(report, paths, name)
+
+
+def _is_finished(paths: Paths, name: str) -> bool:
+    try:
+        return SplitRecord.of(paths, name).is_whole()
+    except MALFORMED:
+        return False
 
 
 def _delivered(paths: Paths, name: str) -> dict[str, Path]:
@@ -136,7 +144,7 @@ def _check_heads(
 
 def _check_record(report: CheckReport, paths: Paths, name: str, ledger: dict[str, Any] | None) -> None:
     """Compare a split's record with what was delivered from it: mostly two names of one file."""
-    folder, remedy = paths.shards(name) / RECORD, split_again(paths, name)
+    folder, remedy = paths.shards(name) / FINISHED, split_again(paths, name)
     for own, path in _delivered(paths, name).items():
         twin = folder / own
         if not twin.exists():
@@ -192,14 +200,16 @@ def _check_unsplit(report: CheckReport, paths: Paths, name: str) -> None:
     if not staged.exists():
         report.note(name, "listed, not staged yet")
         return
-    remedy = f"{removing(staged, raw)} && crpipe stage {name}"
+    remedy = f"{removing(staged)} && crpipe stage {name}"
     with report.reading(staged, remedy):
         files = read_staged(staged)
         if listing.exists() and {file.path for file in files} != listed:
             report.wrong(staged, "lists other files than the list of the source", remedy)
         for file in files:
             if file.state == STAGED:
-                with report.reading(raw / file.path, remedy):
+                # The other copies are verified: they stay.
+                again = f"{removing(staged, raw / file.path)} && crpipe stage {name}"
+                with report.reading(raw / file.path, again):
                     check_present(raw, file)
                     check_unchanged(raw, file)
                     report.counts.update(files=1, bytes=file.size)

@@ -84,13 +84,18 @@ def tables() -> None:
 
 
 @data.command()
-def count() -> None:
+def count(
+    *,
+    grown: Annotated[
+        bool, typer.Option("--grown", help="number the files, too, that were added after the last one")
+    ] = False,
+) -> None:
     """Count the files of the source once, for `ranges.last: auto`; print the last file number."""
     from crpipe.cli.jobs.source import count_job
     from crpipe.source.counting import count_files
 
     with _attempt("count") as config:
-        print(count_files(count_job(config), Terminal()))
+        print(count_files(count_job(config, grown=grown), Terminal()))
 
 
 @data.command()

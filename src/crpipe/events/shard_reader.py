@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 GROUPS_KEY = b"crpipe:groups"  # JSON in the events file: item row groups of each events row group
 # What pyarrow raises for bytes that do not fit; a damaged name is a ValueError: it is not UTF-8.
 DAMAGE = (OSError, ValueError, pa.ArrowException)
+REMEDY = "type what `crpipe check` prints for it; nothing that is whole is deleted"
 _LOOK = (
-    "look whether the file server shows it, and run the same command again; if somebody deleted it: delete "
-    "the shard's directory first"
+    "look whether the file server shows it, and run the same command again; if somebody deleted it, type "
+    "what `crpipe check` prints for it"
 )
-REMEDY = "delete the shard's directory and run the same command again"
 
 
 @dataclass(frozen=True, slots=True)

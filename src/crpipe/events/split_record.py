@@ -5,6 +5,7 @@ In: the folders of a range's shards and outliers. Out: whether it is finished, a
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -25,6 +26,7 @@ TABLE, HISTOGRAM, LEDGER = "multiplicity.parquet", "histogram.json", "ledger.jso
 OUTLIER_SHARDS, BULK_SHARDS, KEY = "outliers.json", "shards.json", "key.json"
 LISTING = "manifest.parquet"  # an earlier crpipe kept none
 FILES = (TABLE, HISTOGRAM, LEDGER, OUTLIER_SHARDS, BULK_SHARDS, KEY)
+ASIDE = ".finished.old"  # where a person has set it aside
 _SHOWN = 5
 
 
@@ -66,11 +68,20 @@ class SplitRecord:
 
     def rows(self) -> list[dict[str, Any]]:
         """List the raw files that the range was made from; none where no ledger is left."""
-        for path in (self.folder / LEDGER, self.ledger):
-            if path.exists():
-                found: list[dict[str, Any]] = read_json(path)["files"]
-                return found
+        for path in (self.folder / LEDGER, self.ledger, self.shards / ASIDE / LEDGER):
+            with contextlib.suppress(DataError):
+                if path.exists():
+                    found: list[dict[str, Any]] = read_json(path)["files"]
+                    return found
         return []
+
+    def has_key(self, key: Mapping[str, Any]) -> bool:
+        """Return whether the range, finished or set aside, was made from what ``key`` describes."""
+        for folder in (self.folder, self.shards / ASIDE):
+            with contextlib.suppress(DataError):
+                if (folder / KEY).exists() and read_json(folder / KEY) == key:
+                    return True
+        return False
 
     def staged_again(self, entries: Sequence[Entry]) -> list[StagedFile]:
         """Give the staged table of a finished range without its raw copies.

@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CountJob:
-    """The count of a campaign's files; ``first`` and ``step`` are those of section ``ranges``."""
+    """The count of a campaign's files; ``first`` and ``step`` are those of section ``ranges``.
+
+    grown: files that were added after the last one are numbered, too.
+    """
 
     pattern: SourcePattern
     first: int
     step: int
     positions: Positions
     source: SourceOptions
+    grown: bool = False
 
 
 def count_files(job: CountJob, progress: Progress) -> int:
@@ -48,7 +52,7 @@ def count_files(job: CountJob, progress: Progress) -> int:
     elif kind is Kind.NUMBERS:
         _settle(job, *_numbers(job, deadline, progress), progress)
     else:
-        names = settle_positions(job.source, job.pattern, job.positions, deadline, progress)
+        names = settle_positions(job.source, job.pattern, job.positions, deadline, progress, grown=job.grown)
         _check_first(job, len(names) - 1)
     last: int = read_json(job.positions.record)["last"]
     progress.say(f"{job.pattern.shown}: file numbers {job.first} to {last}")
@@ -56,7 +60,7 @@ def count_files(job: CountJob, progress: Progress) -> int:
 
 
 def _settle(job: CountJob, names: list[str], last: int, progress: Progress) -> None:
-    job.positions.settle(names, last, job.pattern.shown, progress)
+    job.positions.settle(names, last, job.pattern.shown, progress, grown=job.grown)
 
 
 def _numbers(job: CountJob, deadline: Deadline, progress: Progress) -> tuple[list[str], int]:

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.core.errors import ConfigError, ListingError
+from crpipe.core.errors import ConfigError, DataError, ListingError
 from crpipe.core.files import replacing
 from crpipe.core.progress import Silent
 from crpipe.core.raw_files import (
@@ -94,7 +94,7 @@ def list_range(job: ListJob, progress: Progress) -> None:
     the one back that it was made from.
     """
     finished = job.split if job.split is not None and job.split.is_whole() else None
-    if finished is not None and _restore(job.manifest, finished.folder / LISTING):
+    if finished is not None and _restore(job.manifest, finished):
         progress.say(
             f"{job.name}: already split, its listing is restored; to make it again: {finished.remove()}"
         )
@@ -108,7 +108,7 @@ def list_range(job: ListJob, progress: Progress) -> None:
         )
     entries = found[: job.max_files or None]
     if job.manifest.exists():
-        _refuse_changes(job.name, job.manifest, entries)
+        _refuse_changes(job.name, job.manifest, entries, finished)
     else:
         if finished is not None:
             finished.refuse_other_listing(entries)
@@ -151,9 +151,15 @@ def confirm_listing(job: ListJob, aside: Collection[str] = ()) -> None:
         )
 
 
-def _restore(manifest: Path, kept: Path) -> bool:
-    """Write a deleted manifest again from the copy that the split kept; return whether there was one."""
+def _restore(manifest: Path, finished: SplitRecord) -> bool:
+    """Write a deleted manifest again from the copy that the split kept; return whether one is sound."""
+    kept = finished.folder / LISTING
     if manifest.exists() or not kept.exists():
+        return False
+    try:
+        if finished.differs(read_manifest(kept)):
+            return False
+    except DataError:
         return False
     with replacing(manifest) as part:
         shutil.copyfile(kept, part)
@@ -322,6 +328,8 @@ def settle_positions(
     positions: Positions,
     deadline: Deadline,
     progress: Progress,
+    *,
+    grown: bool = False,
 ) -> list[str]:
     """Name all files of a flat source by position; raise ListingError when they are not those recorded."""
     if pattern.kind is Kind.FLAT_LIST:
@@ -332,7 +340,7 @@ def settle_positions(
         raise ListingError(
             f"{pattern.shown}: no file there matches; correct source.uri, for example /data/*.parquet"
         )
-    positions.settle(names, len(names) - 1, pattern.shown, progress)
+    positions.settle(names, len(names) - 1, pattern.shown, progress, grown=grown)
     return names
 
 
@@ -363,16 +371,19 @@ def _warn_of_few(job: ListJob, count: int, progress: Progress) -> None:
         )
 
 
-def _refuse_changes(name: Range, path: Path, entries: Sequence[Entry]) -> None:
+def _refuse_changes(name: Range, path: Path, entries: Sequence[Entry], finished: SplitRecord | None) -> None:
     old = {entry.path: entry for entry in read_manifest(path)}
     changes = _compare(old, {entry.path: entry for entry in entries})
     if changes:
+        remedy = "delete the manifest to take the new listing, and with it what was made from the old one"
+        if finished is not None:
+            remedy = f"the range is split and stays as it is; to make it again: {finished.remove()}"
         raise ListingError(
             "\n".join(
                 [
                     f"range {name}: the source is no longer what {path} says:",
                     *changes.shown(),
-                    "delete the manifest to take the new listing, and with it what was made from the old one",
+                    remedy,
                 ]
             )
         )

@@ -56,12 +56,18 @@ class Positions:
                 "restore source.uri, or set `results` to a new directory"
             )
 
-    def settle(self, names: Sequence[str], last: int, source: str, progress: Progress) -> None:
-        """Record the ordered names at the first listing; raise ListingError when they are others later."""
-        if not self.exist():
+    def settle(
+        self, names: Sequence[str], last: int, source: str, progress: Progress, *, grown: bool = False
+    ) -> None:
+        """Record the ordered names at the first listing; raise ListingError when they are others later.
+
+        grown: number names that follow the last one, too. No number changes.
+        """
+        if grown or not self.exist():
             # The first jobs of a campaign start together: one of them writes, the others compare.
             with lease(self.record.parent / ".positions", wait_s=_WAIT_S, say=progress.say):
-                if not self.exist():
+                self.check_source(source)
+                if not self.exist() or self._follow(names):
                     self._write(names, last, source)
                     progress.say(f"{source}: {len(names)} files; {self.record} records their numbers")
         self.check_source(source)
@@ -83,19 +89,29 @@ class Positions:
             ) from error
         return found
 
+    def _follow(self, names: Sequence[str]) -> bool:
+        """Return whether these are the recorded names and others after them; those were named one by one."""
+        old = self.read()
+        return len(names) > read_json(self.record)["files"] and list(names[: len(old)]) == old
+
     def _refuse_changes(self, names: Sequence[str], source: str) -> None:
         old, new = set(self.read()), set(names)
         lines = [f"  {name}: gone" for name in natural_order(old - new)]
         lines += [f"  {name}: new" for name in natural_order(new - old)]
         if lines:
             more = [f"  … and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+            way = "restore the old files, or set `results` to a new directory to number them again"
+            if self._follow(names):
+                way = (
+                    "all follow the last one: crpipe count --grown numbers them, too; then raise ranges.last"
+                )
             raise ListingError(
                 "\n".join(
                     [
                         f"{source}: these are no longer the files that {self.record} numbers:",
                         *lines[:SHOWN],
                         *more,
-                        "restore the old files, or set `results` to a new directory to number them again",
+                        way,
                     ]
                 )
             )

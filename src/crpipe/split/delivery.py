@@ -25,10 +25,10 @@ def deliver(record: Path, places: Mapping[str, Path]) -> None:
             os.utime(target)  # renaming one link of a file over another would leave both
             continue
         with replacing(target) as part:
-            second_name(record / source, part)
+            _copy(record / source, part)
 
 
-def second_name(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path) -> None:
     """Give a file a second name, or a copy where the file system has no links; its time is now."""
     target.unlink(missing_ok=True)
     try:

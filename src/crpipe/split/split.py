@@ -7,6 +7,7 @@ depend on the job's description and the raw files alone. Nothing counts until th
 from __future__ import annotations
 
 import shlex
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,7 +48,7 @@ from crpipe.events.split_record import (
     SplitRecord,
 )
 from crpipe.split import gather, scatter
-from crpipe.split.delivery import deliver, remove_raw, second_name
+from crpipe.split.delivery import deliver, remove_raw
 from crpipe.split.ledger import (
     check_unique,
     check_written,
@@ -172,7 +173,8 @@ def split_range(job: SplitJob, progress: Progress) -> None:
         else:
             run = _Run(job, read_staged(job.staged), progress, careful=_was_killed(job, progress))
             check_unique(run.files, job.staged)
-            job.record.refuse_other_files(run.files)
+            if not job.record.has_key(run.key):
+                job.record.refuse_other_files(run.files)
             _split(run)
         deliver(job.record.folder, job.places())
         for folder in (job.shards, job.outliers):
@@ -386,6 +388,6 @@ def _record(
     write_json(part / OUTLIER_SHARDS, common | {"shards": outliers})
     write_json(part / BULK_SHARDS, common | {"shards": bulk} | counted)
     if job.listed.exists():
-        second_name(job.listed, part / LISTING)
+        shutil.copyfile(job.listed, part / LISTING)  # no second name: one damage must not take both
     write_json(part / KEY, run.key)
     publish(part, job.record.folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,16 +13,17 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from crpipe.core.errors import ConfigError, MissingExtra
+from crpipe.core.files import writing
 from crpipe.core.signals import follow
 from crpipe.workflow.command import one_line
 from crpipe.workflow.events import DESCRIPTOR, TYPED, UNNOTIFIED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
     from types import FrameType
 
     from crpipe.workflow.events import Event
@@ -32,6 +34,8 @@ _OURS = frozenset({"--config", "-C", "--configfile", "--configfiles"})
 _SHOWN = 25  # last lines of an output that explains itself
 _REFUSAL, _USAGE = "crpipe: ", ": error: "
 _BEFORE = "Building DAG of jobs..."  # ends what Snakemake says of itself
+_TRACEBACK = "Traceback (most recent call last):"
+_OF_SYSTEM = re.compile(r"\[Errno (\d+)\] ([^\n:]+)(?:: '([^'\n]+)')?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,14 @@ class HeadEnd:
     failures: list[Event] = field(default_factory=list)
     output: str = ""
     text: str = ""
+
+    def refuse_system_error(self) -> None:
+        """Raise DiskError where an error of the system kept Snakemake from beginning, such as a full disk."""
+        found = None if self.began or not self.code else _OF_SYSTEM.search(self.output)
+        if found:
+            place = Path(found[3] or ".snakemake")
+            with contextlib.suppress(OSError), writing(place):
+                raise OSError(int(found[1]), found[2], str(place)) from None
 
     def add(self, event: Event) -> None:
         """Take note of an event."""
@@ -238,4 +250,7 @@ def _last_words(output: IO[bytes]) -> str:
     if lines and _USAGE in lines[-1]:  # below the list of all options
         return lines[-1].partition(_USAGE)[2]
     start = lines.index(_BEFORE) + 1 if _BEFORE in lines else 0
-    return "\n".join(lines[start:][-_SHOWN:])
+    if _TRACEBACK in lines:  # the error itself follows the places in the code, which are indented
+        ends = [place for place, line in enumerate(lines) if line[:1].isspace()]
+        start = max([*ends, lines.index(_TRACEBACK)]) + 1
+    return "\n".join(lines[start:][-_SHOWN:]).strip()

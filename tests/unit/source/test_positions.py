@@ -40,6 +40,33 @@ def test_a_later_listing_with_other_names_is_refused_with_the_differences(positi
     assert positions.read() == names
 
 
+def test_files_that_were_added_at_the_end_are_numbered_when_a_person_says_so(positions):
+    positions.settle(["file1", "file2"], 1, "/data/*", Silent())
+    longer = ["file1", "file2", "file10"]
+    with pytest.raises(ListingError, match=r"file10: new\n.*crpipe count --grown numbers them, too"):
+        positions.settle(longer, 2, "/data/*", Silent())
+    positions.settle(longer, 2, "/data/*", Silent(), grown=True)
+    assert (positions.read(), read_json(positions.record)["last"]) == (longer, 2)
+    positions.settle(longer, 2, "/data/*", Silent())
+
+
+@pytest.mark.parametrize("names", [["file0", "file1", "file2"], ["file1", "file10"], ["file1"], []])
+def test_no_number_changes_where_a_source_grew(positions, names):
+    positions.settle(["file1", "file2"], 1, "/data/*", Silent())
+    with pytest.raises(ListingError, match="restore the old files"):
+        positions.settle(names, 2, "/data/*", Silent(), grown=True)
+    assert positions.read() == ["file1", "file2"]
+
+
+def test_a_growth_that_was_killed_between_its_files_is_finished(positions):
+    positions.settle(["file1"], 0, "/data/*", Silent())
+    record = positions.record.read_bytes()
+    positions.settle(["file1", "file2"], 1, "/data/*", Silent(), grown=True)
+    positions.record.write_bytes(record)
+    positions.settle(["file1", "file2"], 1, "/data/*", Silent(), grown=True)
+    assert read_json(positions.record) == {"files": 2, "last": 1, "source": "/data/*"}
+
+
 def test_the_record_of_another_source_is_refused(positions):
     positions.settle(["a"], 0, "/data/*", Silent())
     with pytest.raises(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crpipe.core.errors import ConfigError
+from crpipe.core.errors import ConfigError, DiskError
 from crpipe.workflow.events import DESCRIPTOR, TYPED, UNNOTIFIED
 from crpipe.workflow.launch import HeadCall, StopSignal, run_head
 
@@ -82,6 +82,35 @@ def test_the_last_lines_of_another_error_are_repeated():
 def test_what_snakemake_says_of_itself_is_left_out(printed, told):
     end, _ = ran(f"print({printed!r}, file=sys.stderr); sys.exit(1)")
     assert end.output == told
+
+
+FULL = "OSError in file /c/common.smk, line 7:\n[Errno 28] No space left on device"
+READ_ONLY = (
+    "Traceback (most recent call last):\n\n  File x.py, line 1, in execute\n    f()\n\n"
+    "OSError: [Errno 30] Read-only file system: '/c/.snakemake/shadow'\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        (FULL, r"^\.snakemake: cannot write: the disk is full"),
+        (READ_ONLY, "^/c/.snakemake/shadow: cannot write: the file system is read-only"),
+    ],
+)
+def test_a_disk_that_keeps_snakemake_from_beginning_is_an_error_of_the_disk(printed, told):
+    end, _ = ran(f"print({printed!r}, file=sys.stderr); sys.exit(1)")
+    assert "Traceback" not in end.output
+    with pytest.raises(DiskError, match=told):
+        end.refuse_system_error()
+
+
+def test_of_a_traceback_only_the_error_is_repeated():
+    end, _ = ran(
+        f"print({READ_ONLY!r}.replace('OSError: [Errno 30]', 'Fault:'), file=sys.stderr); sys.exit(1)"
+    )
+    assert end.output == "Fault: Read-only file system: '/c/.snakemake/shadow'"
+    end.refuse_system_error()
 
 
 def test_the_child_knows_what_was_typed_and_whether_to_inform_anyone():

@@ -134,6 +134,8 @@ def run_once(request: RunRequest, chosen: list[tuple[str, ...]], screen: Screen,
         monitor.tick,
         notify=not request.pause_s,
     )
+    if not stop.number:
+        end.refuse_system_error()
     if end.code == 0 and not stop.number:
         for line in monitor.close():
             (screen.show if request.dry_run else screen.say)(line)

@@ -114,7 +114,7 @@ def tables_job(config: Config) -> TablesJob:
     )
 
 
-def count_job(config: Config) -> CountJob:
+def count_job(config: Config, *, grown: bool = False) -> CountJob:
     """Compose the count of the source's files."""
     return CountJob(
         pattern=SourcePattern(config.source.uri, config.source.files),
@@ -122,6 +122,7 @@ def count_job(config: Config) -> CountJob:
         step=config.ranges.step,
         positions=_positions(config),
         source=source_options(config),
+        grown=grown,
     )
 
 
