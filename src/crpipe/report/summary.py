@@ -10,7 +10,7 @@ from crpipe.core.paths import CONSOLIDATED
 from crpipe.events.ledger_file import read_sums_if_any
 from crpipe.events.metric import not_enough
 from crpipe.report.evaluations import COLUMNS, evaluations
-from crpipe.report.page.marks import BAD, FAIR, GOOD, SIGNS, mark, terms_of
+from crpipe.report.page.marks import DIFFERS, SAME, SIGNS, WORDS, mark, sample_of, terms_of
 from crpipe.report.status.campaign_state import collect
 from crpipe.report.status.status import empty_line, weight_line
 from crpipe.report.text import Column, counted, measured, number, shorten, table
@@ -195,12 +195,15 @@ def _evaluation(newest: Evaluation | None) -> Iterator[str]:
 
 
 def _verdicts(found: Evaluation, measures: Sequence[Measure]) -> Iterator[str]:
-    """Yield which metrics are good, fair and bad, and what their names mean."""
+    """Yield which metrics differ from their floor or ideal, which do not, and what their names mean."""
     marks = [(each.title, mark(found, each)) for each in measures]
-    for level in (GOOD, FAIR, BAD):
-        titles = [f"{title} ({judged.text})" for title, judged in marks if judged.level == level]
-        if titles:
-            yield from _paragraph(f"{level} {SIGNS[level]}", "; ".join(titles))
+    differ = [f"{title} ({judged.text})" for title, judged in marks if judged.level == DIFFERS]
+    if differ:
+        yield from _paragraph(f"{WORDS[DIFFERS]} {SIGNS[DIFFERS]}", "; ".join(differ))
+    same = [title for title, judged in marks if judged.level == SAME]
+    if same:
+        text = f"{WORDS[SAME]} with {sample_of(found)}: {'; '.join(same)}"
+        yield from _paragraph(f"compared {SIGNS[SAME]}", text)
     if any(judged.sign for _, judged in marks):
         for place, text in enumerate(terms_of(found)):
             yield from _paragraph("" if place else "meaning", text)

@@ -256,6 +256,6 @@ def check_free_space(folder: Path, needed: int, label: str) -> None:
     free = free_bytes(folder)
     if needed > free - RESERVE:
         raise DiskError(
-            f"{label}: {size(needed)} and a reserve of {size(RESERVE)} needed below {folder}, {size(free)} "
+            f"{label}: {size(needed)} needed below {folder}, {size(RESERVE)} kept in reserve, {size(free)} "
             "free; free some space, or set `results` to a larger disk"
         )

@@ -56,15 +56,17 @@ def test_an_unbalanced_sum_and_lost_outliers_are_marked(files):
 
 def test_metrics_are_judged_in_words(files):
     files.trained(OUTLIERS)
-    values = {"w1_time": 0.022, "auc_event": 0.9, "efficiency": 0.9}
+    values = {"w1_time": 0.022, "w1_time_error": 0.001, "auc_event": 0.9, "auc_event_error": 0.01}
+    floor = {"w1_time": 0.022, "auc_event": 0.51}
     files.evaluated(
-        OUTLIERS, values, again={"w1_time": 0.022, "auc_event": 0.51}, baseline={"efficiency": 0.7}
+        OUTLIERS, values | {"efficiency": 0.9}, again=floor, baseline={"efficiency": 0.7}, groups=375
     )
     text = render_summary(files.view)
     words = " ".join(text.replace("│", " ").split())
     assert is_a_clean_box(text)
-    assert "good ✓ W1 of the time (ns) (reaches the floor); Share of events found (better" in words
-    assert "bad ✗ AUC of events (40 times as far from the ideal as the floor)" in words
+    assert "compared ≈ no difference seen with 375 groups: W1 of the time (ns)" in words
+    assert "differs ≠ AUC of events (40 times as far from the ideal as the floor)" in words
+    assert not any(word in words for word in ("good", "better than the baseline", "reaches"))
     assert "meaning W1 (Wasserstein distance)" in words
 
 

@@ -1,4 +1,4 @@
-"""Whether a number of an evaluation is good, compared with floor, baseline and ideal, in words."""
+"""What the held-out events say of a number of an evaluation, compared with its floor or ideal, in words."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from crpipe.core.progress import counted
 from crpipe.report.evaluations import COLUMNS
 
 if TYPE_CHECKING:
     from crpipe.report.evaluations import Evaluation, Measure
 
-GOOD, FAIR, BAD, UNKNOWN = "good", "fair", "bad", "unknown"
-SIGNS = {GOOD: "✓", FAIR: "~", BAD: "✗", UNKNOWN: ""}
-ERRORS = 2.0  # two numbers are equal if they differ by less than this many errors
-FAR = 3.0  # times the floor's distance from the ideal, from which a number is bad
+SAME, DIFFERS, UNKNOWN = "same", "differs", "unknown"
+WORDS = {SAME: "no difference seen", DIFFERS: "differs", UNKNOWN: ""}
+SIGNS = {SAME: "≈", DIFFERS: "≠", UNKNOWN: ""}
+ERRORS = 2.0  # a difference is seen from this many errors on
 RULE = (
-    f"Good: equal to the floor (the events simulated a second time) within {ERRORS:g} errors, or, without a "
-    f"floor, better than the baseline. Bad: not better than the baseline, or more than {FAR:g} times as far "
-    "from the ideal as the floor. Fair: what is between."
+    f"Differs: by more than {ERRORS:g} errors from the floor (the events simulated a second time); a number "
+    "that has no floor and should be near an ideal, such as a coverage, from that ideal. No difference seen: "
+    "by less; the fewer groups of events were held out, the larger a difference may be that is not seen. "
+    "No mark: there is nothing to compare with."
 )
 # What a person may have to look up, by the word in a metric's title.
 TERMS = {
@@ -34,7 +36,7 @@ TERMS = {
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How good one number is: ``level`` (good, fair, bad, unknown), and why in words."""
+    """What is seen of one number: ``level`` (same, differs, unknown), and more in words."""
 
     level: str
     text: str
@@ -44,32 +46,47 @@ class Mark:
         """One character for the level; empty where nothing is known."""
         return SIGNS[self.level]
 
+    @property
+    def word(self) -> str:
+        """The level in words; empty where nothing is known."""
+        return WORDS[self.level]
+
 
 def mark(found: Evaluation, measure: Measure) -> Mark:
-    """Judge one number of an evaluation against its floor, baseline and ideal."""
-    own = _distance(found, measure, "values")
-    if own is None:
-        return Mark(UNKNOWN, "")
-    floor, baseline = (_distance(found, measure, column) for column in ("again", "baseline"))
-    if floor is not None and _reaches(own, floor):
-        return Mark(GOOD, "reaches the floor")
-    if baseline is not None and not _beats(own, baseline):
-        return Mark(
-            BAD, "worse than the baseline" if _beats(baseline, own) else "no better than the baseline"
-        )
+    """Compare one number with its floor, or with its ideal where it should be near one and has no floor."""
+    own, floor, baseline = (_distance(found, measure, column) for column in ("values", "again", "baseline"))
     if floor is not None:
-        return _above(own[0], floor[0], measure)
-    if baseline is not None:
-        return Mark(GOOD, "better than the baseline")
-    return Mark(UNKNOWN, "")
+        what = "the floor"
+    elif measure.better == "near":
+        floor, what = (0.0, 0.0), f"the ideal {measure.ideal:g}"
+    if own is None or floor is None:
+        return Mark(UNKNOWN, "")
+    error = math.hypot(own[1], floor[1])
+    if not error > 0:
+        return Mark(UNKNOWN, "")  # of numbers without errors nobody can say whether they differ
+    if abs(own[0] - floor[0]) <= ERRORS * error:
+        return Mark(SAME, f"with {sample_of(found)}")
+    text = _how_far(own[0], floor[0], measure, what)
+    beaten = baseline is None or baseline[0] - own[0] > ERRORS * math.hypot(own[1], baseline[1])
+    return Mark(DIFFERS, text if beaten else f"{text}; no better than the baseline")
 
 
-def _above(own: float, floor: float, measure: Measure) -> Mark:
-    """Say how many times farther from the ideal than the floor a number is, where that can be said."""
+def sample_of(found: Evaluation) -> str:
+    """Say how many held-out groups judged a model, or events where groups are not known."""
+    if found.groups:
+        return counted(found.groups, "group")
+    return counted(found.events, "event") if found.events else "these events"
+
+
+def _how_far(own: float, floor: float, measure: Measure, what: str) -> str:
+    """Say how a number differs from its floor or ideal."""
+    if own < floor:
+        return f"nearer to the ideal than {what}: chance or a leak, no quality"
+    if what != "the floor":
+        return f"{own:.2g} away from {what}"
     if measure.ideal is None or floor <= 0 or measure.better == "high":
-        return Mark(FAIR, "does not reach the floor")
-    factor = own / floor
-    return Mark(BAD if factor > FAR else FAIR, f"{factor:.2g} times as far from the ideal as the floor")
+        return "does not reach the floor"
+    return f"{own / floor:.2g} times as far from the ideal as the floor"
 
 
 def _distance(found: Evaluation, measure: Measure, column: str) -> tuple[float, float] | None:
@@ -84,14 +101,6 @@ def _distance(found: Evaluation, measure: Measure, column: str) -> tuple[float, 
     else:
         distance = measure.distance(value)
     return None if distance is None or not math.isfinite(distance) else (distance, error or 0.0)
-
-
-def _reaches(own: tuple[float, float], floor: tuple[float, float]) -> bool:
-    return own[0] - floor[0] <= ERRORS * math.hypot(own[1], floor[1])
-
-
-def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return other[0] - one[0] > ERRORS * math.hypot(one[1], other[1])
 
 
 def terms_of(found: Evaluation) -> list[str]:

@@ -18,7 +18,10 @@ def files(tmp_path_factory):
     for index in range(2):
         made.trained(made.split(index, quarantined=index))
     made.evaluated(
-        made.name(1), {"w1_time": 1.0, "auc_event": 0.9}, again={"w1_time": 1.0, "auc_event": 0.51}
+        made.name(1),
+        {"w1_time": 1.0, "w1_time_error": 0.1, "auc_event": 0.9, "auc_event_error": 0.01},
+        again={"w1_time": 1.0, "auc_event": 0.51},
+        groups=375,
     )
     (made.paths.evaluation(made.name(1)) / "time.svg").write_text("<svg/>")
     return made
@@ -45,11 +48,14 @@ def test_the_page_opens_on_the_numbers(page):
     assert "20 files 1 quarantined" in text or "19 files 1 quarantined" in text
 
 
-def test_good_and_bad_are_marked_in_words_and_colour(page):
-    assert '<td class="good"><b>✓ good</b><small>reaches the floor</small>' in page
-    assert '<td class="bad"><b>✗ bad</b><small>40 times as far from the ideal as the floor</small>' in page
+def test_what_was_seen_is_marked_in_words_and_colour(page):
+    assert re.search(r'<td class="same"><b>≈ no difference seen</b><small>with 375 groups</small>', page)
+    assert (
+        '<td class="differs"><b>≠ differs</b><small>40 times as far from the ideal as the floor</small>'
+        in page
+    )
     assert "W1 (Wasserstein distance)" in page
-    assert "Good: equal to the floor" in page
+    assert "No difference seen: by less" in page
 
 
 def test_the_page_needs_no_other_file_and_no_script(page):
