@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from crpipe.core.errors import ChangedError, DiskError, SourceError, TransferError
+from crpipe.core.errors import AccessError, ChangedError, DiskError, OutageError, SourceError, TransferError
 from crpipe.core.files import free_bytes, refuse_links, size, writing
 from crpipe.source.flush import Flush, Steps
 from crpipe.source.retries import Deadline, Transient, each, persist
@@ -184,9 +184,11 @@ class Copies:
                 deadline=self._deadline,
             )
         except Transient as error:
+            if error.denied:
+                raise AccessError(f"{entry.uri}: {error}; renew it, see `crpipe token`") from error
             # A source that is out of reach means nothing for the file: it is never set aside for that.
             if error.outage:
-                raise SourceError(
+                raise OutageError(
                     f"{entry.uri}: {error}; what is verified stays: run the same command again later"
                 ) from error
             kind = TransferError if error.wrong else _FailingError
