@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 
 import misbehaviours as does
-from crpipe.core.errors import AccessError, ListingError, SourceError, TransferError
+from crpipe.core.errors import AccessError, ListingError, OutageError, SourceError, TransferError
 from misbehaving import DATA, Rule
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 ONE = "b.parquet"
 SAME = "identical bytes"
+BY_SERVER = "the bytes of the server that sent them, reported as verified against it only"
 BY_SIZE = "identical bytes, reported as verified by size only"
 
 
@@ -237,6 +238,17 @@ def missing():
         Stops(SourceError, "bad files, at most 2 may be set aside"),
         source=ASIDE,
     )
+    yield row("status 404 everywhere, once", DATA, ONE, does.status(404), SAME, 3)
+    yield Fault(
+        "missing file",
+        "a file on a server that the director names for this file alone",
+        (
+            (("near", "origin"), "GET HEAD", ONE, does.status(404)),
+            ("director", "GET", "a.parquet", does.header("Link", near_alone)),
+        ),
+        BY_SERVER,
+        source={"concurrency": 1},
+    )
     yield row(
         "status 404 everywhere at first, quarantine", DATA, ONE, does.status(404), SAME, 6, source=ASIDE
     )
@@ -257,7 +269,7 @@ def outage():
             DATA,
             ALL,
             does.status(code),
-            Stops(SourceError, f"answers {code}"),
+            Stops(OutageError, f"answers {code}"),
             source=ASIDE,
         )
     yield row(
@@ -351,7 +363,7 @@ def slow():
         "GET",
         ALL,
         does.trickle(0.1),
-        Stops(SourceError, DEADLINE),
+        Stops(OutageError, DEADLINE),
         source=SHORT,
     )
     yield row(
@@ -360,7 +372,7 @@ def slow():
         "GET",
         ONE,
         does.slow_headers(0.1),
-        Stops(SourceError, DEADLINE),
+        Stops(OutageError, DEADLINE),
         source=SHORT,
     )
     yield row(
@@ -369,7 +381,7 @@ def slow():
         "GET",
         ONE,
         does.continues,
-        Stops(SourceError, DEADLINE),
+        Stops(OutageError, DEADLINE),
         source=SHORT,
     )
     yield row(
@@ -402,7 +414,7 @@ def slow():
         "HEAD",
         ONE,
         does.silence,
-        Stops(SourceError, "no answer in time"),
+        Stops(OutageError, "no answer in time"),
     )
 
 
@@ -480,6 +492,7 @@ def listings():
     )
     yield row("status 401", does.status(401), Stops(AccessError, "listing refused"))
     yield row("status 404", does.status(404), bad("no such directory"))
+    yield row("status 404, once", does.status(404), SAME, 1)
     yield row("status 500", does.status(500), bad("answers 500"))
     yield row("status 500, once", does.status(500), SAME, 1)
     for how, escape in (("escaped", None), ("as they are", str)):
@@ -531,13 +544,13 @@ def director():
     )
     yield row("discovery answers 404", "GET", found, does.status(404), unclear("discovery answers 404"))
     yield row("discovery fails three times", "GET", found, does.status(503), SAME, 3)
-    yield row("discovery hangs", "GET", found, does.silence, Stops(SourceError, DEADLINE), source=SHORT)
+    yield row("discovery hangs", "GET", found, does.silence, Stops(OutageError, DEADLINE), source=SHORT)
     yield row(
         "discovery ends without an answer",
         "GET",
         found,
         does.close,
-        Stops(SourceError, DEADLINE),
+        Stops(OutageError, DEADLINE),
         source=SHORT,
     )
     yield row(
@@ -555,23 +568,25 @@ def director():
         "GET",
         ALL,
         does.status(500),
-        Stops(SourceError, DEADLINE),
+        Stops(OutageError, DEADLINE),
         source=SHORT,
     )
-    yield row("a director answers 404", "GET", ALL, does.status(404), Stops(SourceError, "nobody serves"))
+    yield row("a director answers 404 once for a listing", "PROPFIND", "", does.status(404), SAME, 1)
+    yield row("a director answers 404 once for a file", "GET", ALL, does.status(404), SAME, 1)
+    yield row("a director answers 404", "GET", ALL, does.status(404), Stops(OutageError, "nobody serves"))
     yield row(
         "a director that names no server",
         "GET",
         ALL,
         does.header("Link", None),
-        Stops(SourceError, "names no server"),
+        Stops(OutageError, "names no server"),
     )
     yield row(
         "a director that names what is no address",
         "GET",
         ALL,
         does.header("Link", "<https://[bad/x>; pri=1"),
-        Stops(SourceError, "names no server"),
+        Stops(OutageError, "names no server"),
     )
     yield row("a director that names one bad address of three", "GET", ALL, does.header("Link", three), SAME)
     yield row("a director that names a server that is not there", "GET", ALL, does.header("Link", gone), SAME)
@@ -590,6 +605,10 @@ def director():
         unclear("names no server that lists"),
     )
     yield row("several Link headers", "GET", ALL, several, SAME)
+
+
+def near_alone(request):
+    return f"<{request.federation.url('near')}/ns>; pri=1"
 
 
 def three(request):
@@ -616,7 +635,38 @@ def checksum():
         return fault_of("checksum", what, roles, "HEAD", *rest, **more)
 
     wrong = "crc32c=AAAAAA=="
-    yield row("a cache names a wrong checksum", "near", ALL, does.header("Digest", wrong), SAME)
+    yield row(
+        "the origin names none, and a cache a wrong checksum",
+        "near",
+        ALL,
+        does.header("Digest", wrong),
+        BY_SERVER,
+        made={"digests": CACHES},
+    )
+    yield Fault(
+        "checksum",
+        "a cache keeps an old file of the same size, and names its checksum",
+        (("near", "GET HEAD", ONE, does.replaced_by(OTHER)),),
+        SAME,
+    )
+    yield Fault(
+        "checksum",
+        "every cache keeps an old file of the same size, and names its checksum",
+        ((CACHES, "GET HEAD", ONE, does.replaced_by(OTHER)),),
+        SAME,
+        source={"attempts": 4},
+    )
+    yield Fault(
+        "checksum",
+        "a cache keeps an old file with its checksum, and no other server names one",
+        (("near", "GET HEAD", ONE, does.replaced_by(OTHER)),),
+        BY_SERVER,
+        made={"digests": ("near",), "expected": {ONE: OTHER}},
+    )
+    yield Fault("checksum", "the origin names none, the caches do", (), BY_SERVER, made={"digests": CACHES})
+    yield row(
+        "the origin does not answer when asked, the caches do", "origin", ALL, does.status(500), BY_SERVER
+    )
     yield row(
         "every server names a wrong checksum",
         DATA,
@@ -624,7 +674,7 @@ def checksum():
         does.header("Digest", wrong),
         Stops(TransferError, "the source says 00000000"),
     )
-    yield row("a checksum that is none", "near", ALL, does.header("Digest", "crc32c=?,md5"), SAME)
+    yield row("a checksum that is none", "origin", ALL, does.header("Digest", "crc32c=?,md5"), BY_SERVER)
     yield Fault("checksum", "no server names a checksum", (), BY_SIZE, made=DARK)
     yield Fault(
         "checksum",
@@ -748,7 +798,7 @@ def redirects():
         "GET",
         ONE,
         does.redirect("https://[bad"),
-        Stops(SourceError, "does not look like a URL"),
+        Stops(OutageError, "does not look like a URL"),
     )
     yield row(
         "a listing that is redirected to http",
@@ -806,9 +856,54 @@ def no_tls(request):
     return f"<{clear}/ns>; pri=1, <{request.federation.url('near')}/ns>; pri=2"
 
 
+def refusals():
+    """Servers that refuse the token."""
+
+    def row(what, roles, *rest, **more):
+        made = {"guarded": True}
+        return fault_of("token", what, roles, "GET", *rest, made=made, **more)
+
+    yield row("status 401 at a cache", "near", ALL, does.status(401), SAME)
+    yield row("status 401 at each server, once", DATA, ONE, does.status(401), SAME, 3)
+    yield row("status 403 at each server, once", DATA, ONE, does.status(403), SAME, 3)
+    yield row(
+        "status 401 everywhere, for a token that is valid",
+        DATA,
+        ONE,
+        does.status(401),
+        Stops(OutageError, "refused (status 401)"),
+        source={"token": VALID},
+    )
+    yield row(
+        "status 403 everywhere, for a token that is valid",
+        DATA,
+        ONE,
+        does.status(403),
+        Stops(AccessError, "refused (status 403)"),
+        source={"token": VALID},
+    )
+    yield row(
+        "status 401 everywhere, for a token of another scope",
+        DATA,
+        ONE,
+        does.status(401),
+        Stops(AccessError, "scope is storage.read:/other"),
+        source={"token": {"scope": "storage.read:/other"}},
+    )
+    yield row(
+        "status 401 everywhere, for a token that cannot be read",
+        DATA,
+        ONE,
+        does.status(401),
+        Stops(AccessError, "refused (status 401)"),
+    )
+
+
+VALID = {"scope": "storage.read:/", "exp": 4e9}
+
 FAULTS = [
     row
-    for group in (transfer, missing, outage, slow, listings, director, checksum, mixed, redirects)
+    for group in (transfer, missing, outage, refusals, slow, listings, director, checksum, mixed, redirects)
     for row in group()
 ]
 

@@ -182,6 +182,15 @@ def replaced(first, then, **validators):
     return fault
 
 
+def replaced_by(content):
+    """Serve other bytes, with the checksum that fits them, as a cache does that keeps an old file."""
+
+    async def fault(request, _):
+        await request.send(request.federation.file(request, content))
+
+    return fault
+
+
 def wait(seconds):
     """Answer well, but late."""
 

@@ -6,6 +6,7 @@ CrpipeError                     exit 1
 │   ├── ListingError                      a range cannot be listed
 │   ├── TransferError                     a file cannot be copied whole
 │   │   └── ChangedError                  it is not, or not any more, the file that was listed
+│   ├── OutageError                       it is out of reach or busy; try again later
 │   ├── AccessError             exit 77   the source refuses us: no token, an expired one, or a narrow one
 │   └── FormatError                       a file is not in the schema
 ├── ForeignError                exit 70   a reader, simulator or workload raised something unexpected
@@ -62,6 +63,10 @@ class TransferError(SourceError):
 
 class ChangedError(TransferError):
     """A file is not the one that was listed, or changes while it is copied; never set aside for that."""
+
+
+class OutageError(SourceError):
+    """The source is out of reach or busy, or refuses a valid token: it may answer later."""
 
 
 class AccessError(SourceError):
@@ -175,7 +180,10 @@ class Interrupted(CrpipeError):  # noqa: N818 - an interruption is not an error 
 
 
 # What an outage of the source, of Slurm or of a disk looks like; everything else needs a person.
-_PASSING = (ListingError, TransferError, MachineError, UnseenError, LeaseError, QueueError, Interrupted)
+_PASSING = (
+    *(ListingError, TransferError, OutageError, MachineError, UnseenError, LeaseError, QueueError),
+    Interrupted,
+)
 _LASTING = (ChangedError,)  # of these
 _HOPELESS = (ConfigError, AccessError, PlaceError, DataError, DivergenceError, ForeignError, MissingExtra)
 _PASSING_OF_PYTHON = (OSError, MemoryError, KeyboardInterrupt, SystemExit)

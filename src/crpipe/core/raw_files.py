@@ -35,6 +35,7 @@ State = Literal["staged", "quarantined"]
 STAGED: State = "staged"
 QUARANTINED: State = "quarantined"
 _SOURCE_FILES = b"source_files"  # of the Parquet file of a manifest
+SERVER_ONLY = "server-checksum"  # of the server that sent the file, where no other one names any
 SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
 NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
 FEW = 0.5  # of the median: ranges with fewer files are reported
@@ -72,8 +73,9 @@ class Entry:
 class Proof:
     """How a copy was verified: size in bytes, checksum in hexadecimal, what it was compared with.
 
-    ``verified`` is source-checksum (the source named the checksum), copy-compare (source and copy were both
-    read), generated (made here, nothing to compare with) or size-only.
+    ``verified`` is source-checksum (the source named the checksum), server-checksum (only the server that
+    sent the file named it; a cache that keeps an old file names its checksum), copy-compare (source and copy
+    were both read), generated (made here, nothing to compare with) or size-only.
     """
 
     size: int

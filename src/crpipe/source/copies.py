@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from crpipe.core.causes import OF_PROGRAMS, refuse_machine_error
-from crpipe.core.errors import ChangedError, DiskError, SourceError, TransferError
+from crpipe.core.errors import AccessError, ChangedError, DiskError, OutageError, SourceError, TransferError
 from crpipe.core.files import free_bytes, refuse_links, size, writing
 from crpipe.source.flush import Flush, Steps
 from crpipe.source.retries import Deadline, Transient, each, persist
@@ -186,10 +186,12 @@ class Copies:
                 deadline=self._deadline,
             )
         except Transient as error:
+            if error.denied:
+                raise AccessError(f"{entry.uri}: {error}; renew it, see `crpipe token`") from error
             # A source that is out of reach means nothing for the file: it is never set aside for that.
             self._refuse_machine_error(entry, error)
             if error.outage:
-                raise SourceError(
+                raise OutageError(
                     f"{entry.uri}: {error}; what is verified stays: run the same command again later"
                 ) from error
             kind = TransferError if error.wrong else _FailingError

@@ -8,7 +8,7 @@ import re
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from crpipe.core.errors import SourceError
+from crpipe.core.errors import OutageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -32,6 +32,7 @@ class Transient(Exception):  # noqa: N818 - means that another try may succeed, 
     ``waits``: the federation is out of reach: tried again until the deadline, however often.
     ``wrong``: bytes came, and they are not those of the file.
     ``progress``: bytes arrived before it failed, so that the try does not count.
+    ``denied``: access is refused, for a reason that this side cannot see; in the end a person is needed.
     ``pause_s``: shortest pause before another try, as the server asks for.
     """
 
@@ -43,11 +44,13 @@ class Transient(Exception):  # noqa: N818 - means that another try may succeed, 
         waits: bool = False,
         wrong: bool = False,
         progress: bool = False,
+        denied: bool = False,
         pause_s: float = 0.0,
     ) -> None:
         super().__init__(reason)
         self.outage = outage or waits
         self.waits = waits
+        self.denied = denied
         self.wrong = wrong
         self.progress = progress
         self.pause_s = pause_s
@@ -68,13 +71,13 @@ class Deadline:
         return max(0.0, self._end - time.monotonic())
 
     def check(self, reason: str) -> None:
-        """Raise SourceError, with the ``reason`` of the last failure, when the deadline has passed."""
+        """Raise OutageError, with the ``reason`` of the last failure, when the deadline has passed."""
         if not self.left():
             raise self.passed(reason)
 
-    def passed(self, reason: str) -> SourceError:
+    def passed(self, reason: str) -> OutageError:
         """Make the error of a deadline that has passed; without a reason, name the last failure."""
-        return SourceError(
+        return OutageError(
             f"{self._what}: not finished within source.deadline_minutes ({reason or self._failure}); what is "
             "verified stays: run the same command again, or raise the deadline"
         )
@@ -102,7 +105,7 @@ async def persist(
     """Call ``attempt`` until it does not raise Transient; raise the last one after ``attempts`` failures.
 
     Pauses double from ``pause_s`` to 30 s, each drawn between half and all of it, so that many clients of one
-    overloaded server do not return together. Raise SourceError once the deadline has passed; it ends a try
+    overloaded server do not return together. Raise OutageError once the deadline has passed; it ends a try
     that is still running, too. Unless ``patient``, a federation that is out of reach counts like all else.
     """
     failures = waits = 0
@@ -132,7 +135,9 @@ async def persist(
 
 
 def _last(error: Transient, failures: int) -> Transient:
-    return Transient(f"{error} ({failures} attempts)", outage=error.outage, wrong=error.wrong)
+    return Transient(
+        f"{error} ({failures} attempts)", outage=error.outage, wrong=error.wrong, denied=error.denied
+    )
 
 
 async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], width: int) -> None:

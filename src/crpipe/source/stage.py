@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from crpipe.core.errors import DiskError
 from crpipe.core.files import refuse_links, size, tree_bytes
 from crpipe.core.lease import lease
-from crpipe.core.raw_files import StagedFile, lease_folder, read_manifest, write_staged
+from crpipe.core.raw_files import SERVER_ONLY, StagedFile, lease_folder, read_manifest, write_staged
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 from crpipe.source.listing import confirm_listing
 
@@ -91,6 +91,12 @@ def stage_range(job: StageJob, progress: Progress) -> None:
         ]
         write_staged(job.staged, files)
     progress.say(_summary(job.name, copies))
+    by_server = sum(proof.verified == SERVER_ONLY for proof in copies.done.values())
+    if by_server:
+        progress.say(
+            f"warning: {job.name}: {by_server} of {len(entries)} files are verified against the server that "
+            "sent them only: no other server names a checksum, and a cache may keep old files"
+        )
     by_size = sum(not proof.is_checked() for proof in copies.done.values())
     if by_size:
         progress.say(

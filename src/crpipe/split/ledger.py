@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from crpipe.core.destinations import DESTINATIONS, ROLES
 from crpipe.core.errors import LedgerError
-from crpipe.core.raw_files import QUARANTINED, SIZE_ONLY, STAGED
+from crpipe.core.raw_files import QUARANTINED, SERVER_ONLY, SIZE_ONLY, STAGED
 from crpipe.events.histograms import add_up, no_counts
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.split.scatter import FileReport, table_path, table_schema
@@ -146,13 +146,17 @@ def make_ledger(
 
 
 def staged_sums(files: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Count the files that were read, their bytes, and the files of which only the size was verified."""
+    """Count the files that were read, their bytes, and how many are verified by less than the source's word.
+
+    size_only: by their size. server_only, where there are such files: by the server that sent them.
+    """
     read = [row for row in files if row["state"] == STAGED]
+    by_server = sum(row["verified"] == SERVER_ONLY for row in read)
     return {
         "files": len(read),
         "bytes": sum(row["size"] or 0 for row in read),
         "size_only": sum(row["verified"] == SIZE_ONLY for row in read),
-    }
+    } | ({"server_only": by_server} if by_server else {})
 
 
 def is_balanced(ledger: Mapping[str, Any]) -> bool:

@@ -1,6 +1,8 @@
 """Every row of the table of faults: identical bytes, or the named error with its exit code."""
 
+import base64
 import gc
+import json
 
 import pyarrow.parquet as pq
 import pytest
@@ -37,11 +39,18 @@ def environment(keys, monkeypatch, tmp_path):
     gc.collect()
 
 
+def token_of(claims):
+    """The text of a token with these claims, which no server here verifies; without claims it has none."""
+    if claims is None:
+        return "opaque"
+    return f"head.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode()}.signature"
+
+
 def staged(federation, fault, tmp_path, told):
     """List and stage the range; return the rows of its staged table and the folder of the copies."""
-    (tmp_path / "token").write_text("opaque")
-    (tmp_path / "token").chmod(0o600)
     more = dict(fault.source)
+    (tmp_path / "token").write_text(token_of(more.pop("token", None)))
+    (tmp_path / "token").chmod(0o600)
     uri = federation.uri.replace("*.parquet", more.pop("pattern", "*.parquet"))
     source = {"uri": uri, "token_file": str(tmp_path / "token"), **QUICK, **more}
     config = validate({"results": str(tmp_path / "results"), "ranges": {"last": 999}, "source": source})
@@ -76,6 +85,8 @@ def test_a_fault_has_the_outcome_of_the_table(fault, keys, tmp_path, monkeypatch
         assert (row["path"], fault.outcome.words in row["reason"]) == (misbehaving_table.ONE, True)
     else:
         assert aside == []
+        by_server = fault.outcome == misbehaving_table.BY_SERVER
+        assert any("against the server that sent them only" in line for line in told.lines) == by_server
         by_size = fault.outcome == misbehaving_table.BY_SIZE or not made.get("digests", True)
         assert any("by their size only" in line for line in told.lines) == by_size
     kept = {row["path"]: (raw / row["path"]).read_bytes() for row in rows if row["state"] == "staged"}

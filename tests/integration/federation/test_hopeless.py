@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from crpipe.core.errors import AccessError, SourceError, TransferError
+from crpipe.core.errors import AccessError, OutageError, SourceError, TransferError
 
 pytestmark = pytest.mark.federation
 FILE = "part-0003.parquet"
@@ -25,9 +25,9 @@ HUGE = 200_000_000
         ("silence", 60.0, TransferError, "no answer in time after 0 of 20003 bytes"),
         ("status", 403, AccessError, r"the token from source.token_file \(.*\) is refused"),
         ("status", 404, TransferError, r"not there any more \(status 404\)"),
-        ("status", 429, SourceError, r"answers 429 \(2 attempts\); what is verified stays"),
+        ("status", 429, OutageError, r"answers 429 \(2 attempts\); what is verified stays"),
         ("status", 500, TransferError, r"answers 500 \(2 attempts\)"),
-        ("status", 503, SourceError, r"answers 503 \(2 attempts\); what is verified stays"),
+        ("status", 503, OutageError, r"answers 503 \(2 attempts\); what is verified stays"),
     ],
 )
 def test_a_fault_that_stays_is_told_and_the_next_run_is_whole(

@@ -16,6 +16,7 @@ from crpipe.split.ledger import (
     histogram,
     is_balanced,
     make_ledger,
+    staged_sums,
 )
 from crpipe.split.scatter import FileReport
 from plain_reader import HITS
@@ -121,3 +122,9 @@ def test_bins_of_the_histogram():
     for value in (*EDGES[:-1].tolist(), 4095, 4096, 4097):
         (found,) = np.flatnonzero(histogram(np.array([value], np.uint32)))
         assert EDGES[found] <= value < EDGES[found + 1]
+
+
+def test_files_that_only_their_server_vouches_for_are_counted():
+    row = {"state": "staged", "size": 5, "verified": "server-checksum"}
+    assert staged_sums([row, row | {"verified": "source-checksum"}])["server_only"] == 1
+    assert "server_only" not in staged_sums([row | {"verified": "source-checksum"}])

@@ -138,6 +138,8 @@ def _sums(status: CampaignStatus) -> Iterator[tuple[str, str]]:
     yield "ledgers", f"{balanced}; {bad_files} quarantined, {bad_events} rejected"
     if ledgers.size_only:
         yield "", f"{counted(ledgers.size_only, 'file')} verified by size only: the source names no checksum"
+    if ledgers.server_only:
+        yield "", f"{counted(ledgers.server_only, 'file')} verified against the server that sent them only"
     if ledgers.repeated:
         yield (
             "",

@@ -119,7 +119,8 @@ class Ledgers:
     """All ledgers taken together; ``unbalanced`` names the ranges whose sums do not add up.
 
     weights: sums of the events' weights, listed and by destination; empty where events have none.
-    size_only: files of which nothing but the size was verified. repeated: events that occur twice in a range.
+    size_only: files of which nothing but the size was verified. server_only: files that were verified only
+        against the server which sent them. repeated: events that occur twice in a range.
     empty: events without items.
     """
 
@@ -128,6 +129,7 @@ class Ledgers:
     items: Sums = field(default_factory=Sums)
     quarantined: int = 0
     size_only: int = 0
+    server_only: int = 0
     repeated: int = 0
     empty: int = 0
     unbalanced: tuple[str, ...] = ()
@@ -257,6 +259,7 @@ def add_ledgers(ledgers: Iterable[Mapping[str, Any]]) -> Ledgers:
         items=_total(row["items"] for row in rows),
         quarantined=sum(row["quarantined"] for row in rows),
         size_only=sum(row["staged"]["size_only"] for row in rows),
+        server_only=sum(row["staged"].get("server_only", 0) for row in rows),
         empty=sum(row["empty"] for row in rows),
         repeated=sum(row.get("repeated", {"events": 0})["events"] for row in rows),
         unbalanced=tuple(unbalanced),

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crpipe.core.errors import CrpipeError, ListingError, SourceError
+from crpipe.core.errors import CrpipeError, ListingError, OutageError
 from crpipe.core.ranges import PATTERN as RANGE_NAME
 from crpipe.core.raw_files import natural_key
 from crpipe.source.listing import described, entries_of, names_of, read_list, relative
@@ -68,9 +68,9 @@ class LookDeadline(Deadline):
         super().__init__(seconds, what)
         self._seconds = seconds
 
-    def passed(self, reason: str) -> SourceError:
+    def passed(self, reason: str) -> OutageError:
         """Make the error of a source that did not answer in time."""
-        return SourceError(f"no answer within {self._seconds:g} s ({reason or 'the first try still ran'})")
+        return OutageError(f"no answer within {self._seconds:g} s ({reason or 'the first try still ran'})")
 
 
 def look(job: LookJob, *, offline: bool = False) -> Listings:

@@ -137,14 +137,19 @@ class Director:
                 self._namespaces[known.prefix] = known
             return known
 
-    async def collection(self, path: str) -> tuple[str, bool]:
-        """Find where a directory is listed; return its URL and whether that needs a token."""
+    async def servers_of(self, path: str) -> list[str]:
+        """Ask who serves this very ``path``: in one namespace, files may be on different servers."""
+        headers = await self._ask(lambda: self._pelican.get_director_headers(quote(path)), path)
+        return read_namespace(headers, headers.getall("Link", []), path).servers
+
+    async def collection(self, path: str) -> Namespace:
+        """Find where a directory is listed: in its ``collections``, which are asked for anew each time."""
         # Not get_dirlist_url of pelicanfs, which waits for an answer for five seconds at most.
         headers = await self._ask(lambda: self._propfind(path), path)
         space = read_namespace(headers, headers.getall("Link", []), path)
         if not space.collections:
             raise Transient(f"the director names no server that lists {path}", outage=True)
-        return space.collections + quote(path), space.guarded
+        return space
 
     async def upload_url(self, path: str) -> str:
         """Find the origin's address for writing ``path``, or for reading it past all caches."""
@@ -195,8 +200,11 @@ class Director:
                 return await question()
         except aiohttp.ClientResponseError as error:
             if error.status in NOT_FOUND and self._pelican.director_url:
-                raise SourceError(
-                    f"{where}: nobody serves {path} (status {error.status}); check source.uri"
+                # A director that has just been started does not know all servers yet.
+                raise Transient(
+                    f"{where}: nobody serves {path} (status {error.status}); check source.uri",
+                    outage=True,
+                    wrong=True,
                 ) from error
             waits = error.status >= 500 or error.status in BUSY  # noqa: PLR2004
             who = "the director" if self._pelican.director_url else "discovery"

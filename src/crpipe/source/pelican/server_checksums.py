@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from crpipe.source.pelican.download import Answer
 
     Ask = Callable[[str], Awaitable[Answer]]
-    Named = tuple[str, str]  # algorithm, checksum in hexadecimal
+    Named = tuple[str, str, str]  # algorithm, checksum in hexadecimal, the server that named it
 
 ENOUGH = 3  # files in a row without a checksum after which a server is asked now and then only
 AGAIN_S = 5.0
@@ -61,7 +61,9 @@ class ServerChecksums:
             if answer.status == 200 and named:  # noqa: PLR2004
                 self._naming.add(place)
                 self._none[place] = self._unsaid[place] = 0
-                return named
+                if not self._required:  # one that was asked before, and knows better, may say it soon
+                    self._accept(path, unsaid, reached=True)
+                return *named, place
             if answer.status in _HAS_NONE and place not in self._naming:
                 self._none[place] += 1
                 reached = True
@@ -89,7 +91,10 @@ class ServerChecksums:
         One that said so often that it has no checksums; or one that says nothing while another one did.
         """
         silent = self._none[place] >= ENOUGH or (
-            self._unsaid[place] >= ENOUGH and any(self._none[other] >= ENOUGH for other in places)
+            self._unsaid[place] >= ENOUGH
+            and any(
+                self._none[other] >= ENOUGH or other in self._naming for other in places if other != place
+            )
         )
         if self._required or not silent:
             return False

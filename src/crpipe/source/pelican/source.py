@@ -7,6 +7,7 @@ empty list for a damaged one, and its copies neither resume nor verify.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from crpipe.core.errors import AccessError, ListingError
 from crpipe.core.raw_files import Entry
@@ -14,10 +15,9 @@ from crpipe.source.flush import Steps
 from crpipe.source.pelican.director import BUSY, NOT_FOUND, Director
 from crpipe.source.pelican.download import DownloadError, Downloads, OversizeError
 from crpipe.source.pelican.tokens import Tokens
-from crpipe.source.pelican.transfer import DENIED, Renewed, Transfer, authorization
+from crpipe.source.pelican.transfer import DENIED, Renewed, Transfer, authorization, refusal
 from crpipe.source.pelican.webdav import parse_listing, when
 from crpipe.source.retries import Transient, each, persist
-from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from crpipe.core.raw_files import Proof
     from crpipe.source.options import RangeSource, SourceOptions
+    from crpipe.source.pelican.namespaces import Namespace
     from crpipe.source.pelican.tokens import Token
     from crpipe.source.pelican.webdav import Listed
     from crpipe.source.retries import Deadline
@@ -93,14 +94,19 @@ class RemoteSource:
                 lambda: self._list(place), attempts=self._options.attempts, deadline=self._deadline
             )
         except Transient as error:
+            if error.denied:
+                raise AccessError(f"{_where(place)}: listing {error}; see `crpipe token`") from error
+            if error.wrong and not error.outage:  # a directory that is not there, whenever it was asked for
+                raise ListingError(f"{_where(place)}: {error}; {place.remedy}") from None
             raise ListingError(
                 f"{_where(place)}: {error}; run the same command again later, or {place.remedy}"
             ) from error
 
     async def _list(self, place: RangeSource) -> list[Listed]:
         folder = place.folder
-        url, guarded = await self._federation.collection(folder)
-        token = self._tokens.current() if guarded else None
+        space = await self._federation.collection(folder)
+        url = space.collections + quote(folder)
+        token = self._tokens.current() if space.guarded else None
         headers = {"Depth": "1", **authorization(token)}
         try:
             answer, body = await self._downloads.read("PROPFIND", url, headers, LISTING_BYTES)
@@ -111,22 +117,25 @@ class RemoteSource:
             ) from error
         except DownloadError as error:
             raise Transient(f"the listing broke off ({error})", outage=error.outage) from error
-        self._check_status(place, answer.status, token)
+        self._check_status(place, answer.status, space, token)
         try:
             return parse_listing(body, folder)
         except ValueError as error:
             raise Transient(str(error)) from error
 
-    def _check_status(self, place: RangeSource, status: int, token: Token | None) -> None:
+    def _check_status(self, place: RangeSource, status: int, space: Namespace, token: Token | None) -> None:
         """Raise what an HTTP status other than success means for a listing."""
         if status < 300:  # noqa: PLR2004 - 200 OK and 207 Multi-Status
             return
         if status in DENIED:
             if token and self._tokens.renew(token):
                 raise Renewed
+            refused = refusal(f"pelican://{place.host}{place.folder}/", status, space, token)
+            if isinstance(refused, Transient):
+                raise refused
             raise AccessError(f"{_where(place)}: listing refused (status {status}); see `crpipe token`")
         if status in NOT_FOUND:
-            raise ListingError(f"{_where(place)}: no such directory (status {status}); {place.remedy}")
+            raise Transient(f"no such directory (status {status})", wrong=True)
         raise Transient(f"the server answers {status}", outage=status in BUSY)
 
     async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:
@@ -136,21 +145,23 @@ class RemoteSource:
         async def look_up(item: tuple[str, str]) -> None:
             uri, path = item
             found[path] = await persist(
-                lambda: self._head(uri, path, key), attempts=self._options.attempts, deadline=self._deadline
+                lambda: self._head(uri, path), attempts=self._options.attempts, deadline=self._deadline
             )
 
         try:
             await each(zip(uris, paths, strict=True), look_up, self._options.concurrency)
         except Transient as error:
+            if error.denied:
+                raise AccessError(f"{error}; see `crpipe token`") from error
+            if error.wrong and not error.outage:
+                raise ListingError(f"{error}; correct {key}") from None
             raise ListingError(f"{key}: {error}; run the same command again later") from error
         return [found[path] for path in paths]
 
-    async def _head(self, uri: str, path: str, key: str) -> Entry:
-        answer = await self._transfer.look_up(host_and_path(uri)[1])
+    async def _head(self, uri: str, path: str) -> Entry:
+        answer = await self._transfer.look_up(uri)
         if answer.status in NOT_FOUND:
-            raise ListingError(f"{uri}: cannot be looked up (status {answer.status}); correct {key}")
-        if answer.status in DENIED:
-            raise AccessError(f"{uri}: refused (status {answer.status}); see `crpipe token`")
+            raise Transient(f"{uri}: cannot be looked up (status {answer.status})", wrong=True)
         if answer.status >= 300 or answer.length is None:  # noqa: PLR2004
             raise Transient(f"{uri}: the server answers {answer.status} without a size")
         return Entry(path, uri, answer.length, when(answer.header("Last-Modified")))

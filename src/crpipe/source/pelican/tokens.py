@@ -77,6 +77,15 @@ class Token:
         scope = self.claims.get("scope", "")
         return scope.split() if isinstance(scope, str) else [str(one) for one in scope]
 
+    def lacks(self, needed: str, issuer: str) -> str:
+        """Say why the token cannot be accepted, as far as its claims show it; empty: nothing is seen."""
+        own = self.claims.get("iss", "")
+        if self.claims and not self.covers(needed):
+            return f"the token's scope is {' '.join(self.scopes) or 'empty'}, needed is {needed}"
+        if issuer and own and str(own).rstrip("/") != issuer.rstrip("/"):
+            return f"the token is from {own}, needed is one from {issuer}"
+        return ""
+
     def covers(self, needed: str) -> bool:
         """Return whether a scope of the token allows what ``needed`` names, below its path."""
         action, _, path = needed.partition(":")

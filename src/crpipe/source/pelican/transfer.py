@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import re
 import time
-from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote
 
 from crpipe.core import checksums
 from crpipe.core.errors import AccessError, TransferError
-from crpipe.core.raw_files import SIZE_ONLY, Entry, Proof
+from crpipe.core.raw_files import SERVER_ONLY, SIZE_ONLY, Entry, Proof
 from crpipe.source.look.file_types import fault
 from crpipe.source.pelican.director import BUSY, NOT_FOUND
 from crpipe.source.pelican.download import DownloadError
@@ -25,7 +25,7 @@ from crpipe.source.retries import LONGEST_S, Transient
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
     from crpipe.source.flush import Steps
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from crpipe.source.pelican.tokens import Token, Tokens
 
 DENIED = {401, 403}
+LOOKS = 2  # times that all servers are asked for a file before it is believed that none has it
 WANTED = "crc32c,adler32;q=0.8,md5;q=0.5"
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 
@@ -89,6 +90,7 @@ class Transfer:
         self._checksums = ServerChecksums(required=require_checksum)
         self._algorithm = checksums.OWN  # the one that was named last
         self._missing: defaultdict[str, set[str]] = defaultdict(set)  # servers without the file, by path
+        self._absent: Counter[str] = Counter()  # times that no server had a file, by path
         self._begun: dict[str, _Begun] = {}  # copies that are not finished, by path
 
     async def fetch(self, entry: Entry, part: Path) -> Proof:
@@ -107,7 +109,7 @@ class Transfer:
                     await self._copy(entry, copy, space, server, token)
                 named = await asking
                 with self._avoiding(space, server, path):
-                    proof = await self._verify(entry, copy, named)
+                    proof = await self._verify(entry, copy, space, server, named)
         finally:
             if not asking.done() or asking.cancelled() or asking.exception():
                 asking.cancel()
@@ -115,20 +117,26 @@ class Transfer:
         self._begun.pop(path, None)
         return proof
 
-    async def look_up(self, path: str) -> Answer:
-        """Ask about a file without copying it, until a server has it; raise Transient without an answer."""
+    async def look_up(self, uri: str) -> Answer:
+        """Ask about a file without copying it, until a server has it.
+
+        Raise Transient without an answer, AccessError when no server accepts the token.
+        """
+        path = host_and_path(uri)[1]
         space = await self._federation.namespace(path)
         token = self._tokens.current() if space.guarded else None
         missing: set[str] = set()
+        server = space.best()
         while True:
-            server = space.best(missing)
             answer = await self._head(server, path, authorization(token))
-            if answer.status in DENIED and token and self._tokens.renew(token):
-                raise Renewed
+            if answer.status in DENIED:
+                self._denied(uri, answer.status, space, server, token)
             if answer.status not in NOT_FOUND:
                 return answer
             missing.add(server)
-            if missing >= set(space.servers):
+            left = not missing >= set(space.servers)
+            server = space.best(missing) if left else await self._another(space, path, missing)
+            if not server:
                 return answer
 
     async def _server(self, space: Namespace, uri: str) -> str:
@@ -137,15 +145,32 @@ class Transfer:
         missing = self._missing.get(path, set())
         if not missing >= set(space.servers):
             return space.best(missing)
-        if not space.collections:
-            # The director named caches alone, and all may be wrong about the file.
-            origin = root_of(await self._federation.upload_url(path))
-            if origin not in missing:
-                space.servers.append(origin)
-                return origin
+        another = await self._another(space, path, missing)
+        if another:
+            return another
         del self._missing[path]  # asked again, should this job try once more
         servers = f" from each of {len(missing)} servers" if len(missing) > 1 else ""
+        self._absent[path] += 1
+        if self._absent[path] < LOOKS:
+            raise Transient(f"no server has it (status 404{servers})")
         raise TransferError(f"{uri}: not there any more (status 404{servers})")
+
+    async def _another(self, space: Namespace, path: str, missing: Collection[str]) -> str:
+        """Ask the director who else has this very file; empty when there is no other server.
+
+        Files of one namespace may be on different origins, and the director may have named caches alone.
+        """
+        found: list[str] = []
+        try:
+            found += await self._federation.servers_of(path)
+            if not space.collections:
+                found.append(root_of(await self._federation.upload_url(path)))
+        except Transient as error:
+            if not error.wrong:  # the director does not know the file either
+                raise
+        others = [server for server in found if server not in missing]
+        space.servers += [server for server in others if server not in space.servers]
+        return others[0] if others else ""
 
     @contextlib.contextmanager
     def _avoiding(self, space: Namespace, server: str, path: str) -> Iterator[None]:
@@ -191,9 +216,11 @@ class Transfer:
         if copy.position != copy.size:
             raise _cut(server, copy, "the connection ended early")
 
-    async def _verify(self, entry: Entry, copy: Part, named: Named | None) -> Proof:
+    async def _verify(
+        self, entry: Entry, copy: Part, space: Namespace, server: str, named: Named | None
+    ) -> Proof:
         """Compare the copy on the disk with the checksum that the source names, or else with its type."""
-        algorithm, expected = named or (checksums.OWN, "")
+        algorithm, expected, who = named or (checksums.OWN, "", "")
         found = copy.checksum()
         if algorithm != copy.algorithm:
             found = await asyncio.to_thread(checksums.of_file, copy.path, algorithm)
@@ -206,7 +233,10 @@ class Transfer:
             )
         if not expected:
             self._check_unnamed(entry, copy)
-        return Proof(copy.size, found, algorithm, "source-checksum" if expected else SIZE_ONLY)
+        if not expected:
+            return Proof(copy.size, found, algorithm, SIZE_ONLY)
+        alone = who == server != space.collections
+        return Proof(copy.size, found, algorithm, SERVER_ONLY if alone else "source-checksum")
 
     def _check_unnamed(self, entry: Entry, copy: Part) -> None:
         """Raise Transient unless a copy whose checksum nobody names is of one piece, and of its type."""
@@ -240,10 +270,7 @@ class Transfer:
             self._missing[host_and_path(entry.uri)[1]].add(server)
             raise Transient(f"{server}: does not have it (status {status})", progress=True)
         if status in DENIED:
-            if token and self._tokens.renew(token):
-                raise Renewed
-            if not space.bench(server):
-                raise self._refusal(entry, status, space, token)
+            self._denied(entry.uri, status, space, server, token)
         if status == 416:  # noqa: PLR2004 - range not satisfiable: the file there is shorter than ours
             raise Transient(f"{server}: holds a shorter file than the manifest says", wrong=True)
         pause_s = _retry_after(answer) if status in BUSY else 0.0
@@ -252,18 +279,19 @@ class Transfer:
             f"{server}: answers {status}", outage=status in BUSY, pause_s=pause_s if alone else 0.0
         )
 
-    def _refusal(self, entry: Entry, status: int, space: Namespace, token: Token | None) -> AccessError:
-        needed = scope_for(entry.uri, space.base_path)
-        if token is None:
-            why = "no token was sent, because the director says that none is needed"
-        elif token.claims and not token.covers(needed):
-            why = f"the token's scope is {' '.join(token.scopes) or 'empty'}, needed is {needed}"
-        else:
-            why = f"the token from {token.place} is refused; the scope needed is {needed}"
-        return AccessError(f"{entry.uri}: refused (status {status}): {why}; renew it, see `crpipe token`")
+    def _denied(self, uri: str, status: int, space: Namespace, server: str, token: Token | None) -> NoReturn:
+        """Raise what the refusal of a server means: look for another token, then at the other servers."""
+        if token and self._tokens.renew(token):
+            raise Renewed
+        if space.bench(server):
+            raise Transient(f"{server}: answers {status}", progress=True)
+        raise refusal(uri, status, space, token)
 
     async def _checksum(self, space: Namespace, server: str, path: str, token: Token | None) -> Named | None:
-        """Ask the server, then the origin, for the file's checksum; None when neither has one."""
+        """Ask the origin (or another cache), then the server itself, for a checksum; None where none has one.
+
+        A cache that keeps an old file names the checksum of the old bytes.
+        """
 
         async def ask(place: str) -> Answer:
             headers = authorization(token) | {"Want-Digest": WANTED}
@@ -272,13 +300,40 @@ class Transfer:
                 raise Renewed
             return answer
 
-        return await self._checksums.ask([server, space.origin], path, ask)
+        return await self._checksums.ask([*self._witnesses(space, server), server], path, ask)
+
+    def _witnesses(self, space: Namespace, server: str) -> list[str]:
+        """Name who may know a file better than the server it comes from: the origin, or one other cache."""
+        if space.collections:
+            return [space.collections] if space.collections != server else []
+        return [other for other in space.servers if other != server][:1]
 
     async def _head(self, server: str, path: str, headers: dict[str, str]) -> Answer:
         try:
             return await self._downloads.head(_url(server, path), headers)
         except DownloadError as error:
             raise Transient(f"{server}: {error}", outage=True) from error
+
+
+def refusal(uri: str, status: int, space: Namespace, token: Token | None) -> Transient | AccessError:
+    """Make the error of a refused request: for a person where the token shows why, else tried again.
+
+    A server that does not take a token (401) which names the right issuer and scope, and has not ended, may
+    take it later: it reads the issuer's keys from time to time.
+    """
+    needed = scope_for(uri, space.base_path)
+    why = (
+        token.lacks(needed, space.issuer)
+        if token
+        else "no token was sent, because the director says that none is needed"
+    )
+    if token is None or why:
+        return AccessError(f"{uri}: refused (status {status}): {why}; renew it, see `crpipe token`")
+    reason = (
+        f"refused (status {status}): the token from {token.place} is refused; the scope needed is {needed}"
+    )
+    late = status == 401 and bool(token.claims)  # noqa: PLR2004
+    return Transient(reason, outage=late, denied=not late)
 
 
 def authorization(token: Token | None) -> dict[str, str]:
