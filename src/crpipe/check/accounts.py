@@ -46,7 +46,11 @@ _LEDGER = {
     "balanced",
     "staged",
 }
-_SOMETIMES = {"weights", "source_files"}  # with a weight, or with source.max_files
+_SOMETIMES = {
+    "weights",
+    "source_files",
+    "doubtful_groups",
+}  # with a weight, source.max_files, doubtful groups
 _FILE = {"path", "size", "state", "reason", "checksum", "algorithm", "verified", "events", "items"}
 _SHOWN = 3  # events that a finding names
 _ROW_BITS = np.uint64(32)

@@ -37,7 +37,8 @@ class SeenFile:
 
     name: path or URI. reader: what read it. columns: dtype of each column of the file, or of the layout.
     files, bytes, events, items: sums over the files that were counted. rows: events that were read;
-    groups: how many groups they belong to; largest: items of the largest; below: share of them that are no
+    groups: how many groups they belong to; doubt: why the group columns look wrong, mostly
+    empty; largest: items of the largest; below: share of them that are no
     outliers.
     """
 
@@ -52,6 +53,7 @@ class SeenFile:
     groups: int
     largest: int
     below: float
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
