@@ -72,6 +72,7 @@ def main() -> None:
         "ranges.last=999",
         "train.device=cpu",
         "split.workers=1",
+        "split.validation_fraction=0",
         "train.epochs=1",
         f"model.hidden={given.hidden}",
         f"load.budget_items={given.budget}",

@@ -42,6 +42,7 @@ SETTINGS = {
         "validation_fraction": 0,
         "validation_files": [4],
         "on_bad_event": "reject",
+        "max_rejected": 1,
         "histograms": {"energy_gev": [0.015, 0.06, 5]},
     },
     "load": {"batch_events": 32, "budget_items": 80_000},

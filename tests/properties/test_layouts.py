@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from crpipe.core.destinations import LARGE_ROLES, roles_of
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import groups_of, read_layout
 from crpipe.events.shard_reader import Shards
@@ -16,6 +17,7 @@ from raw_files import NAME, campaign, raw_folder, split, write_staged
 
 EXAMPLES = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
+PART_OF = {role: part for part in ("train", "validation") for role in roles_of(part)}
 files = st.lists(st.lists(st.integers(0, 12), max_size=30), min_size=1, max_size=3)
 
 
@@ -43,20 +45,19 @@ def test_any_layout_splits_and_loads_back_exactly(layout, files, threshold):
             write_events(raw_folder(config) / f"{number}.npz", events)
         write_staged(config)
         split(config)
-        found, sides = {}, {}
-        for role in ("train", "validation", "outliers"):
-            folder = config.paths().outliers(NAME) if role == "outliers" else config.paths().shards(NAME)
+        found, sides = {}, {"train": set(), "validation": set()}
+        for role, part in PART_OF.items():
+            folder = config.paths().outliers(NAME) if role in LARGE_ROLES else config.paths().shards(NAME)
             assert read_layout(folder) == layout
             rows = rows_of(groups_of(Shards(folder, role, layout), layout))
             assert not found.keys() & rows.keys()
             found |= rows
-            if role != "outliers":
-                sides[role] = {tuple(values[name] for name in layout.group) for values, _ in rows.values()}
-                loader = Loader(folder, role, batch_events=7, seed=(1,), epochs=1, prefetch=0)
-                loaded = rows_of(events for events, _ in loader.batches())
-                assert loaded.keys() == rows.keys()
-                assert all(np.array_equal(loaded[place][1], items) for place, (_, items) in rows.items())
-            assert all((len(items) > threshold) == (role == "outliers") for _, items in rows.values())
+            sides[part] |= {tuple(values[name] for name in layout.group) for values, _ in rows.values()}
+            loader = Loader(folder, role, batch_events=7, seed=(1,), epochs=1, prefetch=0)
+            loaded = rows_of(events for events, _ in loader.batches())
+            assert loaded.keys() == rows.keys()
+            assert all(np.array_equal(loaded[place][1], items) for place, (_, items) in rows.items())
+            assert all((len(items) > threshold) == (role in LARGE_ROLES) for _, items in rows.values())
         assert not sides["train"] & sides["validation"]
         assert len(found) == sum(map(len, made))
         for (file, row), (values, items) in found.items():

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crpipe.core.destinations import LARGE_ROLES, PARTS, ROLES, TRAINED_ROLES, roles_of
-from crpipe.core.errors import ConfigError
+from crpipe.core.errors import ConfigError, FormatError
 from crpipe.core.files import remove_tree
 from crpipe.events.shard_manifest import groups_of, verify
 from crpipe.events.shard_reader import Shards
@@ -96,6 +96,12 @@ def test_every_event_and_muon_is_accounted_for(files, keys):
         overrides = [f"{name}={value}" for name, value in keys.items()]
         config = campaign(root, "split.on_bad_event=reject", "source.on_bad_file=quarantine", *overrides)
         expected = write_raw(config, files)
+        if not any(good for _, good in expected.values()) and (
+            expected or any(file["damaged"] for file in files)
+        ):
+            with pytest.raises(FormatError, match="no event is left"):
+                split(config)
+            return
         split(config)
         ledger = json.loads(config.paths().ledger(NAME).read_text())
         found, primaries = {}, {}

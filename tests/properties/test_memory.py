@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
 from raw_files import campaign, export, split, write_staged
-config = campaign(Path(sys.argv[1]))
+config = campaign(Path(sys.argv[1]), "split.validation_fraction=0")
 """
 SPLIT = """
 write_staged(config)

@@ -111,6 +111,7 @@ def campaign(root, *overrides):
             "split.threshold=20",
             "split.validation_fraction=0.3",
             "split.workers=1",
+            "split.max_rejected=1",
             *overrides,
         ),
     )

@@ -47,7 +47,8 @@ _LEDGER = {
     "balanced",
     "staged",
 }
-_SOMETIMES = {"weights", "source_files", "contents"}  # with a weight, with source.max_files, in newer ones
+# With a weight, with source.max_files, in newer ones, where the group columns look wrong.
+_SOMETIMES = {"weights", "source_files", "contents", "doubtful_groups"}
 _FILE = {"path", "size", "state", "reason", "checksum", "algorithm", "verified", "events", "items"}
 _SHOWN = 3  # events that a finding names
 _ROW_BITS = np.uint64(32)

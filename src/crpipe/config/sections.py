@@ -119,7 +119,12 @@ class RangesSection(Section):
 class SplitSection(Section):
     """Bulk and outliers, training and validation."""
 
-    threshold: int = key(50_000, "multiplicity above which an event is an outlier", "data", ge=1)
+    threshold: int = key(
+        50_000,
+        "multiplicity above which an event is an outlier: how it is stored; its group decides its part",
+        "data",
+        ge=1,
+    )
     quantile: float | None = key(
         None,
         "take the threshold as this quantile of the reference ranges' multiplicities instead",
@@ -129,7 +134,12 @@ class SplitSection(Section):
     )
     reference_ranges: tuple[str, ...] = key((), "ranges scanned for the quantile; empty: the first", "data")
     validation_fraction: float = key(
-        0.05, "share of the groups of events (layout.group) kept for validation", "data", ge=0, lt=1
+        0.05,
+        "share of the groups of events (layout.group) kept for validation; rows that belong together need "
+        "equal values in the group columns",
+        "data",
+        ge=0,
+        lt=1,
     )
     validation_files: tuple[str | int, ...] = key(
         (),
@@ -166,6 +176,13 @@ class SplitSection(Section):
         "what to do with an event that has an impossible value: `fail` stops the range; `reject` skips and "
         "counts the event",
         "data",
+    )
+    max_rejected: float = key(
+        0.01,
+        "share of a range's events that `reject` may leave out; with more, the range fails. 1: any, as long "
+        "as one is left",
+        ge=0,
+        le=1,
     )
 
 

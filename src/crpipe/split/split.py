@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -35,8 +36,10 @@ from crpipe.core.raw_files import (
     read_manifest,
     read_staged,
 )
+from crpipe.events.grouping import doubtful_groups
 from crpipe.events.ledger_file import write_ledger
 from crpipe.events.shard_manifest import verify
+from crpipe.events.shard_reader import open_shard
 from crpipe.events.split_record import (
     BULK_SHARDS,
     HISTOGRAM,
@@ -57,7 +60,7 @@ from crpipe.split.ledger import (
     make_ledger,
     write_table,
 )
-from crpipe.split.parts import TEST, VALIDATION, SplitRange, refuse_torn_groups
+from crpipe.split.parts import REJECTED, TEST, VALIDATION, SplitRange, refuse_torn_groups
 from crpipe.split.repeated import count_repeated
 from crpipe.split.spill import remove_spans, span_count
 from crpipe.split.workers import in_order, left_notes, return_freed_memory, reuse_freed_memory
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
     from crpipe.split.scatter import FileReport, Scattered
 
 _SPILLS, _NOTES = ".scatter", "working-on"
+_SHOWN_REJECTED = 3  # events that a message names
 _MOST_TASKS = 64  # spills that are open at once while shards are gathered
 _TASKS_PER_WORKER = 10
 _WORKER_MIB = 256  # decoded block, its gathered copy, one row group on its way to the disk
@@ -87,6 +91,7 @@ class SplitJob:
     data: digest of everything that changes a shard. layout: that of the reader.
     listed, staged, raw: the range's manifest, its staged table, and the folder of its raw copies.
     shards, outliers, multiplicity, ledger: what is written, the first two being folders.
+    max_rejected: share of the range's events that may be invalid where these are rejected.
     parts: what decides between training, validation and test. histograms: bins of event columns to count.
     shard_items: items of one bulk shard, about. memory_mib: for buffers, of all workers together.
     """
@@ -112,6 +117,7 @@ class SplitJob:
     on_bad_file: Literal["fail", "quarantine"]
     max_quarantined: int
     on_bad_event: Literal["fail", "reject"]
+    max_rejected: float
     lease_wait_s: float
 
     @property
@@ -210,8 +216,9 @@ def _split(run: _Run) -> None:
     _clear(run)
     readable, reports, totals = _totals(run, reader)
     rules = _rules(run, totals)
-    scattered = list(_scatter(run, readable, rules, reports))
+    scattered = list(_scatter(run, readable, rules, reports, totals))
     reports += [report for each in scattered for report in each.files]
+    _check_some_left(run, reports)
     reports.sort(key=lambda report: report.file.number)
     aside = [file for file in run.files if file.state != STAGED]
     ledger = make_ledger(reports, aside, totals, run.job.layout)
@@ -223,6 +230,9 @@ def _split(run: _Run) -> None:
     ledger["repeated"] = count_repeated(run.spills, run.files, run.job.layout, run.progress)
     entries = list(_gather(run, rules, scattered))
     check_written(ledger, entries, run.job.layout)
+    if doubt := _doubtful_groups(run, entries):
+        ledger["doubtful_groups"] = doubt
+        run.progress.say(f"warning: {run.job.name}: {doubt}")
     _record(run, ledger, entries, scattered)
 
 
@@ -285,7 +295,11 @@ def _rules(run: _Run, totals: dict[int, tuple[int, int]]) -> scatter.Rules:
 
 
 def _scatter(
-    run: _Run, files: list[RawFile], rules: scatter.Rules, bad: list[FileReport]
+    run: _Run,
+    files: list[RawFile],
+    rules: scatter.Rules,
+    bad: list[FileReport],
+    totals: Mapping[int, tuple[int, int]],
 ) -> Iterator[Scattered]:
     job = run.job
     total = sum(file.size for file in files)
@@ -295,12 +309,15 @@ def _scatter(
         scatter.Task(number, job.raw, run.spills, tuple(files[start : start + share]), rules)
         for number, start in enumerate(range(0, len(files), share))
     ]
+    expected = sum(totals[file.number][0] for file in files)
     done, seen = 0, list(bad)
+    read: list[FileReport] = []
     results = in_order(scatter.scatter, tasks, workers, notes=run.spills / _NOTES, spawn=run.careful)
     for finished in results:
         seen += [report for report in finished.files if report.bad]
         _check_quarantine(run, seen)
-        _check_events(run, finished.files)
+        read += finished.files
+        _check_events(run, read, expected)
         done += sum(report.file.size for report in finished.files)
         run.progress.advance(f"split {job.name}: reading", done, total, f"{len(seen)} files set aside")
         yield finished
@@ -324,16 +341,58 @@ def _check_quarantine(run: _Run, bad: list[FileReport]) -> None:
         )
 
 
-def _check_events(run: _Run, reports: list[FileReport]) -> None:
-    """Raise FormatError for the first invalid event unless the job rejects such events."""
-    if run.job.on_bad_event == "reject":
+def _check_events(run: _Run, reports: list[FileReport], expected: int) -> None:
+    """Raise FormatError for an invalid event, or where such are rejected, for more than are allowed.
+
+    expected: events of the whole range, by the files' own account.
+    """
+    job = run.job
+    rejected = sum(len(report.rejected) for report in reports)
+    if not rejected:
         return
-    for report in reports:
-        for row, reason, _ in report.rejected:
-            raise FormatError(
-                f"{run.job.raw / report.file.path}: row {row}: {reason}; have the file made again, or leave "
-                f"such events out with split.on_bad_event: reject; {_repair(run.job)}"
-            )
+    if job.on_bad_event == "fail":
+        (first,) = _first_rejected(run, reports, 1)
+        raise FormatError(
+            f"{first}; have the file made again, or leave such events out with split.on_bad_event: reject; "
+            f"{_repair(job)}"
+        )
+    if rejected > job.max_rejected * expected:
+        raise FormatError(
+            f"{job.name}: {rejected} of {expected} events or more are rejected, at most "
+            f"{job.max_rejected:.3g} of them may be (split.max_rejected): {_reasons(run, reports)}; have the "
+            "files made again, look for a wrong unit or reader (source.reader), or, if such events are to be "
+            f"left out, raise split.max_rejected; {_repair(job)}"
+        )
+
+
+def _check_some_left(run: _Run, reports: list[FileReport]) -> None:
+    """Raise FormatError where all that the range holds was rejected or set aside, whatever is allowed."""
+    job = run.job
+    kept = sum(int(report.events[:REJECTED].sum()) for report in reports)
+    rejected = sum(len(report.rejected) for report in reports)
+    bad = [report.bad for report in reports if report.bad]
+    bad += [file.reason for file in run.files if file.state != STAGED]
+    if kept or not (rejected or bad):
+        return
+    first = "; ".join(filter(None, (_reasons(run, reports), *bad[:1])))
+    raise FormatError(
+        f"{job.name}: no event is left, all {rejected} are rejected and {len(bad)} files set aside: {first}; "
+        f"have the files made again, or leave the range out with ranges.skip: [{job.name}]; {_repair(job)}"
+    )
+
+
+def _reasons(run: _Run, reports: list[FileReport]) -> str:
+    return "; ".join(_first_rejected(run, reports, _SHOWN_REJECTED))
+
+
+def _first_rejected(run: _Run, reports: list[FileReport], most: int) -> list[str]:
+    """Name file, row and reason of the first rejected events."""
+    found = (
+        f"{run.job.raw / report.file.path}: row {row}: {reason}"
+        for report in reports
+        for row, reason, _ in report.rejected
+    )
+    return list(islice(found, most))
 
 
 def _repair(job: SplitJob) -> str:
@@ -359,6 +418,16 @@ def _gather(run: _Run, rules: scatter.Rules, scattered: list[Scattered]) -> Iter
         done += task.items
         run.progress.advance(f"split {job.name}: writing", done, total)
         yield entry
+
+
+def _doubtful_groups(run: _Run, entries: list[dict[str, Any]]) -> str:
+    """Look at the events of the first training shard, which is a sample of the range."""
+    first = next((entry for entry in entries if entry["role"] == PARTS[0]), None)
+    if first is None:
+        return ""
+    layout = run.job.layout
+    events = open_shard(run.job.shards, first, layout).events
+    return doubtful_groups(events.read(0, [field.name for field in layout.events]), layout)
 
 
 def _record(

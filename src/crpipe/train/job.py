@@ -113,6 +113,8 @@ def _run(
         _refuse_diverged(mark)
         workload = open_workload(job.workload, job.options, job.tables)
         loader = _open_loader(job, world)
+        if not loader.events:
+            progress.say(_nothing_to_train_on(job))
         _use_histograms(job, workload, loader.layout)
         validates = job.train.validate_steps > 0
         if validates:
@@ -182,6 +184,15 @@ def _open_loader(job: TrainJob, world: World) -> Loader:
         ranks=world.size,
         prefetch=job.load.prefetch,
         max_items=link.max_items,
+    )
+
+
+def _nothing_to_train_on(job: TrainJob) -> str:
+    if not job.link.ranges:
+        return f"{job.link.name}: no training event is an outlier; the checkpoint before is passed on"
+    return (
+        f"warning: {job.link.name}: no training event in {', '.join(job.link.ranges)}: nothing is trained, "
+        "the checkpoint before is passed on; look at the ledgers, or leave them out with ranges.skip"
     )
 
 

@@ -32,7 +32,7 @@ from runs import BIN
 
 SHARD = "train-00000.events.parquet"
 ITEMS = "train-00000.muons.parquet"
-MERGED = "part-00000.muons.parquet"
+MERGED = "outliers-00000.muons.parquet"
 
 
 def checkpoint(campaign, link, kind="checkpoint"):

@@ -244,3 +244,19 @@ Journal(Path(sys.argv[1]) / "journal.jsonl").add("start", verb="list", range="00
 Journal(Path(sys.argv[2]) / "default" / "journal.jsonl").add("start", verb="train", range="0000000-0000999")
 time.sleep(60)
 """
+
+
+def test_data_of_a_version_that_trained_on_large_held_out_events_are_refused_and_said_so(configure):
+    config = configure()
+    claim_data(config)
+    claim_train(config)
+    made(config)
+    for path, check in ((config.paths().campaign(), check_data), (config.paths().run_config(), check_train)):
+        write_json(
+            path, {name: value for name, value in read_json(path).items() if name != record.PARTS_FIRST}
+        )
+        with pytest.raises(
+            ConfigError, match="earlier crpipe, which trained on large held-out events"
+        ) as error:
+            check(config)
+        assert "new directory" in str(error.value) or "new name" in str(error.value)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.config.sections import SplitSection
 from crpipe.core.checksums import of_file
 from crpipe.core.destinations import LARGE_ROLES, ROLES
 from crpipe.core.errors import (
@@ -703,3 +704,82 @@ def test_joined_files_are_set_aside_with_their_reason(tmp_path):
     (aside,) = [row for row in ledger_of(config)["files"] if row["state"] == "quarantined"]
     assert "would be left unread" in aside["reason"]
     assert ledger_of(config)["events"]["listed"] == 6
+
+
+def bad_rows(config, *counts, events=100):
+    """Write a file of so many events for each count, of which so many have an impossible energy."""
+    for number, bad in enumerate(counts):
+        columns, multiplicity, items = make_events([1] * events, seed=number)
+        columns["energy_gev"][:bad] = np.nan
+        path = raw_folder(config) / f"{number}.parquet"
+        pq.write_table(nested(columns, multiplicity, items), path)
+    write_staged(config)
+
+
+REJECTING = ("split.on_bad_event=reject", "split.validation_fraction=0")
+
+
+@pytest.mark.parametrize(
+    ("keys", "counts"), [(("split.max_rejected=0.01",), (0, 2)), (("split.max_rejected=0.5",), (100, 0))]
+)
+def test_as_many_rejected_events_as_are_allowed(tmp_path, keys, counts):
+    config = campaign(tmp_path, *REJECTING, *keys)
+    bad_rows(config, *counts)
+    split(config)
+    assert ledger_of(config)["events"]["rejected"] == sum(counts)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "counts"),
+    [(0.01, (0, 3)), (0.01, (100, 100)), (0, (1, 0)), (0.5, (100, 1)), (0.99, (100, 100))],
+)
+def test_more_rejected_events_than_allowed_fail_the_range(tmp_path, allowed, counts):
+    config = campaign(tmp_path, *REJECTING, f"split.max_rejected={allowed}")
+    bad_rows(config, *counts)
+    with pytest.raises(FormatError) as error:
+        split(config)
+    text = str(error.value)
+    found = next(total for total in (counts[0], sum(counts)) if total > allowed * 200)  # no need to read on
+    assert f"{NAME}: {found} of 200 events or more are rejected" in text
+    first = 0 if counts[0] else 1
+    assert f"{first}.parquet: row 0: energy_gev is nan" in text
+    assert "raise split.max_rejected" in text
+    assert text.count(": row ") == min(3, found)
+    assert not config.paths().ledger(NAME).exists()
+
+
+def test_the_default_allows_one_in_a_hundred():
+    assert SplitSection().max_rejected == 0.01
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_a_range_with_no_event_left_is_refused_whatever_is_allowed(tmp_path, aside):
+    config = campaign(tmp_path, *REJECTING, "split.max_rejected=1", "source.on_bad_file=quarantine")
+    bad_rows(config, 100, 100)
+    if aside:
+        (raw_folder(config) / "0.parquet").write_bytes(b"PAR1")
+        write_staged(config)
+    with pytest.raises(
+        FormatError, match=r"no event is left, all .* rejected.*ranges\.skip: \[0000000-0000999\]"
+    ):
+        split(config)
+    assert not config.paths().ledger(NAME).exists()
+
+
+def test_doubtful_groups_are_said_and_recorded(tmp_path):
+    config = campaign(tmp_path, "split.validation_fraction=0.3")
+    columns, multiplicity, items = make_events([1] * 200)
+    columns["primary_minor_id"] = np.arange(200, dtype=np.uint64)  # numbers the rows
+    for name in ("energy_gev", "zenith_rad", "mass_number"):
+        columns[name] = np.repeat(columns[name][::5], 5)
+    pq.write_table(nested(columns, multiplicity, items), raw_folder(config) / "a.parquet")
+    write_staged(config)
+    split(config)
+    said = ledger_of(config)["doubtful_groups"]
+    assert "(primary_major_id, primary_minor_id), but rows share energy_gev, zenith_rad" in said
+    right = campaign(tmp_path / "right")
+    columns["primary_minor_id"] = (np.arange(200) // 5).astype(np.uint64)
+    pq.write_table(nested(columns, multiplicity, items), raw_folder(right) / "a.parquet")
+    write_staged(right)
+    split(right)
+    assert "doubtful_groups" not in ledger_of(right)

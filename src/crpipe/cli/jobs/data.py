@@ -61,6 +61,7 @@ def split_job(campaign: Campaign, name: str) -> SplitJob:
         on_bad_file=source.on_bad_file,
         max_quarantined=source.max_quarantined,
         on_bad_event=split.on_bad_event,
+        max_rejected=split.max_rejected,
         lease_wait_s=config.train.lease_wait_s,
     )
 

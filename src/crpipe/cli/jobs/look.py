@@ -165,6 +165,7 @@ def _seen(config: Config, choice: ReaderChoice, uri: str, sample: FileSample) ->
         items=sample.items,
         rows=len(counts),
         groups=sample.groups,
+        doubt=sample.doubt,
         largest=int(counts[counts <= limit].max(initial=0)) if limit else int(counts.max(initial=0)),
         below=below,
         notes=sample.notes,

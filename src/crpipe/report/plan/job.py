@@ -37,8 +37,9 @@ class SeenFile:
 
     name: path or URI. reader: what read it. columns: dtype of each column of the file, or of the layout.
     files, bytes, events, items: sums over the files that were counted. rows: events that were read;
-    groups: how many groups they belong to; largest: items of the largest; below: share of them that are no
-    outliers. notes: what the reader converted, or did not read.
+    groups: how many groups they belong to; doubt: why the group columns look wrong, mostly empty; largest:
+    items of the largest; below: share of them that are no outliers. notes: what the reader converted, or did
+    not read.
     """
 
     name: str
@@ -53,6 +54,7 @@ class SeenFile:
     largest: int
     below: float
     notes: tuple[str, ...] = ()
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

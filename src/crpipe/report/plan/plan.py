@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from crpipe.core.files import free_bytes
@@ -156,6 +157,8 @@ def _seen(job: PlanJob) -> Iterator[Line]:
         columns = ", ".join(f"{name} {kind}" for name, kind in file.columns.items())
         yield ("", shorten(f"columns {columns}", _WIDTH))
         yield from (("", shorten(note, _WIDTH)) for note in file.notes)
+        for place, line in enumerate(textwrap.wrap(file.doubt, _WIDTH)):
+            yield ("" if place else WARNING, line)
     for warning in seen.warnings:
         yield (WARNING, warning)
 

@@ -176,6 +176,16 @@ def warnings(status: CampaignStatus) -> Iterator[tuple[str, str]]:
         yield "UNBALANCED", f"{', '.join(status.ledgers.unbalanced)}: split these ranges again"
     if status.duplicates:
         yield "TWICE", status.duplicates
+    untrained = [
+        link.name for link in status.bulk() if link.ranges and {*link.ranges} <= {*status.ledgers.untrained}
+    ]
+    if untrained:
+        yield (
+            "EMPTY",
+            f"{', '.join(untrained)}: no training event up to the threshold; nothing is trained",
+        )
+    if status.ledgers.doubtful_groups:
+        yield "GROUPS", status.ledgers.doubtful_groups
     if status.changed:
         yield "STALE", "; ".join(status.changed)
     elif status.states()[State.STALE]:

@@ -121,7 +121,8 @@ class Ledgers:
     weights: sums of the events' weights, listed and by destination; empty where events have none.
     size_only: files of which nothing but the size was verified. server_only: files that were verified only
         against the server which sent them. repeated: events that occur twice in a range.
-    empty: events without items.
+    empty: events without items. doubtful_groups: why the group columns look wrong; mostly empty.
+    untrained: ranges without any training event up to the threshold.
     """
 
     count: int = 0
@@ -134,6 +135,8 @@ class Ledgers:
     empty: int = 0
     unbalanced: tuple[str, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
+    doubtful_groups: str = ""
+    untrained: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +267,8 @@ def add_ledgers(ledgers: Iterable[Mapping[str, Any]]) -> Ledgers:
         repeated=sum(row.get("repeated", {"events": 0})["events"] for row in rows),
         unbalanced=tuple(unbalanced),
         weights=_weights([row["weights"] for row in rows if "weights" in row]),
+        doubtful_groups=next((row["doubtful_groups"] for row in rows if "doubtful_groups" in row), ""),
+        untrained=tuple(row["range"] for row in rows if not row["events"]["train"]),
     )
 
 

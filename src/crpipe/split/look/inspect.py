@@ -172,6 +172,8 @@ def _add_events(facts: FileFacts, path: Path, rows: int, reader: CheckedReader) 
     facts.notes = reader.notes
     facts.kind, facts.reader, facts.item = "raw file", reader.name, layout.item
     facts.read_as = {each.name: f"{each.dtype} {each.unit}".rstrip() for each in layout.events}
+    for name in layout.group:
+        facts.read_as[name] += ", group: rows with equal values stay in one part"
     facts.read_as |= {
         f"{layout.item}.{each.name}": f"{each.dtype} {each.unit}".rstrip() for each in layout.items
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.events.grouping import MOST_ROWS, doubtful_groups
 from crpipe.events.validity import find_invalid_events
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.events.layout import Layout
     from crpipe.split.readers import CheckedReader, ReaderChoice
 
 SECONDS = 10.0
@@ -28,8 +30,9 @@ class FileSample:
     """What was read. files, bytes, events, items: of the files that were counted.
 
     columns: dtype of each column of the first file. multiplicities: those of the events that were read;
-    groups: how many groups these belong to; invalid: how many of them hold an illegal value; reason: the
-    first of these. notes: what the reader converted, or did not read, in the files that were counted.
+    groups: how many groups these belong to; doubt: why the group columns look wrong; mostly empty. invalid:
+    how many of them hold an illegal value; reason: the first of these. notes: what the reader converted, or
+    did not read, in the files that were counted.
     """
 
     columns: Mapping[str, str]
@@ -42,16 +45,24 @@ class FileSample:
     invalid: int = 0
     reason: str = ""
     notes: tuple[str, ...] = ()
+    doubt: str = ""
 
 
 @dataclass(slots=True)
 class _Read:
-    """What was read of one file, as a ``FileSample`` gives it."""
+    """What was read of one file, as a ``FileSample`` gives it; first: columns of the first blocks."""
 
     multiplicities: list[NDArray[np.uint32]] = field(default_factory=lambda: [np.zeros(0, np.uint32)])
     groups: set[bytes] = field(default_factory=set)
+    first: list[Mapping[str, NDArray[Any]]] = field(default_factory=list)
     invalid: int = 0
     reason: str = ""
+
+    def doubt(self, layout: Layout) -> str:
+        """Say why the group columns look wrong, from the rows that were read."""
+        names = self.first[0] if self.first else ()
+        columns = {name: np.concatenate([each[name] for each in self.first]) for name in names}
+        return doubtful_groups(columns, layout)
 
 
 def read_sample(choice: ReaderChoice, files: Sequence[Path], seconds: float = SECONDS) -> FileSample:
@@ -74,6 +85,7 @@ def read_sample(choice: ReaderChoice, files: Sequence[Path], seconds: float = SE
         *(counted, taken, events, items),
         *(np.concatenate(seen.multiplicities), len(seen.groups), seen.invalid, seen.reason),
         tuple(reader.notes),
+        seen.doubt(reader.layout),
     )
 
 
@@ -92,6 +104,8 @@ def _rows(reader: CheckedReader, path: Path, end: float) -> _Read:
     found, row = _Read(), 0
     names = reader.layout.group
     for block in reader.rows(path):
+        if sum(map(len, found.multiplicities)) < MOST_ROWS:
+            found.first.append(block.columns)
         found.multiplicities.append(block.multiplicity)
         columns = np.rec.fromarrays([np.ascontiguousarray(block.columns[name]) for name in names])
         found.groups.update(each.tobytes() for each in np.unique(columns))

@@ -6,7 +6,14 @@ from crpipe.events.layout import Field, Layout
 
 PRIMARY_IDS = (
     Field("primary_major_id", "uint64", "", 0, 2**64 - 1, "production run of the primary"),
-    Field("primary_minor_id", "uint64", "", 0, 2**64 - 1, "number of the primary within its run"),
+    Field(
+        "primary_minor_id",
+        "uint64",
+        "",
+        0,
+        2**64 - 1,
+        "number of the primary within its run: the same in all its rows",
+    ),
 )
 
 

@@ -3,6 +3,7 @@
 import errno
 import os
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +17,7 @@ from crpipe.core.progress import Silent
 from crpipe.report.plan.plan import render_plan
 from crpipe.report.plan.volume import measure_volume
 from crpipe.source.listing import list_range
-from raw_files import campaign, write_parquet
+from raw_files import campaign, make_events, nested, write_parquet
 
 QUARANTINE = "source.on_bad_file=quarantine"
 FIRST, SECOND = "0000000-0000009", "0000010-0000019"
@@ -176,3 +177,20 @@ def test_a_folder_that_may_not_be_read_does_not_hold_nothing(configure, raw, mon
     problems = " ".join(look_at_source(configure()).problems)
     assert "chmod" in problems
     assert "nothing" not in problems
+
+
+@pytest.mark.parametrize("numbered", ["rows", "things"])
+def test_group_columns_that_number_the_rows_are_warned_of(configure, raw, numbered):
+    for path in raw.rglob("*.parquet"):
+        columns, multiplicity, items = make_events([1] * 60)
+        number = np.arange(60) if numbered == "rows" else np.arange(60) // 5
+        columns["primary_minor_id"] = number.astype(np.uint64)
+        for name in ("energy_gev", "zenith_rad"):
+            columns[name] = np.repeat(columns[name][::5], 5)
+        pq.write_table(nested(columns, multiplicity, items), path)
+    config = configure()
+    text = " ".join(render_plan(plan_job(config, look_at_source(config))).split())
+    said = (
+        "WARNING each row is a group of its own (primary_major_id, primary_minor_id), but rows share energy"
+    )
+    assert (said in text) == (numbered == "rows")

@@ -336,3 +336,40 @@ def test_a_trial_with_some_files_of_each_range_says_so(tmp_path):
         files.view, 120
     )
     assert "only the first 3 files of each (source.max_files)" in render_plan(plan_job(files.config))
+
+
+def test_what_is_held_out_has_outliers_of_its_own(files):
+    ledger = files.paths.ledger(files.split(0))
+    content = json.loads(ledger.read_text())
+    for kind in ("events", "items"):
+        content[kind]["outliers"] -= 30
+        content[kind]["validation_outliers"] = 30
+    ledger.write_text(json.dumps(content))
+    text = render_status(files.view, 200)
+    assert "outliers 70 + validation_outliers 30 + rejected 0" in text
+    assert "1 of 1 balance" in text
+    assert collect(files.view).ranges[0].outliers == 100  # of all parts
+
+
+def test_links_without_training_events_and_doubtful_groups_are_warned_of(files):
+    for index in range(2):
+        ledger = files.paths.ledger(files.split(index))
+        content = json.loads(ledger.read_text())
+        if index:
+            content["events"]["validation"] += content["events"].pop("train")
+            content |= {"events": content["events"] | {"train": 0}, "doubtful_groups": "each row is a group"}
+        ledger.write_text(json.dumps(content))
+    text = render_status(files.view, 200)
+    assert f"EMPTY       {files.name(1)}: no training event" in text
+    assert "GROUPS      each row is a group" in text
+    assert files.name(0) not in text.partition("EMPTY")[2].partition("GROUPS")[0]
+
+
+def test_the_ledgers_of_an_earlier_version_are_refused_in_words(files):
+    ledger = files.paths.ledger(files.split(0))
+    content = json.loads(ledger.read_text())
+    for kind in ("events", "items"):
+        del content[kind]["validation_outliers"], content[kind]["test_outliers"]
+    ledger.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="made by an earlier crpipe, which trained on large held-out events"):
+        collect(files.view)

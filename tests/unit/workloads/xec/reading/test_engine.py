@@ -62,7 +62,7 @@ def test_all_events_of_both_files_are_in_the_shards(tmp_path):
 
 
 def test_events_outside_of_the_fiducial_volume_are_in_the_ledger_with_their_reason(tmp_path):
-    config = xenon(tmp_path, "reader.fiducial=true", "split.on_bad_event=reject")
+    config = xenon(tmp_path, "reader.fiducial=true", "split.on_bad_event=reject", "split.max_rejected=1")
     split(config)
     ledger = read_json(config.paths().ledger(NAME))
     assert ledger["balanced"] is True
