@@ -17,6 +17,7 @@
 # make test-physics what a model has to reach on simulated events; some ten minutes
 # make test-jetnet  the distances beside those of JetNet
 # make soak    one training of SOAK_STEPS=N (20000) steps, watched for growing memory, open files and threads
+# make test-numerics   operations and trainings with two C libraries, in two Debian roots by debootstrap; as root
 # make audit   known vulnerabilities of the pinned versions; fails where no advisories can be reached
 # make bench   every comparison with other systems, some twenty minutes on a machine with nothing else to do; clones
 #              of others with PEERS="cr_muons=PATH iceaggr=PATH xec-ml-wl=PATH graphnet=PYTHON"
@@ -38,7 +39,7 @@ FEDERATION ?= results/demo-pelican/federation
 FUZZ_CASES ?= 5000
 FUZZ_SEED ?= 1
 SOAK_STEPS ?= 20000
-NIGHTLY := fuzz test-damages test-kills test-small test-slurm soak audit test-physics
+NIGHTLY := fuzz test-damages test-numerics test-kills test-small test-slurm soak audit test-physics
 PEERS ?=
 GPU_OPTIONS ?=
 KILLS ?= 200
@@ -52,7 +53,7 @@ READY := $(VENV)/.installed
 DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
-.PHONY: demo known-demo demo-synthetic demo-pelican test fuzz nightly test-damages test-kills test-small test-slurm soak audit
+.PHONY: demo known-demo demo-synthetic demo-pelican test fuzz nightly test-damages test-numerics test-kills test-small test-slurm soak audit
 .PHONY: bench gpu docs test-physics test-jetnet test-clean-install test-container check install clean
 
 demo: demo-$(SOURCE)
@@ -105,6 +106,9 @@ test-kills: $(READY)
 	CRPIPE_KILLS=$(KILLS) CRPIPE_KILL_SEED=$(KILL_SEED) $(BIN)/python -m pytest -s -q tests/integration/test_kills.py
 	CRPIPE_CUTS=$(CUTS) CRPIPE_CUT_SEED=$(KILL_SEED) $(BIN)/python -m pytest -s -q \
 		tests/integration/test_power_cuts.py tests/integration/federation/test_login_power_cuts.py
+
+test-numerics: $(READY)
+	$(BIN)/python -m pytest -s -q tests/nightly/test_numerics.py
 
 test-small: $(READY)
 	FLOORS=$(FLOORS) $(BIN)/python -m pytest -s -q tests/nightly/test_floors.py
