@@ -20,6 +20,7 @@
 # make test-physics what a model has to reach on simulated events; some ten minutes
 # make test-jetnet  the distances beside those of JetNet
 # make soak    one training of SOAK_STEPS=N (20000) steps, watched for growing memory, open files and threads
+# make test-numerics   operations and trainings with two C libraries, in two Debian roots by debootstrap; as root
 # make audit   known vulnerabilities of the pinned versions; fails where no advisories can be reached
 # make bench   every comparison with other systems, some twenty minutes on a machine with nothing else to do; clones
 #              of others with PEERS="cr_muons=PATH iceaggr=PATH xec-ml-wl=PATH graphnet=PYTHON"
@@ -41,7 +42,8 @@ FEDERATION ?= results/demo-pelican/federation
 FUZZ_CASES ?= 5000
 FUZZ_SEED ?= 1
 SOAK_STEPS ?= 20000
-NIGHTLY := fuzz test-damages test-kills test-faults test-file-systems test-small test-slurm soak audit test-physics
+NIGHTLY := fuzz test-damages test-numerics test-kills test-faults test-file-systems test-small test-slurm soak audit \
+	test-physics
 PEERS ?=
 GPU_OPTIONS ?=
 KILLS ?= 200
@@ -57,7 +59,7 @@ READY := $(VENV)/.installed
 DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
-.PHONY: test-file-systems test-faults
+.PHONY: test-file-systems test-faults test-numerics
 .PHONY: demo known-demo demo-synthetic demo-pelican test fuzz nightly test-damages test-kills test-small test-slurm soak audit
 .PHONY: bench gpu docs test-physics test-jetnet test-clean-install test-container check install clean
 
@@ -118,6 +120,9 @@ test-faults: $(READY)
 
 test-file-systems: $(READY)
 	CRPIPE_NFS=1 $(BIN)/python -m pytest -s -q tests/integration/test_file_systems.py tests/unit/core/test_removal.py
+
+test-numerics: $(READY)
+	$(BIN)/python -m pytest -s -q tests/nightly/test_numerics.py
 
 test-small: $(READY)
 	FLOORS=$(FLOORS) $(BIN)/python -m pytest -s -q tests/nightly/test_floors.py

@@ -16,7 +16,7 @@ from crpipe.events.shard_manifest import read_manifest
 from crpipe.train.records.dropped import dropped_receipt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from crpipe.check.findings import CheckReport
     from crpipe.check.job import CheckJob, Facts
@@ -80,6 +80,9 @@ def _check_receipt(
         expected |= {"sha256": row["sha256"], "metrics": notes["metrics"]}
         expected |= {name: notes["counters"][name] for name in _COUNTERS}
         expected |= {"stopped": notes["stopped"]} if "stopped" in notes else {}
+        used = notes.get("numerics", [])
+        expected |= {"numerics": [digest(each) for each in used]} if used else {}
+        _note_numerics(report, job, link, used)
         if notes["range"] != link.name or (facts.fingerprint and digest(notes["keys"]) != facts.fingerprint):
             report.wrong(path, "was trained as another link, or under other keys", retrain(paths, link.name))
     wrong = differing(found, expected)
@@ -109,6 +112,19 @@ def _parent(
         return sha256(Path(begun)), None
     report.note(f"link {link.name}", f"{begun}, from which the run began, is not here")
     return None, None
+
+
+def _note_numerics(
+    report: CheckReport, job: CheckJob, link: ChainLink, used: Sequence[Mapping[str, Any]]
+) -> None:
+    """Name the numerics of a link that was computed with several, or with others than the link before."""
+    names = ("device", "threads", "instructions", "torch", "numpy")
+    told = [", ".join(f"{name} {each[name]}" for name in names if name in each) for each in used]
+    before = (_receipt_of(job.paths.receipt(link.parent)) or {}).get("numerics") if link.parent else None
+    if len(used) > 1:
+        report.note(f"link {link.name}", f"was computed with {len(used)} numerics in turn: {'; '.join(told)}")
+    elif used and before and before[-1] != digest(used[0]):
+        report.note(f"link {link.name}", f"has other numerics than {link.parent}: {told[0]}")
 
 
 def _receipt_of(path: Path) -> dict[str, Any] | None:

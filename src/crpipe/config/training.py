@@ -100,6 +100,11 @@ class TrainSection(Section):
         le=256,
     )
     nodes: int = key(1, "nodes of a training job; more than one only on a cluster", ge=1)
+    numerics: Literal["warn", "refuse"] = key(
+        "warn",
+        "when a snapshot or a parent's checkpoint was computed with another numerics fingerprint (processor, "
+        "versions, threads): warn that the last bits will differ, or refuse",
+    )
     threads: int = key(0, "CPU threads of a process; 0: its share of what the job was given", ge=0)
     snapshot_steps: int = key(500, "steps between snapshots", ge=1)
     snapshot_seconds: float = key(600.0, "a snapshot is also taken after this long, in seconds", gt=0)

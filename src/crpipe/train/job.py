@@ -27,6 +27,7 @@ from crpipe.train.records.device_memory import named_out_of_memory
 from crpipe.train.records.dropped import dropped_receipt
 from crpipe.train.records.loggers import find_loggers
 from crpipe.train.records.machine import machine
+from crpipe.train.records.numerics import recorded, short
 from crpipe.train.validation.best import BestValue, write_best
 from crpipe.train.validation.measure import find_metric, read_sample
 from crpipe.train.workload import UsesHistograms, give_histograms, open_workload, wanted_histograms
@@ -255,5 +256,6 @@ def _receipt(job: TrainJob, store: Store, parent_sha256: str, saved: Saved) -> d
         "fingerprint": job.fingerprint,
         **{name: counters[name] for name in ("step", "events", "items", "skipped")},
         "metrics": checkpoint["metrics"],
+        **({"numerics": short(computed)} if (computed := recorded(checkpoint)) else {}),
         **({"stopped": checkpoint["stopped"]} if "stopped" in checkpoint else {}),
     }

@@ -17,6 +17,7 @@ from crpipe.train.compiling import compile_modules
 from crpipe.train.pending import PendingSteps
 from crpipe.train.records.band import check_band
 from crpipe.train.records.meter import Clock, GpuSampler, Meter, Smooth
+from crpipe.train.records.numerics import add_to, c_library, judge, numerics, recorded
 from crpipe.train.records.outputs import Outputs
 from crpipe.train.records.profiling import Profiler
 from crpipe.train.schedule import Schedules
@@ -28,7 +29,7 @@ from crpipe.train.weights import check_weighted
 from crpipe.train.workload import Histograms, WorkloadCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from crpipe.events.batch import Cursor, Events
@@ -95,6 +96,7 @@ class Trainer:
         weights.
         """
         name, say = self.link.name, self.progress.say
+        self.numerics = self.world.gather(numerics(self.world))
         found = self.world.gather(self._newest_snapshot())[0]
         if found is not None:
             self._resume(found)
@@ -103,13 +105,17 @@ class Trainer:
             path = self.job.files.parent_store / self.parent["checkpoint"]
             checkpoint = load(verified(path).path)
             refuse_other_keys(checkpoint, self.job.keys, path)
+            self._judge_numerics(checkpoint, path)
             self.state.restore(checkpoint)
             self.state.counters = self.state.counters.of_next_link()
             say(f"link {name}: starts from the checkpoint of {self.link.parent}")
         elif self.source is not None:
-            begin_from(self.source, self.state, self.job, say, records=self.world.leads)
+            begin_from(self.source, self.state, self.job, self.numerics[0], say, records=self.world.leads)
         else:
             say(f"link {name}: starts from fresh weights")
+        for each in self.numerics:
+            self.state.numerics = add_to(self.state.numerics, each)
+        self._note("numerics", **self.numerics[0], c_library=c_library())
         self._open_outputs()
         self.saved = _Moment(self.state.counters.range_step, time.monotonic())
 
@@ -177,7 +183,9 @@ class Trainer:
                 "on some events twice and on others never; restore train.gpus, train.processes and "
                 "train.nodes, or delete the snapshots of this range to train it from its beginning"
             )
+        self._judge_numerics(snapshot, path)
         self.state.restore(snapshot)
+        self.state.numerics = recorded(snapshot)
         extra = snapshot["extra"]
         self.meter.restore(extra["meter"])
         self.smooth.restore(extra["smooth"])
@@ -185,6 +193,10 @@ class Trainer:
         self.last = extra["last"]
         self.logged = extra.get("logged", 0)
         self.judge.restore(extra["best"])
+
+    def _judge_numerics(self, state: Mapping[str, Any], path: Path) -> None:
+        """Say, or refuse, that a state goes on with other numerics than those it was computed with."""
+        judge(recorded(state), self.numerics[0], str(path), self.train.numerics, self.progress.say)
 
     def _open_outputs(self) -> None:
         if not self.world.leads:

@@ -6,24 +6,34 @@ from typing import TYPE_CHECKING
 
 from crpipe.core.files import write_json
 from crpipe.train.checkpoints import load, refuse_not_finite
+from crpipe.train.records.numerics import judge, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from crpipe.train.checkpoints import Saved
     from crpipe.train.link import TrainJob
+    from crpipe.train.records.numerics import Numerics
     from crpipe.train.state import TrainState
 
 
 def begin_from(
-    source: Saved, state: TrainState, job: TrainJob, say: Callable[[str], None], *, records: bool
+    source: Saved,
+    state: TrainState,
+    job: TrainJob,
+    here: Numerics,
+    say: Callable[[str], None],
+    *,
+    records: bool,
 ) -> None:
     """Start the first link from weights of another training, or go on after a link of another run.
 
+    here: how this process computes.
     records: whether to write which weights were loaded (on the leading rank).
     """
     train, saved = job.train, load(source.path)
     if train.start_after:
+        judge(recorded(saved), here, str(source.path), train.numerics, say)
         say(state.continue_from(saved, train.on_optimizer_change))
         _check_weights(source, state)
         say(f"link {job.link.name}: goes on after {train.start_after}, from {source.path}")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from crpipe.train.pretrained import Match
+    from crpipe.train.records.numerics import Numerics
     from crpipe.train.workload import OptimizerSpec, Phase
 
 
@@ -97,6 +98,7 @@ class TrainState:
         self.average = {name: value.detach().clone() for name, value in self._averaged().items()}
         self.shares = {phase.name: 1.0 for phase in phases}  # of the learning rate; see Phase.throttle
         self.counters = Counters()
+        self.numerics: list[Numerics] = []  # how the steps of this link were computed, each kind once
 
     def _averaged_names(self) -> list[str]:
         chosen = {id(p) for phase in self.phases if phase.average for p in self.params[phase.name]}
@@ -170,6 +172,7 @@ class TrainState:
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
             "shares": self.shares,
             "counters": self.counters.state(),
+            "numerics": self.numerics,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -41,6 +41,9 @@ def problems(state: dict[Any, Any]) -> Iterator[str]:
     for name, optimizer in state["optimizers"].items():
         if not _is_optimizer(optimizer):
             yield f"the optimizer {name} is none"
+    computed = state.get("numerics", [])
+    if not (isinstance(computed, list) and all(isinstance(at, dict) and _is_plain(at) for at in computed)):
+        yield "numerics is no list of mappings"
     if "range" in state and not is_name(state["range"]):
         yield "range is no name of a range"
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crpipe.workloads import elementary
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
@@ -23,9 +25,9 @@ def unit_vectors(azimuth: ArrayLike, zenith: ArrayLike) -> NDArray[np.float64]:
 def azimuth_zenith(vectors: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Turn vectors [N, 3] of any length into azimuths in [0, 2π) and zenith angles in [0, π], in rad."""
     x, y, z = np.moveaxis(np.asarray(vectors, np.float64), -1, 0)
-    azimuth = np.arctan2(y, x) % (2 * np.pi)
+    azimuth = elementary.arctan2(y, x) % (2 * np.pi)
     azimuth = np.where(azimuth < 2 * np.pi, azimuth, 0.0)  # a tiny negative angle is rounded to 2π
-    return azimuth, np.arctan2(np.hypot(x, y), z)
+    return azimuth, elementary.arctan2(np.hypot(x, y), z)
 
 
 def opening_angle(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:
@@ -35,5 +37,5 @@ def opening_angle(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:
     """
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     cross = np.linalg.norm(np.cross(first, second), axis=-1)
-    angle: NDArray[np.float64] = np.arctan2(cross, np.sum(first * second, axis=-1))
+    angle: NDArray[np.float64] = elementary.arctan2(cross, np.sum(first * second, axis=-1))
     return angle

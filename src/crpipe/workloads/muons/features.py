@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
+from crpipe.workloads import elementary
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -54,9 +56,9 @@ def conditions(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
     """Turn the primaries' columns into conditions: [N, 4] float32."""
     raw = np.stack(
         [
-            np.log10(columns["energy_gev"] / PEV_GEV),
+            elementary.log10(columns["energy_gev"] / PEV_GEV),
             np.cos(columns["zenith_rad"]),
-            np.log10(columns["mass_number"]),
+            elementary.log10(columns["mass_number"]),
             columns["depth_m"] / KM_M,
         ],
         axis=1,
@@ -80,11 +82,11 @@ def log_multiplicity(multiplicity: Tensor) -> Tensor:
 
 def encode(muons: NDArray[np.float32], kind: Kind) -> NDArray[np.float32]:
     """Turn muons [M, 3] (energy_gev, x_m, y_m) into features [M, 2] (radial) or [M, 3] (cartesian)."""
-    log_energy = np.log10(np.maximum(muons[:, 0], LEAST_GEV))
+    log_energy = elementary.log10(np.maximum(muons[:, 0], LEAST_GEV))
     if kind == "cartesian":
-        log_pev = log_energy - np.float32(np.log10(PEV_GEV))
+        log_pev = log_energy - np.float32(elementary.log10(PEV_GEV))
         return np.stack([log_pev, muons[:, 1] / SCALE_M, muons[:, 2] / SCALE_M], axis=1).astype(np.float32)
-    log_radius = np.log10(np.hypot(muons[:, 1], muons[:, 2]) + CORE_M)
+    log_radius = elementary.log10(np.hypot(muons[:, 1], muons[:, 2]) + CORE_M)
     raw = np.stack([log_energy, log_radius], axis=1)
     scaled = (raw - np.array(_RADIAL_CENTRE, np.float32)) / np.array(_RADIAL_SCALE, np.float32)
     return np.asarray(scaled, np.float32)

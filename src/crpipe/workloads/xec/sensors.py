@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from crpipe.core.errors import FormatError
+from crpipe.workloads import elementary
 from crpipe.workloads.xec.layout import SENSORS
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def sensor_map() -> NDArray[np.float64]:
     found[CENTRE.ids] = _curved(_OUTER_CENTRES, v, np.linspace(-12.4, 12.4, 5), -1.0)
     v = np.linspace(_HALF_ANGLE["side"], -_HALF_ANGLE["side"], 24)[:, None]
     radius = np.linspace(69.53, 102.95, 6)
-    tilt = np.arctan2(46.84 - 35.15, 102.95 - 69.53)  # the sides open outwards
+    tilt = elementary.arctan2(46.84 - 35.15, 102.95 - 69.53)  # the sides open outwards
     for face, side in ((US, -1.0), (DS, 1.0)):
         z = side * np.linspace(35.15, 46.84, 6)
         found[face.ids, :3] = _cylinder(radius, v, z)

@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from crpipe.workloads.formulas import atan2
+
 _EPSILON = 1e-12  # below any squared length that matters
 _SMALL = 1e-2  # concentration below which a series replaces the formula
 
@@ -29,7 +31,7 @@ def opening_angle(predicted: Tensor, truth: Tensor) -> Tensor:
     unit = predicted / length(predicted)
     cross = torch.linalg.cross(unit, truth)
     sine = (cross.square().sum(dim=-1) + _EPSILON**2).sqrt()
-    return torch.atan2(sine, (unit * truth).sum(dim=-1))
+    return atan2(sine, (unit * truth).sum(dim=-1))
 
 
 def von_mises_fisher(predicted: Tensor, truth: Tensor) -> Tensor:

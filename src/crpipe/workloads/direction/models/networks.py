@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from crpipe.workloads.formulas import Gelu
+
 if TYPE_CHECKING:
     from crpipe.workloads.direction.options import DeepSetOptions, FlatTransformerOptions
 
@@ -65,7 +67,7 @@ class SensorTransformer(nn.Module):
         self.feed_forward = nn.ModuleList(
             FeedForward(width, options.feedforward) for _ in range(options.layers)
         )
-        self.head = nn.Sequential(nn.Linear(width, options.head), nn.GELU(), nn.Linear(options.head, 3))
+        self.head = nn.Sequential(nn.Linear(width, options.head), Gelu(), nn.Linear(options.head, 3))
 
     def forward(self, x: Tensor, there: Tensor) -> Tensor:
         """Give a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""

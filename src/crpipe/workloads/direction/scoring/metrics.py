@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.events.metric import Metric
+from crpipe.workloads import elementary
 from crpipe.workloads.direction.angles import opening_angle, unit_vectors
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def shares_inside(angle: ArrayLike, kappa: ArrayLike) -> Floats:
     """
     kappa = np.clip(np.asarray(kappa, np.float64), *_KAPPA)
     height = 2 * np.sin(np.asarray(angle, np.float64) / 2) ** 2  # 1 - cos, exact for small angles
-    share: Floats = np.expm1(-kappa * height) / np.expm1(-2 * kappa)
+    share: Floats = elementary.expm1(-kappa * height) / elementary.expm1(-2 * kappa)
     return share
 
 
@@ -85,8 +86,8 @@ def expected_angle(share: float, kappa: ArrayLike) -> Floats:
     The inverse of ``shares_inside``.
     """
     kappa = np.clip(np.asarray(kappa, np.float64), *_KAPPA)
-    height = -np.log1p(share * np.expm1(-2 * kappa)) / kappa
-    angle: Floats = 2 * np.arcsin(np.sqrt(np.clip(height / 2, 0.0, 1.0)))
+    height = -elementary.log1p(share * elementary.expm1(-2 * kappa)) / kappa
+    angle: Floats = 2 * elementary.arcsin(np.sqrt(np.clip(height / 2, 0.0, 1.0)))
     return angle
 
 

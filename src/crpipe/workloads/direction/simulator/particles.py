@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crpipe.workloads import elementary
 from crpipe.workloads.direction.angles import azimuth_zenith
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def sample_particles(rng: np.random.Generator, options: NeutrinoTelescopeOptions
     radius, angle = RADIUS_M * np.sqrt(rng.random(count)), rng.uniform(0, 2 * np.pi, count)
     height = rng.uniform(-HALF_HEIGHT_M, HALF_HEIGHT_M, count)
     place = np.stack([radius * np.cos(angle), radius * np.sin(angle), height], axis=1)
-    reach = np.log1p(energy * B_PER_M / A_GEV_PER_M) / B_PER_M
+    reach = elementary.log1p(energy * B_PER_M / A_GEV_PER_M) / B_PER_M
     start = -rng.random(count) * np.minimum(reach, LONGEST_M)
     return Particles(source, energy, cascade, place, start, start + reach)
 

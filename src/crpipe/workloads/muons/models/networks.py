@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import nn
-from torch.nn.functional import leaky_relu, softplus
+from torch.nn.functional import leaky_relu
 
+from crpipe.workloads.formulas import softplus
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.models import multiplicity
 from crpipe.workloads.muons.models.dense import SLOPE, Dense, dense, residual

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.events.metric import Metric
+from crpipe.workloads import elementary
 from crpipe.workloads.muons.scoring.sample import LEAST_GEV, LEAST_M
 
 if TYPE_CHECKING:
@@ -54,5 +55,5 @@ def _features(events: Events, known: NDArray[np.bool_], rng: np.random.Generator
     drawn = (rng.random(known.shape) * count).astype(np.int64)
     place = np.where(count > MOST_MUONS, drawn, np.arange(MOST_MUONS))
     muons = events.items[np.where(known, events.offsets()[:-1, None] + place, 0)].astype(np.float64)
-    energy = np.log10(np.maximum(muons[..., 0], LEAST_GEV))
-    return [energy, np.log10(np.hypot(muons[..., 1], muons[..., 2]) + LEAST_M)]
+    energy = elementary.log10(np.maximum(muons[..., 0], LEAST_GEV))
+    return [energy, elementary.log10(np.hypot(muons[..., 1], muons[..., 2]) + LEAST_M)]

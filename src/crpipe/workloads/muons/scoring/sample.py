@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.events.batch import offsets
+from crpipe.workloads import elementary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ LEAST_GEV, LEAST_M = 1e-2, 1e-2  # below what matters; keeps logarithms finite
 
 def log_energy(muons: NDArray[np.float32]) -> Floats:
     """log10 of each muon's energy in GeV: [M]."""
-    return np.log10(np.maximum(muons[:, 0].astype(np.float64), LEAST_GEV))
+    return elementary.log10(np.maximum(muons[:, 0].astype(np.float64), LEAST_GEV))
 
 
 def radius(muons: NDArray[np.float32]) -> Floats:
@@ -32,12 +33,12 @@ def radius(muons: NDArray[np.float32]) -> Floats:
 
 def log_radius(muons: NDArray[np.float32]) -> Floats:
     """log10 of each muon's radius in m: [M]."""
-    return np.log10(radius(muons) + LEAST_M)
+    return elementary.log10(radius(muons) + LEAST_M)
 
 
 def azimuth(muons: NDArray[np.float32]) -> Floats:
     """Angle of each muon around the axis, in rad: [M]."""
-    return np.arctan2(muons[:, 2].astype(np.float64), muons[:, 1])
+    return elementary.arctan2(muons[:, 2].astype(np.float64), muons[:, 1])
 
 
 @dataclass(frozen=True)
@@ -137,16 +138,16 @@ class Sample:
     @cached_property
     def log_multiplicity(self) -> Floats:
         """log10(N + 1): [N]."""
-        return np.log10(np.asarray(self.multiplicity, np.float64) + 1.0)
+        return elementary.log10(np.asarray(self.multiplicity, np.float64) + 1.0)
 
     @cached_property
     def conditions(self) -> Floats:
         """log10 energy, cosine of zenith, log10 mass number, depth: [N, 4]."""
         return np.stack(
             [
-                np.log10(np.asarray(self.columns["energy_gev"], np.float64)),
+                elementary.log10(np.asarray(self.columns["energy_gev"], np.float64)),
                 np.cos(np.asarray(self.columns["zenith_rad"], np.float64)),
-                np.log10(np.asarray(self.columns["mass_number"], np.float64)),
+                elementary.log10(np.asarray(self.columns["mass_number"], np.float64)),
                 np.asarray(self.columns["depth_m"], np.float64),
             ],
             axis=1,
@@ -188,7 +189,7 @@ class Sample:
                 self._extreme(np.maximum, energy),
                 self._extreme(np.minimum, energy),
                 self._extreme(np.maximum, distance),
-                np.log10(total + LEAST_GEV),
+                elementary.log10(total + LEAST_GEV),
                 self._mean(self.muons[:, 1]),
                 self._mean(self.muons[:, 2]),
             ],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.events.layout import WEIGHT
+from crpipe.workloads import elementary
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.scoring import metrics, plots
 from crpipe.workloads.muons.scoring.sample import Sample, log_energy, log_radius
@@ -71,7 +72,7 @@ def histograms(
     names = ("log10_energy_gev", "cos_zenith", "log10_mass_number", "depth_m")
     found = {f"condition/{name}": column for name, column in zip(names, real.conditions.T, strict=True)}
     found |= {"log10_multiplicity/real": real.log_multiplicity}
-    found |= {"log10_multiplicity/generated": np.log10(drawn + 1.0)}
+    found |= {"log10_multiplicity/generated": elementary.log10(drawn + 1.0)}
     for name, sample in (("real", real), ("generated", sample_of(made))):
         early = np.arange(len(sample.event)) - sample.first[sample.event] < _SHOWN_MUONS
         found[f"log10_muon_energy_gev/{name}"] = log_energy(sample.muons[early])

@@ -18,6 +18,7 @@ from crpipe.core.errors import SourceError
 from crpipe.core.ranges import DIGITS
 from crpipe.events.batch import Events
 from crpipe.source.simulated import number_of, numbered_files
+from crpipe.workloads import elementary
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS
 from crpipe.workloads.muons.nested_rows import SCHEMA, WRITER, nested_table
 from crpipe.workloads.muons.simulator.ice import IONISATION_GEV_PER_M, advance, track
@@ -201,7 +202,7 @@ def _by_shower(
 def _primary(showers: Showers, depths: NDArray[np.float64]) -> NDArray[np.float32]:
     values = np.empty((len(showers), len(depths), len(PRIMARY)), np.float32)
     values[..., 0] = showers.energy_gev[:, None]
-    values[..., 1] = np.arccos(showers.cos_zenith)[:, None]
+    values[..., 1] = elementary.arccos(showers.cos_zenith)[:, None]
     values[..., 2] = showers.mass_number[:, None]
     values[..., 3] = depths
     return values.reshape(-1, len(PRIMARY))

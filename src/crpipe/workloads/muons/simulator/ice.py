@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crpipe.workloads import elementary
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
@@ -119,12 +121,12 @@ def _lose(
     rng: np.random.Generator, energy: NDArray[np.float32], matter: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     """Solve dE/dx = -a - (g/matter) E over the step, g drawn once per muon; below zero means stopped."""
-    loss = rng.standard_gamma(matter * np.float32(RADIATION_PER_M / RADIATION_SCALE), dtype=np.float32)
+    loss = elementary.gamma(rng, matter * np.float32(RADIATION_PER_M / RADIATION_SCALE))
     loss *= np.float32(RADIATION_SCALE)
     _add_jumps(rng, loss, matter)
     np.maximum(loss, np.float32(1e-9), out=loss)
     ionised = np.float32(IONISATION_GEV_PER_M) * matter / loss
-    return np.asarray(energy + np.expm1(-loss) * (energy + ionised))
+    return np.asarray(energy + elementary.expm1(-loss) * (energy + ionised))
 
 
 def _add_jumps(rng: np.random.Generator, loss: NDArray[np.float32], matter: NDArray[np.float32]) -> None:
@@ -133,7 +135,7 @@ def _add_jumps(rng: np.random.Generator, loss: NDArray[np.float32], matter: NDAr
     count = rng.poisson(JUMPS_PER_M * longest * len(loss))
     at = rng.integers(0, len(loss), count)
     at = at[rng.random(count) * longest < matter[at]]
-    np.add.at(loss, at, rng.standard_exponential(len(at), np.float32))
+    np.add.at(loss, at, elementary.exponential(rng, len(at)))
 
 
 def _scatter(
@@ -147,7 +149,7 @@ def _scatter(
     angle = np.float32(SCATTERING_GEV) / energy * np.sqrt(matter / np.float32(RADIATION_LENGTH_M))
     shift = angle * length
     half, narrow = np.float32(0.5), np.float32(1 / np.sqrt(12))
-    kick_x, kick_y, offset_x, offset_y = rng.standard_normal((4, len(muons)), np.float32)
+    kick_x, kick_y, offset_x, offset_y = elementary.normal(rng, (4, len(muons)))
     muons.x = muons.x + muons.slope_x * length + shift * (half * kick_x + narrow * offset_x)
     muons.y = muons.y + muons.slope_y * length + shift * (half * kick_y + narrow * offset_y)
     muons.slope_x = muons.slope_x + angle * kick_x

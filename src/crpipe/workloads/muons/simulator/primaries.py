@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crpipe.workloads import elementary
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -97,7 +99,7 @@ def _sample_model(
 ) -> tuple[Floats, NDArray[np.intp]]:
     """Draw (nucleus, bin) from the tabulated flux, then the energy within the bin as a local power law."""
     low, high = options.energy_min_gev, options.energy_max_gev
-    bins = int(np.ceil(_GRID_PER_DECADE * np.log10(high / low)))
+    bins = int(np.ceil(_GRID_PER_DECADE * elementary.log10(high / low)))
     edges = np.geomspace(low, high, bins + 1)
     value = np.maximum(flux(options.spectrum, edges), np.finfo(float).tiny)
     slope = np.diff(np.log(value), axis=1) / np.diff(np.log(edges))

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from crpipe.workloads.formulas import gelu
+
 _KERNEL = 7
 _WIDER = 4
 _SMALL = 1e-6
@@ -38,7 +40,7 @@ class Mixer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix the channels of each place: [B, places, channels]."""
-        found: Tensor = self.back(self.response(functional.gelu(self.wider(self.norm(x)))))
+        found: Tensor = self.back(self.response(gelu(self.wider(self.norm(x)))))
         return found
 
 
@@ -103,5 +105,5 @@ class TokenBlock(nn.Module):
         query, key, value = split.unbind()
         mixed = functional.scaled_dot_product_attention(query, key, value)
         x = x + self.drop(self.outward(mixed.transpose(1, 2).flatten(2)))
-        found: Tensor = x + self.drop(self.back(functional.gelu(self.wider(self.after(x)))))
+        found: Tensor = x + self.drop(self.back(gelu(self.wider(self.after(x)))))
         return found

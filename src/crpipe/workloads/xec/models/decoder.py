@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from crpipe.workloads.formulas import gelu
 from crpipe.workloads.xec.layout import PHOTONS_VALID, TIME_VALID
 from crpipe.workloads.xec.models.blocks import GridBlock, HexBlock
 from crpipe.workloads.xec.models.encoder import SensorEncoder
@@ -111,7 +112,7 @@ class GridDecoder(nn.Module):
         fine = x.permute(0, 5, 1, 3, 2, 4).flatten(4, 5).flatten(2, 3)
         own = seen.index_select(1, self.get_buffer("cells")).transpose(1, 2)
         own = own.reshape(-1, seen.shape[2], *self.shape)
-        out: Tensor = self.out(functional.gelu(self.refine(torch.cat([fine, own], dim=1))))
+        out: Tensor = self.out(gelu(self.refine(torch.cat([fine, own], dim=1))))
         return out.flatten(2).transpose(1, 2)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crpipe.workloads import elementary
 from crpipe.workloads.xec.layout import SENSORS
 from crpipe.workloads.xec.sensors import DS, FACE_IDS, HEXES, INNER, US
 
@@ -57,7 +58,7 @@ def _nearest(
     places: NDArray[np.float64], ids: NDArray[np.int64], shape: tuple[int, int]
 ) -> NDArray[np.int64]:
     """Give the nearest of the sensors ``ids`` for each cell of an even grid over them: ``shape``."""
-    angle = np.arctan2(places[ids, 1], -places[ids, 0])
+    angle = elementary.arctan2(places[ids, 1], -places[ids, 0])
     around = angle * np.hypot(places[ids, 0], places[ids, 1])
     along = places[ids, 2]
     # The outermost sensors fill two cells: the grid ends half a cell beyond their centres.
@@ -88,7 +89,7 @@ def hex_neighbours(places: NDArray[np.float64]) -> NDArray[np.int64]:
     pitch = np.median(distance.min(axis=1))
     found = np.full((len(flat), HEX_NEIGHBOURS), len(flat), np.int64)
     sensor, other = np.nonzero(distance < 1.4 * pitch)
-    angle = np.arctan2(apart[sensor, other, 0], apart[sensor, other, 1])
+    angle = elementary.arctan2(apart[sensor, other, 0], apart[sensor, other, 1])
     direction = np.round(angle / (np.pi / 3)).astype(np.int64) % HEX_NEIGHBOURS
     found[sensor, direction] = other
     return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from crpipe.workloads.formulas import Gelu
 from crpipe.workloads.xec.layout import TRUTH, TRUTHS
 from crpipe.workloads.xec.models.encoder import TOKENS, SensorEncoder
 from crpipe.workloads.xec.models.features import U_CM, V_CM
@@ -45,9 +46,9 @@ class Head(nn.Module):
         self.layers = nn.Sequential(
             nn.Linear(TOKENS * width, hidden),
             nn.LayerNorm(hidden),
-            nn.GELU(),
+            Gelu(),
             nn.Linear(hidden, hidden),
-            nn.GELU(),
+            Gelu(),
             last,
         )
 
@@ -103,7 +104,7 @@ class GammaModel(nn.Module):
         if name == "time":
             return sums.start_ns[:, None] + UNITS["time"][0] * step
         around = math.pi - sums.v_cm / INNER_RADIUS  # a gamma from the origin to the middle of the light
-        away = math.pi / 2 - torch.atan2(sums.u_cm, torch.full_like(sums.u_cm, INNER_RADIUS))
+        away = math.pi / 2 - torch.atan(sums.u_cm / INNER_RADIUS)
         theta, phi = (torch.stack([away, around], dim=1) + step).unbind(dim=1)
         return torch.stack([theta, wrapped(phi)], dim=1)
 

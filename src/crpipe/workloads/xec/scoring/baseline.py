@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crpipe.workloads import elementary
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS, TIME, TIME_VALID
 from crpipe.workloads.xec.sensors import INNER, INNER_RADIUS
 
@@ -57,7 +58,7 @@ def centre(photons: Floats, places: NDArray[np.floating[Any]]) -> tuple[Floats, 
     square = light**2
     total = square.sum(axis=1)
     weight = square / np.where(total > 0, total, 1.0)[:, None]
-    v = INNER_RADIUS * np.arctan2(on_face[:, 1], -on_face[:, 0])
+    v = INNER_RADIUS * elementary.arctan2(on_face[:, 1], -on_face[:, 0])
     sensors_lit = light.sum(axis=1) ** 2 / np.where(total > 0, total, 1.0)
     w = np.minimum(np.sqrt(_PITCH_AREA * sensors_lit / (8 * np.pi)), DEEPEST_CM)
     return weight @ on_face[:, 2], weight @ v, w

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.events.metric import Metric
+from crpipe.workloads import elementary
 from crpipe.workloads.xec.scoring.baseline import point
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def angles(true: list[Floats], predicted: list[Floats]) -> Floats:
         for theta, phi in (true, predicted)
     )
     half = np.linalg.norm(one - other, axis=1) / 2  # exact for small angles
-    found: Floats = 2e3 * np.arcsin(np.minimum(half, 1.0))
+    found: Floats = 2e3 * elementary.arcsin(np.minimum(half, 1.0))
     return found
 
 

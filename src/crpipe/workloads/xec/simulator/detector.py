@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crpipe.workloads import elementary
 from crpipe.workloads.xec.layout import SENSORS
 from crpipe.workloads.xec.sensors import MPPCS, sensor_map
 
@@ -60,7 +61,7 @@ def around(x: NDArray[np.floating], y: NDArray[np.floating]) -> tuple[NDArray[np
     Two points see each other past the inner face where their angles differ by less than the sum of both
     horizons: the straight line between them then stays outside the cylinder.
     """
-    return np.arctan2(y, -x), np.arccos(np.minimum(FRONT_CM / np.hypot(x, y), 1))
+    return elementary.arctan2(y, -x), elementary.arccos(np.minimum(FRONT_CM / np.hypot(x, y), 1))
 
 
 def dead_sensors(fraction: float) -> NDArray[np.int64]:
@@ -73,6 +74,6 @@ def in_xenon(places: NDArray[np.floating]) -> NDArray[np.bool_]:
     """Say which places [..., 3], in cm, are in the xenon."""
     x, y, z = np.moveaxis(places, -1, 0)
     radius = np.hypot(x, y)
-    inside = (radius > FRONT_CM) & (radius < BACK_CM) & (np.abs(np.arctan2(y, -x)) < END_RAD)
+    inside = (radius > FRONT_CM) & (radius < BACK_CM) & (np.abs(elementary.arctan2(y, -x)) < END_RAD)
     found: NDArray[np.bool_] = inside & (np.abs(z) < _SIDE_CM + _SIDE_SLOPE * (radius - _SIDE_AT_CM))
     return found

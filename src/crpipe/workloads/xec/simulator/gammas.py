@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crpipe.workloads import elementary
 from crpipe.workloads.xec.sensors import INNER_RADIUS
 from crpipe.workloads.xec.simulator.detector import FRONT_CM, in_xenon
 
@@ -38,7 +39,7 @@ class Gammas:
     def angles(self) -> NDArray[np.float64]:
         """Give polar angle and azimuth (0 to 360) of the directions: [N, 2], degrees."""
         x, y, z = self.direction.T
-        angles = np.stack([np.arccos(z), np.arctan2(y, x) % (2 * np.pi)], axis=1)
+        angles = np.stack([elementary.arccos(z), elementary.arctan2(y, x) % (2 * np.pi)], axis=1)
         found: NDArray[np.float64] = np.degrees(angles)
         return found
 
@@ -46,7 +47,7 @@ class Gammas:
 def uvw(places: NDArray[np.float64]) -> NDArray[np.float64]:
     """Give places [N, 3] along the axis, around it on the inner face, and behind that face: [N, 3], cm."""
     x, y, z = places.T
-    coordinates = [z, INNER_RADIUS * np.arctan2(y, -x), np.hypot(x, y) - INNER_RADIUS]
+    coordinates = [z, INNER_RADIUS * elementary.arctan2(y, -x), np.hypot(x, y) - INNER_RADIUS]
     return np.stack(coordinates, axis=1)
 
 
@@ -96,7 +97,7 @@ def sample_deposits(rng: np.random.Generator, gammas: Gammas) -> Deposits:
     shape = (len(gammas.energy_gev), DEPOSITS)
     share = rng.standard_exponential(shape)
     energy = gammas.energy_gev[:, None] * share / share.sum(axis=1, keepdims=True)
-    depth = RADIATION_CM * (0.5 + 0.4 * np.log1p(gammas.energy_gev / CRITICAL_GEV))
+    depth = RADIATION_CM * (0.5 + 0.4 * elementary.log1p(gammas.energy_gev / CRITICAL_GEV))
     along = depth[:, None] * rng.gamma(1.5, 1 / 1.5, shape)
     # Far behind the conversion, 90 % of the energy is within a Moliere radius of the axis.
     spread = MOLIERE_CM / 2.146 * along / (along + RADIATION_CM)

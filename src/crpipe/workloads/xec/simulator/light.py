@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crpipe.workloads import elementary
 from crpipe.workloads.xec.layout import SENSORS
 from crpipe.workloads.xec.sensors import MPPCS
 from crpipe.workloads.xec.simulator.detector import (
@@ -79,7 +80,7 @@ def rectangle(
         for sign_b in (-1, 1):
             p = np.asarray(a, np.float64) * sign_a + MPPC_SIDE_CM / 2
             q = np.asarray(b, np.float64) * sign_b + MPPC_SIDE_CM / 2
-            found += np.arctan(p * q / (height * np.sqrt(p**2 + q**2 + height**2)))
+            found += elementary.arctan2(p * q, height * np.sqrt(p**2 + q**2 + height**2))
     return found
 
 

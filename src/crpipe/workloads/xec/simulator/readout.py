@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crpipe.workloads import elementary
 from crpipe.workloads.xec.layout import SENSORS
 from crpipe.workloads.xec.sensors import MPPCS
 from crpipe.workloads.xec.simulator.detector import photosensors
@@ -32,7 +33,7 @@ def record(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Give photons and times (s) of all sensors, [N, 4760] each; INVALID where there is none."""
     detected = rng.poisson(mean_photons(deposits)).astype(np.float32)
-    photons = rng.standard_normal(detected.shape, dtype=np.float32)
+    photons = elementary.normal(rng, detected.shape)
     photons *= np.sqrt((EXCESS - 1) * detected + np.float32(NOISE**2))
     photons += detected
     photons *= photosensors().gain
