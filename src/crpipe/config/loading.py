@@ -6,6 +6,7 @@ are a ConfigError that names the file, the key and the nearest legal name.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +36,7 @@ from crpipe.config.sections import (
     key,
 )
 from crpipe.config.training import EvaluateSection, LoadSection, TrainSection
+from crpipe.core.causes import OF_PROGRAMS, refuse_machine_error
 from crpipe.core.chain import make_chain
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json
@@ -313,6 +315,7 @@ def _read_yaml(path: Path) -> Tree:
     try:
         tree = yaml.safe_load(path.read_text()) or {}
     except OSError as error:
+        refuse_machine_error(error, path, OF_PROGRAMS | {errno.EACCES})
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}); name an existing file with --config"
         ) from error
