@@ -3,6 +3,7 @@
 import gc
 import sys
 
+_DISK = 74  # as crpipe.core.errors has it
 _INTERRUPTED = 130  # as a shell reports a program that SIGINT ended
 
 
@@ -15,6 +16,12 @@ def main() -> None:
         with importing():
             from crpipe.cli.campaign import main as run  # noqa: PLC0415
         run()
+    except (OSError, MemoryError) as error:  # of an import: the disk that crpipe itself is on
+        sys.stderr.write(
+            f"crpipe: cannot read its own files: {error}; see whether the disk they are on "
+            f"({sys.prefix}) is there, then run the same command again\n"
+        )
+        sys.exit(_DISK)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     finally:

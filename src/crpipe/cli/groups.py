@@ -22,10 +22,11 @@ EXITS = {
     66: "the source does not hold what it should",
     69: "an optional library is missing, or has a version that does not fit",
     70: "a reader, simulator or workload raised an exception",
-    74: "the disk refuses: space or permission",
+    74: "a disk, a file server or the memory failed; the same command again later",
     75: "another job holds it, Slurm does not answer, or a signal came and a snapshot is written: try again",
     76: "training diverged: a retry would diverge again",
-    77: "the source refuses access: no token, an expired one, or one that does not cover the files",
+    77: "access is refused: by the source (no token, an expired one, or one that does not cover the files), "
+    "or by the permissions of a file",
     78: "`crpipe doctor` found something that will stop a campaign",
     130: "Ctrl-C",
     143: "SIGTERM",

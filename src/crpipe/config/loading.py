@@ -6,6 +6,7 @@ are a ConfigError that names the file, the key and the nearest legal name.
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,7 +38,7 @@ from crpipe.config.sections import (
     key,
 )
 from crpipe.config.training import EvaluateSection, LoadSection, TrainSection
-from crpipe.core.causes import OF_PROGRAMS, meaning_of, number_of, persist, refuse_machine_error
+from crpipe.core.causes import OF_PROGRAMS, persist, refuse_machine_error
 from crpipe.core.chain import make_chain
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json
@@ -321,8 +322,7 @@ def _read_yaml(path: Path) -> Tree:
         text = persist(path.read_text)
         tree = yaml.safe_load(text) or {}
     except OSError as error:
-        if meaning_of(number_of(error)).when != "person":
-            refuse_machine_error(error, path, leave=OF_PROGRAMS)
+        refuse_machine_error(error, path, OF_PROGRAMS | {errno.EACCES})
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}); name an existing file with --config"
         ) from error
