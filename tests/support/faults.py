@@ -63,7 +63,7 @@ ONLY = frozenset(filter(None, os.environ.get("FAULT_VERBS", "").split(",")))
 # Exit codes: try again; a person has to change something.
 LATER, PERSON = {66, 74, 75}, 77
 # Written by every attempt, or temporary, or dated.
-PASSING = ("journal.jsonl", "metrics.jsonl", "lease", "report.html", "status.html")
+PASSING = ("journal.jsonl", ".proofs.jsonl", "metrics.jsonl", "lease", "report.html", "status.html")
 
 
 @dataclass
