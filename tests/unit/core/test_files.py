@@ -172,3 +172,11 @@ def test_a_directory_that_cannot_be_made_is_named_with_the_reason():
 )
 def test_bytes_are_written_in_the_unit_that_shows_them(count, text):
     assert files.size(count) == text
+
+
+def test_a_directory_that_is_seen_late_is_made_all_the_same(tmp_path, monkeypatch):
+    """It was taken for a file in its place when its server did not show it at once."""
+    answers, really = iter([False, False]), Path.is_dir
+    monkeypatch.setattr(Path, "is_dir", lambda self: next(answers, None) is None and really(self))
+    files.make_folder(tmp_path / "new")
+    assert (tmp_path / "new").exists()
