@@ -58,7 +58,7 @@ STEPS = (
     ("clean", ("clean", "--yes")),
 )
 HEAVY = frozenset({"evaluate", "export", "figures"})  # seconds each: a tenth as often in a sample
-ONCE = frozenset({"init", "fork"})  # refuse to do again what they have done
+ONCE = frozenset({"init"})  # refuse to do again what they have done
 # Verbs without a step, and why.
 LEFT_OUT = {
     "run": "starts Snakemake, which starts the verbs above",

@@ -63,7 +63,15 @@ ONLY = frozenset(filter(None, os.environ.get("FAULT_VERBS", "").split(",")))
 # Exit codes: try again; a person has to change something.
 LATER, PERSON = {66, 74, 75}, 77
 # Written by every attempt, or temporary, or dated.
-PASSING = ("journal.jsonl", "metrics.jsonl", "lease", "report.html", "status.html")
+PASSING = (
+    ".sync.json",
+    "journal.jsonl",
+    ".proofs.jsonl",
+    "metrics.jsonl",
+    "lease",
+    "report.html",
+    "status.html",
+)
 
 
 @dataclass
@@ -181,7 +189,8 @@ def tree(folder):
 def passes(name):
     """Whether a file is one of an attempt: no two attempts leave the same."""
     last = name.rpartition("/")[2]
-    return last in PASSING or last.endswith((".log", ".part")) or "/tensorboard/" in name
+    mark = name.startswith("copy/") and last.startswith("copy-")  # the random name of a second copy
+    return mark or last in PASSING or last.endswith((".log", ".part")) or "/tensorboard/" in name
 
 
 def put(source, target):

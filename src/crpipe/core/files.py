@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.causes import MEANINGS, MachineWatch, meaning_of, persist
+from crpipe.core.causes import MEANINGS, MachineWatch, is_there, meaning_of, persist
 from crpipe.core.errors import DataError, DiskError, PlaceError
 from crpipe.core.paths import command_for, outdated, wrong_form
 
@@ -139,7 +139,7 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
             raise PlaceError(
                 f"{missing[0]}: cannot be made ({each}: {error.strerror}); choose a directory that can"
             ) from error
-        if not each.is_dir():
+        if not each.is_dir() and not (is_there(each) and each.is_dir()):  # some servers show it late
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(each))
         sync(each.parent)
 

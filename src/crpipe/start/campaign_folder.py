@@ -48,6 +48,7 @@ def workflow_files() -> list[PlannedFile]:
     home = workflow_home()
     patterns = [line for line in _PATTERNS.read_text().splitlines() if not line.startswith("#")]
     found = [path for pattern in patterns for path in sorted(home.glob(pattern))]
+    found.sort(key=lambda path: path == home / _MARK)  # written last: where it is, the workflow is whole
     return [PlannedFile(path.relative_to(home), path.read_bytes()) for path in found]
 
 

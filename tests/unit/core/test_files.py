@@ -224,3 +224,11 @@ def test_what_fails_leaves_the_old_file_and_names_the_path(tmp_path, operation, 
     assert str(path.parent) in last
     assert path.read_text() == "old"
     assert [each.name for each in path.parent.iterdir()] == ["table"]
+
+
+def test_a_directory_that_is_seen_late_is_made_all_the_same(tmp_path, monkeypatch):
+    """It was taken for a file in its place when its server did not show it at once."""
+    answers, really = iter([False, False]), Path.is_dir
+    monkeypatch.setattr(Path, "is_dir", lambda self: next(answers, None) is None and really(self))
+    files.make_folder(tmp_path / "new")
+    assert (tmp_path / "new").exists()

@@ -1,10 +1,12 @@
+import errno
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 import crpipe
-from crpipe.core.errors import ConfigError
+from crpipe.core.errors import ConfigError, DiskError
 from crpipe.start import campaign_folder
 from crpipe.start.campaign_folder import changed_files, start_campaign, workflow_files, workflow_home
 
@@ -89,3 +91,24 @@ def test_a_link_to_nowhere_is_in_the_way_and_force_keeps_it(tmp_path):
     start_campaign(tmp_path, "run: x\n", force=True)
     assert (tmp_path / "crpipe.yaml.old").is_symlink()
     assert not (tmp_path / "crpipe.yaml").is_symlink()
+
+
+def test_a_start_that_failed_in_the_middle_is_finished_by_the_next(tmp_path, monkeypatch):
+    """Whichever file it failed at: the folder was taken for one that has the workflow."""
+    whole = tmp_path / "whole"
+    start_campaign(whole, "run: a\n")
+    names = {path.relative_to(whole) for path in whole.rglob("*") if path.is_file()}
+    for number in range(len(names)):
+        folder, left = tmp_path / str(number), iter(range(number))
+
+        def publish(part, path, left=left):
+            if next(left, None) is None:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            part.replace(path)
+
+        with monkeypatch.context() as failing:
+            failing.setattr("crpipe.core.files.publish", publish)
+            with pytest.raises(DiskError):
+                start_campaign(folder, "run: a\n")
+        start_campaign(folder, "run: a\n")
+        assert {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} == names

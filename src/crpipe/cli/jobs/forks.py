@@ -34,7 +34,7 @@ def write_fork(
 
     files, overrides: the present configuration. link: the finished link after which the new run begins.
     Raise ConfigError when the link is not finished, when a change needs other shards, when nothing is left to
-    train, and when ``run`` or ``out`` exists.
+    train, when ``run`` exists, and when ``out`` exists with another content.
     """
     present = load_config(files, overrides)
     campaign = open_campaign(present)
@@ -53,12 +53,14 @@ def write_fork(
     if forked.paths().run_dir().exists():
         raise ConfigError(f"--run {run}: {forked.paths().run_dir()} exists; choose another name")
     links = open_campaign(forked).chain.names
-    if out.exists():
-        raise ConfigError(f"{out} exists; name another file with --out, or delete it")
     tree = _validated(read_tree((), texts)[0], forked)
     head = f"# Goes on after link {link} of run {present.run}, under other settings.\n"
-    with replacing(out) as part:
-        part.write_text(head + yaml.safe_dump(tree, sort_keys=False))
+    text = head + yaml.safe_dump(tree, sort_keys=False)
+    if not out.exists():
+        with replacing(out) as part:
+            part.write_text(text)
+    elif out.read_text() != text:  # the same: an attempt that failed after it
+        raise ConfigError(f"{out} exists; name another file with --out, or delete it")
     load_config([*files, out])
     _record_fork(campaign, run, forked.train.init_from)
     given = shlex.join(str(path) for path in [*(path for path in files if path != DEFAULTS), out])

@@ -89,6 +89,17 @@ def test_what_cannot_be_a_fork_is_refused_and_no_file_is_left(fork, tmp_path, wo
     assert [path.name for path in tmp_path.glob("*.yaml")] == ["toy.yaml"]
 
 
+def test_the_same_fork_again_goes_on_where_a_failed_one_ended_and_another_is_refused(fork, tmp_path):
+    words = ("--from", FIRST, "--run", "slow", "--set", "train.log_steps=2")
+    assert fork(*words)[0] == 0
+    written = (tmp_path / "slow.yaml").read_bytes()
+    assert fork(*words)[0] == 0
+    assert (tmp_path / "slow.yaml").read_bytes() == written
+    code, printed = fork("--from", FIRST, "--run", "slow", "--set", "train.log_steps=3")
+    assert code == 2
+    assert "slow.yaml exists; name another file" in printed
+
+
 def test_another_configuration_than_that_of_the_run_is_refused(fork):
     code, printed = fork("--from", FIRST, "--run", "slow", before=("--set", "train.clip_norm=3"))
     assert code == 2
