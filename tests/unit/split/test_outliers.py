@@ -211,7 +211,7 @@ def test_a_manifest_without_a_layout_is_refused(config, layout):
     with pytest.raises(ShardError, match=rf"{path}: the key layout: not the description.*crpipe check"):
         consolidate(config)
     spoil_layout(config, name, lambda manifest: manifest.pop("layout"))
-    with pytest.raises(ShardError, match=rf"{path}: the key layout is missing; delete"):
+    with pytest.raises(ShardError, match=rf"{path}: the key layout is missing; type what `crpipe check`"):
         consolidate(config)
 
 
