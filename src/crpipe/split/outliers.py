@@ -109,6 +109,10 @@ def consolidate_outliers(job: ConsolidateJob, progress: Progress) -> None:
         if _is_done(job, inputs):
             progress.say(f"{job.target}: already consolidated")
             return
+        if (job.target / INDEX).exists():
+            for each in inputs:  # before anything is deleted that could not be merged again
+                for entry in each.manifest["shards"]:
+                    check_hashes(each.folder, entry)
         _clear(job.target)
         _merge(job, inputs, progress)
 

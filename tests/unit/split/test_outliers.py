@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from crpipe.core.errors import DataError, ShardError
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
+from crpipe.events.split_record import SplitRecord
 from crpipe.workloads.muons.layout import BUNDLES
 from plain_reader import make_hits, write_events
 from raw_files import NAME, campaign, consolidate, raw_folder, split, suggest, write_parquet, write_staged
@@ -92,9 +92,7 @@ def test_again_and_after_any_interruption_the_same_bytes(config):
 def test_a_changed_range_is_merged_again(config):
     consolidate(config)
     last = config.all_ranges()[-1]
-    for folder in (config.paths().shards(str(last)), config.paths().outliers(str(last))):
-        shutil.rmtree(folder)  # only a person gives a finished range up
-    config.paths().ledger(str(last)).unlink()
+    subprocess.run(SplitRecord.of(config.paths(), str(last)).remove().split(), check=True)
     write_parquet(raw_folder(config, str(last)) / "b.parquet", [50])
     write_staged(config, str(last))
     split(config, str(last))
@@ -117,6 +115,20 @@ def test_a_damaged_input_is_named(config):
     with pytest.raises(ShardError, match=r"outliers-00000\.muons\.parquet: damaged"):
         consolidate(config)
     assert not config.paths().outlier_manifest(CONSOLIDATED).exists()
+
+
+def test_a_damaged_input_costs_none_of_the_merged_outliers(config):
+    """They could not be merged again."""
+    consolidate(config)
+    made = files_of(config)
+    config.paths().outlier_manifest(CONSOLIDATED).unlink()  # as a workflow does before it starts the job
+    path = config.paths().outliers(str(config.all_ranges()[0])) / "outliers-00000.muons.parquet"
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ShardError, match=r"outliers-00000\.muons\.parquet: damaged"):
+        consolidate(config)
+    assert files_of(config) == {name: data for name, data in made.items() if name != "manifest.json"}
 
 
 def test_a_missing_shard_of_a_range_is_named(config):
@@ -210,10 +222,10 @@ def test_a_range_of_another_layout_is_refused(config):
 def test_a_manifest_without_a_layout_is_refused(config, layout):
     name = str(config.all_ranges()[0])
     path = spoil_layout(config, name, lambda manifest: manifest.update(layout=layout))
-    with pytest.raises(ShardError, match=rf"{path}: the key layout: not the description.*delete the shard"):
+    with pytest.raises(ShardError, match=rf"{path}: the key layout: not the description.*crpipe check"):
         consolidate(config)
     spoil_layout(config, name, lambda manifest: manifest.pop("layout"))
-    with pytest.raises(ShardError, match=rf"{path}: the key layout is missing; delete"):
+    with pytest.raises(ShardError, match=rf"{path}: the key layout is missing; type what `crpipe check`"):
         consolidate(config)
 
 
