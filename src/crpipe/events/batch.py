@@ -66,7 +66,7 @@ class Events:
     def part(self, start: int, end: int) -> Events:
         """Cut out the events from ``start`` to ``end``, without a copy."""
         ends = self.offsets()
-        return Events(
+        return derived(
             {name: column[start:end] for name, column in self.columns.items()},
             self.multiplicity[start:end],
             self.items[ends[start] : ends[end]],
@@ -75,7 +75,7 @@ class Events:
     def copy(self) -> Events:
         """Copy the events: what they were a part of can be freed."""
         columns = {name: column.copy() for name, column in self.columns.items()}
-        return Events(columns, self.multiplicity.copy(), self.items.copy())
+        return derived(columns, self.multiplicity.copy(), self.items.copy())
 
     def take(self, index: NDArray[np.integer[Any]]) -> Events:
         """Gather events in the order of ``index``, each with its own items.
@@ -90,7 +90,7 @@ class Events:
 
     def gather(self, view: pa.Array, index: NDArray[np.integer[Any]]) -> Events:
         """Gather as ``take`` does, with a ``view`` of the items that serves many gathers."""
-        return Events(
+        return derived(
             {name: column.take(index) for name, column in self.columns.items()},
             self.multiplicity.take(index),
             gather_items(view, index, self.items.shape[1]),
@@ -100,7 +100,7 @@ class Events:
         """Gather events with the same number of items, column by column; they stay columns."""
         width = self.items.shape[1]
         found = [column.reshape(len(self), -1)[index] for column in self.items.T]
-        return Events(
+        return derived(
             {name: column.take(index) for name, column in self.columns.items()},
             self.multiplicity.take(index),
             np.stack(found).reshape(width, -1).T,
@@ -112,6 +112,17 @@ class Cursor(NamedTuple):
 
     epoch: int
     batch: int
+
+
+def derived(
+    columns: dict[str, NDArray[Any]], multiplicity: NDArray[np.uint32], items: NDArray[np.float32]
+) -> Events:
+    """Make events of arrays that were cut or gathered from events: without the check, for loaders."""
+    events = object.__new__(Events)
+    object.__setattr__(events, "columns", columns)
+    object.__setattr__(events, "multiplicity", multiplicity)
+    object.__setattr__(events, "items", items)
+    return events
 
 
 def spelled(values: Any) -> str:
@@ -172,7 +183,7 @@ def concatenate(parts: Sequence[Events], items: NDArray[np.float32] | None = Non
     """
     if len(parts) == 1:
         return parts[0]
-    return Events(
+    return derived(
         {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns},
         np.concatenate([part.multiplicity for part in parts]),
         np.concatenate([part.items for part in parts]) if items is None else items,
@@ -217,7 +228,7 @@ def even_cuts(weights: NDArray[Any], parts: int) -> list[tuple[int, int]]:
 def _cut(events: Events, max_events: int, max_items: int) -> Iterator[Events]:
     starts = events.offsets()
     for first, last in cuts(events.multiplicity, max_events, max_items):
-        yield Events(
+        yield derived(
             {name: column[first:last] for name, column in events.columns.items()},
             events.multiplicity[first:last],
             events.items[starts[first] : starts[last]],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crpipe.events.batch import Events, concatenate, offsets
+from crpipe.events.batch import Events, concatenate, derived, offsets
 from crpipe.events.shard_reader import event_columns, touched
 from crpipe.loading.decoders import AtOnce, Slice
 
@@ -69,7 +69,7 @@ class EpochReader:
                 found = self._read_window(window)
                 columns = {name: column[inside] for name, column in found.columns.items()}
                 items = found.items.part(inside.start, inside.stop)
-                parts.append(Events(columns, found.multiplicity[inside], items))
+                parts.append(derived(columns, found.multiplicity[inside], items))
         if not parts:
             return _empty(self._layout)
         return concatenate(parts, self._rooms.joined([part.items for part in parts]))

@@ -113,5 +113,5 @@ def test_events_are_known_by_the_key_or_by_all_columns():
     for name, values in columns.items():
         other = Events(columns | {name: values + 1}, counts, events.items)
         assert not (identify(other, BUNDLES) == own).any()
-    more = Events(columns, counts + np.uint32(1), events.items)
+    more = Events(columns, counts + np.uint32(1), np.zeros((4, 3), np.float32))
     assert not (identify(more, BUNDLES) == own).any()
