@@ -50,7 +50,9 @@ def test_range_directories_are_counted(campaign):
 
 def test_a_missing_directory_is_told(campaign):
     campaign.give_token("storage.read:/")
-    with pytest.raises(ListingError, match=r"the source: .*: no such directory \(status 404\); check source"):
+    with pytest.raises(
+        ListingError, match=r"the source: .*: no such directory \(status 404\) \(4 attempts\); check source"
+    ):
         count_files(count_job(configured(campaign, "absent/*.parquet")), campaign)
 
 
@@ -95,6 +97,6 @@ def test_a_side_table_that_changed_is_refused(campaign, geometry, federation, si
 def test_a_side_table_that_is_not_there_is_named(campaign):
     with pytest.raises(
         ListingError,
-        match=r"absent\.csv: cannot be looked up \(status 404\); correct source\.tables\.geometry",
+        match=r"absent\.csv: cannot be looked up \(status 404\) .*; correct source\.tables\.geometry",
     ):
         stage_tables(tables_job(with_table(campaign, "absent.csv")), campaign)

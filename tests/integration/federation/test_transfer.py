@@ -89,12 +89,12 @@ def test_a_status_that_passes_is_tried_again(campaign, proxy, wire, faults, fede
     campaign.assert_identical(campaign.stage())
 
 
-def test_a_file_that_is_gone_fails_at_once(campaign, proxy, wire, faults):
+def test_a_file_that_is_gone_fails_after_a_second_look(campaign, proxy, wire, faults):
     wire(caches=[proxy.url], origin=proxy.url)
     proxy.script("GET", FILE, always=faults.status(404))
     with pytest.raises(TransferError, match=rf"{FILE}: not there any more \(status 404\)"):
         campaign.stage()
-    assert proxy.count("GET", FILE) == 1
+    assert proxy.count("GET", FILE) == 2
 
 
 def test_a_range_that_fails_leaves_no_connection_open(campaign, proxy, wire, faults):
