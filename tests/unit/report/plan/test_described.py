@@ -19,7 +19,7 @@ FIELDS = {
     "listed_now": None,
     "file": {
         *("name", "reader", "columns", "files", "bytes", "events", "items"),
-        *("rows", "groups", "largest", "below"),
+        *("rows", "groups", "largest", "below", "notes"),
     },
     "files": None,
     "bytes": None,
