@@ -263,8 +263,12 @@ def multiplicities(real: Sample, generated: Sample, factors: Floats) -> Numbers:
         numbers |= _with_error("w1_log_multiplicity", np.mean(distances, axis=0))
         numbers["empty_share_difference"] = float(np.mean(empty))
     if real.multiplicity.any():
-        sums = [float((each.multiplicity * real.weights).sum()) for each in (generated, real)]
-        numbers["multiplicity_ratio"] = sums[0] / sums[1] if sums[1] else float("nan")
+        ours, theirs = (
+            factors @ np.bincount(real.group, each.multiplicity * real.weights, factors.shape[1])
+            for each in (real, generated)
+        )
+        ratio = np.divide(theirs, ours, out=np.full(len(ours), np.nan), where=ours > 0)
+        numbers |= _with_error("multiplicity_ratio", ratio)
     if ratios:
         numbers |= {"multiplicity_ratio_lowest": min(ratios), "multiplicity_ratio_highest": max(ratios)}
     return numbers

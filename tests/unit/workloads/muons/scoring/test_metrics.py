@@ -67,6 +67,9 @@ def test_a_perfect_model_is_told_from_a_bad_one(good, bad):
     assert good["w1_log_energy"] < 0.08
     assert good["multiplicity_ratio"] == pytest.approx(1.0, abs=0.05)
     assert bad["multiplicity_ratio"] == pytest.approx(2.0, abs=0.1)
+    for found, expected in ((good, 1.0), (bad, 2.0)):
+        assert 0 < found["multiplicity_ratio_error"] < 0.2
+        assert abs(found["multiplicity_ratio"] - expected) < 4 * found["multiplicity_ratio_error"]
     assert bad["empty_share_difference"] > 3 * good["empty_share_difference"]
     assert bad["w1_log_multiplicity"] > 3 * good["w1_log_multiplicity"]
 
