@@ -120,7 +120,7 @@ def train(name, folder):
     link = f"{number}-{number}"
     for verb in (["tables"], ["list", link], ["stage", link], ["split", link], ["train", link]):
         words = [sys.executable, "-m", "crpipe", *files, *options, *verb]
-        done = subprocess.run(words, check=False, cwd=REPOSITORY, capture_output=True, text=True)
+        done = subprocess.run(words, check=False, cwd=here, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{verb}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     shards = sorted(here.rglob("results/*/shards/*/*.parquet"))
