@@ -1,6 +1,7 @@
 """The manifest of a folder of shards: which files there are, their sizes and hashes, and their whole layout.
 
-What it says can be checked at any time, and shards are read from it alone.
+What it says can be checked at any time, and shards are read from it alone. A link records the manifests of
+the shards that it is trained on when it begins; they are compared when it goes on or is adopted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from crpipe.core import checksums
 from crpipe.core.causes import MachineWatch, expect, is_there, persist
 from crpipe.core.destinations import ROLES
 from crpipe.core.errors import DataError, LayoutError, ShardError
-from crpipe.core.files import forget_cached, read_json, sha256
+from crpipe.core.files import digest, forget_cached, read_json, sha256, write_json
 from crpipe.core.paths import CONSOLIDATED, FINISHED, MANIFEST
 from crpipe.events.batch import Events
 from crpipe.events.layout import Layout
@@ -160,3 +161,27 @@ def read_group(shards: Shards, shard: int, index: int, layout: Layout) -> Events
     items = np.empty((high - low, len(layout.items)), np.float32)
     shards.items(shard, low, high, items)
     return Events(group.columns, group.multiplicity, items)
+
+
+def shards_record(store: Path, key: str) -> Path:
+    """Name the record in a link's store; an earlier crpipe wrote none."""
+    return store / f"shards-{key}.json"
+
+
+def note_shards(record: Path, folders: Iterable[Path]) -> None:
+    """Record the manifests of the shards that a training begins with."""
+    there = [folder for folder in folders if (folder / MANIFEST).exists()]
+    write_json(record, {folder.name: _digest_of(folder) for folder in there})
+
+
+def changed_shards(record: Path, folders: Iterable[Path]) -> list[Path]:
+    """List the folders that hold other shards than those recorded; none where there is no record."""
+    if not record.exists():
+        return []
+    noted = read_json(record)
+    there = [folder for folder in folders if (folder / MANIFEST).exists()]
+    return [folder for folder in there if noted.get(folder.name) != _digest_of(folder)]
+
+
+def _digest_of(folder: Path) -> str:
+    return digest(read_json(folder / MANIFEST))

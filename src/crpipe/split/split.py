@@ -36,7 +36,6 @@ from crpipe.core.raw_files import (
     read_manifest,
     read_staged,
 )
-from crpipe.events.grouping import doubtful_groups
 from crpipe.events.ledger_file import write_ledger
 from crpipe.events.shard_manifest import verify
 from crpipe.events.shard_reader import open_shard
@@ -52,6 +51,7 @@ from crpipe.events.split_record import (
 )
 from crpipe.split import gather, scatter
 from crpipe.split.delivery import deliver, remove_raw
+from crpipe.split.grouping import doubtful_groups
 from crpipe.split.ledger import (
     check_unique,
     check_written,

@@ -16,7 +16,7 @@ from crpipe.core.lease import lease
 from crpipe.core.progress import Silent
 from crpipe.core.signals import StopRequest
 from crpipe.events.histograms import check_wanted, read_histograms
-from crpipe.events.trained_shards import changed_shards, note_shards, shards_record
+from crpipe.events.shard_manifest import changed_shards, note_shards, shards_record
 from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Saved, Store, load, read_receipt, write_receipt
 from crpipe.train.inputs import Inputs

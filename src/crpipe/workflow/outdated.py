@@ -14,8 +14,8 @@ from crpipe.core.errors import DataError
 from crpipe.core.files import digest, read_json
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.core.raw_files import read_manifest
+from crpipe.events.shard_manifest import changed_shards, shards_record
 from crpipe.events.split_record import KEY, SplitRecord
-from crpipe.events.trained_shards import changed_shards, shards_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -63,7 +63,7 @@ def test_those_of_several_folders_are_read_from_their_manifests(tmp_path):
     assert numbers(found) == ([6, 2**40 + 6], 10, 12)
     assert (found.low, found.high) == (0, 2)
     path.write_text(path.read_text().replace("under", "beneath"))
-    with pytest.raises(ShardError, match=r"1/manifest.json: histograms: no key 'under'; delete"):
+    with pytest.raises(ShardError, match=r"1/manifest.json: histograms: no key 'under'; type what"):
         read_histograms([tmp_path / "1"])
 
 

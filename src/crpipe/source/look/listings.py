@@ -245,11 +245,12 @@ def hint_of(pattern: SourcePattern, place: RangeSource) -> str:
         return f"{whole} is a directory: write source.uri: {pattern.uri.rstrip('/')}/{inside}"
     folder = Path(place.folder)
     closed = next((each for each in [*reversed(folder.parents), folder] if _is_closed(each, folder)), None)
-    if closed:
-        return f"make it readable: chmod u+rx {shlex.quote(str(closed))}, or ask its owner"
     while not is_folder(folder) and folder != folder.parent:
         folder = folder.parent
-    names = _names(folder)
+    found = names_in(folder)
+    if closed or found is None:
+        return f"make it readable: chmod u+rx {shlex.quote(str(closed or folder))}, or ask its owner"
+    names = sorted(found, key=natural_key)
     there = f"{folder} holds {shown(names) if names else 'nothing'}"
     if folder != Path(place.folder) and any(place.has(name) for name in names):
         return f"{there}; for the files of this one directory write source.uri: {folder}/{place.pattern}"

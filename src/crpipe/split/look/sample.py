@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.events.grouping import MOST_ROWS, doubtful_groups
 from crpipe.events.validity import find_invalid_events
+from crpipe.split.grouping import MOST_ROWS, doubtful_groups
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

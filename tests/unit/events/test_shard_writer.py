@@ -4,12 +4,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.events import encodings
-from crpipe.events.encodings import item_options
+from crpipe.events import shard_writer
 from crpipe.events.layout import LARGE, Field
 from crpipe.events.shard_manifest import read_group
 from crpipe.events.shard_reader import Shards
-from crpipe.events.shard_writer import write_shard
+from crpipe.events.shard_writer import item_options, write_shard
 from plain_reader import HITS, make_hits
 
 FIELDS = tuple(Field(name, "float32", "", -1e9, 1e9, "") for name in ("random", "flag", "rare"))
@@ -39,7 +38,7 @@ def test_large_events_of_one_size_get_it_more_easily():
 def test_the_first_rows_alone_decide():
     items = columns()
     options = item_options(LAYOUT, items)
-    items[encodings.SAMPLE :, 1] = np.random.default_rng(2).normal(size=len(items) - encodings.SAMPLE)
+    items[shard_writer.SAMPLE :, 1] = np.random.default_rng(2).normal(size=len(items) - shard_writer.SAMPLE)
     assert item_options(LAYOUT, items) == options
 
 
@@ -47,9 +46,9 @@ def test_a_shard_without_items_can_be_encoded():
     assert len(item_options(LAYOUT, np.empty((0, 3), np.float32))["compression"]) == 3
 
 
-@pytest.mark.parametrize("growth", [-2, encodings.GROWTH, 2])
+@pytest.mark.parametrize("growth", [-2, shard_writer.GROWTH, 2])
 def test_events_come_back_whatever_the_codec(tmp_path, monkeypatch, growth):
-    monkeypatch.setattr(encodings, "GROWTH", growth)
+    monkeypatch.setattr(shard_writer, "GROWTH", growth)
     events = make_hits([3, 0, 5] * 40)
     full = events.columns | {name: np.arange(120, dtype=np.uint32) for name in ("source_file", "source_row")}
     entry = write_shard(
@@ -57,7 +56,7 @@ def test_events_come_back_whatever_the_codec(tmp_path, monkeypatch, growth):
     )
     footer = pq.read_metadata(tmp_path / "train-00000.hits.parquet").row_group(0)
     found = {footer.column(column).compression for column in range(2)}
-    assert growth == encodings.GROWTH or found == {"ZSTD" if growth < 0 else "LZ4"}
+    assert growth == shard_writer.GROWTH or found == {"ZSTD" if growth < 0 else "LZ4"}
     monkeypatch.setattr("crpipe.events.shard_reader.read_json", lambda _: {"shards": [entry]})
     back = read_group(Shards(tmp_path, "train", HITS), 0, 0, HITS)
     assert np.array_equal(back.items, events.items)

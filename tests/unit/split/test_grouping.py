@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from crpipe.events.grouping import doubtful_groups, shared_columns
 from crpipe.events.layout import Field, Layout
+from crpipe.split.grouping import doubtful_groups, shared_columns
 
 KINDS = {"run": "uint64", "number": "uint64", "energy": "float32", "angle": "float32", "kind": "float32"}
 KINDS |= {"place": "float32", "flux": "float32"}
