@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core import errors
-from crpipe.core.errors import CrpipeError
+from crpipe.core.errors import code_of
 from crpipe.report.status.journal_tail import Row, attempts
 from crpipe.report.text import shorten
 
@@ -70,14 +69,17 @@ def explain(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[str]:
     new = [row for path in journals for row in attempts(path, ends.get(path, 0))]
     last = {(row["verb"], row["range"]): row for row in new}
     starts = {(row["verb"], row["range"]): row for row in rows if row["what"] == "start"}
-    lines = []
+    lines: list[str] = []
     for failure in failures_in(messages):
         work = (failure.verb, failure.name)
-        lines.append(f"{' '.join(filter(None, work))}{_cause(failure, last.get(work))}")
+        cause = _cause(failure, last.get(work))
+        lines.append(f"{' '.join(filter(None, work))}{cause}")
         host = starts[work]["host"] if work in starts and not failure.refused else ""
         where = [f"Slurm job {failure.slurm_job}" if failure.slurm_job else "", f"on {host}" if host else ""]
         lines.append(f"  log: {failure.log}  {' '.join(filter(None, where))}".rstrip())
-        lines += [f"  | {line}" for line in _tail(failure.log)]
+        text = cause.partition(": ")[2]
+        said = {shorten(each, _WIDTH) for each in (text, f"crpipe: {text}")}
+        lines += [f"  | {line}" for line in _tail(failure.log) if line not in said]
     return lines
 
 
@@ -139,8 +141,7 @@ def _cause(failure: JobFailure, row: dict[str, Any] | None) -> str:
     if failure.refused:
         return f": Slurm refused the job: {failure.refused}"
     if row is not None and row["what"] == "failed":
-        code = getattr(errors, row["kind"], CrpipeError).exit_code
-        return f" (exit {code}): {row['error']}"
+        return f" (exit {code_of(row['kind'])}): {row['error']}"
     state = "OUT_OF_MEMORY" if _killed_for_memory(failure.slurm_log) else failure.state
     if row is not None and row["what"] == "finished":
         if failure.around:

@@ -63,6 +63,16 @@ def test_an_error_of_crpipe_is_reported_with_its_code_its_node_and_the_log(campa
     assert lines[2:] == ["  | range starts", "  | step 20"]
 
 
+def test_the_end_of_a_log_does_not_repeat_the_cause(campaign):
+    note(campaign, "start", 10.0)
+    note(campaign, "failed", 11.0, kind="DiskError", error="x: the disk is full")
+    log = campaign.paths().run_dir() / "logs" / "train" / f"{NAME}.log"
+    log.write_text("step 20\ncrpipe: x: the disk is full\n")
+    lines = explain(campaign.paths(), said(campaign, ENDED.format(state="FAILED")), {})
+    assert lines[0] == f"train {NAME} (exit 74): x: the disk is full"
+    assert lines[2:] == ["  | step 20"]
+
+
 @pytest.mark.parametrize(
     ("state", "cause"),
     [
