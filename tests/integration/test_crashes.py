@@ -178,7 +178,7 @@ def test_a_full_disk_is_named_and_more_space_is_all_it_takes(begun):
         told = done.stdout[done.stdout.index("crpipe: the workflow did not finish.") :]
         assert "(exit 74)" in told or "the disk is full" in told or "GiB free" in told
         assert "Traceback" not in told
-        subprocess.run(["mount", "-o", "remount,size=64m", begun.results], check=True)
+        subprocess.run(["mount", "-o", "remount,size=400m", begun.results], check=True)
         begun.snakemake("outliers_consolidated")
 
 
