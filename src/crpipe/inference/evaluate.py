@@ -28,7 +28,7 @@ from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 from crpipe.events.metric import not_enough
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.gathered import GatheredColumns, GatheredEvents
-from crpipe.inference.kept import keep_results, restore_results
+from crpipe.inference.output.kept import keep_results, restore_results
 from crpipe.inference.rows import (
     checked_columns,
     predict_block,

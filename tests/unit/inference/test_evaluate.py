@@ -18,7 +18,7 @@ from crpipe.core.progress import Silent
 from crpipe.core.raw_files import Entry, write_manifest
 from crpipe.events.batch import Events
 from crpipe.inference.evaluate import evaluate_link
-from crpipe.inference.kept import DECLARED
+from crpipe.inference.output.kept import DECLARED
 from told import Told
 from toy import RANGES, make_events, toy_config, write_shards
 

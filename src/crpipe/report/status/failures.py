@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import code_of
+from crpipe.events.split_record import NOTES, SPILLS, left_notes
 from crpipe.report.status.journal_tail import Row, attempts
 from crpipe.report.text import shorten
 
@@ -72,7 +73,7 @@ def explain(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[str]:
     lines: list[str] = []
     for failure in failures_in(messages):
         work = (failure.verb, failure.name)
-        cause = _cause(failure, last.get(work))
+        cause = _cause(failure, last.get(work), paths)
         lines.append(f"{' '.join(filter(None, work))}{cause}")
         host = starts[work]["host"] if work in starts and not failure.refused else ""
         where = [f"Slurm job {failure.slurm_job}" if failure.slurm_job else "", f"on {host}" if host else ""]
@@ -95,7 +96,7 @@ def kinds_of(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[Row]
     for failure in failures_in(messages):
         row = last.get((failure.verb, failure.name), {})
         kind = row["kind"] if row.get("what") == "failed" else ""
-        cause = _cause(failure, row or None).removeprefix(": ")
+        cause = _cause(failure, row or None, paths).removeprefix(": ")
         found.append({"verb": failure.verb, "name": failure.name, "kind": kind, "cause": cause.strip()})
     return found
 
@@ -137,7 +138,7 @@ def _work(log: Path) -> tuple[str, str]:
     return (log.stem, "") if log.parent.name == "logs" else (log.parent.name, log.stem)
 
 
-def _cause(failure: JobFailure, row: dict[str, Any] | None) -> str:
+def _cause(failure: JobFailure, row: dict[str, Any] | None, paths: Paths) -> str:
     if failure.refused:
         return f": Slurm refused the job: {failure.refused}"
     if row is not None and row["what"] == "failed":
@@ -151,7 +152,14 @@ def _cause(failure: JobFailure, row: dict[str, Any] | None) -> str:
     if state in _STATES:
         return f": {_STATES[state]}"
     lines = _tail(failure.log)
-    return f": {lines[-1] if lines and row is None else _SILENT}"
+    return f": {lines[-1] if lines and row is None else _SILENT + _read_by(failure, paths)}"
+
+
+def _read_by(failure: JobFailure, paths: Paths) -> str:
+    """Name the raw files that a split worked on when it was killed; a library that ends it names none."""
+    record = paths.shards(failure.name) / SPILLS / NOTES if failure.verb == "split" else None
+    found = sorted(left_notes(record).values()) if record is not None else []
+    return f" (while it read {', '.join(found)})" if found else ""
 
 
 def _killed_for_memory(slurm_log: Path | None) -> bool:

@@ -1,6 +1,9 @@
 """Why a workflow did not finish, from the texts that Snakemake and Slurm really write."""
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -150,3 +153,22 @@ def test_the_kind_of_a_failure_is_known_where_the_job_could_say_it(campaign):
     note(campaign, "failed", 11.0, kind="ShardError", error="shard x: damaged")
     (failure,) = kinds_of(campaign.paths(), said(campaign, ENDED.format(state="FAILED")), {})
     assert (failure["kind"], failure["cause"]) == ("ShardError", "(exit 65): shard x: damaged")
+
+
+def test_a_split_that_was_killed_is_reported_with_the_file_that_it_read(campaign):
+    paths = campaign.paths()
+    (paths.shards(NAME) / ".scatter").mkdir(parents=True)
+    row = {"time": 1.0, "what": "start", "host": "node7", "pid": 1, "verb": "split", "range": NAME}
+    paths.data_journal().write_text(json.dumps(row) + "\n")
+    notes = paths.shards(NAME) / ".scatter" / "working-on"
+    log = paths.results / "logs" / "split" / f"{NAME}.log"
+    messages = f"Error in rule split:\n    jobid: 3\n    log: {log} (check log file(s) for error details)\n"
+    program = (
+        "import os, sys\nfrom pathlib import Path\nfrom crpipe.split.workers import in_order, working_on\n"
+        "def work(path):\n    working_on(path)\n    os.abort()\n"
+        "list(in_order(work, ['/data/b.parquet'], 1, notes=Path(sys.argv[1])))"
+    )
+    assert subprocess.run([sys.executable, "-c", program, notes], check=False).returncode == -signal.SIGABRT
+    told = "ended without a message: killed, or out of memory (while it read /data/b.parquet)"
+    assert explain(paths, messages, {})[0] == f"split {NAME}: {told}"
+    assert [each["cause"] for each in kinds_of(paths, messages, {})] == [told]
