@@ -115,7 +115,7 @@ def outlive_full_disks():
     """
     logging.raiseExceptions = False
     notes, scheduler = workflow.persistence, workflow.scheduler
-    write, schedule = notes._io_write, scheduler.schedule
+    write, schedule = getattr(notes, "_io_write", None), scheduler.schedule
 
     def note(*words, **options):
         with contextlib.suppress(OSError):
@@ -130,7 +130,9 @@ def outlive_full_disks():
                 raise
             return False
 
-    notes._io_write, scheduler.schedule = note, scheduled
+    scheduler.schedule = scheduled
+    if write is not None:  # other versions of Snakemake, and its database, have other names for it
+        notes._io_write = note
 
 
 def stop_early():
