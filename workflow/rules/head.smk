@@ -131,7 +131,9 @@ def outlive_full_disks():
             return False
 
     scheduler.schedule = scheduled
-    if write is not None:  # other versions of Snakemake, and its database, have other names for it
+    if (
+        write is not None
+    ):  # other versions of Snakemake, and its database, have other names for it
         notes._io_write = note
 
 
