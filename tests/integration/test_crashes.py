@@ -174,12 +174,30 @@ def mounted(folder, options):
 def test_a_full_disk_is_named_and_more_space_is_all_it_takes(begun):
     with mounted(begun.results, "size=64k"):
         done = begun.snakemake("outliers_consolidated", check=False)
-        assert done.returncode == 1
+        assert done.returncode == 74
         told = done.stdout[done.stdout.index("crpipe: the workflow did not finish.") :]
         assert "(exit 74)" in told or "the disk is full" in told or "GiB free" in told
         assert "Traceback" not in told
-        subprocess.run(["mount", "-o", "remount,size=64m", begun.results], check=True)
+        subprocess.run(["mount", "-o", "remount,size=400m", begun.results], check=True)
         begun.snakemake("outliers_consolidated")
+
+
+@needs_root
+@pytest.mark.parametrize("program", ["crpipe", "snakemake"])
+def test_a_disk_that_fills_up_while_a_link_trains_is_named_once(split, tmp_path, program):
+    with mounted(tmp_path / "disk", "size=300m"):
+        campaign = split.copy(tmp_path / "disk" / "campaign")
+        (campaign.folder / "head.log").symlink_to(tmp_path / "head.log")
+        with campaign.running("train_all", program) as head:
+            assert wait_for(lambda: list(campaign.run.glob("store/*/snapshot-*.pt")), head)
+            with suppress(OSError), (tmp_path / "disk" / "fill").open("wb", buffering=0) as file:
+                while file.write(bytes(1 << 16)):
+                    pass
+            assert head.wait() == 74
+    told = (tmp_path / "head.log").read_text()
+    assert told[told.index("crpipe: the workflow did not finish.") :].count("disk is full") == 1
+    assert "Traceback" not in told
+    assert "write permissions" not in told
 
 
 @needs_root

@@ -1,6 +1,7 @@
 """The one workflow process of this directory: its lease, what a killed one left behind, why one failed or stopped."""
 
 import atexit
+import contextlib
 import logging
 import os
 import shlex
@@ -9,10 +10,13 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from snakemake.exceptions import WorkflowError
 from snakemake.settings.enums import Quietness
 from snakemake.settings.types import SharedFSUsage
 from snakemake.shell import shell as job_shell
 
+from crpipe.core.causes import machine_error
+from crpipe.core.errors import MachineError, code_of
 from crpipe.core.files import make_folder, writing
 from crpipe.report.status.failures import kinds_of
 from crpipe.report.status.journal_tail import ends_of
@@ -30,6 +34,7 @@ from crpipe.workflow.head import (
     check_folder,
     drop_spent_tables,
     keep_listings,
+    refused_write,
     remove_locks,
     remove_marks,
     resume_deletions,
@@ -93,6 +98,7 @@ def begin_jobs():
     if not workflow.is_main_process:
         return
     STOP.listen(started=True)
+    outlive_full_disks()
     for handler in logger.handlers:
         if not isinstance(handler, logging.FileHandler):
             handler.addFilter(
@@ -100,6 +106,35 @@ def begin_jobs():
             )  # what is stopped has not failed
     if SEND is not None:
         SEND({"event": "begin", "logs": logs_of(logger.handlers)})
+
+
+def outlive_full_disks():
+    """Let the jobs decide, and not what Snakemake notes of them: nothing reads these notes later.
+
+    What else its own work cannot write ends the workflow in words; the log's own handler prints no traceback.
+    """
+    logging.raiseExceptions = False
+    notes, scheduler = workflow.persistence, workflow.scheduler
+    write, schedule = getattr(notes, "_io_write", None), scheduler.schedule
+
+    def note(*words, **options):
+        with contextlib.suppress(OSError):
+            write(*words, **options)
+
+    def scheduled():
+        try:
+            return schedule()
+        except (OSError, WorkflowError) as error:
+            TROUBLE.append(machine_error(error))
+            if TROUBLE[-1] is None:
+                raise
+            return False
+
+    scheduler.schedule = scheduled
+    if (
+        write is not None
+    ):  # other versions of Snakemake, and its database, have other names for it
+        notes._io_write = note
 
 
 def stop_early():
@@ -118,6 +153,9 @@ def say_stopped():
 
 
 HEAD = None
+TROUBLE = (
+    []
+)  # errors of the machine that ended the workflow itself, and not one of its jobs
 STOP = HeadStop(local_jobs, job_shell.terminate, early=stop_early)
 
 
@@ -198,9 +236,18 @@ def adapt_slurm():
 def farewell(messages):
     """Describe why this call failed, from Snakemake's own log ``messages``, and how to continue."""
     text = Path(messages).read_text(errors="replace")
+    folders = (Path(".snakemake"), PATHS.results, PATHS.run_dir())
+    trouble = next(iter(TROUBLE), None) or refused_write(folders)
+    failures = kinds_of(PATHS, text, ENDS)
+    if trouble is not None:
+        kind = type(trouble).__name__
+        failures = [
+            {"verb": "workflow", "name": "", "kind": kind, "cause": str(trouble)}
+        ]
     if SEND is not None:
-        SEND({"event": "failures", "failures": kinds_of(PATHS, text, ENDS)})
-    return what_failed(CAMPAIGN, text, ENDS, WORDS, training=trains())
+        SEND({"event": "failures", "failures": failures})
+    told = what_failed(CAMPAIGN, text, ENDS, WORDS, training=trains(), machine=trouble)
+    return told, {code_of(each["kind"]) for each in failures}
 
 
 def end(messages):
@@ -208,9 +255,12 @@ def end(messages):
     if STOP.signal:
         say_stopped()
         raise SystemExit(STOP.exit_code)
-    speak(farewell(messages))
+    text, codes = farewell(messages)
+    speak(text)
     if SETTINGS.notify.failure and UNNOTIFIED not in os.environ:
         shell("{COMMAND} notify failure || true")
+    if codes == {MachineError.exit_code}:
+        raise SystemExit(MachineError.exit_code)
 
 
 if workflow.is_main_process:

@@ -200,6 +200,12 @@ def may_pass(kind: str) -> bool:
     return judged in _PASSING
 
 
+def code_of(kind: str) -> int:
+    """Give the exit code of an error of this class name; 1 for one that is not crpipe's."""
+    found = globals().get(kind)
+    return found.exit_code if isinstance(found, type) and issubclass(found, CrpipeError) else 1
+
+
 def code_may_pass(code: int) -> bool:
     """Return the same for the exit code of a command that names no error."""
     return code not in {each.exit_code for each in _HOPELESS}

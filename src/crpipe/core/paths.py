@@ -15,7 +15,7 @@ CONSOLIDATED = "consolidated"
 BEST = ".best.json"  # ends the name of what points to the best checkpoint of a link
 MANIFEST = "manifest.json"  # of a folder of shards
 DROPPED, FORKS = "dropped.json", "forks.json"
-FINISHED = ".finished"  # folder of the record of a split, in the folder of its shards
+FINISHED = ".finished"  # folder of the record of a split or an evaluation, beside its results
 OUTLIERS = "outliers"  # also the name of the last link of the training chain
 
 

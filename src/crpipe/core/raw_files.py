@@ -254,7 +254,7 @@ def read_staged(path: Path) -> list[RawFile]:
     problem = check_paths(row["path"] for row in rows)
     if problem:
         raise DataError(
-            f"{path}: {problem}; delete it and {path.with_suffix('')}, then stage the range again"
+            f"{path}: {problem}; delete it and stage the range again: copies that are verified stay"
         )
     return [RawFile(number, **row) for number, row in enumerate(rows)]
 

@@ -6,6 +6,7 @@ In: the folders of a range's shards and outliers. Out: whether it is finished, a
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -27,6 +28,8 @@ OUTLIER_SHARDS, BULK_SHARDS, KEY = "outliers.json", "shards.json", "key.json"
 LISTING = "manifest.parquet"  # an earlier crpipe kept none
 FILES = (TABLE, HISTOGRAM, LEDGER, OUTLIER_SHARDS, BULK_SHARDS, KEY)
 ASIDE = ".finished.old"  # where a person has set it aside
+SPILLS, NOTES = ".scatter", "working-on"  # while it is split: what each process works on
+NOTE = 4096  # bytes of a process in the file of notes
 _SHOWN = 5
 
 
@@ -130,6 +133,16 @@ class SplitRecord:
         """Give the command by which a person gives a finished range up."""
         files = (self.shards, self.outliers, self.ledger, self.listing)
         return f"rm -rf {shlex.join(map(str, files))}"
+
+
+def left_notes(notes: Path) -> dict[int, str]:
+    """Read what each process worked on when it, or its parent, died: {process: file}."""
+    if not notes.is_file():
+        return {}
+    data = notes.read_bytes()
+    texts = [data[at : at + NOTE].partition(b"\0")[0] for at in range(0, len(data), NOTE)]
+    pairs = [os.fsdecode(text).partition(" ") for text in texts if text]
+    return {int(process): path for process, _, path in pairs}
 
 
 def _listed(entries: Iterable[Entry]) -> dict[str, tuple[int | None, str, str]]:

@@ -6,6 +6,7 @@ Writes metrics.json, predictions.parquet (one row for each event) and the worklo
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import time
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 from crpipe.events.metric import not_enough
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.gathered import GatheredColumns, GatheredEvents
+from crpipe.inference.output.kept import keep_results, restore_results
 from crpipe.inference.rows import (
     checked_columns,
     predict_block,
@@ -105,6 +107,13 @@ class EvaluateJob:
     tests: bool = False
     named: Collection[str] = ()
 
+    def key(self) -> dict[str, Any]:
+        """Give what the results depend on besides the checkpoint."""
+        names = ("events", "batch_events", "budget_items", "seed", "use_options", "simulator")
+        values = {name: getattr(self, name) for name in (*names, "simulator_options")}
+        key: dict[str, Any] = json.loads(json.dumps(values, default=str))
+        return key | {"ranges": [each.name for each in self.shards]}
+
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
@@ -118,14 +127,19 @@ class _Compared:
 def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
     """Score the checkpoint of one link, its baseline, and a second simulation, where there are any."""
     with Journal(job.journal).attempt("evaluate", job.name), named_out_of_memory(LESS_AT_ONCE):
+        if restore_results(job.receipt, job.folder, job.key()):
+            progress.say(f"{job.folder}: evaluated before; its checkpoint is gone: the results stay")
+            return
         use_threads(job.threads)
         device = find_device(job.device)
         trained = open_checkpoint(job.receipt, device, job.tables, job.table_keys, job.use_options, job.named)
         with writing(job.folder):
             job.folder.mkdir(parents=True, exist_ok=True)
         part, shards = judged_on(job.shards)
+        key = job.key() | {"checkpoint": trained.sha256}
         if not shards:
             _write_without_events(job, trained, part, progress)
+            keep_results(job.folder, key)
             return
         if job.tests and part != "test":
             progress.say(
@@ -143,6 +157,7 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
             found = not_enough(missing, **size)
             progress.say(f"not enough for all numbers, {found}; raise evaluate.events, or {_MORE}")
         _write(job, trained, part, size, scores)
+        keep_results(job.folder, key)
 
 
 def _scores(

@@ -16,7 +16,7 @@ from crpipe.core.paths import MANIFEST
 from crpipe.events.batch import Cursor, Events
 from crpipe.events.layout import LARGE
 from crpipe.events.shard_manifest import read_layout
-from crpipe.events.shard_reader import Shards, folders_of
+from crpipe.events.shard_reader import REMEDY, Shards, folders_of
 from crpipe.loading.ahead import ahead
 from crpipe.loading.decoders import SlicedGroups, WholeGroups
 from crpipe.loading.microbatch import micro_batches
@@ -163,6 +163,6 @@ def _common_layout(folders: Sequence[Path]) -> Layout:
         if read_layout(folder) != layout:
             raise ShardError(
                 f"{folder / MANIFEST}: its layout differs from that of {folders[0]}, and both are to be read "
-                "together; delete the directory of the older one and run the same command again"
+                f"together: one of the two was made with another reader or is damaged; {REMEDY}"
             )
     return layout

@@ -21,7 +21,7 @@ from crpipe.core.paths import CONSOLIDATED, MANIFEST
 from crpipe.events.batch import regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import check_hashes, groups_of, layout_of, read_manifest, verify
-from crpipe.events.shard_reader import Shards
+from crpipe.events.shard_reader import REMEDY, Shards
 from crpipe.events.shard_writer import OUTLIER_EVENTS, OUTLIER_ITEMS, write_shard
 
 if TYPE_CHECKING:
@@ -187,8 +187,8 @@ def _common_layout(inputs: list[RangeOutliers]) -> Layout:
     for each, layout in others:
         if layout.identity() != first[1].identity():
             raise ShardError(
-                f"{each.folder / MANIFEST}: its layout is not that of {first[0].folder / MANIFEST}; delete "
-                f"{each.folder} and the shards of {each.name}, and run `crpipe split {each.name}` again"
+                f"{each.folder / MANIFEST}: its layout is not that of {first[0].folder / MANIFEST}: one "
+                f"of the two was made with another reader or is damaged; {REMEDY} (crpipe check {each.name})"
             )
     return first[1]
 

@@ -45,9 +45,12 @@ from crpipe.events.split_record import (
     KEY,
     LEDGER,
     LISTING,
+    NOTES,
     OUTLIER_SHARDS,
+    SPILLS,
     TABLE,
     SplitRecord,
+    left_notes,
 )
 from crpipe.split import gather, scatter
 from crpipe.split.delivery import deliver, remove_raw
@@ -63,7 +66,7 @@ from crpipe.split.ledger import (
 from crpipe.split.parts import REJECTED, TEST, VALIDATION, SplitRange, refuse_torn_groups
 from crpipe.split.repeated import count_repeated
 from crpipe.split.spill import remove_spans, span_count
-from crpipe.split.workers import in_order, left_notes, return_freed_memory, reuse_freed_memory
+from crpipe.split.workers import in_order, return_freed_memory, reuse_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,7 +79,6 @@ if TYPE_CHECKING:
     from crpipe.split.readers import CheckedReader, ReaderChoice
     from crpipe.split.scatter import FileReport, Scattered
 
-_SPILLS, _NOTES = ".scatter", "working-on"
 _SHOWN_REJECTED = 3  # events that a message names
 _MOST_TASKS = 64  # spills that are open at once while shards are gathered
 _TASKS_PER_WORKER = 10
@@ -155,7 +157,7 @@ class _Run:
     @property
     def spills(self) -> Path:
         """Directory of the temporary files."""
-        return self.job.shards / _SPILLS
+        return self.job.shards / SPILLS
 
     @property
     def key(self) -> dict[str, Any]:
@@ -185,7 +187,7 @@ def split_range(job: SplitJob, progress: Progress) -> None:
         deliver(job.record.folder, job.places())
         for folder in (job.shards, job.outliers):
             verify(folder, deep=False)
-        remove_tree(job.shards / _SPILLS)
+        remove_tree(job.shards / SPILLS)
         remove_raw(job.raw, (job.shards, job.outliers), job.workers, job.lease_wait_s, progress)
 
 
@@ -204,7 +206,7 @@ def _adopt(job: SplitJob) -> None:
 
 def _was_killed(job: SplitJob, progress: Progress) -> bool:
     """Report which files the attempt before read when it, and nobody else, ended."""
-    found = left_notes(job.shards / _SPILLS / _NOTES)
+    found = left_notes(job.shards / SPILLS / NOTES)
     if found:
         progress.say(f"{job.name}: the attempt before was killed while it read {', '.join(found.values())}")
     return bool(found)
@@ -261,7 +263,7 @@ def _totals(
     totals: dict[int, tuple[int, int]] = {}
     staged = [file for file in run.files if file.state == STAGED]
     count = scatter.CountFile(run.job.raw, run.job.reader, None if run.careful else reader)
-    counted = in_order(count, staged, 1, notes=run.spills / _NOTES, spawn=run.careful)
+    counted = in_order(count, staged, 1, notes=run.spills / NOTES, spawn=run.careful)
     for file, found in zip(staged, counted, strict=True):
         if isinstance(found, str):
             bad.append(scatter.FileReport(file, bad=found))
@@ -312,7 +314,7 @@ def _scatter(
     expected = sum(totals[file.number][0] for file in files)
     done, seen = 0, list(bad)
     read: list[FileReport] = []
-    results = in_order(scatter.scatter, tasks, workers, notes=run.spills / _NOTES, spawn=run.careful)
+    results = in_order(scatter.scatter, tasks, workers, notes=run.spills / NOTES, spawn=run.careful)
     for finished in results:
         seen += [report for report in finished.files if report.bad]
         _check_quarantine(run, seen)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from crpipe.core.errors import CrpipeError, DiskError, ForeignError, HostMemoryError
 from crpipe.core.signals import follow_parent
+from crpipe.events.split_record import NOTE, left_notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-_NOTE = 4096  # bytes of a process in the file of notes
 _NOTES: list[memoryview] = []  # that of this process; a store into it costs no call of the system
 
 
@@ -45,7 +45,7 @@ def in_order(
     """
     workers = min(workers, len(tasks))
     if notes is not None and workers:
-        notes.write_bytes(bytes(_NOTE * workers))
+        notes.write_bytes(bytes(NOTE * workers))
     if workers <= 1 and not (spawn and workers):
         yield from _here(function, tasks, notes)
         return
@@ -88,18 +88,8 @@ def _forget(notes: Path | None) -> None:
 def working_on(path: Path) -> None:
     """Note which file this process reads: a library that kills the process names none."""
     for note in _NOTES:
-        text = os.fsencode(f"{os.getpid()} {path}")[: _NOTE - 1]
+        text = os.fsencode(f"{os.getpid()} {path}")[: NOTE - 1]
         note[: len(text) + 1] = text + b"\0"
-
-
-def left_notes(notes: Path) -> dict[int, str]:
-    """Read what each process worked on when it, or its parent, died: {process: file}."""
-    if not notes.is_file():
-        return {}
-    data = notes.read_bytes()
-    texts = [data[at : at + _NOTE].partition(b"\0")[0] for at in range(0, len(data), _NOTE)]
-    pairs = [os.fsdecode(text).partition(" ") for text in texts if text]
-    return {int(process): path for process, _, path in pairs}
 
 
 def _died(started: set[BaseProcess], notes: Path | None) -> CrpipeError:
@@ -134,7 +124,7 @@ def _begin(notes: Path | None, count: Any) -> None:
 def _note_in(notes: Path | None, slot: int) -> None:
     if notes is not None:
         with notes.open("r+b") as file:
-            _NOTES[:] = [memoryview(mmap.mmap(file.fileno(), 0))[slot * _NOTE : (slot + 1) * _NOTE]]
+            _NOTES[:] = [memoryview(mmap.mmap(file.fileno(), 0))[slot * NOTE : (slot + 1) * NOTE]]
 
 
 def available() -> int:

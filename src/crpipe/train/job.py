@@ -211,8 +211,8 @@ def _refuse_foreign(folders: Iterable[Path], data: str) -> None:
     for folder in folders:
         if read_json(folder / "manifest.json")["data"] != data:
             raise ShardError(
-                f"{folder}: made under another configuration; delete it and run the same command again "
-                "to recreate it, or restore the configuration"
+                f"{folder}: made under another configuration; restore the values that "
+                f"{folder.parents[1] / 'campaign.json'} records, or set `results` to a new directory"
             )
 
 

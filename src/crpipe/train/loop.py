@@ -181,7 +181,7 @@ class Trainer:
             raise CheckpointError(
                 f"{path}: made by {snapshot['ranks']} ranks, this job has {self.world.size}: it would train "
                 "on some events twice and on others never; restore train.gpus, train.processes and "
-                "train.nodes, or delete the snapshots of this range to train it from its beginning"
+                "train.nodes, or move the snapshots of this link away to train it from its beginning"
             )
         self._judge_numerics(snapshot, path)
         self.state.restore(snapshot)

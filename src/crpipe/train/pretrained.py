@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crpipe.config.record import PARTS_FIRST
 from crpipe.core.chain import HASH_DIGITS
 from crpipe.core.errors import CheckpointError
 from crpipe.train.checkpoints import checkpoint_file, verified
@@ -42,9 +43,9 @@ class Match:
             f"missing: {short(self.missing)}; unexpected: {short(self.unexpected)}"
         )
 
-    def record(self, source: Saved) -> dict[str, Any]:
-        """Give the whole lists, for the run's ``init_from.json``."""
-        return {
+    def record(self, source: Saved, warning: str = "") -> dict[str, Any]:
+        """Give the whole lists, for the run's ``init_from.json``, and a warning, if any."""
+        return ({"warning": warning} if warning else {}) | {
             "checkpoint": str(source.path),
             "sha256": source.sha256,
             "loaded": dict(self.chosen),
@@ -70,6 +71,17 @@ def find_source(init_from: str) -> Saved:
             "training wrote it under (checkpoint-<key>-<hash>.pt)"
         )
     return verified(path)
+
+
+def has_seen(source: Saved, keys: Mapping[str, Any]) -> str:
+    """Warn of a checkpoint of an earlier crpipe, where the size of an event came before its part."""
+    if keys.get(PARTS_FIRST):
+        return ""
+    return (
+        f"{_KEY}: {source.path} is of an earlier crpipe, which trained on large events of held-out groups, "
+        "too: an evaluation here may judge it on events that it has seen; for numbers to rely on, train from "
+        "fresh weights"
+    )
 
 
 def match_weights(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.core.files import write_json
 from crpipe.train.checkpoints import load, refuse_not_finite
+from crpipe.train.pretrained import has_seen
 from crpipe.train.records.numerics import judge, recorded
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def begin_from(
     records: whether to write which weights were loaded (on the leading rank).
     """
     train, saved = job.train, load(source.path)
+    warning = has_seen(source, saved["keys"])
+    if warning:
+        say(f"warning: {warning}")
     if train.start_after:
         judge(recorded(saved), here, str(source.path), train.numerics, say)
         say(state.continue_from(saved, train.on_optimizer_change))
@@ -44,7 +48,7 @@ def begin_from(
     if not train.init_map:
         say(state.load_optimizers(saved, train.on_optimizer_change))
     if records:
-        write_json(job.files.loaded, match.record(source))
+        write_json(job.files.loaded, match.record(source, warning))
 
 
 def _check_weights(source: Saved, state: TrainState) -> None:

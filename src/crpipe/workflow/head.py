@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import tempfile
 from typing import TYPE_CHECKING
 
-from crpipe.core.errors import ConfigError, DiskError, LeaseError
-from crpipe.core.files import replacing
+from crpipe.core.errors import ConfigError, DiskError, LeaseError, MachineError
+from crpipe.core.files import replacing, writing
 from crpipe.core.lease import is_claimed, is_held, lease
 from crpipe.core.mounts import mount_of
 from crpipe.core.raw_files import lease_folder
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from crpipe.core.paths import Paths
 
 WAIT_S = 10.0
+_TRIED = 1 << 16  # bytes
 # Snakemake's Slurm plugin puts the command of a job between double quotes, and Slurm reads patterns in names.
 _NOT_FOR_SLURM = frozenset('$`\\"%')
 
@@ -153,3 +155,22 @@ def _is_worked_on(paths: Paths, name: str) -> bool:
 
 def _is_split(paths: Paths, name: str) -> bool:
     return all(path.exists() for path in paths.split_outputs(name))
+
+
+def refused_write(folders: Iterable[Path]) -> MachineError | None:
+    """Try to write into each folder that is there; give the error of the first that cannot be written.
+
+    A job that failed on a full disk may have been unable to say so: its log and its journal are on that disk.
+    """
+    for folder in folders:
+        try:
+            with (
+                contextlib.suppress(FileNotFoundError),
+                writing(folder),
+                tempfile.TemporaryFile(dir=folder) as file,
+            ):
+                file.write(bytes(_TRIED))
+                file.flush()
+        except MachineError as error:
+            return error
+    return None

@@ -72,7 +72,7 @@ class Monitor:
         self._counts: Mapping[str, int] = {}
         self._names: dict[str, list[str]] = {}
         self._running: dict[int, RunningJob] = {}
-        self._failed: set[int] = set()
+        self._failed: dict[int, str] = {}
         self._done = 0
         self._begun = self._shown = time.monotonic()
 
@@ -123,6 +123,8 @@ class Monitor:
             return
         again = " again" if event["job"] in self._failed else ""
         self._running[event["job"]] = job
+        for number in self._failed:
+            self._because(number)
         if job.rule not in _SHORT:
             self._screen.say(f"{self._title(job)}{again}  log: {job.log}")
 
@@ -136,11 +138,16 @@ class Monitor:
     def _on_error(self, event: Event) -> None:
         job = self._running.pop(event["job"], None)
         if job is not None:
-            self._failed.add(event["job"])
+            self._failed[event["job"]] = last_line(Path(job.log))
             self._screen.say(f"{job.name} FAILED after {job.age()}  log: {job.log}")
-            last = last_line(Path(job.log))
-            if last:
-                self._screen.say(f"  | {shorten(last, _WIDTH)}")
+            if self._running:  # else the workflow ends, and says it
+                self._because(event["job"])
+
+    def _because(self, number: int) -> None:
+        """Print the last line of the log that a failed job left; once."""
+        if last := self._failed[number]:
+            self._screen.say(f"  | {shorten(last, _WIDTH)}")
+        self._failed[number] = ""
 
     def _on_say(self, event: Event) -> None:
         self._screen.say(event["text"])

@@ -14,17 +14,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.cli.jobs.campaign import Campaign
+    from crpipe.core.errors import MachineError
 
 
 def what_failed(
-    campaign: Campaign, messages: str, ends: Mapping[Path, int], words: Sequence[str], *, training: bool
+    campaign: Campaign,
+    messages: str,
+    ends: Mapping[Path, int],
+    words: Sequence[str],
+    *,
+    training: bool,
+    machine: MachineError | None = None,
 ) -> str:
     """Describe in a few lines why the workflow did not finish.
 
     messages: Snakemake's own log of this call; ends: where the journals ended when it began; words: its
-    command line, to repeat.
+    command line, to repeat. machine: what the workflow's own process cannot write any more; then it is the
+    cause, and logs and journals may lack the rest.
     """
-    lines = explain(campaign.paths, messages, ends)
+    lines = explain(campaign.paths, messages, ends) if machine is None else [str(machine)]
     names = [name for name in campaign.chain.names if name != OUTLIERS]
     waiting = [name for name in names if not campaign.paths.receipt(name).exists()]
     if training and waiting:

@@ -87,7 +87,7 @@ def test_a_table_with_a_path_twice_or_a_bad_one_is_refused(tmp_path, path):
     table = tmp_path / "0000000-0000999.parquet"
     entries = [Entry(path, f"file:///{path}", 3, None)] * 2
     write_staged(table, [StagedFile(entry, Proof(3, "0a", "crc32c", "copy-compare")) for entry in entries])
-    with pytest.raises(DataError, match=rf"{table.name}: .*; delete it and .*0000999, then stage the range"):
+    with pytest.raises(DataError, match=rf"{table.name}: .*; delete it and stage the range again"):
         read_staged(table)
     write_manifest(table, entries)
     with pytest.raises(DataError, match=r"; delete it and list the range again"):

@@ -1,6 +1,7 @@
 """An evaluation reads its events once, in blocks, and writes numbers that need no torch to be read."""
 
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +13,12 @@ from counting import Counting, Echo, Listing, checkpoint_of
 from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.cli.jobs.model import evaluate_job
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError
-from crpipe.core.files import read_json, write_json
+from crpipe.core.files import read_json, sha256, write_json
 from crpipe.core.progress import Silent
 from crpipe.core.raw_files import Entry, write_manifest
 from crpipe.events.batch import Events
 from crpipe.inference.evaluate import evaluate_link
+from crpipe.inference.output.kept import DECLARED
 from told import Told
 from toy import RANGES, make_events, toy_config, write_shards
 
@@ -75,7 +77,7 @@ def test_numbers_are_written_with_their_declarations(job):
     assert line.startswith(
         "not enough for all numbers, 160 held-out events of 40 groups: a rare number needs 1 group; raise "
     )
-    assert {path.name for path in job.folder.iterdir()} == {"metrics.json", "predictions.parquet"}
+    assert {path.name for path in job.folder.glob("[!.]*")} == {"metrics.json", "predictions.parquet"}
 
 
 def test_tensorboard_shows_the_titles(job):
@@ -291,3 +293,46 @@ def test_a_checkpoint_that_is_not_there(job, tmp_path, asked):
         CheckpointError, match="--checkpoint .*(none yet; set train.keep_best|legal: best, lat)"
     ):
         evaluate_job(campaign, "", asked)
+
+
+@pytest.fixture
+def evaluated(job):
+    """An evaluation whose checkpoint was deleted since, and its declared files and their bytes."""
+    job = job()
+    receipt = read_json(job.receipt)
+    checkpoint = job.receipt.parents[1] / "store" / SECOND / receipt["checkpoint"]
+    write_json(job.receipt, receipt | {"sha256": sha256(checkpoint)})
+    evaluate_link(job, Silent())
+    checkpoint.unlink()
+    return job, {name: (job.folder / name).read_bytes() for name in DECLARED}
+
+
+def test_results_that_a_forced_job_lost_are_put_back_where_the_checkpoint_is_gone(evaluated):
+    job, files = evaluated
+    for _ in range(2):
+        for name in files:
+            (job.folder / name).unlink()
+        evaluate_link(job, Told())
+        assert {name: (job.folder / name).read_bytes() for name in files} == files
+    evaluate_link(job, Told())  # also where nothing was lost
+    assert {name: (job.folder / name).read_bytes() for name in files} == files
+    assert not list(job.folder.glob(".*.part"))
+
+
+def test_results_of_other_settings_or_of_another_checkpoint_are_not_put_back(evaluated):
+    job, files = evaluated
+    (job.folder / "metrics.json").unlink()
+    with pytest.raises(CheckpointError, match=r"made with other settings \(events: 40000 then, 5 now\)"):
+        evaluate_link(replace(job, events=5), Silent())
+    write_json(job.receipt, read_json(job.receipt) | {"sha256": "0" * 64})
+    with pytest.raises(CheckpointError):
+        evaluate_link(job, Silent())
+    assert (job.folder / ".finished" / "metrics.json").read_bytes() == files["metrics.json"]
+
+
+def test_a_checkpoint_that_is_there_is_evaluated_again(job):
+    job = job()
+    evaluate_link(job, Silent())
+    first = (job.folder / "metrics.json").stat().st_ino
+    evaluate_link(job, Silent())
+    assert (job.folder / "metrics.json").stat().st_ino != first

@@ -214,7 +214,10 @@ def spoil_layout(config, name, change):
 def test_a_range_of_another_layout_is_refused(config):
     names = [str(each) for each in config.all_ranges()]
     path = spoil_layout(config, names[1], lambda manifest: manifest["layout"]["items"][0].update(unit="TeV"))
-    with pytest.raises(ShardError, match=rf"{path}: its layout is not that of .*crpipe split {names[1]}"):
+    with pytest.raises(
+        ShardError,
+        match=rf"{path}: its layout is not that of .*nothing that is whole .*crpipe check {names[1]}",
+    ):
         consolidate(config)
 
 

@@ -6,7 +6,8 @@ import signal
 import pytest
 
 from crpipe.core.errors import CrpipeError, DiskError, ForeignError, HostMemoryError
-from crpipe.split.workers import in_order, left_notes, working_on
+from crpipe.events.split_record import left_notes
+from crpipe.split.workers import in_order, working_on
 
 
 def square(number):

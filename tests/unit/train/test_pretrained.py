@@ -7,10 +7,11 @@ import torch
 
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.progress import Silent
-from crpipe.train.checkpoints import load
+from crpipe.train.checkpoints import Store, load
 from crpipe.train.pretrained import match_weights
 from crpipe.train.state import TrainState
 from models import train_range
+from told import Told
 from toy import RANGES, Toy, ToyOptions, toy_config
 
 FIRST, SECOND, _ = RANGES
@@ -137,3 +138,24 @@ def test_a_run_goes_on_after_a_link_of_another_run(tmp_path):
     for part in ("model", "average"):
         assert all(torch.equal(first[part][name], second[part][name]) for name in first[part])
     assert not (new.paths().run_dir() / "init_from.json").exists()
+
+
+def test_a_checkpoint_that_has_seen_large_held_out_events_is_named_in_log_and_record(tmp_path):
+    _, _, state = trained(tmp_path / "old")
+    assert state["keys"].pop("split.parts_first")
+    older = Store(tmp_path / "older", "k").save_checkpoint(state).path
+    config, told = toy_config(tmp_path / "new", train={"init_from": str(older)}), Told()
+    train_range(config, FIRST, told)
+    warning = next(line for line in told.lines if "it has seen" in line)
+    assert warning.startswith(f"warning: train.init_from: {older} is of an earlier crpipe")
+    record = json.loads((config.paths().run_dir() / "init_from.json").read_text())
+    assert f"warning: {record['warning']}" == warning
+
+
+def test_a_checkpoint_that_has_seen_none_is_not(tmp_path):
+    old, _, _ = trained(tmp_path / "old")
+    told = Told()
+    config = toy_config(tmp_path / "new", train={"init_from": str(old.paths().receipt(FIRST))})
+    train_range(config, FIRST, told)
+    assert not [line for line in told.lines if "it has seen" in line]
+    assert "warning" not in json.loads((config.paths().run_dir() / "init_from.json").read_text())

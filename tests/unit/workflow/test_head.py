@@ -14,6 +14,7 @@ from crpipe.workflow import head
 from crpipe.workflow.head import (
     check_folder,
     drop_spent_tables,
+    refused_write,
     remove_locks,
     remove_marks,
     resume_deletions,
@@ -184,3 +185,10 @@ def test_what_a_workflow_of_another_directory_works_on_is_left_alone(spent, plac
         assert spent.ledger(NAME).exists()
     resume_deletions(spent, [NAME])
     assert not spent.ledger(NAME).exists()
+
+
+def test_folders_that_cannot_be_written_are_found_and_nothing_is_left_in_the_others(tmp_path):
+    assert refused_write([tmp_path / "not-there", tmp_path]) is None
+    (tmp_path / "file").touch()
+    assert "a file is where a directory is needed" in str(refused_write([tmp_path, tmp_path / "file"]))
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]

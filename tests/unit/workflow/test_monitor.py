@@ -64,6 +64,17 @@ def test_a_short_job_takes_one_line_and_a_target_none(campaign, screen, tmp_path
     assert screen[1:] == [f"list {NAME} finished after 0 s  (1 of 1)"]
 
 
+def test_the_last_failure_is_explained_by_the_end_of_the_workflow_alone(campaign, screen, tmp_path):
+    monitor = Monitor(campaign, screen)
+    monitor.receive(start(tmp_path, "stage"))
+    monitor.receive(start(tmp_path, "stage", 2))
+    (tmp_path / "stage.log").write_text("crpipe: refused")
+    monitor.receive({"event": "error", "job": 1})
+    monitor.receive({"event": "error", "job": 2})
+    failed = f"stage {NAME} FAILED after 0 s  log: {tmp_path}/stage.log"
+    assert screen[2:] == [failed, "  | crpipe: refused", failed]
+
+
 def test_a_failure_names_the_log_and_its_last_line_and_the_next_try(campaign, screen, tmp_path):
     monitor = Monitor(campaign, screen)
     monitor.receive(start(tmp_path, "stage"))

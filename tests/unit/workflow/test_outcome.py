@@ -4,6 +4,7 @@ import pytest
 
 from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.config.loading import load_config
+from crpipe.core.errors import DiskError
 from crpipe.workflow.outcome import what_failed
 from named import READERS
 
@@ -27,6 +28,14 @@ def test_the_last_lines_are_the_command_that_continues(campaign):
         "  Fix the cause; the same command continues where this one stopped:",
         "    snakemake all --config 'split={threshold: 7}'",
     ]
+
+
+def test_a_disk_that_the_workflow_cannot_write_is_all_that_is_told(campaign):
+    full = DiskError(".snakemake: cannot write: the disk is full")
+    messages = "Error in rule split:\n    jobid: 3\n    log: x/logs/split/a.log\n"
+    text = what_failed(campaign, messages, {}, WORDS, training=False, machine=full)
+    assert text.splitlines()[2] == "  .snakemake: cannot write: the disk is full"
+    assert "split a" not in text
 
 
 def test_training_says_at_which_range_it_waits(campaign):

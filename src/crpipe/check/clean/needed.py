@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from crpipe.core.chain import HASH_DIGITS
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import read_json, read_json_if_any, sha256
+from crpipe.core.paths import FINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -99,7 +100,9 @@ def refuse_damaged(job: CleanJob, finished: FinishedLinks) -> None:
 
 def _users(paths: Paths) -> Iterator[tuple[str, str]]:
     """Yield the checkpoints that something outside of the chain names, by hash or by path, and what does."""
-    for file in sorted(paths.evaluation("x").parent.glob("*/metrics.json")):
+    evaluations = paths.evaluation("x").parent
+    patterns = ("*/metrics.json", f"*/{FINISHED}/metrics.json")
+    for file in sorted(path for pattern in patterns for path in evaluations.glob(pattern)):
         yield str(read_json(file)["checkpoint"]), f"evaluated in {file.parent}"
     for run, path in (read_json_if_any(paths.forks()) or {}).items():
         yield path, f"the run {run} begins with it"

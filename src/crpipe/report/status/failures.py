@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core import errors
-from crpipe.core.errors import CrpipeError
+from crpipe.core.errors import code_of
+from crpipe.events.split_record import NOTES, SPILLS, left_notes
 from crpipe.report.status.journal_tail import Row, attempts
 from crpipe.report.text import shorten
 
@@ -70,14 +70,17 @@ def explain(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[str]:
     new = [row for path in journals for row in attempts(path, ends.get(path, 0))]
     last = {(row["verb"], row["range"]): row for row in new}
     starts = {(row["verb"], row["range"]): row for row in rows if row["what"] == "start"}
-    lines = []
+    lines: list[str] = []
     for failure in failures_in(messages):
         work = (failure.verb, failure.name)
-        lines.append(f"{' '.join(filter(None, work))}{_cause(failure, last.get(work))}")
+        cause = _cause(failure, last.get(work), paths)
+        lines.append(f"{' '.join(filter(None, work))}{cause}")
         host = starts[work]["host"] if work in starts and not failure.refused else ""
         where = [f"Slurm job {failure.slurm_job}" if failure.slurm_job else "", f"on {host}" if host else ""]
         lines.append(f"  log: {failure.log}  {' '.join(filter(None, where))}".rstrip())
-        lines += [f"  | {line}" for line in _tail(failure.log)]
+        text = cause.partition(": ")[2]
+        said = {shorten(each, _WIDTH) for each in (text, f"crpipe: {text}")}
+        lines += [f"  | {line}" for line in _tail(failure.log) if line not in said]
     return lines
 
 
@@ -93,7 +96,7 @@ def kinds_of(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[Row]
     for failure in failures_in(messages):
         row = last.get((failure.verb, failure.name), {})
         kind = row["kind"] if row.get("what") == "failed" else ""
-        cause = _cause(failure, row or None).removeprefix(": ")
+        cause = _cause(failure, row or None, paths).removeprefix(": ")
         found.append({"verb": failure.verb, "name": failure.name, "kind": kind, "cause": cause.strip()})
     return found
 
@@ -135,12 +138,11 @@ def _work(log: Path) -> tuple[str, str]:
     return (log.stem, "") if log.parent.name == "logs" else (log.parent.name, log.stem)
 
 
-def _cause(failure: JobFailure, row: dict[str, Any] | None) -> str:
+def _cause(failure: JobFailure, row: dict[str, Any] | None, paths: Paths) -> str:
     if failure.refused:
         return f": Slurm refused the job: {failure.refused}"
     if row is not None and row["what"] == "failed":
-        code = getattr(errors, row["kind"], CrpipeError).exit_code
-        return f" (exit {code}): {row['error']}"
+        return f" (exit {code_of(row['kind'])}): {row['error']}"
     state = "OUT_OF_MEMORY" if _killed_for_memory(failure.slurm_log) else failure.state
     if row is not None and row["what"] == "finished":
         if failure.around:
@@ -150,7 +152,14 @@ def _cause(failure: JobFailure, row: dict[str, Any] | None) -> str:
     if state in _STATES:
         return f": {_STATES[state]}"
     lines = _tail(failure.log)
-    return f": {lines[-1] if lines and row is None else _SILENT}"
+    return f": {lines[-1] if lines and row is None else _SILENT + _read_by(failure, paths)}"
+
+
+def _read_by(failure: JobFailure, paths: Paths) -> str:
+    """Name the raw files that a split worked on when it was killed; a library that ends it names none."""
+    record = paths.shards(failure.name) / SPILLS / NOTES if failure.verb == "split" else None
+    found = sorted(left_notes(record).values()) if record is not None else []
+    return f" (while it read {', '.join(found)})" if found else ""
 
 
 def _killed_for_memory(slurm_log: Path | None) -> bool:

@@ -74,8 +74,9 @@ def list_files(
     for top, patterns, prefix in ((job.folder, _OF_RUN, ""), (job.results, _OF_RESULTS, f"{RESULTS}/")):
         for pattern in patterns:
             for path in sorted(top.glob(pattern)):
-                if path.is_file() and not path.name.startswith("."):
-                    name = f"{prefix}{path.relative_to(top)}"
+                parts = path.relative_to(top).parts
+                if path.is_file() and not any(part.startswith(".") for part in parts):
+                    name = prefix + "/".join(parts)
                     found[name] = name
     open_links = [
         path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import PurePosixPath
@@ -82,10 +83,12 @@ def _fetch(job: SyncJob, files: Files, folder: Path, progress: Progress) -> None
         entries = [Entry(file.at, job.uri(file.at), file.size, None) for file in chosen]
         try:
             _copy(job, entries, folder / str(grows), progress, aside=len(chosen) if grows else 0)
-        except SourceError as error:
+        except SourceError:
             if not grows:
                 raise
-            progress.say(f"warning: files that grow are left out: {error}")
+            for entry in entries:  # one that changed since ends the copying of all
+                with contextlib.suppress(SourceError):
+                    _copy(job, [entry], folder / str(grows), progress, aside=1)
 
 
 def _grows(file: CopiedFile) -> bool:

@@ -77,7 +77,7 @@ class BestKeeper:
         if self.found and not (folder / self.found.checkpoint).exists():
             raise CheckpointError(
                 f"{folder / self.found.checkpoint}: missing, the best checkpoint of train.keep_best; restore "
-                "it, or delete the snapshots of this range to train it from its beginning"
+                "it, or move the snapshots of this link away to train it from its beginning"
             )
         return True
 

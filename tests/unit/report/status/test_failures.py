@@ -1,6 +1,9 @@
 """Why a workflow did not finish, from the texts that Snakemake and Slurm really write."""
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -61,6 +64,16 @@ def test_an_error_of_crpipe_is_reported_with_its_code_its_node_and_the_log(campa
     assert lines[0] == f"train {NAME} (exit 65): shard x: damaged"
     assert lines[1].endswith("Slurm job 5 on node7")
     assert lines[2:] == ["  | range starts", "  | step 20"]
+
+
+def test_the_end_of_a_log_does_not_repeat_the_cause(campaign):
+    note(campaign, "start", 10.0)
+    note(campaign, "failed", 11.0, kind="DiskError", error="x: the disk is full")
+    log = campaign.paths().run_dir() / "logs" / "train" / f"{NAME}.log"
+    log.write_text("step 20\ncrpipe: x: the disk is full\n")
+    lines = explain(campaign.paths(), said(campaign, ENDED.format(state="FAILED")), {})
+    assert lines[0] == f"train {NAME} (exit 74): x: the disk is full"
+    assert lines[2:] == ["  | step 20"]
 
 
 @pytest.mark.parametrize(
@@ -140,3 +153,22 @@ def test_the_kind_of_a_failure_is_known_where_the_job_could_say_it(campaign):
     note(campaign, "failed", 11.0, kind="ShardError", error="shard x: damaged")
     (failure,) = kinds_of(campaign.paths(), said(campaign, ENDED.format(state="FAILED")), {})
     assert (failure["kind"], failure["cause"]) == ("ShardError", "(exit 65): shard x: damaged")
+
+
+def test_a_split_that_was_killed_is_reported_with_the_file_that_it_read(campaign):
+    paths = campaign.paths()
+    (paths.shards(NAME) / ".scatter").mkdir(parents=True)
+    row = {"time": 1.0, "what": "start", "host": "node7", "pid": 1, "verb": "split", "range": NAME}
+    paths.data_journal().write_text(json.dumps(row) + "\n")
+    notes = paths.shards(NAME) / ".scatter" / "working-on"
+    log = paths.results / "logs" / "split" / f"{NAME}.log"
+    messages = f"Error in rule split:\n    jobid: 3\n    log: {log} (check log file(s) for error details)\n"
+    program = (
+        "import os, sys\nfrom pathlib import Path\nfrom crpipe.split.workers import in_order, working_on\n"
+        "def work(path):\n    working_on(path)\n    os.abort()\n"
+        "list(in_order(work, ['/data/b.parquet'], 1, notes=Path(sys.argv[1])))"
+    )
+    assert subprocess.run([sys.executable, "-c", program, notes], check=False).returncode == -signal.SIGABRT
+    told = "ended without a message: killed, or out of memory (while it read /data/b.parquet)"
+    assert explain(paths, messages, {})[0] == f"split {NAME}: {told}"
+    assert [each["cause"] for each in kinds_of(paths, messages, {})] == [told]

@@ -113,6 +113,7 @@ def test_what_grew_after_the_index_is_left_out(copied):
     assert not (copied.folder / "journal.jsonl").exists()
     assert not list(copied.folder.glob("store/s/snapshot-*"))
     assert (copied.folder / "store/s/metrics.jsonl").exists()
+    assert (copied.folder / "tensorboard/000000.r/events.1").exists()
     assert sum("is left out" in line for line in told.lines) == 2
 
 
