@@ -44,7 +44,8 @@ def check(
     ] = None,
     jobs: Annotated[int, typer.Option(help="processes", min=1)] = 1,
     export: Annotated[
-        list[Path] | None, typer.Option(help="folder that `crpipe export` wrote, too; several: repeat it")
+        list[Path] | None,
+        typer.Option(readable=False, help="folder that `crpipe export` wrote, too; several: repeat it"),
     ] = None,
     *,
     source: Annotated[
@@ -148,7 +149,9 @@ def verify_shards(
 @shards.command("export")
 def export_range(
     name: RangeArgument,
-    out: Annotated[Path, typer.Option(help="directory for train.parquet, outliers.parquet, ...")],
+    out: Annotated[
+        Path, typer.Option(readable=False, help="directory for train.parquet, outliers.parquet, ...")
+    ],
 ) -> None:
     """Write the shards of one range as Parquet files: in the raw files' schema if the reader has one."""
     from crpipe.cli.jobs.data import configured_reader
