@@ -306,15 +306,15 @@ def persist(operation: Callable[[], Answer], path: Path | None = None) -> Answer
             return operation()
         except OSError as error:
             number = number_of(error)
-            again = meaning_of(number).when == "soon" or (number == errno.ENOENT and _is_seen(error, path))
+            again = meaning_of(number).when == "soon" or (number == errno.ENOENT and is_seen(error, path))
             if not again or time.monotonic() > end:
                 raise
         time.sleep(_PAUSE_S)
 
 
-def _is_seen(error: OSError, path: Path | None) -> bool:
-    """Return whether a file that was not found is there."""
-    missing = path or error.filename
+def is_seen(error: OSError, path: Path | None) -> bool:
+    """Return whether a file that was not found is there; ``path`` where the error does not name it."""
+    missing = error.filename or path
     if not isinstance(missing, Path | str):
         return False
     _ask_again(Path(missing).parent)
