@@ -57,7 +57,22 @@ STEPS = (
     ("restore", ("restore", "--set", "runs=restored")),
     ("clean", ("clean", "--yes")),
 )
-HEAVY = frozenset({"evaluate", "export", "figures"})  # seconds each: a tenth as often in a sample
+# How often in a sample, where not 10: those that take seconds are tried less often.
+WEIGHTS = {"evaluate": 0.1, "export": 1, "figures": 1}
+WEIGHTS |= dict.fromkeys(("train", "train from a parent", "train on outliers", "probe"), 3)
+# In every sample: verb, kind of operation, end of its path, which time, errno.
+ALWAYS = (
+    ("config check", "open", "crpipe.yaml", 1, "ENOENT"),
+    ("config check", "open", "crpipe.yaml", 1, "EACCES"),
+    ("inspect", "stat", ".parquet", 2, "EIO"),
+    ("inspect", "closeread", ".parquet", 1, "EIO"),
+    ("split again", "open", ".finished/ledger.json", 1, "ENOENT"),
+    ("shards verify", "open", ".parquet", 1, "ENOENT"),
+    ("shards export", "open", ".parquet", 1, "ENOENT"),
+    ("probe", "open", "tables.json", 1, "ENOENT"),
+    ("check", "open", ".parquet", 1, "EIO"),
+    ("predict", "open", "bundles-0000000.parquet", 1, "EIO"),
+)
 ONCE = frozenset({"init"})  # refuse to do again what they have done
 # Verbs without a step, and why.
 LEFT_OUT = {

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from crpipe.core.causes import MEANINGS
-from fault_campaign import FIRST, HEAVY, ONCE, SECOND, STEPS, write_settings
+from fault_campaign import ALWAYS, FIRST, ONCE, SECOND, STEPS, WEIGHTS, write_settings
 
 SOURCE = Path(__file__).with_suffix(".c")
 LIMIT_S = 600
@@ -244,7 +244,7 @@ class Campaign:
         report(row | {"counts": counts, "output": output[-300:] if code else ""})
 
     def cases(self, seed, count):
-        """Choose cases: each verb as often, each kind of operation as often; all if ``count`` is 0."""
+        """Choose cases: ALWAYS, each verb once, then by weight, each kind as often; all if ``count`` is 0."""
         every = {
             step.name: {
                 kind: [
@@ -263,11 +263,12 @@ class Campaign:
             return [case for kinds in every.values() for cases in kinds.values() for case in cases]
         choice = random.Random(seed)
         names = sorted(name for name in every if every[name])
-        weights = [1 if name in HEAVY else 10 for name in names]
-        return [
-            choice.choice(every[name][choice.choice(sorted(every[name]))])
-            for name in choice.choices(names, weights, k=count)
-        ]
+        weights = [WEIGHTS.get(name, 10) for name in names]
+        fixed = [case for each in ALWAYS if each[0] in every for case in _always(every[each[0]], *each[1:])]
+        more = [*names, *choice.choices(names, weights, k=count)]  # each once, then by chance
+        chosen = [choice.choice(every[name][choice.choice(sorted(every[name]))]) for name in more]
+        # Beside each other, cases of one verb that change nothing share its folder.
+        return sorted([*fixed, *chosen][:count], key=lambda case: case.verb)
 
     def judge(self, case):
         """Run a case; write down what was wrong."""
@@ -302,6 +303,12 @@ class Campaign:
             if now.get(name) != step.after.get(name):
                 what = "missing" if name not in now else "differs" if name in step.after else "left over"
                 wrong.append(f"after the same command again {what}: {name}")
+
+
+def _always(kinds, kind, end, nth, name):
+    """Give the first case of a kind, end of path, time and errno."""
+    cases = [case for case in kinds.get(kind, ()) if (case.nth, case.errno) == (nth, name)]
+    return [case for case in cases if case.operation.endswith(end)][:1]
 
 
 def report(row):

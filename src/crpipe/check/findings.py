@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from crpipe.core.causes import OF_PROGRAMS, machine_error
+from crpipe.core.causes import OF_PROGRAMS, is_seen, machine_error, persist
 from crpipe.core.errors import CrpipeError, MachineError
 from crpipe.core.files import read_json, sha256
 
@@ -31,7 +31,7 @@ MALFORMED = (
     pa.ArrowException,
 )
 _LONGEST = 300
-_AGAIN = "crpipe check"  # once the file can be read: nothing of it was found wrong
+AGAIN = "crpipe check"  # once the file can be read: nothing of it was found wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,9 @@ class CheckReport:
         try:
             yield
         except FileNotFoundError as error:
+            if is_seen(error, path):
+                self.wrong(path, "not found at first, then there: it was not read", AGAIN)
+                return
             other = error.filename is not None and str(error.filename) != str(path)
             self.wrong(path, f"missing ({error.filename})" if other else "missing", remedy)
         except MALFORMED as error:
@@ -96,7 +99,7 @@ class CheckReport:
     def has_bytes(self, path: Path, size: int, expected: str, remedy: str) -> bool:
         """Hash a file; return whether it has the size (bytes) and the sha256 that are recorded."""
         try:
-            found = path.stat().st_size
+            found = persist(path.stat).st_size
             if found != size:
                 self.wrong(path, f"damaged: {found} bytes, {size} are recorded", remedy)
                 return False
@@ -118,7 +121,7 @@ class CheckReport:
         found = machine_error(error, path, OF_PROGRAMS)
         if found is None:
             return False
-        self.wrong(path, f"could not be read, so nothing says that it is wrong: {found}", _AGAIN)
+        self.wrong(path, f"could not be read, so nothing says that it is wrong: {found}", AGAIN)
         return True
 
     def read_object(self, path: Path, remedy: str) -> dict[str, Any] | None:

@@ -82,7 +82,9 @@ def status(
         bool, typer.Option("--json", help="machine-readable: docs/watching.md#for-programs")
     ] = False,
     unfold: Annotated[bool, typer.Option("--all", help="a line for every range")] = False,
-    html: Annotated[Path | None, typer.Option(help="write a self-contained page instead")] = None,
+    html: Annotated[
+        Path | None, typer.Option(readable=False, help="write a self-contained page instead")
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="look again every 10 s, or SECONDS, until Ctrl-C")
     ] = False,
@@ -116,7 +118,10 @@ def status(
 def plan(
     figure: Annotated[
         Path | None,
-        typer.Option(help="also plot the learning rate of each phase over the campaign: SVG, PNG, PDF, CSV"),
+        typer.Option(
+            readable=False,
+            help="also plot the learning rate of each phase over the campaign: SVG, PNG, PDF, CSV",
+        ),
     ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
@@ -169,7 +174,7 @@ def summary(
 @app.command()
 def report(
     out: Annotated[
-        Path | None, typer.Option(help="where to write it; default runs/<run>/report.html")
+        Path | None, typer.Option(readable=False, help="where to write it; default runs/<run>/report.html")
     ] = None,
 ) -> None:
     """Write one HTML page: sums, quality, plots, ranges, jobs, failures, configuration, versions."""
@@ -192,7 +197,8 @@ def compare(
         ),
     ],
     figure: Annotated[
-        Path | None, typer.Option(help="also plot their losses over each other: SVG, PNG, PDF, CSV")
+        Path | None,
+        typer.Option(readable=False, help="also plot their losses over each other: SVG, PNG, PDF, CSV"),
     ] = None,
 ) -> None:
     """Show what differs between runs: keys, training, the metrics of the newest evaluations."""

@@ -139,7 +139,7 @@ def consolidate() -> None:
 @data.command()
 def simulate(
     name: RangeArgument,
-    out: Annotated[Path, typer.Option(help="directory for the files")],
+    out: Annotated[Path, typer.Option(readable=False, help="directory for the files")],
 ) -> None:
     """Write the files of one synthetic range, in the schema of the real ones."""
     from crpipe.source.simulated import open_simulator, simulate_range
@@ -151,7 +151,9 @@ def simulate(
 
 @data.command()
 def inspect(
-    file: Annotated[Path, typer.Argument(help="raw file of source.reader, shard, or any Parquet file")],
+    file: Annotated[
+        Path, typer.Argument(readable=False, help="raw file of source.reader, shard, or any Parquet file")
+    ],
     rows: Annotated[int, typer.Option(help="events to show")] = 5,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,

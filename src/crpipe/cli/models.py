@@ -29,15 +29,20 @@ _CHECKPOINT = (
 )
 _checkpoints = completing(completion.checkpoints)
 CheckpointOption = Annotated[str, typer.Option(help=_CHECKPOINT, autocompletion=_checkpoints)]
-InputOption = Annotated[list[Path], typer.Option("--in", help="file to read; several: repeat --in")]
-MoreInputs = Annotated[list[Path] | None, typer.Argument(metavar="FILE …", help="more files to read")]
+InputOption = Annotated[
+    list[Path], typer.Option("--in", readable=False, help="file to read; several: repeat --in")
+]
+MoreInputs = Annotated[
+    list[Path] | None, typer.Argument(metavar="FILE …", readable=False, help="more files to read")
+]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute")]
 
 
 @models.command()
 def probe(
     inputs: Annotated[
-        list[Path] | None, typer.Option("--in", help="raw file to take the batch from; several: repeat --in")
+        list[Path] | None,
+        typer.Option("--in", readable=False, help="raw file to take the batch from; several: repeat --in"),
     ] = None,
     steps: Annotated[int, typer.Option(help="steps on the one batch", min=1)] = 200,
     name: Annotated[
@@ -50,7 +55,9 @@ def probe(
     anomaly: Annotated[
         bool, typer.Option("--anomaly", help="name the operation of the first bad gradient; slow")
     ] = False,
-    profile: Annotated[Path | None, typer.Option(help="write a trace of some steps to this file")] = None,
+    profile: Annotated[
+        Path | None, typer.Option(readable=False, help="write a trace of some steps to this file")
+    ] = None,
 ) -> None:
     """Train on one batch of your data again and again, and show losses, times and memory."""
     with importing():
@@ -141,7 +148,7 @@ def evaluate(
 def predict(
     checkpoint: CheckpointOption,
     inputs: InputOption,
-    out: Annotated[Path, typer.Option(help="table to write: .parquet, .csv or .root")],
+    out: Annotated[Path, typer.Option(readable=False, help="table to write: .parquet, .csv or .root")],
     more: MoreInputs = None,
     device: DeviceOption = "auto",
     seed: Annotated[int, typer.Option(help="seed of everything random")] = 1,
@@ -185,9 +192,9 @@ def _own_tables(given: Iterable[str]) -> dict[str, Path]:
 @models.command()
 def generate(
     checkpoint: CheckpointOption,
-    out: Annotated[Path, typer.Option(help="table to write: .parquet, .csv or .root")],
+    out: Annotated[Path, typer.Option(readable=False, help="table to write: .parquet, .csv or .root")],
     inputs: Annotated[
-        list[Path] | None, typer.Option("--in", help="file to read; several: repeat --in")
+        list[Path] | None, typer.Option("--in", readable=False, help="file to read; several: repeat --in")
     ] = None,
     more: MoreInputs = None,
     event: Annotated[
@@ -223,7 +230,9 @@ def generate(
 @models.command()
 def export(
     checkpoint: CheckpointOption,
-    out: Annotated[Path, typer.Option(help="directory for weights, options, tables, graphs and the card")],
+    out: Annotated[
+        Path, typer.Option(readable=False, help="directory for weights, options, tables, graphs and the card")
+    ],
 ) -> None:
     """Write a trained checkpoint for use elsewhere: weights, options, side tables, graphs, model card."""
     with importing():

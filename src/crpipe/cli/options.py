@@ -38,6 +38,7 @@ def _shared(
             callback=_add_files,
             expose_value=False,
             rich_help_panel=PANEL,
+            readable=False,
             help="YAML file over config/config.yaml; several: repeat it, later ones win. "
             "Default: the files in CRPIPE_CONFIG, else crpipe.yaml",
         ),

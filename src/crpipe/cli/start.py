@@ -25,7 +25,9 @@ _RANGES = ("first", "last", "step")
 
 @start.command()
 def init(
-    folder: Annotated[Path, typer.Argument(help="folder of the campaign; made where it is missing")] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(readable=False, help="folder of the campaign; made where it is missing")
+    ] = Path(),
     workload: Annotated[
         str, typer.Option(help="an included workload by its name (a wrong name lists them), or module:Name")
     ] = "",

@@ -80,8 +80,8 @@ tools.add_typer(tb, name="tb")
 
 @tb.command()
 def merge(
-    dst: Annotated[Path, typer.Option(help="directory to gather the runs in")],
-    src: Annotated[list[Path], typer.Option(help="directory that holds runs, at any depth")],
+    dst: Annotated[Path, typer.Option(readable=False, help="directory to gather the runs in")],
+    src: Annotated[list[Path], typer.Option(readable=False, help="directory that holds runs, at any depth")],
     since: Annotated[
         str, typer.Option(help="only runs that wrote since this day or time: 2026-11-01, 20261101-120000")
     ] = "",
@@ -106,7 +106,11 @@ tools.add_typer(outliers, name="outliers")
 def suggest(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE …", help="raw files or directories; default: the ranges that are split"),
+        typer.Argument(
+            metavar="FILE …",
+            readable=False,
+            help="raw files or directories; default: the ranges that are split",
+        ),
     ] = None,
 ) -> None:
     """Show what each threshold would set aside, and the memory of a batch below it."""
@@ -146,7 +150,7 @@ def fork(
             autocompletion=completing(completion.keys),
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="file to write; default: RUN.yaml")] = None,
+    out: Annotated[Path | None, typer.Option(readable=False, help="file to write; default: RUN.yaml")] = None,
 ) -> None:
     """Write the configuration of a run that goes on after a link of this one, under other settings."""
     from crpipe.cli.jobs.forks import write_fork
@@ -192,7 +196,10 @@ def token(
 federation = typer.Typer(cls=VerbGroup, help="Run a Pelican federation on this machine, to try things on.")
 tools.add_typer(federation, name="federation")
 FolderArgument = Annotated[
-    Path, typer.Argument(help="folder of the federation; it serves what is in data/", metavar="FOLDER")
+    Path,
+    typer.Argument(
+        readable=False, help="folder of the federation; it serves what is in data/", metavar="FOLDER"
+    ),
 ]
 
 

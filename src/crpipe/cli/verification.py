@@ -14,7 +14,7 @@ import typer
 from crpipe.cli import completion
 from crpipe.cli.options import VerbGroup
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal, completing, find_range
-from crpipe.core.errors import DataError
+from crpipe.core.errors import DataError, DiskError
 from crpipe.core.files import read_json_if_any
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.core.ranges import pick
@@ -44,7 +44,8 @@ def check(
     ] = None,
     jobs: Annotated[int, typer.Option(help="processes", min=1)] = 1,
     export: Annotated[
-        list[Path] | None, typer.Option(help="folder that `crpipe export` wrote, too; several: repeat it")
+        list[Path] | None,
+        typer.Option(readable=False, help="folder that `crpipe export` wrote, too; several: repeat it"),
     ] = None,
     *,
     source: Annotated[
@@ -53,6 +54,7 @@ def check(
 ) -> None:
     """Prove the campaign from its files alone, or list all that is wrong and what to type; writes nothing."""
     from crpipe.check.campaign import check_campaign
+    from crpipe.check.findings import AGAIN
 
     job = _check_job(Settings.campaign(options=False), names or (), jobs)
     report = check_campaign(replace(job, exports=tuple(export or ())), Terminal())
@@ -76,6 +78,8 @@ def check(
         f"exports, {counts['tables']} side tables; {counts['files']} files with "
         f"{counts['bytes'] / 1e6:.1f} MB were hashed"
     )
+    if report.findings and all(finding.remedy == AGAIN for finding in report.findings):
+        raise DiskError(f"{len(report.findings)} files could not be read; nothing says that they are wrong")
     if report.findings:
         raise DataError(
             f"{len(report.findings)} things are wrong; type what is listed, in this order, then check again"
@@ -148,7 +152,9 @@ def verify_shards(
 @shards.command("export")
 def export_range(
     name: RangeArgument,
-    out: Annotated[Path, typer.Option(help="directory for train.parquet, outliers.parquet, ...")],
+    out: Annotated[
+        Path, typer.Option(readable=False, help="directory for train.parquet, outliers.parquet, ...")
+    ],
 ) -> None:
     """Write the shards of one range as Parquet files: in the raw files' schema if the reader has one."""
     from crpipe.cli.jobs.data import configured_reader

@@ -6,7 +6,6 @@ are a ConfigError that names the file, the key and the nearest legal name.
 
 from __future__ import annotations
 
-import errno
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -322,7 +321,7 @@ def _read_yaml(path: Path) -> Tree:
         text = persist(path.read_text)
         tree = yaml.safe_load(text) or {}
     except OSError as error:
-        refuse_machine_error(error, path, OF_PROGRAMS | {errno.EACCES})
+        refuse_machine_error(error, path, OF_PROGRAMS)
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}); name an existing file with --config"
         ) from error

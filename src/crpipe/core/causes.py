@@ -6,6 +6,7 @@ Nothing else in crpipe judges an errno.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -293,33 +294,48 @@ def _line_of(error: Exception) -> str:
     return f"{type(error).__name__}: {text} ({place}, line {last.lineno})"
 
 
-def persist(operation: Callable[[], Answer]) -> Answer:
-    """Do an operation that can be repeated; again, for some seconds, where the table says: soon."""
+def persist(operation: Callable[[], Answer], path: Path | None = None) -> Answer:
+    """Do an operation that can be repeated; again, for some seconds, where the table says: soon.
+
+    Also where a file was not found that is there: its name may be seen late. path: the file, where the error
+    does not name it.
+    """
     end = time.monotonic() + _SOON_S
     while True:
         try:
             return operation()
         except OSError as error:
-            if meaning_of(number_of(error)).when != "soon" or time.monotonic() > end:
+            number = number_of(error)
+            again = meaning_of(number).when == "soon" or (number == errno.ENOENT and is_seen(error, path))
+            if not again or time.monotonic() > end:
                 raise
         time.sleep(_PAUSE_S)
 
 
-def is_there(path: Path) -> bool:
-    """Look for a file that a record says exists, for some seconds: another host may see it late.
+def is_seen(error: OSError, path: Path | None) -> bool:
+    """Return whether a file that was not found is there; ``path`` where the error does not name it."""
+    missing = error.filename or path
+    if not isinstance(missing, Path | str):
+        return False
+    _ask_again(Path(missing).parent)
+    return Path(missing).exists()
 
-    Opening the directory asks the server again where names are cached.
-    """
+
+def is_there(path: Path) -> bool:
+    """Look for a file that a record says exists, for some seconds: another host may see it late."""
     end = time.monotonic() + _SOON_S
     while not persist(path.exists):
         if time.monotonic() > end:
             return False
         time.sleep(_PAUSE_S)
-        try:
-            os.close(os.open(path.parent, os.O_RDONLY))
-        except FileNotFoundError:
-            continue
+        _ask_again(path.parent)
     return True
+
+
+def _ask_again(folder: Path) -> None:
+    """Open a directory: where names are cached, its server is asked for them again."""
+    with contextlib.suppress(FileNotFoundError):
+        os.close(os.open(folder, os.O_RDONLY))
 
 
 def expect(path: Path, record: Path, otherwise: str) -> None:

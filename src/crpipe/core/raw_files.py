@@ -177,7 +177,7 @@ def count_listed(manifest: Path) -> int:
     import pyarrow.parquet as pq
 
     try:
-        return int(pq.read_metadata(manifest).num_rows)
+        return int(persist(lambda: pq.read_metadata(manifest), manifest).num_rows)
     except (pa.ArrowException, OSError):
         return 0
 
@@ -202,7 +202,7 @@ def count_source_files(manifest: Path) -> int | None:
     import pyarrow.parquet as pq
 
     try:
-        found = (pq.read_schema(manifest).metadata or {}).get(_SOURCE_FILES)
+        found = (persist(lambda: pq.read_schema(manifest), manifest).metadata or {}).get(_SOURCE_FILES)
         return None if found is None else int(found)
     except FileNotFoundError:
         return None
@@ -214,12 +214,10 @@ def count_source_files(manifest: Path) -> int | None:
 def read_manifest(path: Path) -> list[Entry]:
     """Read a manifest, or the manifest's part of a staged table; raise DataError when missing or damaged."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     names = _manifest_schema().names
     try:
-        with pq.ParquetFile(path) as file:
-            rows = file.read(names).select(names).to_pylist()
+        rows = persist(lambda: _rows(path, names), path)
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe list {path.stem}` first") from error
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
@@ -232,6 +230,14 @@ def read_manifest(path: Path) -> list[Entry]:
     return entries
 
 
+def _rows(path: Path, names: list[str]) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        found: list[dict[str, Any]] = file.read(names).select(names).to_pylist()
+    return found
+
+
 def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
     """Write the staged table atomically."""
     _write(path, [file.row() for file in files], _staged_schema())
@@ -240,12 +246,10 @@ def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
 def read_staged(path: Path) -> list[RawFile]:
     """Read the staged table; raise DataError when it is missing or damaged."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     names = [name for name in _staged_schema().names if name != "mtime"]
     try:
-        with pq.ParquetFile(path) as file:
-            rows = file.read(names).select(names).to_pylist()
+        rows = persist(lambda: _rows(path, names), path)
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe stage {path.stem}` first") from error
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
@@ -265,6 +269,10 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     Raise FormatError for a file with encryption: pyarrow ends the whole process where the footer of an
     encrypted column is asked for. Such a footer is followed by its signature, which no other one is.
     """
+    return persist(lambda: _opened(path), path)
+
+
+def _opened(path: Path) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     with path.open("rb") as file:

@@ -12,6 +12,7 @@ import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import persist
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, write_text
 from crpipe.core.paths import wrong_form
@@ -66,7 +67,7 @@ def read_contents(path: Path) -> bytes:
     Only the end of the file is read, but in a ledger of an earlier version. Empty where there is no ledger.
     """
     try:
-        found = _contents(path)
+        found = persist(lambda: _contents(path))
         if found is None:
             return content_keys(read_json(path)["files"])
         return base64.b64decode(found, validate=True)
@@ -78,7 +79,7 @@ def read_contents(path: Path) -> bytes:
 
 def read_sums(path: Path) -> dict[str, Any]:
     """Read a ledger without its ``files``; raise DataError when it is missing or damaged."""
-    text = _sums(path) if path.exists() else None
+    text = persist(lambda: _sums(path)) if path.exists() else None
     try:
         sums: dict[str, Any] | None = None if text is None else json.loads(text)
     except ValueError:

@@ -59,6 +59,9 @@ class Table:
 
         buffer_size: bytes read at once from a column; 0: all of it.
         """
+        return persist(lambda: self._opened(group, buffer_size), self.path)
+
+    def _opened(self, group: int, buffer_size: int) -> pq.ParquetFile:
         found = self.path.stat()
         footer, rows = _footer(self.path, (found.st_ino, found.st_size, found.st_mtime_ns))
         if not np.array_equal(rows, self.rows):
@@ -256,7 +259,7 @@ def _table(path: Path, size: int, columns: Mapping[str, str]) -> tuple[Table, by
         found = persist(path.stat).st_size
         if found != size:
             raise ShardError(f"{path}: {found} bytes, the manifest says {size}; {REMEDY}")
-        footer = persist(lambda: pq.read_metadata(path))
+        footer = persist(lambda: pq.read_metadata(path), path)
         types = {field.name: field.type for field in footer.schema.to_arrow_schema()}
     except DAMAGE as error:
         refuse_machine_error(error, path, OF_FORM, OF_FORM)

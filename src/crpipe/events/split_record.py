@@ -58,6 +58,10 @@ class SplitRecord:
 
         Times say nothing about it, nor does what else is there: only a person can take it back.
         """
+        # Once more, as a name may be seen late: a finished range would be staged again.
+        return self._is_complete() or (self.folder.exists() and self._is_complete())
+
+    def _is_complete(self) -> bool:
         return all((self.folder / file).exists() for file in FILES) and self._has_shards()
 
     def _has_shards(self) -> bool:

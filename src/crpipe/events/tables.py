@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from crpipe.core.causes import is_there, persist
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json
 
@@ -28,7 +29,7 @@ def table_paths(record: Path) -> dict[str, Path]:
     paths = {}
     for name, row in read_tables(record).items():
         path = record.parent / row["path"]
-        if not path.is_file() or path.stat().st_size != row["size"]:
+        if not is_there(path) or persist(path.stat).st_size != row["size"]:
             raise DataError(
                 f"{path}: the copy of table {name} is missing or has another size; delete {record} and run "
                 "the same command again"

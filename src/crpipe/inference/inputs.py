@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from crpipe.core.causes import Foreign
+from crpipe.core.causes import OF_FORM, Foreign, persist, refuse_machine_error
 from crpipe.core.errors import CrpipeError, FormatError
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
@@ -120,7 +121,7 @@ def count_rows(paths: tuple[Path, ...], raw: RawInput, wanted: Wanted) -> int:
         if not _flat_columns(path, wanted):
             total += RawInput((path,), raw.reader, raw.tables).count()
         elif path.suffix != ".csv":
-            total += pq.read_metadata(path).num_rows
+            total += persist(partial(pq.read_metadata, path), path).num_rows
     return total
 
 
@@ -128,11 +129,12 @@ def _flat_columns(path: Path, wanted: Wanted) -> list[str]:
     """List the columns to read of a flat table; empty for a raw file. Raise FormatError for neither."""
     try:
         if path.suffix == ".csv":
-            with pyarrow.csv.open_csv(path) as file:
+            with persist(lambda: pyarrow.csv.open_csv(path), path) as file:
                 names = file.schema.names
         else:
-            names = pq.read_schema(path).names
+            names = persist(lambda: pq.read_schema(path), path).names
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        refuse_machine_error(error, path, OF_FORM, OF_FORM)
         if path.suffix == ".csv":
             raise FormatError(f"{path}: cannot be read as CSV ({error})") from error
         return []
@@ -203,6 +205,7 @@ def _batches(path: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
             with pq.ParquetFile(path, pre_buffer=False) as file:
                 yield from file.iter_batches(_ROWS, columns=names)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        refuse_machine_error(error, path, OF_FORM, OF_FORM)
         raise FormatError(f"{path}: cannot be read ({error})") from error
 
 
@@ -238,7 +241,7 @@ def _without_items(columns: dict[str, NDArray[Any]], count: int) -> Events:
 
 
 def _check_exists(path: Path) -> None:
-    if not path.is_file():
+    if not path.is_file() and not path.is_file():  # once more: a name may be seen late
         raise FormatError(f"{path}: missing; name existing files with --in")
 
 

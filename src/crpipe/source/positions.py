@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.core.causes import OF_FORM, persist, refuse_machine_error
 from crpipe.core.errors import ConfigError, DataError, ListingError
 from crpipe.core.files import read_json, replacing, write_json
 from crpipe.core.lease import lease
@@ -81,13 +82,17 @@ class Positions:
     def read(self) -> list[str]:
         """Read the names by position; raise DataError when the record is missing or damaged."""
         try:
-            with pq.ParquetFile(self.names) as file:
-                found: list[str] = file.read(_SCHEMA.names)["name"].to_pylist()
+            found: list[str] = persist(self._read, self.names)
         except (pa.ArrowException, OSError, KeyError) as error:
+            refuse_machine_error(error, self.names, OF_FORM)
             raise DataError(
                 f"{self.names}: damaged ({error}); delete it and {self.record}, then run the same command"
             ) from error
         return found
+
+    def _read(self) -> list[str]:
+        with pq.ParquetFile(self.names) as file:
+            return file.read(_SCHEMA.names)["name"].to_pylist()  # type: ignore[no-any-return]
 
     def _follow(self, names: Sequence[str]) -> bool:
         """Return whether these are the recorded names and others after them; those were named one by one."""

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from typer.main import get_command
@@ -96,3 +97,22 @@ def test_an_option_without_a_verb_is_refused(crpipe):
     ended, _, err = crpipe("--set", "seed=1")
     assert ended == 2
     assert "Missing command" in err
+
+
+def test_no_file_is_refused_before_its_verb_opens_it():
+    checked = {}
+    for words, command in commands(get_command(app)):
+        hints = get_type_hints(command.callback, include_extras=True) if command.callback else {}
+        for name, hint in hints.items():
+            for option in getattr(hint, "__metadata__", ()):
+                if "Path" in str(hint.__origin__):
+                    checked[words, name] = option.readable
+    assert (("inspect",), "file") in checked
+    assert [place for place, refused in checked.items() if refused] == []
+
+
+def test_a_configuration_is_opened_also_where_access_cannot_be_asked(crpipe, monkeypatch):
+    Path("mine.yaml").write_text("seed: 5\n")
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    _, _, told = crpipe("config", "check", "--config", "mine.yaml")
+    assert "source.reader: not set" in told

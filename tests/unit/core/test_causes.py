@@ -139,6 +139,24 @@ def test_soon_is_tried_again_within_the_operation_and_later_is_not():
     assert len(calls) == 1
 
 
+def test_a_file_that_was_not_found_but_is_there_is_looked_for_again(tmp_path):
+    path = tmp_path / "late"
+    path.touch()
+    waiting = [raised(errno.ENOENT, path), OSError(errno.ENOENT, "Failed to open local file")]
+
+    def operation():
+        if waiting:
+            raise waiting.pop()
+        return "done"
+
+    assert causes.persist(operation, path) == "done"
+    path.unlink()
+    waiting.append(raised(errno.ENOENT, path))
+    with pytest.raises(FileNotFoundError):
+        causes.persist(operation)
+    assert waiting == []
+
+
 def test_a_file_that_a_record_names_may_be_seen_late(tmp_path):
     path = tmp_path / "late"
     code = f"import pathlib, time; time.sleep(0.3); pathlib.Path({str(path)!r}).touch()"

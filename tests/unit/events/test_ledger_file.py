@@ -1,13 +1,15 @@
 """Sums of a ledger are read without its files, and a damaged ledger is never taken for a good one."""
 
+import errno
 import json
+from pathlib import Path
 
 import pytest
 
 from campaign_files import CampaignFiles
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, write_json
-from crpipe.events.ledger_file import contents_of, read_sums, read_sums_if_any, write_ledger
+from crpipe.events.ledger_file import contents_of, read_contents, read_sums, read_sums_if_any, write_ledger
 
 
 @pytest.fixture
@@ -90,3 +92,16 @@ def test_a_wrong_sum_is_refused(path):
     path.write_text(path.read_text().replace('"quarantined": 2', '"quarantined": -2'))
     with pytest.raises(DataError, match="quarantined is -2"):
         read_sums(path)
+
+
+def test_a_ledger_that_was_not_found_once_is_not_taken_for_none(path, monkeypatch):
+    wanted, whole, opened = read_contents(path), Path.open, []
+
+    def late(self, *words, **named):
+        opened.append(self)
+        if len(opened) == 1:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(self))
+        return whole(self, *words, **named)
+
+    monkeypatch.setattr(Path, "open", late)
+    assert read_contents(path) == wanted != b""

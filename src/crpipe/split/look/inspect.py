@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.core.causes import OF_FORM, refuse_machine_error
+from crpipe.core.causes import OF_FORM, persist, refuse_machine_error
 from crpipe.core.errors import DataError, ForeignError, FormatError
 from crpipe.core.paths import MANIFEST
 from crpipe.core.raw_files import open_parquet, read_manifest
@@ -80,7 +80,7 @@ def facts_of(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
     try:
         if path.is_dir():
             raise FormatError(f"{path}: a folder; name a file in it{_first_file(path)}")
-        found = format_of(path)
+        found = persist(lambda: format_of(path), path)
         if found.name == _PARQUET:
             return _parquet(path, rows, choice)
     except DAMAGE as error:
