@@ -12,7 +12,7 @@ from crpipe.core.chain import HASH_DIGITS, key_of
 from crpipe.core.files import digest, read_json, sha256
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED
-from crpipe.events.shard_manifest import read_manifest
+from crpipe.events.shard_manifest import changed_shards, read_manifest, shards_record
 from crpipe.train.records.dropped import dropped_receipt
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def check_link(report: CheckReport, job: CheckJob, facts: Facts, name: str) -> N
     with report.reading(receipt, remedy):
         _check_receipt(report, job, facts, link, row)
         _check_best(report, job, link, str(row["key"]), best)
+        _check_shards(report, job, link, str(row["key"]))
     _check_snapshots(report, paths.store(name))
 
 
@@ -166,9 +167,22 @@ def _is_passed(job: CheckJob, link: ChainLink) -> bool:
     return any(job.paths.receipt(other.name).exists() for other in following)
 
 
+def _shards_of(job: CheckJob, link: ChainLink) -> list[Path]:
+    return [job.paths.shards(name) for name in link.ranges] or [job.paths.outliers(CONSOLIDATED)]
+
+
+def _check_shards(report: CheckReport, job: CheckJob, link: ChainLink, key: str) -> None:
+    """Compare the shards of a link with those that it was trained on."""
+    record, remedy = shards_record(job.paths.store(link.name), key), retrain(job.paths, link.name)
+    with report.reading(record, remedy):
+        changed = changed_shards(record, _shards_of(job, link))
+        if changed:
+            report.wrong(record, f"names other shards than there are in {changed[0]}", remedy)
+
+
 def _check_trained(report: CheckReport, job: CheckJob, facts: Facts, link: ChainLink, trained: int) -> None:
     """Compare the events that a link trained on with those of its shards, in each epoch."""
-    folders = [job.paths.shards(name) for name in link.ranges] or [job.paths.outliers(CONSOLIDATED)]
+    folders = _shards_of(job, link)
     role, key = ("train", "train.epochs") if link.ranges else ("outliers", "train.outlier_epochs")
     try:
         entries = [entry for folder in folders for entry in read_manifest(folder, None)["shards"]]

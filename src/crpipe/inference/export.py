@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import yaml
 
 from crpipe import __version__
+from crpipe.config.record import PARTS_FIRST
 from crpipe.core.causes import Foreign
 from crpipe.core.extras import require
 from crpipe.core.files import replacing, sha256, write_json, write_text
@@ -124,7 +125,8 @@ def _copy_tables(job: ExportJob, made: Provenance) -> Iterable[str]:
 
 def _campaign(made: Provenance) -> dict[str, Any]:
     """Give the configuration that trains this model again, as far as it shapes the result."""
-    keys = {name: value for name, value in made.keys.items() if not name.startswith(("layout.", "tables."))}
+    left_out = ("layout.", "tables.", PARTS_FIRST)  # what is recorded, and is no key of a configuration
+    keys = {name: value for name, value in made.keys.items() if not name.startswith(left_out)}
     tree: dict[str, Any] = {"run": made.run, **nested(keys)}
     ranges = [Range.parse(name) for name in made.ranges]
     if ranges:

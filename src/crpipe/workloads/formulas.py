@@ -47,24 +47,19 @@ class _Gelu(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         x = x.contiguous()
         ctx.save_for_backward(x)
-        found = torch.empty_like(x)
-        flat, out, body = x.view(-1), found.view(-1), _whole_vectors(x)
-        torch.ops.aten.gelu.out(flat[:body], out=out[:body])
+        flat, body = x.view(-1), _whole_vectors(x)
         rest = flat[body:]
-        torch.mul(rest, _share(rest), out=out[body:])
-        return found
+        return torch.cat([functional.gelu(flat[:body]), rest * _share(rest)]).view_as(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        found = torch.empty_like(x)
-        flat, grad, out, body = x.view(-1), gradient.reshape(-1), found.view(-1), _whole_vectors(x)
-        torch.ops.aten.gelu_backward.grad_input(grad[:body], flat[:body], grad_input=out[:body])
+        flat, grad, body = x.view(-1), gradient.reshape(-1), _whole_vectors(x)
         rest = flat[body:]
         slope = _share(rest) + rest * torch.exp(-0.5 * rest * rest) / math.sqrt(2 * math.pi)
-        torch.mul(grad[body:], slope, out=out[body:])
-        return found
+        whole = torch.ops.aten.gelu_backward(grad[:body], flat[:body])
+        return torch.cat([whole, grad[body:] * slope]).view_as(x)
 
 
 def _share(x: Tensor) -> Tensor:

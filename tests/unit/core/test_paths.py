@@ -26,7 +26,7 @@ OF_DATA |= {
 METHODS = {
     name: getattr(PATHS, name)
     for name, member in vars(Paths).items()
-    if inspect.isfunction(member) and not name.startswith("_")
+    if inspect.isfunction(member) and not name.startswith("_") and name != "split_outputs"  # several files
 }
 
 

@@ -32,7 +32,7 @@ def blocks(events, size):
 
 def show(trained, events, folder, known=(), size=16, weight=""):
     prediction = {"count": np.arange(len(events))}
-    truth = Events(events.columns, events.multiplicity, events.items[:0])
+    truth = Events(events.columns, events.multiplicity, np.zeros((0, 0), np.float32))
     return show_events(
         trained, (truth, prediction), blocks(events, size), weight, folder, dict.fromkeys(known, 1.0)
     )
@@ -78,7 +78,7 @@ def test_memory_is_that_of_a_block_and_the_chosen_events(trained, tmp_path):
             yield own
 
     choose(np.array([5, 210]))
-    truth = Events(events.columns, events.multiplicity, events.items[:0])
+    truth = Events(events.columns, events.multiplicity, np.zeros((0, 0), np.float32))
     show_events(trained, (truth, {"count": events.multiplicity}), stream(), "", tmp_path, {})
     assert sum(read) == 220  # nothing behind the last chosen event is read
 

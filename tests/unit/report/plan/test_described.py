@@ -19,7 +19,7 @@ FIELDS = {
     "listed_now": None,
     "file": {
         *("name", "reader", "columns", "files", "bytes", "events", "items"),
-        *("rows", "groups", "largest", "below", "notes"),
+        *("rows", "groups", "largest", "below", "doubt", "notes"),
     },
     "files": None,
     "bytes": None,
