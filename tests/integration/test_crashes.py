@@ -212,7 +212,7 @@ def test_a_results_directory_that_cannot_be_written_is_named(begun):
 def test_a_file_in_the_place_of_the_results_directory_is_named(begun):
     begun.results.write_text("")
     done = begun.crpipe("list", RANGES[0])
-    assert done.returncode == 74
+    assert done.returncode == 77
     assert "a file is where a directory is needed" in done.stderr
 
 
