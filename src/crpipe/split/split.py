@@ -459,6 +459,7 @@ def _record(
     write_json(part / OUTLIER_SHARDS, common | {"shards": outliers})
     write_json(part / BULK_SHARDS, common | {"shards": bulk} | counted)
     if job.listed.exists():
-        shutil.copyfile(job.listed, part / LISTING)  # no second name: one damage must not take both
+        with replacing(part / LISTING) as copy:
+            shutil.copyfile(job.listed, copy)  # no second name: one damage must not take both
     write_json(part / KEY, run.key)
     publish(part, job.record.folder)
