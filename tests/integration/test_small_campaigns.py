@@ -143,11 +143,14 @@ def test_thirty_held_out_showers_have_an_auc_with_its_error(tmp_path):
 
 
 def test_outliers_alone_are_a_campaign(tmp_path):
-    """With every event above the threshold the bulk is empty, and so are its held-out events."""
+    """With every event above the threshold the bulk is empty, and the held-out events are all outliers."""
     campaign = begin(
         tmp_path,
         split={"threshold": 1},
         simulator={"energy_min_gev": 1e6, "depth_max_m": 1200.0, "showers_per_file": 4},
     )
-    assert "not enough: no event is held out, so there are no numbers" in finish(campaign)
-    assert "WARNING the validation events have 0 groups" in check_whole(campaign)["plan"]
+    finish(campaign)
+    said = check_whole(campaign)
+    assert "20 validation_outliers" in said["summary"]
+    assert "not enough 20 held-out events of 2 groups" in said["summary"]
+    assert "WARNING the validation events have 2 groups" in said["plan"]
