@@ -268,7 +268,9 @@ def test_every_validation_event_has_its_prediction(finished, kind):
     assert names[-len(KEY[kind] + PREDICTED[kind]) :] == [*KEY[kind], *PREDICTED[kind]]
     keys = keys_of(table, kind)
     assert len(set(keys)) == len(keys)
-    held = [pq.read_table(path) for path in finished.results.glob("shards/*/validation-*.events.parquet")]
+    paths = [*finished.results.glob("shards/*/validation-*.events.parquet")]
+    paths += finished.results.glob("outliers/*/validation_outliers-*.events.parquet")
+    held = [pq.read_table(path) for path in paths]
     assert set(keys) <= {key for part in held for key in keys_of(part, kind)}
     if kind == "hits":
         assert str(table.schema.field("event_id").type) == "uint64"
