@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import filecmp
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
 from crpipe.check.findings import MALFORMED
 from crpipe.core.chain import HASH_DIGITS
-from crpipe.core.files import read_json
+from crpipe.core.files import digest, read_json
+from crpipe.core.paths import EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from crpipe.check.findings import CheckReport
     from crpipe.check.job import CheckJob
 
@@ -47,6 +51,23 @@ def check_evaluation(report: CheckReport, job: CheckJob, name: str) -> None:
             report.wrong(
                 rows, f"holds {file.metadata.num_rows} events, metrics.json says {row['events']}", remedy
             )
+    _check_kept(report, folder, name, remedy)
+
+
+def _check_kept(report: CheckReport, folder: Path, name: str, remedy: str) -> None:
+    """Check the second names of the results, and the key that these follow from."""
+    record = folder / FINISHED
+    if not (record / EVALUATED_KEY).exists():
+        report.note(f"evaluation {name}", "has no second copy of its results")
+        return
+    key = report.read_object(record / EVALUATED_KEY, remedy)
+    if key is not None and key.pop(KEY_DIGEST, None) != digest(key):
+        report.wrong(record / EVALUATED_KEY, "damaged: its values do not have the digest in it", remedy)
+    for own in EVALUATED:
+        twin, path = record / own, folder / own
+        with report.reading(twin, remedy):
+            if path.exists() and not path.samefile(twin) and not filecmp.cmp(path, twin, shallow=False):
+                report.wrong(twin, f"is not {path}", remedy)
 
 
 def _names(receipt: Any, row: dict[str, Any]) -> bool:

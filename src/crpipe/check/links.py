@@ -174,6 +174,8 @@ def _shards_of(job: CheckJob, link: ChainLink) -> list[Path]:
 def _check_shards(report: CheckReport, job: CheckJob, link: ChainLink, key: str) -> None:
     """Compare the shards of a link with those that it was trained on."""
     record, remedy = shards_record(job.paths.store(link.name), key), retrain(job.paths, link.name)
+    if not record.exists():
+        report.note(f"link {link.name}", "has no record of the shards that it was trained on")
     with report.reading(record, remedy):
         changed = changed_shards(record, _shards_of(job, link))
         if changed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from crpipe.check.accounts import (
@@ -28,7 +29,7 @@ from crpipe.core.raw_files import (
     read_manifest,
     read_staged,
 )
-from crpipe.events.split_record import SplitRecord
+from crpipe.events.split_record import LISTING, SplitRecord
 from crpipe.split.scatter import known_columns
 
 if TYPE_CHECKING:
@@ -179,11 +180,25 @@ def _check_files(report: CheckReport, paths: Paths, name: str, ledger: dict[str,
         for path in sorted({*listed} & {*sizes}):
             if listed[path] is not None and listed[path] != sizes[path]:
                 report.wrong(listing, f"{path}: {listed[path]} bytes, the ledger says {sizes[path]}", remedy)
+    _check_kept_listing(report, paths, name)
     staged = paths.staged(name)
     if staged.exists():
         with report.reading(staged, removing(staged)):
             if {file.path: file.size for file in read_staged(staged)} != sizes:
                 report.wrong(staged, "lists other files than the ledger", removing(staged))
+
+
+def _check_kept_listing(report: CheckReport, paths: Paths, name: str) -> None:
+    """Check the record's copy of the listing against the ledger."""
+    record = SplitRecord.of(paths, name)
+    kept, listing = record.folder / LISTING, paths.manifest(name)
+    remedy = f"cp {shlex.join(map(str, (listing, kept)))}" if listing.exists() else split_again(paths, name)
+    if listing.exists() and not kept.exists():
+        report.note(name, "the record of its split has no copy of the listing")
+    if kept.exists():
+        with report.reading(kept, remedy):
+            if record.differs(read_manifest(kept)):
+                report.wrong(kept, "names other files than the ledger", remedy)
 
 
 def _check_unsplit(report: CheckReport, paths: Paths, name: str) -> None:

@@ -14,11 +14,11 @@ from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.cli.jobs.model import evaluate_job
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError
 from crpipe.core.files import read_json, sha256, write_json
+from crpipe.core.paths import EVALUATED
 from crpipe.core.progress import Silent
 from crpipe.core.raw_files import Entry, write_manifest
 from crpipe.events.batch import Events
 from crpipe.inference.evaluate import evaluate_link
-from crpipe.inference.output.kept import DECLARED
 from told import Told
 from toy import RANGES, make_events, toy_config, write_shards
 
@@ -304,7 +304,7 @@ def evaluated(job):
     write_json(job.receipt, receipt | {"sha256": sha256(checkpoint)})
     evaluate_link(job, Silent())
     checkpoint.unlink()
-    return job, {name: (job.folder / name).read_bytes() for name in DECLARED}
+    return job, {name: (job.folder / name).read_bytes() for name in EVALUATED}
 
 
 def test_results_that_a_forced_job_lost_are_put_back_where_the_checkpoint_is_gone(evaluated):

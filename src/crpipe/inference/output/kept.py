@@ -10,8 +10,8 @@ import shutil
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import CheckpointError
-from crpipe.core.files import make_folder, read_json, replacing, write_json, writing
-from crpipe.core.paths import FINISHED
+from crpipe.core.files import digest, make_folder, read_json, replacing, write_json, writing
+from crpipe.core.paths import EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST
 from crpipe.train.checkpoints import checkpoint_file
 
 if TYPE_CHECKING:
@@ -19,19 +19,16 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-DECLARED = ("predictions.parquet", "metrics.json")
-_KEY = "key.json"
-
 
 def keep_results(folder: Path, key: Mapping[str, Any]) -> None:
     """Give the finished results of an evaluation a second name each; no second copy on most disks."""
     record = folder / FINISHED
     with writing(record):
         make_folder(record)
-        (record / _KEY).unlink(missing_ok=True)
-    for name in DECLARED:
+        (record / EVALUATED_KEY).unlink(missing_ok=True)
+    for name in EVALUATED:
         _name_again(folder / name, record / name)
-    write_json(record / _KEY, dict(key))
+    write_json(record / EVALUATED_KEY, {**key, KEY_DIGEST: digest(dict(key))})
 
 
 def restore_results(receipt: Path, folder: Path, key: Mapping[str, Any]) -> bool:
@@ -40,9 +37,14 @@ def restore_results(receipt: Path, folder: Path, key: Mapping[str, Any]) -> bool
     Raise CheckpointError where they were made with other settings: nothing can make them again.
     """
     record = folder / FINISHED
-    if receipt.suffix != ".json" or not (record / _KEY).exists() or checkpoint_file(receipt).exists():
+    if (
+        receipt.suffix != ".json"
+        or not (record / EVALUATED_KEY).exists()
+        or checkpoint_file(receipt).exists()
+    ):
         return False
-    there, wanted = read_json(record / _KEY), {**key, "checkpoint": read_json(receipt).get("sha256")}
+    there, wanted = read_json(record / EVALUATED_KEY), {**key, "checkpoint": read_json(receipt).get("sha256")}
+    there.pop(KEY_DIGEST, None)
     if there.get("checkpoint") != wanted["checkpoint"]:
         return False
     differing = sorted(name for name in {*there, *wanted} if there.get(name) != wanted.get(name))
@@ -54,7 +56,7 @@ def restore_results(receipt: Path, folder: Path, key: Mapping[str, Any]) -> bool
             f"{checkpoint_file(receipt)}: gone, so its evaluation cannot be made again; the one in {record} "
             f"was made with other settings ({values}): give them back their values, or restore the checkpoint"
         )
-    for name in DECLARED:
+    for name in EVALUATED:
         _name_again(record / name, folder / name)
     return True
 
