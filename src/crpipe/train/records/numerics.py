@@ -78,15 +78,15 @@ def difference(known: Sequence[Numerics], here: Numerics) -> str:
         return "made by an earlier version of crpipe, whose results differ in their last bits"
     last = known[-1]
     names = [name for name in _WORDS if last.get(name) != here.get(name)]
-    told = [
+    said = [
         f"{_WORDS[name]} {last.get(name)}, here {here.get(name)}"
         if name not in _RESULTS
         else f"other {_WORDS[name]}"
         for name in names
     ]
     if "library" in names:
-        told[-1 if names[-1] == "library" else names.index("library")] += f" (here: {c_library()})"
-    return "; ".join(told)
+        said[-1 if names[-1] == "library" else names.index("library")] += f" (here: {c_library()})"
+    return "; ".join(said)
 
 
 def judge(
