@@ -33,12 +33,12 @@ LEAST_ROUNDS = 5
 
 
 def split(folder: Path) -> Callable[[], None]:
-    """Split twelve raw files of 12,700 events with one worker, ledger and all."""
+    """Split 48 raw files of 12,700 events with one worker, ledger and all."""
     from data import split_crpipe, write_file  # noqa: PLC0415 - of the checkout that is measured
 
     raw = folder / "raw"
     raw.mkdir()
-    for seed in range(12):
+    for seed in range(48):
         write_file(raw / f"{seed}.parquet", seed)
     return lambda: split_crpipe(raw)
 
@@ -58,7 +58,7 @@ def loader(folder: Path) -> Callable[[], None]:
 
 
 def staging(folder: Path) -> Callable[[], None]:
-    """List and stage 100 local files."""
+    """List and stage 300 local files."""
     from data import write_file  # noqa: PLC0415
 
     from crpipe.cli.jobs.source import list_job, stage_job  # noqa: PLC0415
@@ -67,12 +67,12 @@ def staging(folder: Path) -> Callable[[], None]:
     from crpipe.source.listing import list_range  # noqa: PLC0415
     from crpipe.source.stage import stage_range  # noqa: PLC0415
 
-    raw, results, name = folder / "raw", folder / "results", "0000000-0000099"
+    raw, results, name = folder / "raw", folder / "results", "0000000-0000299"
     raw.mkdir()
-    for seed in range(100):
+    for seed in range(300):
         write_file(raw / f"{seed:07}.parquet", seed)
     reader = "source.reader=crpipe.workloads.muons.reading.parquet:Bundles"
-    config = load_config((), (f"results={results}", f"source.uri={raw}/*.parquet", "ranges.last=99", reader))
+    config = load_config((), (f"results={results}", f"source.uri={raw}/*.parquet", "ranges.last=299", reader))
 
     def work() -> None:
         shutil.rmtree(results, ignore_errors=True)

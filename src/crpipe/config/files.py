@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def config_files(
     """
     chosen = own_files(named, here=here, environ=environ)
     defaults = (here / DEFAULTS).resolve()
-    if not defaults.exists():
+    if not is_present(defaults):
         return chosen
     return (DEFAULTS, *(path for path in chosen if (here / path).resolve() != defaults))
 
@@ -42,18 +43,18 @@ def own_files(
         return given
     variable = [Path(part) for part in environ.get(VARIABLE, "").split(os.pathsep) if part]
     for path in variable:
-        if not (here / path).is_file():
+        if not is_present(here / path):
             raise ConfigError(
                 f"{VARIABLE}: {path} does not exist; correct the variable, or remove it: unset {VARIABLE}"
             )
     if variable:
         return tuple(variable)
-    return (OWN,) if (here / OWN).is_file() else ()
+    return (OWN,) if is_present(here / OWN) else ()
 
 
 def is_configured(here: Path) -> bool:
     """Return whether the directory holds a configuration that verbs read without --config."""
-    return (here / OWN).is_file() or (here / DEFAULTS).is_file()
+    return is_present(here / OWN) or is_present(here / DEFAULTS)
 
 
 def way_to_campaign(here: Path) -> str:

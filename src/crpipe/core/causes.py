@@ -332,9 +332,17 @@ def is_there(path: Path) -> bool:
     return True
 
 
+def is_present(path: Path) -> bool:
+    """Look for a file that may well be missing: a first no is asked again, past a cache of names."""
+    if persist(path.exists):
+        return True
+    _ask_again(path.parent)
+    return path.exists()
+
+
 def _ask_again(folder: Path) -> None:
     """Open a directory: where names are cached, its server is asked for them again."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.close(os.open(folder, os.O_RDONLY))
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crpipe.split.hashing import identities
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -40,7 +42,7 @@ def shared_columns(columns: Mapping[str, NDArray[Any]], layout: Layout) -> tuple
     or from grids, have more pairs than values. With those two come all columns that they determine.
     """
     rows = min(MOST_ROWS, *(len(column) for column in columns.values())) if columns else 0
-    if not rows or _count([columns[name][:rows] for name in layout.group]) < rows:
+    if not rows or have_repeats([columns[name][:rows] for name in layout.group]):
         return ()
     known = {*layout.group, *layout.key, layout.weight}
     values = {field.name: columns[field.name][:rows] for field in layout.events if field.name not in known}
@@ -60,6 +62,12 @@ def shared_columns(columns: Mapping[str, NDArray[Any]], layout: Layout) -> tuple
         for name, column in values.items()
         if name in found or (counts[name] > 1 and _count([*own, column]) <= _CHANCE * things)
     )
+
+
+def have_repeats(columns: Sequence[NDArray[Any]]) -> bool:
+    """Return whether two rows of some columns are equal."""
+    numbers = np.sort(identities(columns))
+    return bool((numbers[1:] == numbers[:-1]).any())
 
 
 def _count(columns: list[NDArray[Any]]) -> int:

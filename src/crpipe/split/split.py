@@ -54,7 +54,7 @@ from crpipe.events.split_record import (
 )
 from crpipe.split import gather, scatter
 from crpipe.split.delivery import deliver, remove_raw
-from crpipe.split.grouping import doubtful_groups
+from crpipe.split.grouping import doubtful_groups, have_repeats
 from crpipe.split.ledger import (
     check_unique,
     check_written,
@@ -429,6 +429,8 @@ def _doubtful_groups(run: _Run, entries: list[dict[str, Any]]) -> str:
         return ""
     layout = run.job.layout
     events = open_shard(run.job.shards, first, layout).events
+    if have_repeats(list(events.read(0, list(layout.group)).values())):  # mostly, and soon known
+        return ""
     return doubtful_groups(events.read(0, [field.name for field in layout.events]), layout)
 
 
