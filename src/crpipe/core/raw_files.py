@@ -5,10 +5,8 @@ Both are Parquet tables with one row per file, sorted by path. They are the only
 
 from __future__ import annotations
 
-import os
 import re
 import statistics
-import struct
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
 # Most who need a name or a type from here read no table: `status`, and Snakemake.
 # ruff: noqa: PLC0415
@@ -39,7 +36,6 @@ SERVER_ONLY = "server-checksum"  # of the server that sent the file, where no ot
 SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
 NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
 FEW = 0.5  # of the median: ranges with fewer files are reported
-_TAIL, _ENCRYPTED, _SIGNATURE = struct.Struct("<I4s"), b"PARE", 28  # of a Parquet file; bytes
 _DIGITS = re.compile(r"([0-9]+)")
 
 
@@ -261,37 +257,6 @@ def read_staged(path: Path) -> list[RawFile]:
             f"{path}: {problem}; delete it and stage the range again: copies that are verified stay"
         )
     return [RawFile(number, **row) for number, row in enumerate(rows)]
-
-
-def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a raw Parquet file so that its row groups are streamed, and damage is found by its checksums.
-
-    Raise FormatError for a file with encryption: pyarrow ends the whole process where the footer of an
-    encrypted column is asked for. Such a footer is followed by its signature, which no other one is.
-    """
-    return persist(lambda: _opened(path), path)
-
-
-def _opened(path: Path) -> pq.ParquetFile:
-    import pyarrow.parquet as pq
-
-    with path.open("rb") as file:
-        file.seek(-min(_TAIL.size, path.stat().st_size), os.SEEK_END)
-        length, magic = _TAIL.unpack(file.read().rjust(_TAIL.size))
-    if magic == _ENCRYPTED:
-        raise _encrypted(path)
-    opened = pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
-    if length - opened.metadata.serialized_size == _SIGNATURE:
-        opened.close()
-        raise _encrypted(path)
-    return opened
-
-
-def _encrypted(path: Path) -> FormatError:
-    return FormatError(
-        f"{path}: encrypted, or some of its columns are, and crpipe has no keys; have it written without "
-        "encryption"
-    )
 
 
 def check_present(folder: Path, file: RawFile) -> None:

@@ -1,13 +1,28 @@
-"""Names the format of a file by its first bytes, whatever its name ends with, and says what to do with it."""
+"""Names the format of a file by its first bytes, whatever its name ends with, and says what to do with it.
+
+Parquet files are opened here, and it is found what a footer leaves unread.
+"""
 
 from __future__ import annotations
 
+import os
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import persist
+from crpipe.core.errors import FormatError
+
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import BinaryIO
 
+    import pyarrow.parquet as pq
+
+MAGIC = b"PAR1"
+_TAIL, _ENCRYPTED, _SIGNATURE = struct.Struct("<I4s"), b"PARE", 28  # of a Parquet file; bytes
+_SMALL_GAP = 64  # bytes: some writers do not count the header of a dictionary page
+_WINDOW = 1 << 20
 _HEAD = 4096
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _USER_BLOCKS = tuple(512 << power for power in range(12))  # HDF5 may begin after one
@@ -98,3 +113,116 @@ def _is_text(head: bytes) -> bool:
             return False
         text = head[: error.start].decode()
     return not text.encode().translate(None, _TEXT + bytes(range(128, 256)))
+
+
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a raw Parquet file so that its row groups are streamed, and damage is found by its checksums.
+
+    Raise FormatError for a file with encryption: pyarrow ends the whole process where the footer of an
+    encrypted column is asked for. Such a footer is followed by its signature, which no other one is.
+    """
+    return persist(lambda: _opened(path), path)
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - names of formats need none
+
+    with path.open("rb") as file:
+        file.seek(-min(_TAIL.size, path.stat().st_size), os.SEEK_END)
+        length, magic = _TAIL.unpack(file.read().rjust(_TAIL.size))
+    if magic == _ENCRYPTED:
+        raise _encrypted(path)
+    opened = pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
+    if length - opened.metadata.serialized_size == _SIGNATURE:
+        opened.close()
+        raise _encrypted(path)
+    return opened
+
+
+def _encrypted(path: Path) -> FormatError:
+    return FormatError(
+        f"{path}: encrypted, or some of its columns are, and crpipe has no keys; have it written without "
+        "encryption"
+    )
+
+
+def refuse_unread(path: Path, footer: pq.FileMetaData) -> None:
+    """Raise FormatError unless the row groups cover the file, from its first magic to its footer.
+
+    Example: of A and B joined by `cat`, the footer is that of B; the bytes of A belong to none of its row
+    groups. What may be between them: zeros, bloom filters, and indices of pages.
+    """
+    spans, indexed = [], False
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            if column.file_path:
+                raise FormatError(
+                    f"{path}: its rows are in another file ({column.file_path}): this is the summary of a "
+                    "folder of Parquet files; leave it out of source.uri, and name those files"
+                )
+            indexed |= column.has_offset_index or column.has_column_index
+            indexed |= column.bloom_filter_offset is not None
+            # A column without values has no page of data, and 0 as its place.
+            places = [each for each in (column.data_page_offset, column.dictionary_page_offset) if each]
+            if column.total_compressed_size and places:
+                spans.append((min(places), min(places) + column.total_compressed_size))
+    with path.open("rb") as file:
+        begin = file.read(len(MAGIC))
+        size = file.seek(-_TAIL.size, os.SEEK_END) + _TAIL.size
+        footer_at = size - _TAIL.size - int.from_bytes(file.read(4), "little")
+        if begin != MAGIC:
+            raise FormatError(f"{path}: begins with {begin!r}, not with {MAGIC!r}; have it copied again")
+        _refuse_gaps(path, file, sorted(spans), footer_at, indexed=indexed)
+
+
+def _refuse_gaps(
+    path: Path, file: BinaryIO, spans: list[tuple[int, int]], footer_at: int, *, indexed: bool
+) -> None:
+    """Raise FormatError for chunks of columns [first, end) that share bytes or leave some out."""
+    again = "have it copied or made again"
+    at, gaps = len(MAGIC), False
+    for first, end in [*spans, (footer_at, footer_at)]:
+        if first < at:
+            raise FormatError(
+                f"{path}: two parts of its row groups share the bytes {first} to {min(at, end)}; {again}"
+            )
+        if first - at > _SMALL_GAP and not _is_zero(file, at, first):
+            gaps = True
+            if not indexed:
+                raise FormatError(
+                    f"{path}: the bytes {at} to {first} belong to none of the row groups in its footer, and "
+                    "would be left unread: another file was joined to it, or its footer was replaced; "
+                    f"{again}, each file by itself"
+                )
+        at = max(at, end)
+    joined = gaps and _find(file, MAGIC + MAGIC, footer_at)
+    if joined:
+        raise FormatError(
+            f"{path}: another Parquet file begins at byte {joined + len(MAGIC)}, whose rows would be left "
+            f"unread; {again}, each file by itself"
+        )
+
+
+def _is_zero(file: BinaryIO, first: int, end: int) -> bool:
+    file.seek(first)
+    while first < end:
+        block = file.read(min(_WINDOW, end - first))
+        if not block or block.strip(b"\0"):
+            return False
+        first += len(block)
+    return True
+
+
+def _find(file: BinaryIO, wanted: bytes, end: int) -> int:
+    """Find bytes in a file, a window at a time; 0 where they are not."""
+    file.seek(0)
+    at, kept = 0, b""
+    while at < end:
+        block = kept + file.read(_WINDOW)
+        place = block.find(wanted)
+        if place >= 0:
+            return at - len(kept) + place
+        at, kept = at + len(block) - len(kept), block[-len(wanted) :]
+    return 0

@@ -13,8 +13,8 @@ import numpy as np
 from crpipe.core.causes import OF_FORM, persist, refuse_machine_error
 from crpipe.core.errors import DataError, ForeignError, FormatError
 from crpipe.core.paths import MANIFEST
-from crpipe.core.raw_files import open_parquet, read_manifest
-from crpipe.events.file_formats import format_of
+from crpipe.core.raw_files import read_manifest
+from crpipe.events.file_formats import format_of, open_parquet, refuse_unread
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import read_layout
 from crpipe.events.shard_reader import DAMAGE
@@ -113,13 +113,13 @@ def _parquet(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
             row_groups=file.metadata.num_row_groups,
             columns={field.name: shorten(str(field.type)) for field in file.schema_arrow},
         )
-        if not kind and choice is not None:
-            try:
+        try:
+            refuse_unread(path, file.metadata)
+            if not kind and choice is not None:
                 _add_events(facts, path, rows, choice.open())
-            except (FormatError, ForeignError) as error:
-                facts.refused = str(error)
-            else:
                 return facts
+        except (FormatError, ForeignError) as error:
+            facts.refused = str(error)
         chosen = np.arange(min(rows, facts.events))
         if MULTIPLICITY in names:
             counts = file.read([MULTIPLICITY])[MULTIPLICITY].to_numpy()
@@ -211,7 +211,7 @@ def _described(facts: FileFacts) -> Iterator[str]:
         yield from (f"  {name}: {kind}" for name, kind in facts.read_as.items())
     yield from (f"  {note}" for note in facts.notes)
     if facts.refused:
-        yield f"  no raw file of source.reader: {facts.refused}"
+        yield f"  as a raw file it is refused: {facts.refused}"
     if facts.items is not None:
         yield _multiplicities(facts)
     if facts.first:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from crpipe.core.causes import OF_FORM, refuse_machine_error
 from crpipe.core.errors import DataError, FormatError
+from crpipe.events.file_formats import open_parquet, refuse_unread
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.split.threshold import quantile_of
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from crpipe.events.layout import Layout
     from crpipe.split.readers import ReaderChoice
 
+_LEFT = OF_FORM | {errno.ENOENT, errno.ENOTDIR}  # a name that was typed
 _LEAST_SHARE = 0.5  # thresholds that would set aside more than this share of the items are of no use
 _PER_DECADE = 10
 _MIB = 1 << 20
@@ -121,11 +124,13 @@ def _files_of(given: Path) -> list[Path]:
 def _list_lengths(path: Path) -> Iterator[NDArray[np.int64]]:
     """Yield the lengths of the lists of the one column that has lists, or of the one with lists of lists."""
     try:
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
+            refuse_unread(path, file.metadata)
             name = _list_column(path, file.schema_arrow)
             for batch in file.iter_batches(1024, columns=[name], use_threads=False):
                 yield pc.fill_null(pc.list_value_length(batch.column(0)), 0).to_numpy(zero_copy_only=False)
     except (OSError, pa.ArrowException) as error:
+        refuse_machine_error(error, path, _LEFT, _LEFT)
         raise FormatError(
             f"{path}: cannot be read as Parquet ({error}); name its reader with --set "
             "source.reader=module:Name"

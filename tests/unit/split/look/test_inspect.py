@@ -59,9 +59,20 @@ def test_a_raw_parquet_of_another_width_shows_its_columns_and_why_the_reader_ref
     text = inspect_file(path, 2, ReaderChoice(READERS["bundles"]))
     assert "4 rows in 1 row groups" in text
     assert "muons: list<element: list<element: float>>" in text
-    assert "no raw file of source.reader" in text
+    assert "as a raw file it is refused" in text
     assert "primary: expected 4 values" in text
     assert len([line for line in text.splitlines() if "3 muons [[" in line]) == 1
+
+
+def test_files_that_are_joined_are_named_with_and_without_a_reader(tmp_path):
+    parts = [write_parquet(tmp_path / f"{name}.parquet", MULTIPLICITY) for name in "ab"]
+    both = tmp_path / "both.parquet"
+    both.write_bytes(b"".join(part.read_bytes() for part in parts))
+    for choice in (None, ReaderChoice(READERS["bundles"])):
+        text = inspect_file(both, 1, choice)
+        assert "both.parquet: Parquet, 4 rows" in text
+        assert "as a raw file it is refused" in text
+        assert "would be left unread" in text
 
 
 def test_without_a_reader_the_schema_is_shown(tmp_path):

@@ -71,3 +71,11 @@ def test_what_cannot_be_counted_is_named(tmp_path):
     (tmp_path / "none").mkdir()
     with pytest.raises(DataError, match="no files in this directory"):
         suggested([tmp_path / "none"])
+
+
+def test_files_that_are_joined_are_not_counted_by_half(tmp_path):
+    parts = [write_parquet(tmp_path / f"{name}.parquet", [1, 2]) for name in "ab"]
+    both = tmp_path / "both.parquet"
+    both.write_bytes(b"".join(part.read_bytes() for part in parts))
+    with pytest.raises(FormatError, match="would be left unread"):
+        suggest_from_files([both], None, 10, Silent())
