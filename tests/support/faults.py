@@ -1,6 +1,7 @@
 """Lets one file operation of a verb fail once, then runs the verb again.
 
-python faults.py FOLDER SEED CASES SHARE OF, with faults.so preloaded; FAULT_VERBS=split,train: only these.
+python faults.py FOLDER SEED CASES SHARE OF, with faults.so preloaded; FAULT_VERBS=split,train: only these,
+and FAULT_ERRNO=ENOENT,EIO: only with these.
 
 The libraries are imported once; each verb runs in a fork, in which faults.c counts the operations below the
 campaign's folder or lets one of them fail. Each line of the output is a JSON object: of a verb, or of a case.
@@ -59,6 +60,7 @@ FAULTS = {
 }
 WORDS = ("Traceback", "damaged", "truncated", "rm ")
 ENDS = {"doctor": {78}}  # a finding of its own
+NUMBERS = frozenset(filter(None, os.environ.get("FAULT_ERRNO", "").split(",")))
 ONLY = frozenset(filter(None, os.environ.get("FAULT_VERBS", "").split(",")))
 # Exit codes: try again; a person has to change something.
 LATER, PERSON = {66, 74, 75}, 77
@@ -252,13 +254,14 @@ class Campaign:
                     for operation, times in sorted(step.counts.items())
                     if operation.split(" ", 1)[0] == kind
                     for nth in range(1, times + 1)
-                    for name in sorted(FAULTS[kind])
+                    for name in sorted(FAULTS[kind] & (NUMBERS or FAULTS[kind]))
                 ]
                 for kind in sorted({operation.split(" ", 1)[0] for operation in step.counts})
             }
             for step in self.steps
             if step.name in ONLY or not ONLY
         }
+        every = {name: {kind: one for kind, one in kinds.items() if one} for name, kinds in every.items()}
         if not count:
             return [case for kinds in every.values() for cases in kinds.values() for case in cases]
         choice = random.Random(seed)

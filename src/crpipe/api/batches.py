@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.core.destinations import LARGE_ROLES, ROLES
 from crpipe.core.errors import ConfigError, DataError
 from crpipe.loading.loader import Loader
@@ -67,7 +68,7 @@ def _folders(view: CampaignView, part: str, asked: Sequence[str]) -> Generator[P
     for name in asked or view.ranges:
         outliers = part in LARGE_ROLES
         manifest = view.paths.outlier_manifest(name) if outliers else view.paths.shard_manifest(name)
-        if manifest.exists():
+        if is_present(manifest):
             yield manifest.parent
         elif asked:
             raise DataError(f"{manifest}: missing; run `crpipe split {name}` first")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import is_plain
 from crpipe.core.chain import Chain, ChainLink
 from crpipe.core.errors import DataError
 from crpipe.core.files import digest, read_json, read_json_if_any
@@ -70,7 +71,7 @@ def has_data(view: CampaignView) -> bool:
 
 
 def _record_of(run: Path) -> Keys:
-    if not (run / _RECORD).is_file():
+    if not is_plain(run / _RECORD):
         raise DataError(
             f"{run / _RECORD}: missing; name the folder of a run whose training has begun, as runs/demo"
         )

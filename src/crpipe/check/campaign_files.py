@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.check.findings import MALFORMED
 from crpipe.check.job import removing
+from crpipe.core.causes import is_present
 from crpipe.core.files import read_json
 from crpipe.events.duplicates import ALLOW, find_twins
 from crpipe.events.layout import Layout
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def check_campaign_files(report: CheckReport, job: CheckJob, facts: Facts) -> None:
     """Check the files that all ranges share."""
     paths = job.paths
-    if not paths.campaign().exists() and not paths.layout().exists():
+    if not is_present(paths.campaign()) and not is_present(paths.layout()):
         report.note(str(paths.results), "no job has run yet")
         return
     # The first job of a campaign writes both, and `crpipe list` of any range is such a job.
@@ -63,7 +64,7 @@ def _check_threshold(report: CheckReport, job: CheckJob, facts: Facts, keys: dic
     if facts.recorded["threshold"] != facts.threshold:
         names = keys["split.reference_ranges"] or [job.ranges[0]]
         # Ranges that are split have a table; of the others, the raw copies are needed for their split, too.
-        stage = [f"crpipe stage {name}" for name in names if not job.paths.ledger(name).exists()]
+        stage = [f"crpipe stage {name}" for name in names if not is_present(job.paths.ledger(name))]
         remedy = " && ".join([removing(path), *stage, "crpipe threshold"])
         report.wrong(path, f"does not hold the threshold of the shards, {facts.threshold}", remedy)
 
@@ -81,7 +82,7 @@ def _check_tables(report: CheckReport, job: CheckJob) -> None:
 def _check_positions(report: CheckReport, job: CheckJob) -> None:
     paths = job.paths
     record, names = paths.positions(), paths.position_names()
-    if not record.exists() and not names.exists():
+    if not is_present(record) and not is_present(names):
         return
     remedy = f"{removing(record, names)} && crpipe list {job.ranges[0]}"
     row = report.read_object(record, remedy)
@@ -94,7 +95,7 @@ def _check_positions(report: CheckReport, job: CheckJob) -> None:
 def check_run_files(report: CheckReport, job: CheckJob, facts: Facts) -> None:
     """Check the keys that the run recorded."""
     path = job.paths.run_config()
-    trained = [link.name for link in job.chain.links if job.paths.receipt(link.name).exists()]
+    trained = [link.name for link in job.chain.links if is_present(job.paths.receipt(link.name))]
     if trained:
         remedy = f"{removing(path)} && crpipe train {trained[0]}"
         if (

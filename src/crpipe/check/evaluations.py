@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from crpipe.check.findings import MALFORMED
+from crpipe.core.causes import is_present
 from crpipe.core.chain import HASH_DIGITS
 from crpipe.core.files import digest, read_json
 from crpipe.core.paths import EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST
@@ -57,7 +58,7 @@ def check_evaluation(report: CheckReport, job: CheckJob, name: str) -> None:
 def _check_kept(report: CheckReport, folder: Path, name: str, remedy: str) -> None:
     """Check the second names of the results, and the key that these follow from."""
     record = folder / FINISHED
-    if not (record / EVALUATED_KEY).exists():
+    if not is_present(record / EVALUATED_KEY):
         report.note(f"evaluation {name}", "has no second copy of its results")
         return
     key = report.read_object(record / EVALUATED_KEY, remedy)
@@ -66,7 +67,7 @@ def _check_kept(report: CheckReport, folder: Path, name: str, remedy: str) -> No
     for own in EVALUATED:
         twin, path = record / own, folder / own
         with report.reading(twin, remedy):
-            if path.exists() and not path.samefile(twin) and not filecmp.cmp(path, twin, shallow=False):
+            if is_present(path) and not path.samefile(twin) and not filecmp.cmp(path, twin, shallow=False):
                 report.wrong(twin, f"is not {path}", remedy)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from crpipe.core.causes import OF_PROGRAMS, is_seen, machine_error, persist
+from crpipe.core.causes import OF_PROGRAMS, is_present, is_seen, machine_error, persist
 from crpipe.core.errors import CrpipeError, MachineError
 from crpipe.core.files import read_json, sha256
 
@@ -127,7 +127,7 @@ class CheckReport:
     def read_object(self, path: Path, remedy: str) -> dict[str, Any] | None:
         """Read a JSON object; a finding and None where there is none."""
         with self.reading(path, remedy):
-            if not path.exists():
+            if not is_present(path):
                 self.wrong(path, "missing", remedy)
                 return None
             found = read_json(path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from crpipe.check.findings import MALFORMED
+from crpipe.core.causes import is_present
 from crpipe.core.files import digest, read_json
 from crpipe.core.paths import MANIFEST
 from crpipe.events.layout import Layout
@@ -74,7 +75,7 @@ def read_facts(job: CheckJob) -> Facts:
     threshold = campaign.get("split.threshold")
     if campaign.get("split.quantile") is not None:
         threshold = _object(paths.threshold()).get("threshold")
-    done = [link for link in job.chain.links if paths.receipt(link.name).exists()]
+    done = [link for link in job.chain.links if is_present(paths.receipt(link.name))]
     recorded = {
         "layout": _object(paths.layout()),
         "data": data,
@@ -122,7 +123,7 @@ def split_again(paths: Paths, name: str) -> str:
     not count as finished, and the split compares its files with it.
     """
     record = SplitRecord.of(paths, name).folder
-    aside = f"mv {shlex.join(map(str, (record, record.with_name(ASIDE))))} && " if record.exists() else ""
+    aside = f"mv {shlex.join(map(str, (record, record.with_name(ASIDE))))} && " if is_present(record) else ""
     return f"{aside}crpipe stage {name} && crpipe split {name}"
 
 
@@ -145,7 +146,7 @@ def retrain(paths: Paths, link: str) -> str:
     """Give the commands that train a link from its beginning; what was trained is set aside, not deleted."""
     store = paths.store(link)
     aside = (
-        f"mv {shlex.join(map(str, (store, store.with_name(f'{link}.old'))))} && " if store.exists() else ""
+        f"mv {shlex.join(map(str, (store, store.with_name(f'{link}.old'))))} && " if is_present(store) else ""
     )
     receipts = (paths.receipt(link), paths.best_receipt(link))
     return f"{aside}{removing(*receipts)} && crpipe train {link}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from crpipe.check.checkpoint_notes import read_notes
 from crpipe.check.findings import MALFORMED, differing
 from crpipe.check.job import removing, retrain, train_again
+from crpipe.core.causes import is_present
 from crpipe.core.chain import HASH_DIGITS, key_of
 from crpipe.core.files import digest, read_json, sha256
 from crpipe.core.lease import is_held
@@ -33,8 +34,8 @@ def check_link(report: CheckReport, job: CheckJob, facts: Facts, name: str) -> N
     if is_held(paths.store(name) / "lease"):
         report.note(f"link {name}", "a job trains it")
         return
-    if not receipt.exists():
-        if any(paths.receipt(other.name).exists() for other in later):
+    if not is_present(receipt):
+        if any(is_present(paths.receipt(other.name)) for other in later):
             report.wrong(receipt, "missing, though later links are trained", train_again(paths, name))
         elif any(paths.store(name).glob("*.pt")):
             report.note(f"link {name}", "not finished")
@@ -144,7 +145,7 @@ def _notes_of(
     report: CheckReport, job: CheckJob, link: ChainLink, path: Path, row: dict[str, Any]
 ) -> dict[str, Any] | None:
     """Hash a checkpoint and read what it says of itself; None where it is gone or damaged."""
-    if not path.exists() and _is_passed(job, link):
+    if not is_present(path) and _is_passed(job, link):
         dropped = dropped_receipt(job.paths.run_dir(), link.name, str(row["key"])) == row
         gone = "was deleted by `crpipe clean`" if dropped else "is gone"
         report.note(
@@ -152,7 +153,7 @@ def _notes_of(
         )
         return None
     remedy = f"crpipe train {link.name}"
-    size = path.stat().st_size if path.exists() else 0
+    size = path.stat().st_size if is_present(path) else 0
     if not report.has_bytes(path, size, row["sha256"], remedy):
         return None
     with report.reading(path, remedy):
@@ -164,7 +165,7 @@ def _notes_of(
 def _is_passed(job: CheckJob, link: ChainLink) -> bool:
     """Return whether the next link is finished: nothing of the chain needs this checkpoint any more."""
     following = job.chain.links[job.chain.links.index(link) + 1 :][:1]
-    return any(job.paths.receipt(other.name).exists() for other in following)
+    return any(is_present(job.paths.receipt(other.name)) for other in following)
 
 
 def _shards_of(job: CheckJob, link: ChainLink) -> list[Path]:
@@ -174,7 +175,7 @@ def _shards_of(job: CheckJob, link: ChainLink) -> list[Path]:
 def _check_shards(report: CheckReport, job: CheckJob, link: ChainLink, key: str) -> None:
     """Compare the shards of a link with those that it was trained on."""
     record, remedy = shards_record(job.paths.store(link.name), key), retrain(job.paths, link.name)
-    if not record.exists():
+    if not is_present(record):
         report.note(f"link {link.name}", "has no record of the shards that it was trained on")
     with report.reading(record, remedy):
         changed = changed_shards(record, _shards_of(job, link))
@@ -203,7 +204,7 @@ def _check_best(report: CheckReport, job: CheckJob, link: ChainLink, key: str, r
     """Check the best checkpoint of a finished link against what points to it."""
     paths, store = job.paths, job.paths.store(link.name)
     there = sorted(store.glob(f"best-{key}-*.pt"))
-    if not receipt.exists():
+    if not is_present(receipt):
         if there:
             report.wrong(receipt, "missing, though there is a best checkpoint", train_again(paths, link.name))
         return
@@ -213,10 +214,10 @@ def _check_best(report: CheckReport, job: CheckJob, link: ChainLink, key: str, r
         return
     with report.reading(receipt, remedy):
         path = store / row["checkpoint"]
-        if not path.exists() and len(there) == 1:
+        if not is_present(path) and len(there) == 1:
             report.wrong(receipt, f"names {row['checkpoint']}; {there[0].name} is there", remedy)
             return
-        size = path.stat().st_size if path.exists() else 0
+        size = path.stat().st_size if is_present(path) else 0
         if not report.has_bytes(path, size, row["sha256"], retrain(paths, link.name)):
             return
         report.counts["checkpoints"] += 1

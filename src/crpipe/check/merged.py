@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from crpipe.check.findings import CheckReport
 from crpipe.check.job import merge_again
 from crpipe.check.shard_files import Columns, read_folder
+from crpipe.core.causes import is_present
 from crpipe.core.destinations import LARGE_ROLES
 from crpipe.core.files import digest
 from crpipe.core.lease import is_held
@@ -35,8 +36,8 @@ def check_merged(report: CheckReport, job: CheckJob, facts: Facts) -> None:
     if is_held(folder / "lease"):
         report.note(CONSOLIDATED, "a job works on it")
         return
-    if not (folder / MANIFEST).exists():
-        if job.paths.receipt(job.chain.names[-1]).exists() and not job.chain.links[-1].ranges:
+    if not is_present(folder / MANIFEST):
+        if is_present(job.paths.receipt(job.chain.names[-1])) and not job.chain.links[-1].ranges:
             report.wrong(folder / MANIFEST, "missing, though the outliers were trained on", remedy)
         else:
             report.note(CONSOLIDATED, "not consolidated yet")
@@ -72,7 +73,7 @@ def _check_inputs(
     inputs, path = manifest["inputs"], job.paths.outlier_manifest(CONSOLIDATED)
     for name, made_from in inputs.items():
         folder = job.paths.outliers(name)
-        if not (folder / MANIFEST).exists():
+        if not is_present(folder / MANIFEST):
             report.note(name, "its outliers are not there to be compared with the consolidated ones")
         elif digest(read_manifest(folder, None)) != made_from:
             report.wrong(path, f"was made from other outliers of {name} than those of now", remedy)

@@ -17,6 +17,7 @@ from crpipe.check.accounts import (
 from crpipe.check.findings import MALFORMED
 from crpipe.check.job import deliver_again, removing, split_again
 from crpipe.check.shard_files import read_folder
+from crpipe.core.causes import is_present
 from crpipe.core.destinations import LARGE_ROLES, PARTS
 from crpipe.core.files import digest
 from crpipe.core.lease import is_held
@@ -51,9 +52,9 @@ def check_range(report: CheckReport, job: CheckJob, facts: Facts, name: str) -> 
         return
     delivered = _delivered(paths, name)
     record = paths.shards(name) / FINISHED
-    if any(path.exists() for path in delivered.values()) or record.exists():
+    if any(is_present(path) for path in delivered.values()) or is_present(record):
         report.counts["ranges"] += 1
-        missing = [path for path in delivered.values() if not path.exists()]
+        missing = [path for path in delivered.values() if not is_present(path)]
         remedy = deliver_again(name) if _is_finished(paths, name) else split_again(paths, name)
         for path in missing:
             report.wrong(path, "missing", remedy)
@@ -96,10 +97,10 @@ def _check_split(report: CheckReport, paths: Paths, facts: Facts, name: str) -> 
             (paths.shards(name), PARTS),
             (paths.outliers(name), LARGE_ROLES),
         )
-        if (folder / MANIFEST).exists()
+        if is_present(folder / MANIFEST)
     }
     path = paths.ledger(name)
-    ledger = report.read_object(path, remedy) if path.exists() else None
+    ledger = report.read_object(path, remedy) if is_present(path) else None
     with report.reading(path, remedy):
         _check_record(report, paths, name, ledger)
     if ledger is None:
@@ -110,7 +111,7 @@ def _check_split(report: CheckReport, paths: Paths, facts: Facts, name: str) -> 
         _check_heads(report, path, ledger, name, folders, remedy)
         _check_files(report, paths, name, ledger)
     with report.reading(paths.multiplicity(name), remedy):
-        if paths.multiplicity(name).exists():
+        if is_present(paths.multiplicity(name)):
             table = read_table(paths.multiplicity(name), known)
             if not check_table(report, table, ledger, remedy):
                 return
@@ -121,7 +122,7 @@ def _check_split(report: CheckReport, paths: Paths, facts: Facts, name: str) -> 
                         check_role(report, table, found, role, ledger, folder / MANIFEST, remedy)
             weight = facts.layout.weight if facts.layout else ""
             histogram = _delivered(paths, name)["histogram.json"]
-            if histogram.exists():
+            if is_present(histogram):
                 check_histogram(report, histogram, table, ledger, weight, remedy)
 
 
@@ -148,9 +149,9 @@ def _check_record(report: CheckReport, paths: Paths, name: str, ledger: dict[str
     folder, remedy = paths.shards(name) / FINISHED, split_again(paths, name)
     for own, path in _delivered(paths, name).items():
         twin = folder / own
-        if not twin.exists():
+        if not is_present(twin):
             report.wrong(twin, "missing; the record of the split is not whole", remedy)
-        elif path.exists() and not path.samefile(twin) and not filecmp.cmp(path, twin, shallow=False):
+        elif is_present(path) and not path.samefile(twin) and not filecmp.cmp(path, twin, shallow=False):
             report.wrong(path, f"is not what the split recorded in {twin}", remedy)
     key = report.read_object(folder / "key.json", remedy)
     if key is None or ledger is None:
@@ -182,7 +183,7 @@ def _check_files(report: CheckReport, paths: Paths, name: str, ledger: dict[str,
                 report.wrong(listing, f"{path}: {listed[path]} bytes, the ledger says {sizes[path]}", remedy)
     _check_kept_listing(report, paths, name)
     staged = paths.staged(name)
-    if staged.exists():
+    if is_present(staged):
         with report.reading(staged, removing(staged)):
             if {file.path: file.size for file in read_staged(staged)} != sizes:
                 report.wrong(staged, "lists other files than the ledger", removing(staged))
@@ -192,10 +193,12 @@ def _check_kept_listing(report: CheckReport, paths: Paths, name: str) -> None:
     """Check the record's copy of the listing against the ledger."""
     record = SplitRecord.of(paths, name)
     kept, listing = record.folder / LISTING, paths.manifest(name)
-    remedy = f"cp {shlex.join(map(str, (listing, kept)))}" if listing.exists() else split_again(paths, name)
-    if listing.exists() and not kept.exists():
+    remedy = (
+        f"cp {shlex.join(map(str, (listing, kept)))}" if is_present(listing) else split_again(paths, name)
+    )
+    if is_present(listing) and not is_present(kept):
         report.note(name, "the record of its split has no copy of the listing")
-    if kept.exists():
+    if is_present(kept):
         with report.reading(kept, remedy):
             if record.differs(read_manifest(kept)):
                 report.wrong(kept, "names other files than the ledger", remedy)
@@ -204,21 +207,21 @@ def _check_kept_listing(report: CheckReport, paths: Paths, name: str) -> None:
 def _check_unsplit(report: CheckReport, paths: Paths, name: str) -> None:
     """Check the raw copies of a staged range; name what is not judged."""
     listing, staged, raw = paths.manifest(name), paths.staged(name), paths.raw(name)
-    if not listing.exists() and not staged.exists():
+    if not is_present(listing) and not is_present(staged):
         report.note(name, "not listed yet")
         return
     listed: set[str] = set()
-    if listing.exists():
+    if is_present(listing):
         remedy = f"{removing(listing)} && crpipe list {name}"
         with report.reading(listing, remedy):
             listed = {entry.path for entry in read_manifest(listing)}
-    if not staged.exists():
+    if not is_present(staged):
         report.note(name, "listed, not staged yet")
         return
     remedy = f"{removing(staged)} && crpipe stage {name}"
     with report.reading(staged, remedy):
         files = read_staged(staged)
-        if listing.exists() and {file.path for file in files} != listed:
+        if is_present(listing) and {file.path for file in files} != listed:
             report.wrong(staged, "lists other files than the list of the source", remedy)
         for file in files:
             if file.state == STAGED:

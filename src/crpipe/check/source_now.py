@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crpipe.check.job import removing
+from crpipe.core.causes import is_present
 from crpipe.core.files import read_json_if_any
 from crpipe.core.raw_files import STAGED
 from crpipe.events.split_record import SplitRecord
@@ -28,7 +29,7 @@ def check_source(report: CheckReport, job: CheckJob, listings: Sequence[ListJob]
     Files that are gone are a note once their range is split: its shards hold their events. Raise
     ListingError, or what else keeps the source from being listed.
     """
-    asked = [listing for listing in listings if job.wants(str(listing.name)) and listing.manifest.exists()]
+    asked = [listing for listing in listings if job.wants(str(listing.name)) and is_present(listing.manifest)]
     for done, listing in enumerate(asked, 1):
         _check_range(report, job, listing)
         progress.advance("check the source", done, len(asked), str(listing.name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.core.files import read_json_if_any
 from crpipe.core.paths import BEST, CONSOLIDATED
 
@@ -33,13 +34,13 @@ def ranges(config: Config) -> Iterator[Choice]:
 def links(config: Config) -> Iterator[Choice]:
     """Yield the links of the chain."""
     for name in _links(config):
-        yield name, "trained" if config.paths().receipt(name).exists() else ""
+        yield name, "trained" if is_present(config.paths().receipt(name)) else ""
 
 
 def finished_links(config: Config) -> Iterator[Choice]:
     """Yield the links that are trained."""
     for name in _links(config):
-        if config.paths().receipt(name).exists():
+        if is_present(config.paths().receipt(name)):
             yield name, "trained"
 
 
@@ -51,7 +52,7 @@ def ranges_and_links(config: Config) -> Iterator[Choice]:
 def checkpoints(config: Config) -> Iterator[Choice]:
     """Yield what --checkpoint takes; a shell completes paths itself where nothing of this begins so."""
     trained = [name for name, _ in finished_links(config)]
-    best = [name for name in _links(config) if config.paths().best_receipt(name).exists()]
+    best = [name for name in _links(config) if is_present(config.paths().best_receipt(name))]
     if trained:
         yield "latest", f"link {trained[-1]}"
     if best:

@@ -12,6 +12,7 @@ import typer
 
 from crpipe.cli import completion
 from crpipe.config.files import DEFAULTS, config_files, own_files, way_to_campaign
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, CrpipeError
 from crpipe.core.progress import printable
 from crpipe.core.ranges import PATTERN, Range, pick
@@ -123,15 +124,15 @@ class Settings:
         from crpipe.config.loading import load_config
 
         config = load_config(cls.config_files(), cls.overrides, options=options)
-        if not own_files(cls.files) and (DEFAULTS.exists() or not cls.overrides):
+        if not own_files(cls.files) and (is_present(DEFAULTS) or not cls.overrides):
             Terminal().say(_unnamed())
         return config
 
     @classmethod
     def campaign(cls, *, options: bool = True) -> Config:
         """Read the configuration for a verb that looks at a campaign; raise ConfigError where none is."""
-        chosen = own_files(cls.files) or cls.overrides or DEFAULTS.exists()
-        if not chosen and not any(path.exists() for path in _MADE):
+        chosen = own_files(cls.files) or cls.overrides or is_present(DEFAULTS)
+        if not chosen and not any(is_present(path) for path in _MADE):
             raise ConfigError(
                 f"{Path.cwd()}: no campaign here: no crpipe.yaml, and nothing that a campaign made; "
                 f"{way_to_campaign(Path())}, or name its configuration with --config FILE; `crpipe init` "
@@ -147,6 +148,6 @@ class Settings:
 
 def _unnamed() -> str:
     whose = (
-        f"this is the campaign of {DEFAULTS}" if DEFAULTS.exists() else "this is crpipe's default campaign"
+        f"this is the campaign of {DEFAULTS}" if is_present(DEFAULTS) else "this is crpipe's default campaign"
     )
     return f"crpipe: no configuration is named: {whose}; name yours with --config FILE"

@@ -11,6 +11,7 @@ import typer
 from crpipe.cli import completion
 from crpipe.cli.options import VerbGroup
 from crpipe.cli.terminal import Settings, Terminal, completing, show
+from crpipe.core.causes import is_present
 from crpipe.core.errors import AccessError
 from crpipe.core.extras import require
 
@@ -127,7 +128,7 @@ def suggest(
 
     campaign = open_campaign(config)
     tables = [campaign.paths.multiplicity(name) for name in campaign.ranges]
-    made = [path for path in tables if path.exists()]
+    made = [path for path in tables if is_present(path)]
     show(suggest_threshold(made, campaign.layout, batch_events))
 
 

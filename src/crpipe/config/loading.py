@@ -37,7 +37,7 @@ from crpipe.config.sections import (
     key,
 )
 from crpipe.config.training import EvaluateSection, LoadSection, TrainSection
-from crpipe.core.causes import OF_PROGRAMS, persist, refuse_machine_error
+from crpipe.core.causes import OF_PROGRAMS, is_present, persist, refuse_machine_error
 from crpipe.core.chain import make_chain
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json
@@ -128,7 +128,7 @@ class Config(Section):
         if isinstance(self.ranges.last, int):
             return self.ranges.last
         record = self.paths().positions()
-        if not record.exists():
+        if not is_present(record):
             raise ConfigError(
                 "ranges.last: auto: the files of the source are not counted yet; run `crpipe count` first"
             )

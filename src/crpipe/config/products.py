@@ -7,6 +7,7 @@ import platform
 import shlex
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.core.journal import Journal
 from crpipe.core.paths import FINISHED, MANIFEST
 
@@ -42,7 +43,9 @@ def copied(paths: Paths) -> list[Path]:
     tables = paths.tables()
     folders = [paths.manifest("x").parent, paths.staged("x").parent, tables.with_suffix("")]
     files = [tables, paths.positions(), paths.position_names()]
-    return [folder for folder in folders if _holds(folder, "*")] + [file for file in files if file.exists()]
+    return [folder for folder in folders if _holds(folder, "*")] + [
+        file for file in files if is_present(file)
+    ]
 
 
 def run_may_change(paths: Paths, changed: Collection[str]) -> bool:  # noqa: ARG001 - every key shapes it

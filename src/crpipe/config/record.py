@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from crpipe.config.products import data_may_change, deletion_of_copies, run_may_change
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, read_json_if_any, write_json
 from crpipe.core.lease import lease
@@ -128,7 +129,7 @@ def _fork_advice(paths: Paths) -> str:
 
 
 def _check(path: Path, keys: Keys, advice: str, may_change: Rule, optional: str = "") -> None:
-    if not path.exists():
+    if not is_present(path):
         return
     recorded = {
         name: value
@@ -148,12 +149,12 @@ def _claim(
     beside: Mapping[Path, Mapping[str, Any]] | None = None,
     spent: tuple[Path, ...] = (),
 ) -> None:
-    if not path.exists() or read_json(path) != keys:
+    if not is_present(path) or read_json(path) != keys:
         _check(path, keys, advice, may_change)  # a refusal writes nothing, not even a lease
         # The first jobs of a campaign start together: one of them writes, the others compare.
         with lease(path.parent / ".claim", wait_s=_CLAIM_WAIT_S, say=_quiet):
             _check(path, keys, advice, may_change)
-            if not path.exists() or read_json(path) != keys:
+            if not is_present(path) or read_json(path) != keys:
                 for old in spent:
                     old.unlink(missing_ok=True)
                 for other, content in (beside or {}).items():

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 import time
 import traceback
 from pathlib import Path
@@ -113,6 +114,7 @@ OF_PROGRAMS = frozenset(
         *(errno.EINVAL, errno.EBADF, errno.EOVERFLOW),
     )
 )
+_MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 OF_FORM = frozenset((errno.EINVAL, errno.EOVERFLOW, errno.EFBIG))  # also of a place that wrong bytes name
 _CLASSES: dict[str, type[MachineError]] = {"soon": DiskError, "later": DiskError, "person": PlaceError}
 _BY_TEXT = re.compile(r"\berrno[ =:]+(\d+)", re.IGNORECASE)  # libraries of C quote it: HDF5, fsspec
@@ -332,12 +334,31 @@ def is_there(path: Path) -> bool:
     return True
 
 
+def look_at(path: Path) -> os.stat_result | None:
+    """Look at what may well be missing; None where nothing is. A first no is asked again, past a cache."""
+    try:
+        return persist(path.stat)
+    except OSError as error:
+        if error.errno in _MISSING:
+            return None
+        raise
+
+
 def is_present(path: Path) -> bool:
-    """Look for a file that may well be missing: a first no is asked again, past a cache of names."""
-    if persist(path.exists):
-        return True
-    _ask_again(path.parent)
-    return path.exists()
+    """Return whether something has a name; see ``look_at``."""
+    return look_at(path) is not None
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether a directory has a name; see ``look_at``."""
+    found = look_at(path)
+    return found is not None and stat.S_ISDIR(found.st_mode)
+
+
+def is_plain(path: Path) -> bool:
+    """Return whether a file has a name; see ``look_at``."""
+    found = look_at(path)
+    return found is not None and stat.S_ISREG(found.st_mode)
 
 
 def _ask_again(folder: Path) -> None:

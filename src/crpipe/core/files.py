@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.causes import MEANINGS, MachineWatch, is_there, meaning_of, persist
+from crpipe.core.causes import MEANINGS, MachineWatch, is_present, is_there, meaning_of, persist
 from crpipe.core.errors import DataError, DiskError, PlaceError
 from crpipe.core.paths import command_for, outdated, wrong_form
 
@@ -259,7 +259,7 @@ def _parsed(path: Path) -> Any:
 
 def read_json_if_any(path: Path) -> Any:
     """Read a JSON file that crpipe wrote, ``None`` when it does not exist; raise DataError when damaged."""
-    return read_json(path) if path.exists() else None
+    return read_json(path) if is_present(path) else None
 
 
 def sha256(path: Path) -> str:

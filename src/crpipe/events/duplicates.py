@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json
 from crpipe.events.layout import SOURCE_FILE
@@ -117,7 +118,7 @@ def _rows(table: Path, number: int) -> pa.Table | None:
     """Read what the multiplicity table says of one file; None where there is none."""
     import pyarrow.parquet as pq
 
-    if not table.exists():
+    if not is_present(table):
         return None
     names = [name for name in pq.read_schema(table).names if name not in _NOT_COMPARED]
     return pq.read_table(table, columns=names, filters=[(SOURCE_FILE, "==", number)], use_threads=False)

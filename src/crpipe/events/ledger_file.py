@@ -12,7 +12,7 @@ import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.causes import persist
+from crpipe.core.causes import is_present, persist
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, write_text
 from crpipe.core.paths import wrong_form
@@ -79,7 +79,7 @@ def read_contents(path: Path) -> bytes:
 
 def read_sums(path: Path) -> dict[str, Any]:
     """Read a ledger without its ``files``; raise DataError when it is missing or damaged."""
-    text = persist(lambda: _sums(path)) if path.exists() else None
+    text = persist(lambda: _sums(path)) if is_present(path) else None
     try:
         sums: dict[str, Any] | None = None if text is None else json.loads(text)
     except ValueError:
@@ -92,7 +92,7 @@ def read_sums(path: Path) -> dict[str, Any]:
 
 def read_sums_if_any(path: Path) -> dict[str, Any] | None:
     """Read a ledger without its ``files``, None when there is none; raise DataError when it is damaged."""
-    return read_sums(path) if path.exists() else None
+    return read_sums(path) if is_present(path) else None
 
 
 def _sums(path: Path) -> bytes | None:

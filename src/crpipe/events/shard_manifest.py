@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.core import checksums
-from crpipe.core.causes import MachineWatch, expect, is_there, persist
+from crpipe.core.causes import MachineWatch, expect, is_present, is_there, persist
 from crpipe.core.destinations import ROLES
 from crpipe.core.errors import DataError, LayoutError, ShardError
 from crpipe.core.files import digest, forget_cached, read_json, sha256, write_json
@@ -34,7 +34,7 @@ def read_manifest(folder: Path, data: str | None) -> dict[str, Any]:
     ``data`` is the digest of the data keys; None accepts any.
     """
     path = folder / MANIFEST
-    if (folder / FINISHED).exists():  # the split writes this record before the manifest's name appears
+    if is_present(folder / FINISHED):  # the split writes this record before the manifest's name appears
         expect(path, folder / FINISHED, REMEDY)
     try:
         manifest: dict[str, Any] = read_json(path)
@@ -94,7 +94,7 @@ def verifiable(paths: Paths, ranges: Iterable[str], names: Iterable[str]) -> Ite
         folders = (
             [paths.outliers(name)] if name == CONSOLIDATED else [paths.shards(name), paths.outliers(name)]
         )
-        made = [folder for folder in folders if (folder / MANIFEST).exists()]
+        made = [folder for folder in folders if is_present(folder / MANIFEST)]
         if asked and not made:
             command = "crpipe consolidate" if name == CONSOLIDATED else f"crpipe split {name}"
             raise ShardError(f"{folders[0] / MANIFEST}: missing; run `{command}` first")
@@ -170,16 +170,16 @@ def shards_record(store: Path, key: str) -> Path:
 
 def note_shards(record: Path, folders: Iterable[Path]) -> None:
     """Record the manifests of the shards that a training begins with."""
-    there = [folder for folder in folders if (folder / MANIFEST).exists()]
+    there = [folder for folder in folders if is_present(folder / MANIFEST)]
     write_json(record, {folder.name: _digest_of(folder) for folder in there})
 
 
 def changed_shards(record: Path, folders: Iterable[Path]) -> list[Path]:
     """List the folders that hold other shards than those recorded; none where there is no record."""
-    if not record.exists():
+    if not is_present(record):
         return []
     noted = read_json(record)
-    there = [folder for folder in folders if (folder / MANIFEST).exists()]
+    there = [folder for folder in folders if is_present(folder / MANIFEST)]
     return [folder for folder in there if noted.get(folder.name) != _digest_of(folder)]
 
 

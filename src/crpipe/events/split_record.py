@@ -11,6 +11,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json
 from crpipe.core.paths import FINISHED
@@ -59,17 +60,17 @@ class SplitRecord:
         Times say nothing about it, nor does what else is there: only a person can take it back.
         """
         # Once more, as a name may be seen late: a finished range would be staged again.
-        return self._is_complete() or (self.folder.exists() and self._is_complete())
+        return self._is_complete() or (is_present(self.folder) and self._is_complete())
 
     def _is_complete(self) -> bool:
-        return all((self.folder / file).exists() for file in FILES) and self._has_shards()
+        return all(is_present(self.folder / file) for file in FILES) and self._has_shards()
 
     def _has_shards(self) -> bool:
         for file, folder in ((BULK_SHARDS, self.shards), (OUTLIER_SHARDS, self.outliers)):
             for entry in read_json(self.folder / file)["shards"]:
                 for part, recorded in entry["files"].items():
                     path = folder / f"{entry['name']}.{part}.parquet"
-                    if not path.exists() or path.stat().st_size != recorded["size"]:
+                    if not is_present(path) or path.stat().st_size != recorded["size"]:
                         return False
         return True
 
@@ -77,7 +78,7 @@ class SplitRecord:
         """List the raw files that the range was made from; none where no ledger is left."""
         for path in (self.folder / LEDGER, self.ledger, self.shards / ASIDE / LEDGER):
             with contextlib.suppress(DataError):
-                if path.exists():
+                if is_present(path):
                     found: list[dict[str, Any]] = read_json(path)["files"]
                     return found
         return []
@@ -86,7 +87,7 @@ class SplitRecord:
         """Return whether the range, finished or set aside, was made from what ``key`` describes."""
         for folder in (self.folder, self.shards / ASIDE):
             with contextlib.suppress(DataError):
-                if (folder / KEY).exists() and read_json(folder / KEY) == key:
+                if is_present(folder / KEY) and read_json(folder / KEY) == key:
                     return True
         return False
 
@@ -141,7 +142,7 @@ class SplitRecord:
 
 def left_notes(notes: Path) -> dict[int, str]:
     """Read what each process worked on when it, or its parent, died: {process: file}."""
-    if not notes.is_file():
+    if not is_plain(notes):
         return {}
     data = notes.read_bytes()
     texts = [data[at : at + NOTE].partition(b"\0")[0] for at in range(0, len(data), NOTE)]

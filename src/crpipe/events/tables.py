@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crpipe.core.causes import is_there, persist
+from crpipe.core.causes import is_present, is_there, persist
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json
 
@@ -18,7 +18,7 @@ Tables = Mapping[str, Path]  # the name in source.tables -> the verified copy
 
 def read_tables(record: Path) -> dict[str, dict[str, Any]]:
     """Read tables.json: {name: {uri, path, size, sha256}}; empty when the campaign has no side tables yet."""
-    if not record.exists():
+    if not is_present(record):
         return {}
     found: dict[str, dict[str, Any]] = read_json(record)
     return found

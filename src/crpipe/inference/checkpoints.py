@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from crpipe.config.names import free_options, options_class
-from crpipe.core.causes import Foreign
+from crpipe.core.causes import Foreign, is_present
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.ranges import pick
 from crpipe.split.readers import open_reader
@@ -134,12 +134,12 @@ def find_checkpoint(asked: str, paths: Paths, links: Callable[[], Sequence[str]]
     """
     newest = {"best": paths.best_receipt, "latest": paths.receipt}.get(asked)
     if newest is not None:
-        made = [newest(link) for link in reversed(links()) if newest(link).exists()]
+        made = [newest(link) for link in reversed(links()) if is_present(newest(link))]
         if made:
             return made[0]
         how = "set train.keep_best" if asked == "best" else "train a link"
         raise CheckpointError(f"--checkpoint {asked}: the run {paths.run} has none yet; {how} first")
-    if "/" not in asked and paths.receipt(asked).exists():
+    if "/" not in asked and is_present(paths.receipt(asked)):
         return paths.receipt(asked)
     if Path(asked).suffix in {".pt", ".json"}:
         return Path(asked)
@@ -147,7 +147,7 @@ def find_checkpoint(asked: str, paths: Paths, links: Callable[[], Sequence[str]]
     with suppress(ConfigError):
         stem = asked.removesuffix(".best")
         found = paths.receipt(pick(stem, links(), "link") + asked.removeprefix(stem))
-        if found.exists():
+        if is_present(found):
             return found
     raise CheckpointError(
         f"--checkpoint {asked}: neither a trained link of the run {paths.run} nor a file; legal: best, "

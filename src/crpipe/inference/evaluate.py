@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from crpipe.core.causes import Foreign
+from crpipe.core.causes import Foreign, is_present
 from crpipe.core.destinations import HELD_OUT
 from crpipe.core.errors import DataError, ForeignError
-from crpipe.core.files import replacing, write_json, writing
+from crpipe.core.files import make_folder, replacing, write_json, writing
 from crpipe.core.journal import Journal
 from crpipe.core.raw_files import read_manifest
 from crpipe.events.batch import Events
@@ -134,7 +134,7 @@ def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
         device = find_device(job.device)
         trained = open_checkpoint(job.receipt, device, job.tables, job.table_keys, job.use_options, job.named)
         with writing(job.folder):
-            job.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(job.folder)
         part, shards = judged_on(job.shards)
         key = job.key() | {"checkpoint": trained.sha256}
         if not shards:
@@ -303,7 +303,7 @@ class _PredictionFile:
     def _paths(self, shards: ValidationShards, file: NDArray[Any]) -> pa.Array:
         """Name the source files; null where the list of raw files is gone."""
         if shards.name not in self._names:
-            entries = read_manifest(shards.manifest) if shards.manifest.exists() else []
+            entries = read_manifest(shards.manifest) if is_present(shards.manifest) else []
             self._names[shards.name] = pa.array([entry.path for entry in entries], pa.string())
         names = self._names[shards.name]
         found = pa.array(file, pa.int32(), mask=file >= len(names))
@@ -312,7 +312,7 @@ class _PredictionFile:
 
 def _score(trained: LoadedModel, truth: Events, prediction: Events | Columns, folder: Path) -> Numbers:
     with WorkloadCall(trained.workload, "score", truth), writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         found = trained.workload.score(truth, prediction, folder)
         numbers = {str(name): float(value) for name, value in found.items()}
     with contextlib.suppress(OSError):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from crpipe.core.causes import OF_FORM, Foreign, persist, refuse_machine_error
+from crpipe.core.causes import OF_FORM, Foreign, is_plain, persist, refuse_machine_error
 from crpipe.core.errors import CrpipeError, FormatError
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
@@ -241,7 +241,7 @@ def _without_items(columns: dict[str, NDArray[Any]], count: int) -> Events:
 
 
 def _check_exists(path: Path) -> None:
-    if not path.is_file() and not path.is_file():  # once more: a name may be seen late
+    if not is_plain(path):
         raise FormatError(f"{path}: missing; name existing files with --in")
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, FormatError
 from crpipe.core.files import digest, remove_tree, replacing
 from crpipe.inference.output.root_file import RootWriter, refuse_for_root, uproot_module
@@ -57,7 +58,7 @@ def write_in_parts(
         path = folder / f"part-{number:06d}.parquet"
         paths.append(path)
         counted = _Counted(group)
-        if path.exists():
+        if is_present(path):
             for _ in counted:
                 pass
         else:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import torch
 
 from crpipe import __version__
+from crpipe.core.causes import is_plain
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import sha256
 from crpipe.events.batch import Events
@@ -143,7 +144,7 @@ def _reader_tables(job: PredictJob, trained: LoadedModel, reader: Reader) -> Tab
                 f"--table {name}: {trained.name} was trained with the campaign's {name}; leave it out, or "
                 "train with the other one"
             )
-        if not path.is_file():
+        if not is_plain(path):
             raise ConfigError(f"--table {name}={path}: no such file")
     tables = {**job.tables, **job.own_tables}
     check_needs(str(trained.checkpoint["keys"]["source.reader"]), reader.needs, tables)

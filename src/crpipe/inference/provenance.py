@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from crpipe.core.causes import is_present
 from crpipe.core.destinations import TRAINED_ROLES
 from crpipe.core.errors import CheckpointError, ShardError
 from crpipe.core.files import digest, read_json, read_json_if_any
@@ -155,7 +156,7 @@ def _chain(folder: Path, sha256: str) -> tuple[TrainedLink, ...]:
 
 def _evaluation(folder: Path, names: Sequence[str], sha256: str) -> dict[str, Any]:
     paths = [folder / name / "metrics.json" for name in names]
-    found: list[dict[str, Any]] = [read_json(path) for path in paths if path.exists()]
+    found: list[dict[str, Any]] = [read_json(path) for path in paths if is_present(path)]
     return next((each for each in found if each.get("checkpoint") == sha256), {})
 
 

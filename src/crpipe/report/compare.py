@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, read_json_if_any
 from crpipe.core.paths import BEST, Paths
@@ -48,7 +49,7 @@ class RunFiles:
     @classmethod
     def read(cls, paths: Paths) -> RunFiles:
         """Read the files of a run; raise ConfigError naming the existing runs when there is none."""
-        if not paths.run_config().exists():
+        if not is_present(paths.run_config()):
             known = sorted(path.parent.name for path in paths.runs.glob("*/campaign.json"))
             raise ConfigError(
                 f"{paths.run}: no run of this name has begun training in {paths.runs}; there are: "

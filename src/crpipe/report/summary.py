@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import is_present
 from crpipe.core.files import read_json, read_json_if_any
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.events.ledger_file import read_sums_if_any
@@ -103,7 +104,7 @@ def _campaign(view: CampaignView, status: CampaignStatus) -> Iterator[str]:
     yield from _paragraph("trained", status.trained_of())
     yield from _checkpoint(view)
     report = view.paths.report()
-    yield from _paragraph("report", str(report) if report.exists() else f"not written yet ({report})")
+    yield from _paragraph("report", str(report) if is_present(report) else f"not written yet ({report})")
 
 
 def _outliers(view: CampaignView, events: int) -> str:

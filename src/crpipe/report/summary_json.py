@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import is_present
 from crpipe.core.files import read_json_if_any
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.report.evaluations import COLUMNS, evaluations
@@ -41,7 +42,7 @@ def summary_json(view: CampaignView) -> str:
                 for name, path, reason in quarantined_files(view)
             ],
             "checkpoint": _checkpoint(view),
-            "report": str(report) if report.exists() else None,
+            "report": str(report) if is_present(report) else None,
             "evaluation": None if newest is None else _evaluation(newest),
         }
     )

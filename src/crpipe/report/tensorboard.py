@@ -9,8 +9,9 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError
-from crpipe.core.files import replacing
+from crpipe.core.files import make_folder, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,11 +60,11 @@ def _runs(source: Path) -> Iterator[tuple[Path, list[Path]]]:
 
 def _add(file: Path, target: Path, mode: str) -> None:
     if mode == "copy":
-        if not (target.exists() and target.stat().st_size == file.stat().st_size):
+        if not (is_present(target) and target.stat().st_size == file.stat().st_size):
             with replacing(target) as part:
                 shutil.copy2(file, part)
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     if target.is_symlink() and target.resolve() == file.resolve():
         return
     if os.path.lexists(target):

@@ -7,6 +7,7 @@ from os.path import relpath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from crpipe.core.causes import is_present
 from crpipe.core.paths import OUTLIERS
 from crpipe.events.ledger_file import read_sums_if_any
 from crpipe.report.status.journal_tail import tail
@@ -119,7 +120,7 @@ def _logs(paths: Paths, name: str, folder: Path) -> Iterator[tuple[str, str]]:
     for verb in ("list", "stage", "split", "train"):
         top = paths.run_dir() if verb == "train" else paths.results
         log = top / "logs" / verb / f"{name}.log"
-        if log.exists():
+        if is_present(log):
             yield verb, quote(relpath(log, folder))
 
 

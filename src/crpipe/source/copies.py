@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from crpipe.core.causes import OF_PROGRAMS, refuse_machine_error
 from crpipe.core.errors import AccessError, ChangedError, DiskError, OutageError, SourceError, TransferError
-from crpipe.core.files import free_bytes, refuse_links, size, writing
+from crpipe.core.files import free_bytes, make_folder, refuse_links, size, writing
 from crpipe.source.flush import Flush, Steps
 from crpipe.source.retries import Deadline, Transient, each, persist
 from crpipe.source.sources import open_copier
@@ -113,7 +113,7 @@ class Copies:
         for folder in self._folders:
             refuse_links(self._folder, folder)
             with writing(folder):
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
         if self.done:
             await self._judge(min(self.done))
         for (scheme, host), entries in self._by_source().items():

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, ListingError
 from crpipe.core.files import replacing
 from crpipe.core.progress import Silent
@@ -107,7 +108,7 @@ def list_range(job: ListJob, progress: Progress) -> None:
             "needed (source.min_files); check source.uri, or skip the range with ranges.skip"
         )
     entries = found[: job.max_files or None]
-    if job.manifest.exists():
+    if is_present(job.manifest):
         _refuse_changes(job.name, job.manifest, entries, finished)
     else:
         if finished is not None:
@@ -154,7 +155,7 @@ def confirm_listing(job: ListJob, aside: Collection[str] = ()) -> None:
 def _restore(manifest: Path, finished: SplitRecord) -> bool:
     """Write a deleted manifest again from the copy that the split kept; return whether one is sound."""
     kept = finished.folder / LISTING
-    if manifest.exists() or not kept.exists():
+    if is_present(manifest) or not is_present(kept):
         return False
     try:
         if finished.differs(read_manifest(kept)):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from crpipe.core import checksums
+from crpipe.core.causes import persist
 from crpipe.core.errors import ChangedError, ListingError, TransferError
 from crpipe.core.files import open_plain, writing
 from crpipe.core.raw_files import Entry, Proof
@@ -90,7 +91,8 @@ def _copy_once(entry: Entry, part: Path) -> Proof | None:
     digest = checksums.new(checksums.OWN)
     size = 0
     try:
-        source = Path(entry.uri).open("rb")  # noqa: SIM115 - closed below; only its opening can fail here
+        # Only its opening can fail here.
+        source = persist(lambda: Path(entry.uri).open("rb"))  # noqa: SIM115 - closed below
     except OSError as error:
         raise _failure(entry, error) from error
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -130,7 +132,7 @@ def _settled(descriptor: int) -> os.stat_result:
 def _look(entry: Entry) -> os.stat_result:
     """Look at what has the file's name now; it may be another file."""
     try:
-        return os.stat(entry.uri)  # noqa: PTH116 - the other looks are of os, too
+        return persist(Path(entry.uri).stat)
     except OSError as error:
         raise _failure(entry, error) from error
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.core.causes import OF_FORM, persist, refuse_machine_error
+from crpipe.core.causes import OF_FORM, is_present, persist, refuse_machine_error
 from crpipe.core.errors import ConfigError, DataError, ListingError
 from crpipe.core.files import read_json, replacing, write_json
 from crpipe.core.lease import lease
@@ -47,7 +47,7 @@ class Positions:
 
     def exist(self) -> bool:
         """Return whether the files were listed before."""
-        return self.record.exists()
+        return is_present(self.record)
 
     def check_source(self, source: str) -> None:
         """Raise ConfigError when the record belongs to another source."""

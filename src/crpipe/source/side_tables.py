@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import AccessError, ConfigError, ListingError
-from crpipe.core.files import publish, remove_tree, sha256, write_json, writing
+from crpipe.core.files import make_folder, publish, remove_tree, sha256, write_json, writing
 from crpipe.core.lease import lease
 from crpipe.core.raw_files import SIZE_ONLY
 from crpipe.events.tables import read_tables
@@ -105,7 +106,7 @@ def check_tables(record: Path, uris: Mapping[str, str]) -> None:
         if uri != row["uri"] or scheme_of(uri, f"source.tables.{name}") != "file":
             continue
         file = Path(host_and_path(uri)[1])
-        if not file.is_file():
+        if not is_plain(file):
             continue  # the verified copy is what jobs read
         found = file.stat()
         same_time = datetime.fromtimestamp(found.st_mtime, UTC).isoformat() == row.get("mtime")
@@ -135,7 +136,7 @@ def stage_tables(job: TablesJob, progress: Progress) -> None:
         _copy(job, wanted, incoming / "copied", progress)
         rows = recorded | {table.name: table.row(job.folder, job.record) for table in wanted}
         _publish(job, wanted, rows, recorded)
-        if rows != before or not job.record.exists():
+        if rows != before or not is_present(job.record):
             write_json(job.record, rows)
         remove_tree(incoming)
     kept = len(tables) - len(wanted)
@@ -215,7 +216,7 @@ def _is_kept(job: TablesJob, row: Row, table: _Table) -> bool:
     if job.source.require_checksum and row.get("verified") == SIZE_ONLY:
         return False
     copy = job.record.parent / row["path"]
-    if not copy.is_file() or sha256(copy) != row["sha256"]:
+    if not is_plain(copy) or sha256(copy) != row["sha256"]:
         return False
     return table.file is None or sha256(table.file) == row["sha256"]
 
@@ -227,7 +228,7 @@ def _copy(job: TablesJob, wanted: Sequence[_Table], folder: Path, progress: Prog
         return
     rules = CopyRules("tables", "restore it, or correct source.tables")
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     copies = Copies(folder, entries, job.source, rules, progress)
     check_free_space(job.folder, copies.needed, "tables")
     copies.run()

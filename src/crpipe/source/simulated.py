@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from crpipe.config.names import build
 from crpipe.core import checksums
-from crpipe.core.causes import Foreign
+from crpipe.core.causes import Foreign, is_plain
 from crpipe.core.errors import ConfigError, ForeignError, SourceError
-from crpipe.core.files import replacing, writing
+from crpipe.core.files import make_folder, replacing, writing
 from crpipe.core.ranges import Range
 from crpipe.core.raw_files import Entry, Proof
 from crpipe.events.layout import Layout
@@ -118,12 +118,12 @@ def written_tables(simulator: Simulator, folder: Path) -> dict[str, Path]:
     """Let the simulator write its side tables into ``folder``; raise ForeignError when it gives others."""
     who = named(simulator)
     with Foreign(f"{folder}: {who}.tables failed"), writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         tables = simulator.tables(folder)
     if not isinstance(tables, Mapping):
         raise ForeignError(f"{who}.tables gave {tables!r}; it has to give the paths of its tables by name")
     for name, path in tables.items():
-        if not (isinstance(path, Path) and path.is_file()):
+        if not (isinstance(path, Path) and is_plain(path)):
             raise ForeignError(f"{who}.tables: {name}: {path!r} is no file that it wrote")
     return dict(tables)
 
@@ -138,7 +138,7 @@ def _write(simulator: Simulator, name: Range, file: str, seed: int, path: Path) 
     who = named(simulator)
     with Foreign(f"{PREFIX}{name}/{file}: {who}.write failed"), writing(path):
         simulator.write(name, file, seed, path)
-    if not path.is_file():
+    if not is_plain(path):
         raise ForeignError(f"{PREFIX}{name}/{file}: {who}.write wrote no file at the path it was given")
 
 

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import DiskError
 from crpipe.core.files import refuse_links, size, tree_bytes
 from crpipe.core.lease import lease
@@ -123,7 +124,7 @@ def _check_disk(job: StageJob, needed: int) -> None:
 def _claimed(job: StageJob, folder: Path) -> int:
     """Bytes that a range's raw copies take, or will take once a job that is still copying is done."""
     manifest = job.manifest.with_name(f"{folder.name}{job.manifest.suffix}")
-    promised = sum(entry.size or 0 for entry in read_manifest(manifest)) if manifest.exists() else 0
+    promised = sum(entry.size or 0 for entry in read_manifest(manifest)) if is_present(manifest) else 0
     return max(promised, tree_bytes(folder))
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from crpipe.core import checksums
+from crpipe.core.causes import is_plain, is_present
 from crpipe.core.files import digest, open_plain, write_text, writing
 from crpipe.core.raw_files import Entry, Proof
 
@@ -55,7 +56,7 @@ class Proofs:
         new end.
         """
         listing = digest([[entry.path, entry.size, *_listed(entry)] for entry in entries])
-        if self._listing.exists() and self._listing.read_bytes() == listing.encode():
+        if is_present(self._listing) and self._listing.read_bytes() == listing.encode():
             return
         for part in self._folder.rglob(f"*{PART}"):
             part.unlink()
@@ -98,7 +99,7 @@ class Proofs:
             return False
 
     def _rows(self) -> dict[str, tuple[list[str], Proof]]:
-        if not self._path.is_file():
+        if not is_plain(self._path):
             return {}
         rows = {}
         for line in self._path.read_text(errors="replace").splitlines():

@@ -6,6 +6,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.core.files import clear_tree, replacing
 from crpipe.core.lease import lease
 from crpipe.core.raw_files import lease_folder
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def deliver(record: Path, places: Mapping[str, Path]) -> None:
     """Give the record's files their final names, the shards' manifest last."""
     for source, target in places.items():
-        if target.exists() and target.samefile(record / source):
+        if is_present(target) and target.samefile(record / source):
             os.utime(target)  # renaming one link of a file over another would leave both
             continue
         with replacing(target) as part:
@@ -44,7 +45,7 @@ def remove_raw(raw: Path, shards: tuple[Path, ...], workers: int, wait_s: float,
     Raise ShardError when one is not what was written, LeaseError when a job stages the range and does not end
     within ``wait_s`` seconds; the raw copies are then kept.
     """
-    if not raw.exists():
+    if not is_present(raw):
         return
     check_on_disk(shards, workers)
     with lease(lease_folder(raw), wait_s=wait_s, say=progress.say):

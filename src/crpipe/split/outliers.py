@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.core.causes import is_present
 from crpipe.core.destinations import LARGE_ROLES
 from crpipe.core.errors import LedgerError, ShardError
 from crpipe.core.files import digest, is_held_open, replacing, write_json
@@ -109,7 +110,7 @@ def consolidate_outliers(job: ConsolidateJob, progress: Progress) -> None:
         if _is_done(job, inputs):
             progress.say(f"{job.target}: already consolidated")
             return
-        if (job.target / INDEX).exists():
+        if is_present(job.target / INDEX):
             for each in inputs:  # before anything is deleted that could not be merged again
                 for entry in each.manifest["shards"]:
                     check_hashes(each.folder, entry)
@@ -118,7 +119,7 @@ def consolidate_outliers(job: ConsolidateJob, progress: Progress) -> None:
 
 
 def _inputs(job: ConsolidateJob) -> Iterator[RangeOutliers]:
-    missing = [(name, folder) for name, folder in job.sources if not (folder / MANIFEST).exists()]
+    missing = [(name, folder) for name, folder in job.sources if not is_present(folder / MANIFEST)]
     if missing:
         name, folder = missing[0]
         raise ShardError(
@@ -137,7 +138,7 @@ def _is_done(job: ConsolidateJob, inputs: list[RangeOutliers]) -> bool:
     try:
         manifest = read_manifest(job.target, job.data)
         made_from = manifest.get("inputs"), manifest.get("shard_mib")
-        if made_from != (_input_digests(inputs), job.shard_mib) or not (job.target / INDEX).exists():
+        if made_from != (_input_digests(inputs), job.shard_mib) or not is_present(job.target / INDEX):
             return False
         verify(job.target, deep=False)
     except ShardError:  # the inputs exist: what is damaged is made again

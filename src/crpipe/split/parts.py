@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crpipe.core.causes import is_present
 from crpipe.core.destinations import DESTINATIONS, PARTS, roles_of
 from crpipe.core.errors import ConfigError, DataError
 from crpipe.core.ranges import Range, in_interval
@@ -106,7 +107,7 @@ def refuse_torn_groups(ranges: Sequence[SplitRange], layout: Layout) -> None:
     Needed only where files decide: the hash sends all events of a group to the same part.
     """
     for each in ranges:
-        if not each.multiplicity.exists():
+        if not is_present(each.multiplicity):
             raise DataError(f"{each.multiplicity}: missing; run `crpipe split {each.name}` again")
     found = _torn_group(ranges, layout.group)
     if found is None:
@@ -143,4 +144,4 @@ def _torn_group(ranges: Sequence[SplitRange], group: tuple[str, ...]) -> dict[st
 def _path(ranges: Sequence[SplitRange], name: str, file: int) -> str:
     """Name a source file; its number where the list of raw files is gone."""
     manifest = next(each.manifest for each in ranges if each.name == name)
-    return read_manifest(manifest)[file].path if manifest.exists() else f"file {file}"
+    return read_manifest(manifest)[file].path if is_present(manifest) else f"file {file}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from crpipe.core.causes import is_present
 from crpipe.core.destinations import LARGE_ROLES, PARTS
 from crpipe.core.errors import FormatError, ShardError
 from crpipe.core.files import (
@@ -200,7 +201,7 @@ def _adopt(job: SplitJob) -> None:
                 f"{job.shards}: was split with another key ({name} {key[name]}, now {value}); restore the "
                 f"configuration, or make the range again: {job.record.remove()}, and run it again"
             )
-    if job.listed.exists():
+    if is_present(job.listed):
         job.record.refuse_other_listing(read_manifest(job.listed))
 
 
@@ -460,7 +461,7 @@ def _record(
     bulk = [entry for entry in entries if entry["role"] in PARTS]
     write_json(part / OUTLIER_SHARDS, common | {"shards": outliers})
     write_json(part / BULK_SHARDS, common | {"shards": bulk} | counted)
-    if job.listed.exists():
+    if is_present(job.listed):
         with replacing(part / LISTING) as copy:
             shutil.copyfile(job.listed, copy)  # no second name: one damage must not take both
     write_json(part / KEY, run.key)

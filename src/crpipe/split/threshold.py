@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow.parquet as pq
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, FormatError, ListingError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.raw_files import STAGED, check_present, read_staged
@@ -64,7 +65,7 @@ def choose_threshold(job: ThresholdJob, progress: Progress) -> None:
     events.
     """
     chosen = {"quantile": job.quantile, "ranges": [each.name for each in job.ranges]}
-    if job.target.exists() and chosen.items() <= read_json(job.target).items():
+    if is_present(job.target) and chosen.items() <= read_json(job.target).items():
         progress.say(f"{job.target}: already chosen")
         return
     reader = job.reader.open()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from crpipe.core.causes import OF_FORM, expect, persist, refuse_machine_error
+from crpipe.core.causes import OF_FORM, expect, is_present, persist, refuse_machine_error
 from crpipe.core.chain import HASH_DIGITS
 from crpipe.core.errors import CheckpointError, UnseenError
 from crpipe.core.files import forget_cached, read_json, replacing, sha256, sync, write_json
@@ -198,7 +198,7 @@ def verified(path: Path) -> Saved:
 def _remedy(path: Path) -> str:
     """Say how the checkpoint of a finished link is made again; nothing for other files."""
     receipt = _receipt_of(path)
-    if not (path.name.startswith("checkpoint-") and receipt.exists()):
+    if not (path.name.startswith("checkpoint-") and is_present(receipt)):
         return ""
     again = f"rm {shlex.quote(str(receipt))}, and run the workflow again"
     return f"; restore it, or train the link again: {again}"
@@ -299,7 +299,7 @@ def refuse_other_keys(state: dict[str, Any], keys: Mapping[str, Any], path: Path
 
 def read_receipt(path: Path) -> dict[str, Any]:
     """Read the receipt of a finished range; raise CheckpointError when there is none."""
-    if not path.exists():
+    if not is_present(path):
         raise CheckpointError(f"{path}: missing; train that range first")
     receipt: dict[str, Any] = read_json(path)
     return receipt
@@ -307,5 +307,5 @@ def read_receipt(path: Path) -> dict[str, Any]:
 
 def write_receipt(path: Path, receipt: Mapping[str, Any]) -> None:
     """Write a receipt unless the same one exists: an unchanged file triggers nothing downstream."""
-    if not (path.exists() and read_json(path) == receipt):
+    if not (is_present(path) and read_json(path) == receipt):
         write_json(path, dict(receipt))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from crpipe.core.causes import is_present
 from crpipe.core.chain import key_of
 from crpipe.core.errors import DataError, DivergenceError, ShardError
 from crpipe.core.files import read_json, write_json
@@ -231,7 +232,7 @@ def _adopt_best(job: TrainJob, store: Store) -> None:
 
 def _refuse_diverged(mark: Path) -> None:
     """Refuse to repeat what ended in divergence: a retry by the workflow would end the same way."""
-    if mark.exists():
+    if is_present(mark):
         reason = read_json(mark)["error"]
         raise DivergenceError(f"{reason} (recorded in {mark}; delete it to try all the same)")
 

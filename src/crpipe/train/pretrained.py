@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crpipe.config.record import PARTS_FIRST
+from crpipe.core.causes import is_plain
 from crpipe.core.chain import HASH_DIGITS
 from crpipe.core.errors import CheckpointError
 from crpipe.train.checkpoints import checkpoint_file, verified
@@ -57,13 +58,13 @@ class Match:
 def find_source(init_from: str) -> Saved:
     """Find the checkpoint that ``train.init_from`` names, itself or by a receipt, and check its hash."""
     named = Path(init_from)
-    if not named.is_file():
+    if not is_plain(named):
         raise CheckpointError(
             f"{_KEY}: {named} does not exist; name a checkpoint (.pt) or a receipt of one "
             "(runs/<run>/ranges/<link>.json)"
         )
     path = checkpoint_file(named)
-    if not path.is_file():
+    if not is_plain(path):
         raise CheckpointError(f"{_KEY}: {path}, to which {named} points, does not exist; restore it")
     if not _HASHED.search(path.stem):
         raise CheckpointError(

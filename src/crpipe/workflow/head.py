@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DiskError, LeaseError, MachineError
 from crpipe.core.files import replacing, writing
 from crpipe.core.lease import is_claimed, is_held, lease
@@ -114,7 +115,7 @@ def resume_deletions(paths: Paths, names: Iterable[str]) -> None:
     for name in names:
         if _is_worked_on(paths, name):
             continue
-        if paths.raw(name).exists() and paths.split_record(name).exists() and _is_split(paths, name):
+        if is_present(paths.raw(name)) and is_present(paths.split_record(name)) and _is_split(paths, name):
             paths.ledger(name).unlink()
 
 
@@ -127,8 +128,8 @@ def keep_listings(paths: Paths, names: Iterable[str]) -> None:
     for name in names:
         record = SplitRecord.of(paths, name)
         kept, listing = record.folder / LISTING, record.listing
-        if (record.folder / KEY).exists() and kept.exists() != listing.exists():
-            source, target = (listing, kept) if listing.exists() else (kept, listing)
+        if is_present(record.folder / KEY) and is_present(kept) != is_present(listing):
+            source, target = (listing, kept) if is_present(listing) else (kept, listing)
             with replacing(target) as part:
                 shutil.copyfile(source, part)
 
@@ -141,10 +142,10 @@ def drop_spent_tables(paths: Paths, names: Iterable[str]) -> None:
     """
     for name in names:
         staged = paths.staged(name)
-        if not staged.exists() or paths.raw(name).exists() or _is_worked_on(paths, name):
+        if not is_present(staged) or is_present(paths.raw(name)) or _is_worked_on(paths, name):
             continue
         # A split whose outputs Snakemake deleted restores them from its record, for which it needs the table.
-        if _is_split(paths, name) or not paths.split_record(name).exists():
+        if _is_split(paths, name) or not is_present(paths.split_record(name)):
             staged.unlink()
 
 
@@ -154,7 +155,7 @@ def _is_worked_on(paths: Paths, name: str) -> bool:
 
 
 def _is_split(paths: Paths, name: str) -> bool:
-    return all(path.exists() for path in paths.split_outputs(name))
+    return all(is_present(path) for path in paths.split_outputs(name))
 
 
 def refused_write(folders: Iterable[Path]) -> MachineError | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.progress import printable
 from crpipe.report.status.failures import explain
@@ -34,7 +35,7 @@ def what_failed(
     """
     lines = explain(campaign.paths, messages, ends) if machine is None else [str(machine)]
     names = [name for name in campaign.chain.names if name != OUTLIERS]
-    waiting = [name for name in names if not campaign.paths.receipt(name).exists()]
+    waiting = [name for name in names if not is_present(campaign.paths.receipt(name))]
     if training and waiting:
         noun = "range" if campaign.chain.one_to_one else "link"
         lines.append(f"Training waits for {noun} {waiting[0]} ({len(waiting)} of {len(names)} still to do).")

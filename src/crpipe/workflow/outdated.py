@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import is_present
 from crpipe.core.chain import key_of
 from crpipe.core.errors import DataError
 from crpipe.core.files import digest, read_json
@@ -40,9 +41,9 @@ def _ranges(campaign: Campaign) -> Iterator[Path]:
     """
     for name in campaign.ranges:
         record = SplitRecord.of(campaign.paths, name)
-        if not (record.folder / KEY).exists():
+        if not is_present(record.folder / KEY):
             continue
-        if not all(path.exists() for path in campaign.paths.split_outputs(name)):
+        if not all(is_present(path) for path in campaign.paths.split_outputs(name)):
             yield record.ledger
         elif _changed_after(record.listing, record.ledger):
             with contextlib.suppress(DataError):
@@ -99,7 +100,7 @@ def _changed_after(path: Path, other: Path) -> bool:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = read_json(path) if path.exists() else {}
+        found = read_json(path) if is_present(path) else {}
     except DataError:
         return {}
     return found if isinstance(found, dict) else {}

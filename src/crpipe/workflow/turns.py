@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.workflow.chain import reference_ranges
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def staging_turn(campaign: Campaign, name: str, *, training: bool) -> list[Path]
     What was staged before waits for nothing: a change of target or look_ahead must not copy it again.
     """
     paths, names = campaign.paths, campaign.ranges
-    if paths.staged(name).exists() or paths.ledger(name).exists():
+    if is_present(paths.staged(name)) or is_present(paths.ledger(name)):
         return []
     # The threshold needs its reference ranges before anything is split: they cannot wait for a split one.
     reference = reference_ranges(campaign)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import is_present
 from crpipe.core.chain import HASH_DIGITS
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import read_json, read_json_if_any, sha256
@@ -90,8 +91,8 @@ def refuse_damaged(job: CleanJob, finished: FinishedLinks) -> None:
     for name in finished.newest:
         row = finished.receipts[name]
         path = job.paths.store(name) / row["checkpoint"]
-        if not path.exists() or sha256(path) != row["sha256"]:
-            what = "damaged" if path.exists() else "missing"
+        if not is_present(path) or sha256(path) != row["sha256"]:
+            what = "damaged" if is_present(path) else "missing"
             raise CheckpointError(
                 f"{path}: {what}; as long as one of the newest checkpoints is not whole, nothing is deleted; "
                 f"see `crpipe check {name}`"

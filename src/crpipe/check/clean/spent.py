@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crpipe.check.clean.needed import FinishedLinks, is_named, why_needed
+from crpipe.core.causes import is_present
 from crpipe.core.files import is_left_over
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _of_link(job: CleanJob, finished: FinishedLinks, link: ChainLink) -> Iterato
     store, row = job.paths.store(link.name), finished.receipts[link.name]
     current = store / row["checkpoint"]
     receipt = job.paths.receipt(link.name)
-    if current.exists() and not why_needed(job, finished, link):
+    if is_present(current) and not why_needed(job, finished, link):
         after = job.chain.links[job.chain.links.index(link) + 1].name
         why = (
             f"checkpoint: {job.paths.receipt(after)} goes on from it and is finished; the newest "

@@ -13,6 +13,7 @@ from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.config import record
 from crpipe.config.files import DEFAULTS
 from crpipe.config.loading import NAMED, flatten, load_config, read_tree
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, read_json_if_any, replacing, write_json
 from crpipe.core.paths import OUTLIERS
@@ -50,13 +51,13 @@ def write_fork(
     texts = [*overrides, *start, *changes]
     forked = load_config(files, texts)
     _refuse_other_shards(campaign, forked)
-    if forked.paths().run_dir().exists():
+    if is_present(forked.paths().run_dir()):
         raise ConfigError(f"--run {run}: {forked.paths().run_dir()} exists; choose another name")
     links = open_campaign(forked).chain.names
     tree = _validated(read_tree((), texts)[0], forked)
     head = f"# Goes on after link {link} of run {present.run}, under other settings.\n"
     text = head + yaml.safe_dump(tree, sort_keys=False)
-    if not out.exists():
+    if not is_present(out):
         with replacing(out) as part:
             part.write_text(text)
     elif out.read_text() != text:  # the same: an attempt that failed after it
@@ -101,8 +102,8 @@ def _checkpoint(campaign: Campaign, link: str) -> Path:
             f"them, for example --from {place.parent}"
         )
     paths = campaign.paths
-    if not paths.receipt(link).exists():
-        done = [name for name in campaign.chain.names if paths.receipt(name).exists() and name != OUTLIERS]
+    if not is_present(paths.receipt(link)):
+        done = [name for name in campaign.chain.names if is_present(paths.receipt(name)) and name != OUTLIERS]
         raise ConfigError(
             f"--from {link}: this link is not finished ({paths.receipt(link)} does not exist); finished are: "
             f"{', '.join(done) or 'none'}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.cli.jobs.data import configured_reader
 from crpipe.cli.jobs.source import source_options
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, ForeignError, FormatError, PlaceError, SourceError
 from crpipe.core.raw_files import count_listed, read_manifest
 from crpipe.events.duplicates import ALLOW, find_twins
@@ -39,7 +40,7 @@ def look_at_source(config: Config, *, offline: bool = False) -> SourceLook:
     source, paths = config.source, config.paths()
     job = LookJob(
         pattern=SourcePattern(source.uri, source.files),
-        ranges=tuple(name for name in config.all_ranges() if not paths.manifest(str(name)).exists()),
+        ranges=tuple(name for name in config.all_ranges() if not is_present(paths.manifest(str(name)))),
         min_files=source.min_files,
         max_files=source.max_files,
         source=replace(source_options(config), attempts=_ATTEMPTS),
@@ -67,7 +68,7 @@ def _same(config: Config, listings: Listings) -> Twins | None:
     """Find files of the same content among those listed now or before, as far as they are on this machine."""
     names = [str(name) for name in config.all_ranges()]
     manifests = {name: config.paths().manifest(name) for name in names}
-    before = {name: count_listed(path) for name, path in manifests.items() if path.exists()}
+    before = {name: count_listed(path) for name, path in manifests.items() if is_present(path)}
     listed = dict(listings.found)
     if not config.simulates() and sum(before.values()) <= _COMPARED:
         listed |= {name: read_manifest(manifests[name]) for name in before}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.cli.jobs.campaign import open_campaign, simulated_tables
 from crpipe.cli.jobs.checks import check_data
-from crpipe.core.causes import Foreign
+from crpipe.core.causes import Foreign, is_present
 from crpipe.core.errors import ConfigError, ForeignError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.events.histograms import check_wanted
@@ -119,7 +119,7 @@ def evaluate_job(campaign: Campaign, name: str, asked: str = "") -> EvaluateJob:
         name, label = _judged(campaign, name, receipt)
     else:
         best = paths.best_receipt(name)
-        receipt = best if config.evaluate.checkpoint == "best" and best.exists() else paths.receipt(name)
+        receipt = best if config.evaluate.checkpoint == "best" and is_present(best) else paths.receipt(name)
     chain = campaign.chain.seen(campaign.chain.named(name))
     simulates = config.simulates()
     return EvaluateJob(
@@ -230,7 +230,7 @@ def check_campaign(config: Config) -> str:
         tables = (*config.source.tables, *simulated_tables(config))
         check_needs(config.train.workload, workload.needs, tables)
     find_loggers(config.train.loggers)
-    if config.train.init_from and not config.paths().run_config().exists():
+    if config.train.init_from and not is_present(config.paths().run_config()):
         find_source(config.train.init_from)
     # Without side tables or histograms a workload may be unable to give its phases; training asks again.
     needs_more = isinstance(workload, UsesTables | UsesHistograms)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import pick
 from crpipe.events.batch import concatenate
@@ -77,7 +78,7 @@ def _from_files(campaign: Campaign, inputs: Sequence[Path]) -> Events:
 
 def _from_shards(campaign: Campaign, name: str) -> tuple[Events, str, dict[str, Histogram]]:
     config, paths = campaign.config, campaign.paths
-    split = [each for each in campaign.ranges if paths.shard_manifest(each).exists()]
+    split = [each for each in campaign.ranges if is_present(paths.shard_manifest(each))]
     name = pick(name, campaign.ranges, "range") if name else ""
     if name and name not in split:
         raise ConfigError(f"--range {name}: not split; split are: {', '.join(split[:5]) or 'none'}")

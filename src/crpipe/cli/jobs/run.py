@@ -11,6 +11,7 @@ from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.cli.jobs.report import notify_job
 from crpipe.cli.jobs.source import check_source, ensure_counted
 from crpipe.config.loading import load_config, read_tree
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, CrpipeError
 from crpipe.core.progress import printable
 from crpipe.report.status.notify import send
@@ -62,7 +63,7 @@ class RunRequest:
 def next_links(campaign: Campaign, number: int) -> tuple[str, ...]:
     """Name the receipts of the next ``number`` links that are not trained; raise ConfigError without any."""
     receipts = [campaign.paths.receipt(name) for name in campaign.chain.names]
-    left = [str(path) for path in receipts if not path.exists()]
+    left = [str(path) for path in receipts if not is_present(path)]
     if not left:
         raise ConfigError(
             f"--links {number}: all {len(receipts)} links are trained; add ranges (ranges.last) or rounds "

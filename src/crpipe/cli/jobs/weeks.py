@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from crpipe.check.clean.needed import CleanJob
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json_if_any
 
@@ -31,7 +32,7 @@ def is_finished(config: Config) -> bool:
     """Return whether every link of the chain has its receipt; not before its files are counted."""
     paths = config.paths()
     with contextlib.suppress(ConfigError):
-        return all(paths.receipt(name).exists() for name in _chain(config).names)
+        return all(is_present(paths.receipt(name)) for name in _chain(config).names)
     return False
 
 

@@ -9,6 +9,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import digest, make_folder, read_json, replacing, write_json, writing
 from crpipe.core.paths import EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST
@@ -39,8 +40,8 @@ def restore_results(receipt: Path, folder: Path, key: Mapping[str, Any]) -> bool
     record = folder / FINISHED
     if (
         receipt.suffix != ".json"
-        or not (record / EVALUATED_KEY).exists()
-        or checkpoint_file(receipt).exists()
+        or not is_present(record / EVALUATED_KEY)
+        or is_present(checkpoint_file(receipt))
     ):
         return False
     there, wanted = read_json(record / EVALUATED_KEY), {**key, "checkpoint": read_json(receipt).get("sha256")}

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from crpipe.core.causes import is_present
 from crpipe.core.destinations import HELD_OUT, roles_of
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json_if_any
@@ -39,7 +40,9 @@ def describe_held_out(
         return
     paths = view.paths
     split = [
-        name for name in view.ranges if paths.ledger(name).exists() and paths.multiplicity(name).exists()
+        name
+        for name in view.ranges
+        if is_present(paths.ledger(name)) and is_present(paths.multiplicity(name))
     ]
     if not split or view.layout is None:
         yield ", ".join(shares)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.core.paths import OUTLIERS
 from crpipe.report.status.journal_tail import History
 from crpipe.report.status.link_state import LinkTrace
@@ -21,8 +22,8 @@ def count_jobs(view: CampaignView) -> dict[str, tuple[int, int]]:
     found = {name: RangeFiles(paths, name, History(), expected) for name in (*names, OUTLIERS)}
     split = [found[name].is_split and not found[name].stale() for name in names]
     outputs = {
-        "list": [paths.manifest(name).exists() for name in names],
-        "stage": [done or paths.staged(name).exists() for name, done in zip(names, split, strict=True)],
+        "list": [is_present(paths.manifest(name)) for name in names],
+        "stage": [done or is_present(paths.staged(name)) for name, done in zip(names, split, strict=True)],
         "split": split,
         "train": [_is_trained(view, link, found) for link in view.chain.links if link.ranges],
     }

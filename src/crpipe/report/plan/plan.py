@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.core.files import free_bytes
 from crpipe.core.mounts import mount_of
 from crpipe.core.raw_files import count_listed, far_fewer
@@ -97,7 +98,7 @@ def _held_out(job: PlanJob, events: EventCounts | None) -> Iterator[Line]:
 def _few_files(view: CampaignView) -> Iterator[Line]:
     """Warn of ranges with far fewer files than the others: their listing may not be whole."""
     manifests = {name: view.paths.manifest(name) for name in view.ranges}
-    counts = {name: count_listed(path) for name, path in manifests.items() if path.exists()}
+    counts = {name: count_listed(path) for name, path in manifests.items() if is_present(path)}
     for name, count in far_fewer(counts).items():
         yield ("WARNING", f"range {name} has {counted(count, 'file')}, far fewer than the others:")
         yield ("", f"if there are more, delete {manifests[name]} to list it again")

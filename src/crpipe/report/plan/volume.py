@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, tree_bytes
 from crpipe.events.ledger_file import read_sums
@@ -138,12 +139,12 @@ def range_volume(paths: Paths, name: str) -> tuple[int | None, int | None]:
 
     Files that a simulator writes have no size in the manifest; staging adds it.
     """
-    if not paths.manifest(name).exists():
+    if not is_present(paths.manifest(name)):
         return None, None
     count, taken = _read_sizes(paths.manifest(name))
-    if taken is None and paths.ledger(name).exists():
+    if taken is None and is_present(paths.ledger(name)):
         taken = read_sums(paths.ledger(name))["staged"]["bytes"] or None
-    elif taken is None and paths.staged(name).exists():
+    elif taken is None and is_present(paths.staged(name)):
         _, taken = _read_sizes(paths.staged(name))
     return count, taken
 
@@ -157,7 +158,7 @@ def _read_sizes(path: Path) -> tuple[int, int | None]:
 
 
 def _shard_bytes(manifest: Path) -> int:
-    if not manifest.exists():
+    if not is_present(manifest):
         return 0
     shards = read_json(manifest)["shards"]
     return sum(file["size"] for shard in shards for file in shard["files"].values())
@@ -174,4 +175,4 @@ def is_split(view: CampaignView, name: str) -> bool:
     made = [view.paths.ledger(name), view.paths.shard_manifest(name)]
     if view.has_outliers:
         made.append(view.paths.outlier_manifest(name))
-    return all(path.exists() for path in made)
+    return all(is_present(path) for path in made)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import code_of
 from crpipe.events.split_record import NOTES, SPILLS, left_notes
 from crpipe.report.status.journal_tail import Row, attempts
@@ -164,13 +165,13 @@ def _read_by(failure: JobFailure, paths: Paths) -> str:
 
 def _killed_for_memory(slurm_log: Path | None) -> bool:
     """Return whether Slurm's log says that the job was killed for its memory; its state is only FAILED."""
-    if slurm_log is None or not slurm_log.exists():
+    if slurm_log is None or not is_present(slurm_log):
         return False
     return _MEMORY.search(slurm_log.read_text(errors="replace")) is not None
 
 
 def _tail(log: Path) -> list[str]:
-    if not log.exists():
+    if not is_present(log):
         return []
     lines = log.read_text(errors="replace").strip().splitlines()
     return [shorten(line, _WIDTH) for line in lines[-TAIL:]]

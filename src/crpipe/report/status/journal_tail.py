@@ -9,6 +9,8 @@ import platform
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import is_present
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
@@ -59,7 +61,7 @@ def ends_of(*paths: Path) -> dict[Path, int]:
 
     What is new is known by its place: the clocks of nodes may differ from that of the head.
     """
-    return {path: path.stat().st_size if path.exists() else 0 for path in paths}
+    return {path: path.stat().st_size if is_present(path) else 0 for path in paths}
 
 
 def metric_rows(rows: Iterable[Any]) -> list[Row]:

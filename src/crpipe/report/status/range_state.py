@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import is_present
 from crpipe.core.destinations import LARGE_ROLES, TRAINED_ROLES
 from crpipe.core.files import read_json_if_any
 from crpipe.core.lease import is_held
@@ -64,7 +65,7 @@ class RangeFiles:
     @property
     def is_split(self) -> bool:
         """Whether everything is there that training on the range needs."""
-        outliers = not self.expected.has_outliers or self.paths.outlier_manifest(self.name).exists()
+        outliers = not self.expected.has_outliers or is_present(self.paths.outlier_manifest(self.name))
         return bool(self.ledger and self.shards and outliers)
 
     def stale(self) -> bool:
@@ -95,11 +96,11 @@ class RangeFiles:
         for verb in ("split", "stage", "list"):
             if self.history.has_failed(verb):
                 return State.FAILED, verb, about
-        if self.paths.staged(self.name).exists():
+        if is_present(self.paths.staged(self.name)):
             return (State.INTERRUPTED if "split" in self.history.open else State.STAGED), "stage", about
         if copies:
             return State.INTERRUPTED, "stage", about
-        listed = self.paths.manifest(self.name).exists()
+        listed = is_present(self.paths.manifest(self.name))
         return (State.LISTED if listed else State.WAITING), "list", {}
 
     def split_columns(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import AccessError, ConfigError
 from crpipe.core.files import digest, write_secret
 from crpipe.source.pelican import tokens
@@ -120,7 +121,7 @@ def _from_browser(endpoints: dict[str, str], client: str, scope: str) -> str:
 
 def _renewed(endpoints: dict[str, str], client: str, kept: Path) -> str | None:
     """Turn the kept refresh token into an access token; None when there is none or it is refused."""
-    if not kept.exists():
+    if not is_present(kept):
         return None
     form = {"grant_type": "refresh_token", "refresh_token": kept.read_text(), "client_id": client}
     answer = asyncio.run(_ask(endpoints.get("issuer", ""), endpoints["token_endpoint"], form))

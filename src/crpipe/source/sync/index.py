@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import TransferError
 from crpipe.core.paths import DROPPED, FORKS
 
@@ -81,7 +82,7 @@ def list_files(
     open_links = [
         path
         for path in job.folder.glob("store/*/snapshot-*.pt")
-        if not (job.folder / "ranges" / f"{path.parent.name}.json").exists()
+        if not is_present(job.folder / "ranges" / f"{path.parent.name}.json")
     ]
     for path in sorted(open_links, key=lambda path: path.stem.split("-")[-2])[-1:]:
         name = str(path.relative_to(job.folder))
@@ -116,7 +117,7 @@ def _is_backed(job: SyncJob, files: Files, receipt: str) -> bool:
         checkpoint = f"store/{row['range']}/{row['checkpoint']}"
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return checkpoint in files or not job.place(checkpoint).exists()
+    return checkpoint in files or not is_present(job.place(checkpoint))
 
 
 def index_text(files: Files) -> str:

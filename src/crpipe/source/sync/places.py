@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from crpipe.core import checksums
+from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import DiskError
 from crpipe.core.files import forget_cached, replacing, sha256
 from crpipe.source.retries import Transient
@@ -60,7 +61,7 @@ class Directory:
         """Give the size in bytes that a file has there; None where it is missing."""
         path = self._folder / name
         try:
-            return path.stat().st_size if path.is_file() else None
+            return path.stat().st_size if is_plain(path) else None
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -84,6 +85,6 @@ class Directory:
                 if checksums.of_file(part, checksums.OWN) != checksums.of_file(file, checksums.OWN):
                     raise Transient("it changed while it was copied")
         except OSError as error:
-            if not file.exists():
+            if not is_present(file):
                 raise FileNotFoundError(error.errno, error.strerror, str(file)) from error
             raise DiskError(f"{target}: cannot be written ({error.strerror})") from error

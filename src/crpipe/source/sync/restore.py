@@ -8,6 +8,7 @@ import shutil
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, SourceError, TransferError
 from crpipe.core.files import make_folder, publish, remove_tree, replacing, sha256, writing
 from crpipe.core.lease import lease
@@ -40,7 +41,7 @@ def restore_run(job: SyncJob, progress: Progress) -> int:
     check_place(job)
     with lease(job.folder / LEASE, wait_s=0.0, say=progress.say):
         files = _fetch_index(job, progress)
-        missing = {name: file for name, file in files.items() if not job.place(name).exists()}
+        missing = {name: file for name, file in files.items() if not is_present(job.place(name))}
         _refuse_others(job, {name: file for name, file in files.items() if name not in missing})
         incoming = job.folder / _INCOMING / "files"
         _fetch(job, missing, incoming, progress)
@@ -105,14 +106,14 @@ def _copy(job: SyncJob, entries: list[Entry], folder: Path, progress: Progress, 
 
 def _put(job: SyncJob, name: str, file: CopiedFile, copy: Path, progress: Progress) -> None:
     """Move a verified copy to its place, with the time of the original, on which the workflow relies."""
-    if not copy.exists() or sha256(copy) != file.sha256:
+    if not is_present(copy) or sha256(copy) != file.sha256:
         copy.unlink(missing_ok=True)  # else the next call takes it for the file, by its size
         if not _grows(file):
             raise TransferError(f"{job.uri(file.at)}: not the file that was sent (another sha256); {_REMEDY}")
         progress.say(f"warning: {name} is left out: {job.uri(file.at)} was replaced after the last sync")
         return
     target = job.place(name)
-    if target.exists():  # written here while the copies came
+    if is_present(target):  # written here while the copies came
         _refuse_others(job, {name: file})
         return
     os.utime(copy, ns=(file.mtime_ns, file.mtime_ns))

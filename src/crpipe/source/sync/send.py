@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from crpipe.core.causes import is_folder, is_present
 from crpipe.core.errors import AccessError, ConfigError, DiskError, SourceError, TransferError
 from crpipe.core.files import sha256, write_json
 from crpipe.core.lease import lease
@@ -77,7 +78,7 @@ def sync_run(job: SyncJob, progress: Progress, rules: SyncRules | None = None) -
     raises; training is never stopped.
     """
     check_place(job)
-    if not job.folder.is_dir():
+    if not is_folder(job.folder):
         progress.say(f"{job.folder}: nothing to send yet")
         return 0
     with lease(job.folder / LEASE, wait_s=0.0, say=progress.say):
@@ -227,7 +228,7 @@ class _Sync:
             except FileNotFoundError:
                 return
             except _FAILURES as error:
-                if path.exists():
+                if is_present(path):
                     self._fail(name, error)
 
         await each(names, one, self._job.source.concurrency)

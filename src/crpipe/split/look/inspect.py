@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.core.causes import OF_FORM, persist, refuse_machine_error
+from crpipe.core.causes import OF_FORM, is_folder, is_present, persist, refuse_machine_error
 from crpipe.core.errors import DataError, ForeignError, FormatError
 from crpipe.core.paths import MANIFEST
 from crpipe.core.raw_files import read_manifest
@@ -78,11 +78,11 @@ def facts_of(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
     readable by that reader.
     """
     try:
-        if path.is_dir():
+        if is_folder(path):
             raise FormatError(f"{path}: a folder; name a file in it{_first_file(path)}")
         found = persist(lambda: format_of(path), path)
         if found.name == _PARQUET:
-            return _parquet(path, rows, choice)
+            return persist(lambda: _parquet(path, rows, choice), path)
     except DAMAGE as error:
         refuse_machine_error(error, path, _LEFT, _LEFT)
         text = " ".join(str(error).split())[:_MOST_TEXT]
@@ -139,7 +139,7 @@ def _kind(path: Path, names: list[str]) -> str:
         if "part" in names:
             return "index of outliers"
         return "multiplicity table of a range" if "destination" in names else "events of a shard"
-    if (path.parent / MANIFEST).exists():
+    if is_present(path.parent / MANIFEST):
         item = read_layout(path.parent).item
         if path.name.endswith(f".{item}.parquet"):
             return f"{item} of a shard"

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crpipe.core.causes import OF_FORM, refuse_machine_error
+from crpipe.core.causes import OF_FORM, is_folder, refuse_machine_error
 from crpipe.core.errors import DataError, FormatError
 from crpipe.events.file_formats import open_parquet, refuse_unread
 from crpipe.events.layout import MULTIPLICITY
@@ -113,7 +113,7 @@ def _recommended(counts: dict[int, int]) -> Iterator[str]:
 
 
 def _files_of(given: Path) -> list[Path]:
-    if not given.is_dir():
+    if not is_folder(given):
         return [given]
     found = sorted(path for path in given.iterdir() if path.is_file() and path.name[0] != ".")
     if not found:

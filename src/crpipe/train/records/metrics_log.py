@@ -16,6 +16,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard import summary
 
+from crpipe.core.causes import is_present
 from crpipe.core.files import replacing, sync, writing
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class MetricsFile:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read all whole rows; a last line cut by a crash is left out."""
     rows = []
-    if path.exists():
+    if is_present(path):
         for line in path.read_text().splitlines():
             with contextlib.suppress(ValueError):
                 rows.append(json.loads(line))
@@ -96,7 +97,7 @@ class EventFile:
 
         An open file takes what is written, whatever its name: the curves would end without a word.
         """
-        found = self.path.exists()
+        found = is_present(self.path)
         if not found:
             self._writer.close()
             self._begin([])
@@ -130,7 +131,7 @@ def _records(path: Path) -> Iterator[bytes]:
 
     A power failure may leave zeros at the end; no event is empty.
     """
-    data = path.read_bytes() if path.exists() else b""
+    data = path.read_bytes() if is_present(path) else b""
     start = 0
     while start + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, start)

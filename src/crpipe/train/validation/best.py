@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError
 from crpipe.train.checkpoints import write_receipt
 from crpipe.train.validation.measure import PREFIX
@@ -74,7 +75,7 @@ class BestKeeper:
             return False
         self.without = state["without"]
         self.found = BestValue(**state["found"]) if state["found"] else None
-        if self.found and not (folder / self.found.checkpoint).exists():
+        if self.found and not is_present(folder / self.found.checkpoint):
             raise CheckpointError(
                 f"{folder / self.found.checkpoint}: missing, the best checkpoint of train.keep_best; restore "
                 "it, or move the snapshots of this link away to train it from its beginning"
