@@ -89,6 +89,8 @@ def test_a_link_without_events_takes_over_the_best_checkpoint_of_the_link_before
     )
     assert ours
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    taken = load(config.paths().store(SECOND) / best["checkpoint"])["counters"]
+    assert f"-{taken['range_step']:010d}-" in best["checkpoint"]  # what `check` expects
     assert any(not torch.equal(ours[name], checkpoint["average"][name]) for name in ours)
     texts = [
         path.read_text() for path in (config.paths().receipt(SECOND), config.paths().best_receipt(SECOND))

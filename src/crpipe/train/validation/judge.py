@@ -80,7 +80,8 @@ class Judge:
         best.found = BestValue(row["metric"], row["value"], row["step"], 0)
         if self._world.leads:
             state = load(verified(files.parent_store / row["checkpoint"]).path)
-            saved = self._store.save_best({**state, "range": self._job.link.name}, 0)
+            counters = {**state["counters"], "range_step": 0}  # the name says so, too
+            saved = self._store.save_best({**state, "range": self._job.link.name, "counters": counters}, 0)
             write_best(files.best, self._job.link.name, self._store, best.saved(saved))
 
     def finish(self) -> None:
