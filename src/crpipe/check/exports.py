@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from crpipe.check.findings import MALFORMED
-from crpipe.core.causes import is_present
+from crpipe.core.causes import look_at
 from crpipe.core.files import read_json
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def check_export(report: CheckReport, job: CheckJob, folder: Path) -> None:
             report.wrong(path, "is of a checkpoint that no receipt of this run names", remedy)
         for name, expected in row["files"].items():
             file = folder / name
-            size = file.stat().st_size if is_present(file) else 0
+            found = look_at(file)
+            size = found.st_size if found else 0
             report.has_bytes(file, size, expected, remedy)
         report.counts["exports"] += 1
 

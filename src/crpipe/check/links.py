@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from crpipe.check.checkpoint_notes import read_notes
 from crpipe.check.findings import MALFORMED, differing
 from crpipe.check.job import removing, retrain, train_again
-from crpipe.core.causes import is_present
+from crpipe.core.causes import is_present, look_at
 from crpipe.core.chain import HASH_DIGITS, key_of
 from crpipe.core.files import digest, read_json, sha256
 from crpipe.core.lease import is_held
@@ -153,7 +153,7 @@ def _notes_of(
         )
         return None
     remedy = f"crpipe train {link.name}"
-    size = path.stat().st_size if is_present(path) else 0
+    size = found.st_size if (found := look_at(path)) else 0
     if not report.has_bytes(path, size, row["sha256"], remedy):
         return None
     with report.reading(path, remedy):
@@ -217,7 +217,7 @@ def _check_best(report: CheckReport, job: CheckJob, link: ChainLink, key: str, r
         if not is_present(path) and len(there) == 1:
             report.wrong(receipt, f"names {row['checkpoint']}; {there[0].name} is there", remedy)
             return
-        size = path.stat().st_size if is_present(path) else 0
+        size = found.st_size if (found := look_at(path)) else 0
         if not report.has_bytes(path, size, row["sha256"], retrain(paths, link.name)):
             return
         report.counts["checkpoints"] += 1

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crpipe.core.causes import is_present
+from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,18 +43,18 @@ def own_files(
         return given
     variable = [Path(part) for part in environ.get(VARIABLE, "").split(os.pathsep) if part]
     for path in variable:
-        if not is_present(here / path):
+        if not is_plain(here / path):
             raise ConfigError(
                 f"{VARIABLE}: {path} does not exist; correct the variable, or remove it: unset {VARIABLE}"
             )
     if variable:
         return tuple(variable)
-    return (OWN,) if is_present(here / OWN) else ()
+    return (OWN,) if is_plain(here / OWN) else ()
 
 
 def is_configured(here: Path) -> bool:
     """Return whether the directory holds a configuration that verbs read without --config."""
-    return is_present(here / OWN) or is_present(here / DEFAULTS)
+    return is_plain(here / OWN) or is_plain(here / DEFAULTS)
 
 
 def way_to_campaign(here: Path) -> str:

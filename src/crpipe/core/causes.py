@@ -335,9 +335,11 @@ def is_there(path: Path) -> bool:
 
 
 def look_at(path: Path) -> os.stat_result | None:
-    """Look at what may well be missing; None where nothing is. A first no is asked again, past a cache."""
+    """Look at what may well be missing; None where it is. A first no is asked again, past any cache."""
     try:
         return persist(path.stat)
+    except ValueError:  # a name that none can have
+        return None
     except OSError as error:
         if error.errno in _MISSING:
             return None
@@ -345,25 +347,26 @@ def look_at(path: Path) -> os.stat_result | None:
 
 
 def is_present(path: Path) -> bool:
-    """Return whether something has a name; see ``look_at``."""
+    """Return whether a name is there, of whatever; see ``look_at``."""
     return look_at(path) is not None
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a directory has a name; see ``look_at``."""
+    """Return whether a name is there, and is a directory; see ``look_at``."""
     found = look_at(path)
     return found is not None and stat.S_ISDIR(found.st_mode)
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether a file has a name; see ``look_at``."""
+    """Return whether a name is there, and is a file; see ``look_at``."""
     found = look_at(path)
     return found is not None and stat.S_ISREG(found.st_mode)
 
 
 def _ask_again(folder: Path) -> None:
     """Open a directory: where names are cached, its server is asked for them again."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    # The last: what is in a directory may be read where its names may not.
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         os.close(os.open(folder, os.O_RDONLY))
 
 

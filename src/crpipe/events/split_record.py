@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from crpipe.core.causes import is_plain, is_present
+from crpipe.core.causes import is_plain, is_present, look_at
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json
 from crpipe.core.paths import FINISHED
@@ -59,10 +59,6 @@ class SplitRecord:
 
         Times say nothing about it, nor does what else is there: only a person can take it back.
         """
-        # Once more, as a name may be seen late: a finished range would be staged again.
-        return self._is_complete() or (is_present(self.folder) and self._is_complete())
-
-    def _is_complete(self) -> bool:
         return all(is_present(self.folder / file) for file in FILES) and self._has_shards()
 
     def _has_shards(self) -> bool:
@@ -70,7 +66,8 @@ class SplitRecord:
             for entry in read_json(self.folder / file)["shards"]:
                 for part, recorded in entry["files"].items():
                     path = folder / f"{entry['name']}.{part}.parquet"
-                    if not is_present(path) or path.stat().st_size != recorded["size"]:
+                    found = look_at(path)
+                    if found is None or found.st_size != recorded["size"]:
                         return False
         return True
 

@@ -9,7 +9,7 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
-from crpipe.core.causes import is_present
+from crpipe.core.causes import look_at
 from crpipe.core.errors import ConfigError, DataError
 from crpipe.core.files import make_folder, replacing
 
@@ -60,7 +60,8 @@ def _runs(source: Path) -> Iterator[tuple[Path, list[Path]]]:
 
 def _add(file: Path, target: Path, mode: str) -> None:
     if mode == "copy":
-        if not (is_present(target) and target.stat().st_size == file.stat().st_size):
+        found = look_at(target)
+        if not (found and found.st_size == file.stat().st_size):
             with replacing(target) as part:
                 shutil.copy2(file, part)
         return

@@ -9,7 +9,18 @@ import pyarrow as pa
 import pytest
 
 from crpipe.core import causes, errors
-from crpipe.core.causes import MEANINGS, OF_PROGRAMS, Foreign, MachineWatch, expect, is_there, machine_error
+from crpipe.core.causes import (
+    MEANINGS,
+    OF_PROGRAMS,
+    Foreign,
+    MachineWatch,
+    expect,
+    is_folder,
+    is_plain,
+    is_present,
+    is_there,
+    machine_error,
+)
 from crpipe.core.errors import DiskError, ForeignError, HostMemoryError, MachineError, PlaceError, UnseenError
 
 
@@ -189,3 +200,32 @@ def test_a_reader_of_the_output_that_has_ended_is_no_error():
     command = f"{sys.executable} -m crpipe --help | true"
     done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
     assert done.stderr == ""
+
+
+def test_what_may_be_missing_is_asked_for_once_more(tmp_path, monkeypatch):
+    path, look = tmp_path / "a", Path.stat
+    path.touch()
+    missed = []
+
+    def once(self, **options):
+        if self == path and not missed:
+            missed.append(self)
+            raise FileNotFoundError(errno.ENOENT, "late", str(self))
+        return look(self, **options)
+
+    monkeypatch.setattr(Path, "stat", once)
+    assert is_present(path)
+    assert missed
+    monkeypatch.undo()
+    assert (is_plain(path), is_folder(path)) == (True, False)
+    assert (is_plain(tmp_path), is_folder(tmp_path)) == (False, True)
+    for none in (tmp_path / "b", path / "below a file", tmp_path / "no" / "folder", tmp_path / "nul\0"):
+        assert not is_present(none)
+
+
+def test_a_directory_that_may_not_be_listed_is_no_error(tmp_path, monkeypatch):
+    def denied(path, flags):
+        raise PermissionError(errno.EACCES, "denied", str(path))
+
+    monkeypatch.setattr(os, "open", denied)
+    assert not is_present(tmp_path / "a")

@@ -9,7 +9,7 @@ import platform
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.causes import is_present
+from crpipe.core.causes import look_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,7 +61,7 @@ def ends_of(*paths: Path) -> dict[Path, int]:
 
     What is new is known by its place: the clocks of nodes may differ from that of the head.
     """
-    return {path: path.stat().st_size if is_present(path) else 0 for path in paths}
+    return {path: found.st_size if (found := look_at(path)) else 0 for path in paths}
 
 
 def metric_rows(rows: Iterable[Any]) -> list[Row]:

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.core.causes import is_present
+from crpipe.core.causes import look_at
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json_if_any, write_json
 from crpipe.report.status.campaign_state import collect
@@ -72,7 +72,7 @@ def subject_of(status: CampaignStatus, event: str) -> str:
 def last_sign(view: CampaignView, status: CampaignStatus) -> float:
     """Find when the campaign last wrote anything: a journal, or the files of a running job; 0.0 for never."""
     journals = (view.paths.data_journal(), view.paths.train_journal())
-    times = [path.stat().st_mtime for path in journals if is_present(path)]
+    times = [found.st_mtime for path in journals if (found := look_at(path))]
     times += [status.time - item.quiet_s for item in status.rows() if item.quiet_s is not None]
     return round(max(times, default=0.0), 3)
 
