@@ -5,6 +5,7 @@
 # make test    the tests
 # make check   format, lint, types, the workflow's lint, and the tests. CI (.ci/run) runs this, test-clean-install
 #              and the demos
+# make golden  write tests/golden/products.txt and words.txt anew, after a change that means to change them
 # make test-clean-install   build the wheel, install it without extras into an environment of its own, and train
 #              there on tiny data
 # make test-container   run the steps of container/install in a bare Debian root file system, and a campaign there;
@@ -60,6 +61,7 @@ DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
 .PHONY: test-file-systems test-faults test-numerics
+.PHONY: golden
 .PHONY: demo known-demo demo-synthetic demo-pelican test fuzz nightly test-damages test-kills test-small test-slurm soak audit
 .PHONY: bench gpu docs test-physics test-jetnet test-clean-install test-container check install clean
 
@@ -82,7 +84,14 @@ demo-pelican: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit tests/properties tests/fuzz
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/integration --ignore tests/integration/test_slurm_failures.py
-	$(BIN)/python -m pytest -q -n 2 --dist loadscope tests/outside
+	$(BIN)/python -m pytest -q -n 2 --dist loadscope tests/outside tests/golden
+
+golden: $(READY)
+	rm -rf runs/golden
+	mkdir -p runs/golden
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(BIN)/python tests/golden/yardstick.py runs/golden
+	cp runs/golden/products.txt runs/golden/words.txt tests/golden
+	rm -r runs/golden
 
 fuzz: $(READY)
 	FUZZ_CASES=$(FUZZ_CASES) FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest -s -q tests/fuzz
