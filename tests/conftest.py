@@ -16,7 +16,7 @@ import pytest
 from crpipe.core.files import sha256
 from crpipe.workloads.muons.layout import BUNDLES
 
-pytest_plugins = ("services", "integration.slurm.campaigns")
+pytest_plugins = ("services", "long_tests", "integration.slurm.campaigns")
 
 PARQUET = {
     "use_dictionary": False,
