@@ -107,3 +107,13 @@ def write_shards():
         return folder
 
     return write
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory):
+    """A finished campaign of two ranges and the outliers, with an evaluation; copy it before a change."""
+    from checked import FIRST, finished  # most tests need nothing of it
+
+    campaign = finished(tmp_path_factory.mktemp("sound"))
+    campaign.crpipe("evaluate", FIRST)
+    return campaign
