@@ -86,6 +86,7 @@ def stripped(value):
     return [stripped(each) for each in value] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(seed=st.integers(0, 2**32), kind=st.sampled_from(["flip", "cut", "empty", "delete", "swap", "repeat"]))
 def test_any_damage_is_named_or_changes_nothing_that_is_proved(campaign, seed, kind):

@@ -148,6 +148,7 @@ def conditions(given):
     return Events(columns, np.zeros(len(given), np.uint32), np.zeros((0, 3), np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_same_noise_gives_the_same_muons_where_crpipe_cannot_be_imported(exported, name, tmp_path):
     _, receipt, out = exported(name)
