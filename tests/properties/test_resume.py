@@ -171,6 +171,7 @@ def test_validation_changes_no_weight_and_no_random_number(tmp_path, undisturbed
     assert outcome(config)[2] == undisturbed[2]  # the receipts: the checkpoints are the same files
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=4), st.integers(1, 4))
 def test_a_chain_killed_around_the_end_of_freezing_ends_bit_identical(frozen, strikes, snapshot_steps):

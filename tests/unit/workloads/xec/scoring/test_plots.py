@@ -52,6 +52,7 @@ def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
     assert {path.stem for path in drawn.iterdir()} == set(LABELS)
 
 
+@pytest.mark.slow
 def test_equal_data_give_equal_files(drawn, tmp_path):
     for path in plots.draw_all(*judged(3000), tmp_path, ["position", "time"]):
         if path.stem in ("residuals", "calibration"):
@@ -59,6 +60,7 @@ def test_equal_data_give_equal_files(drawn, tmp_path):
         assert path.read_bytes() == (drawn / path.name).read_bytes()
 
 
+@pytest.mark.slow
 def test_figures_do_not_grow_with_the_events(drawn, tmp_path):
     truth, prediction = judged(20_000)
     for path in plots.draw_all(truth, prediction, tmp_path, ["energy"]):
