@@ -49,6 +49,7 @@ def test_numbers_of_any_few_events_are_finite_and_have_errors_or_are_missing(gro
         assert found[f"{name}_error"] > 0 or found[name] in (0.0, 0.5, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("groups", "depths", "means"),
     [(1, 1, (0.0, 0.0)), (1, 1, (5.0, 40.0)), (2, 1, (0.0, 5.0)), (5, 4, (5.0, 0.0)), (30, 20, (40.0, 40.0))],
