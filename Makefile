@@ -2,8 +2,9 @@
 #              Pelican federation that runs meanwhile on this machine (needs XRootD: it says which packages);
 #              with WORKLOAD=direction the directions of neutrinos instead of muon bundles, with WORKLOAD=xec gammas
 #              in liquid xenon
-# make test    the tests
-# make check   format, lint, types, the workflow's lint, and the tests. CI (.ci/run) runs this, test-clean-install
+# make test    what to run after a change: every step, the errors, the promises and the structure; a few minutes
+# make test-all   the tests that test leaves out: slow ones, and those with the real Snakemake, XRootD and Slurm
+# make check   format, lint, types, the workflow's lint, test and test-all. CI (.ci/run) runs this, test-clean-install
 #              and the demos
 # make golden  write tests/golden/products.txt and words.txt anew, after a change that means to change them
 # make test-clean-install   build the wheel, install it without extras into an environment of its own, and train
@@ -54,6 +55,9 @@ FLOORS ?= 100
 FAULTS ?= 6000
 FAULT_SEED ?= 1
 
+# Its slow tests are part of test-all, all others of test.
+TESTS := tests/unit tests/properties tests/fuzz tests/outside
+
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
@@ -61,9 +65,8 @@ DEMO := $(if $(filter-out muons,$(WORKLOAD)),$(WORKLOAD)-)demo
 SETTINGS := config/$(DEMO).yaml
 
 .PHONY: test-file-systems test-faults test-numerics
-.PHONY: golden
-.PHONY: demo known-demo demo-synthetic demo-pelican test fuzz nightly test-damages test-kills test-small test-slurm soak audit
-.PHONY: bench gpu docs test-physics test-jetnet test-clean-install test-container check install clean
+.PHONY: demo known-demo demo-synthetic demo-pelican test test-all fuzz nightly test-damages test-kills test-small test-slurm soak audit
+.PHONY: golden bench gpu docs test-physics test-jetnet test-clean-install test-container check install clean
 
 demo: demo-$(SOURCE)
 
@@ -82,9 +85,11 @@ demo-pelican: $(READY)
 	workflow/scripts/demo-pelican $(BIN) $(FEDERATION)
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit tests/properties tests/fuzz
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/integration --ignore tests/integration/test_slurm_failures.py
-	$(BIN)/python -m pytest -q -n 2 --dist loadscope tests/outside tests/golden
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow" $(TESTS)
+
+test-all: $(READY)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow $(TESTS)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/golden tests/integration --ignore tests/integration/test_slurm_failures.py
 
 golden: $(READY)
 	rm -rf runs/golden
@@ -152,6 +157,7 @@ check: $(READY)
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 	$(MAKE) test
+	$(MAKE) test-all
 
 # The readers that the loader is compared with stay out of the environment that users get.
 bench: .venv-bench/.installed

@@ -16,7 +16,7 @@ import pytest
 from crpipe.core.files import sha256
 from crpipe.workloads.muons.layout import BUNDLES
 
-pytest_plugins = ("services", "integration.slurm.campaigns")
+pytest_plugins = ("services", "long_tests", "integration.slurm.campaigns")
 
 PARQUET = {
     "use_dictionary": False,
@@ -107,3 +107,13 @@ def write_shards():
         return folder
 
     return write
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory):
+    """A finished campaign of two ranges and the outliers, with an evaluation; copy it before a change."""
+    from checked import FIRST, finished  # most tests need nothing of it
+
+    campaign = finished(tmp_path_factory.mktemp("sound"))
+    campaign.crpipe("evaluate", FIRST)
+    return campaign

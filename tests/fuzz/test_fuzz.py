@@ -55,6 +55,7 @@ def collect(process):
     return cases
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120 + 2 * CASES)
 def test_any_outcome_is_a_named_error_or_the_right_result():
     counts = shares(CASES)
@@ -89,6 +90,7 @@ def keep(case):
     path.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_what_was_found_is_found_no_more():
     found = sorted(str(path) for path in FOUND.glob("*/*"))
     cases = collect(start(found))

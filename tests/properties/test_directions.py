@@ -196,6 +196,7 @@ def undisturbed(raw, tmp_path_factory):
     return {name: run(configure(raw, tmp_path_factory.mktemp("runs"), name)) for name in WORKLOADS}
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=8)
 @given(
     name=st.sampled_from(sorted(WORKLOADS)),

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from crpipe.events.batch import Events
 from crpipe.report.figure_style import FORMATS
@@ -41,6 +42,7 @@ def bundles(seed):
     return Events(columns, multiplicity, items.astype(np.float32))
 
 
+@pytest.mark.slow
 def test_score_gives_finite_numbers_and_figures(tmp_path):
     numbers = MuonGan(MuonGanOptions()).score(bundles(seed=1), bundles(seed=2), tmp_path / "new")
     assert numbers["multiplicity_ratio"] == 1
@@ -51,6 +53,7 @@ def test_score_gives_finite_numbers_and_figures(tmp_path):
     assert {path.name for path in (tmp_path / "new").iterdir()} == made
 
 
+@pytest.mark.slow
 def test_figures_of_a_generator_that_makes_nothing(tmp_path):
     real = sample_of(bundles(seed=1))
     none = replace(real, multiplicity=np.zeros(400, np.uint32), muons=np.zeros((0, 3), np.float32))

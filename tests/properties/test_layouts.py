@@ -3,6 +3,7 @@
 import tempfile
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def rows_of(blocks):
     return found
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(layout=layouts(), files=files, threshold=st.sampled_from([3, 8, 1000]))
 def test_any_layout_splits_and_loads_back_exactly(layout, files, threshold):

@@ -184,6 +184,7 @@ def stage(root, *overrides):
     return config
 
 
+@pytest.mark.slow
 def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path, monkeypatch):
     monkeypatch.setattr("crpipe.split.split._WORKER_RAW", 1)
     products = []
@@ -194,6 +195,7 @@ def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path, monkeypatch):
     assert products[0] == products[1]
 
 
+@pytest.mark.slow
 def test_killed_anywhere_the_same_command_gives_the_same_bytes(tmp_path):
     """Kill the split at random moments; now and then lose its outputs too, as a workflow engine would."""
     whole = stage(tmp_path / "whole")

@@ -74,6 +74,7 @@ def equal(one, two):
     )
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(folders=folder_sets, cut=cuts, options=options)
 def test_each_event_comes_once_an_epoch_with_its_items(opened, folders, cut, options):
@@ -97,6 +98,7 @@ def test_each_event_comes_once_an_epoch_with_its_items(opened, folders, cut, opt
     assert empty == max(0, sum(map(len, streams)) - total)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(folders=folder_sets, cut=cuts, options=options, data=st.data())
 def test_a_resumed_stream_is_the_rest_of_the_uninterrupted_one(opened, folders, cut, options, data):
@@ -109,6 +111,7 @@ def test_a_resumed_stream_is_the_rest_of_the_uninterrupted_one(opened, folders, 
     assert all(equal(one, two) for (one, _), (two, _) in zip(rest, whole[done:], strict=True))
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(options=options, cut=cuts)
 def test_the_order_follows_from_seed_and_epoch(opened, options, cut):
@@ -121,6 +124,7 @@ def test_the_order_follows_from_seed_and_epoch(opened, options, cut):
     assert ids(read(other))[:65] != first
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(folders=folder_sets, cut=cuts, options=options)
 def test_the_order_is_the_same_for_any_number_of_ranks(opened, folders, cut, options):

@@ -91,6 +91,14 @@ def frozen(tmp_path_factory):
     return outcome(config)
 
 
+def test_a_chain_killed_in_its_first_and_second_link_ends_bit_identical(undisturbed, tmp_path):
+    """One case of what follows, for every run of the tests: a crash between snapshots, and a gentle stop."""
+    config = configure(tmp_path, snapshot_steps=3)
+    run_chain(config, [(25, False), (110, True)])
+    assert outcome(config) == undisturbed
+
+
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     strikes=st.lists(st.tuples(st.integers(1, 400), st.booleans()), min_size=1, max_size=5),
@@ -141,6 +149,7 @@ def undisturbed_judged(tmp_path_factory):
     return judged_outcome(config)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     strikes=st.lists(st.tuples(st.integers(1, 400), st.booleans()), min_size=1, max_size=5),
@@ -162,6 +171,7 @@ def test_validation_changes_no_weight_and_no_random_number(tmp_path, undisturbed
     assert outcome(config)[2] == undisturbed[2]  # the receipts: the checkpoints are the same files
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=4), st.integers(1, 4))
 def test_a_chain_killed_around_the_end_of_freezing_ends_bit_identical(frozen, strikes, snapshot_steps):

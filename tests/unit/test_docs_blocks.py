@@ -8,10 +8,10 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 import yaml
 
 from crpipe.config.loading import read_tree, validate
+from crpipe.core.errors import ConfigError
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
@@ -71,52 +71,65 @@ def blocks_of(page):
         yield found[1].strip(), found[2], before
 
 
-CODE = [(page, *block) for page in PAGES for block in blocks_of(page) if block[0] not in SHOWN]
-SNIPPETS = [
-    pytest.param(text, id=f"{page.stem}-{number}")
-    for number, (page, language, text, _) in enumerate(CODE)
-    if RUN_BY.get(name_of(page), {}).get(language) == HERE
-]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_block_is_run_by_a_test_or_says_why_not(page):
+def silent_blocks(page):
+    """Yield the blocks of a page that no test runs and that do not say why."""
     tests = RUN_BY.get(name_of(page), {})
-    silent = []
     for language, text, before in blocks_of(page):
         marked = any(mark.search(each) for mark in (NOT_RUN, BY_ITSELF) for each in (text, before))
         if language not in SHOWN and language not in tests and not marked:
-            silent.append(f"{language}: {text.splitlines()[0]}")
-    assert silent == [], (
+            yield f"{name_of(page)}, {language}: {text.splitlines()[0]}"
+
+
+def test_every_block_is_run_by_a_test_or_says_why_not():
+    assert [block for page in PAGES for block in silent_blocks(page)] == [], (
         "name the test that runs them in RUN_BY of tests/unit/test_docs_blocks.py, or write beside them "
         "`not run in CI: REASON; last tried DATE`"
     )
 
 
-@pytest.mark.parametrize(
-    ("page", "language", "test"),
-    [(page, language, test) for page, tests in RUN_BY.items() for language, test in tests.items()],
-)
-def test_the_register_names_blocks_and_tests_that_exist(page, language, test):
-    assert language in {found for found, _, _ in blocks_of(REPOSITORY / page)}
+def wrong_in_register(page, language, test):
+    """Yield what a line of the register says that is not so."""
+    blocks = list(blocks_of(REPOSITORY / page))
     source = (REPOSITORY / test).read_text()
+    if language not in {found for found, _, _ in blocks}:
+        yield "the page has no such block"
     if test == ".ci/run":
-        commands = [
-            line.partition("#")[0].strip()
-            for _, text, _ in blocks_of(REPOSITORY / page)
-            for line in text.splitlines()
-        ]
-        assert [line for line in commands if line != "make install" and line not in source] == []
+        commands = [line.partition("#")[0].strip() for _, text, _ in blocks for line in text.splitlines()]
+        yield from (line for line in commands if line != "make install" and line not in source)
         return
-    assert Path(page).name in source
-    assert test == HERE or language in source
+    if Path(page).name not in source:
+        yield f"{test} does not name the page"
+    if test != HERE and language not in source:
+        yield f"{test} does not name the language"
 
 
-@pytest.mark.parametrize("text", SNIPPETS)
-def test_a_piece_of_configuration_is_legal(text, tmp_path):
-    (tmp_path / "piece.yaml").write_text(text)
-    assert yaml.safe_load(text)
-    validate(*read_tree([REPOSITORY / "config" / "config.yaml", tmp_path / "piece.yaml"]))
+def test_the_register_names_blocks_and_tests_that_exist():
+    wrong = [
+        f"{page}, {language}: {what}"
+        for page, tests in RUN_BY.items()
+        for language, test in tests.items()
+        for what in wrong_in_register(page, language, test)
+    ]
+    assert wrong == []
+
+
+def test_the_pieces_of_configuration_are_legal(tmp_path):
+    pieces = [
+        (name_of(page), text)
+        for page in PAGES
+        for language, text, _ in blocks_of(page)
+        if RUN_BY.get(name_of(page), {}).get(language) == HERE
+    ]
+    assert pieces
+    illegal = []
+    for page, text in pieces:
+        (tmp_path / "piece.yaml").write_text(text)
+        try:
+            assert yaml.safe_load(text), "empty"
+            validate(*read_tree([REPOSITORY / "config" / "config.yaml", tmp_path / "piece.yaml"]))
+        except (AssertionError, yaml.YAMLError, ConfigError) as error:
+            illegal.append(f"{page}: {text.splitlines()[0]}: {error}")
+    assert illegal == []
 
 
 def test_the_tutorial_is_committed_without_outputs():

@@ -1,9 +1,9 @@
 """The pages name what exists: linked files and headings, verbs of the command line, modules of the tree."""
 
+import functools
 import re
 from pathlib import Path
 
-import pytest
 from typer.main import get_command
 
 from crpipe.cli.campaign import app
@@ -24,6 +24,7 @@ def name_of(page):
     return str(page.relative_to(REPOSITORY))
 
 
+@functools.cache
 def headings(page):
     """List the anchors that GitHub gives to the headings of a page."""
     text = FENCE.sub("", page.read_text())
@@ -61,34 +62,30 @@ def modules_of_the_page():
             yield "".join(folders) + name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_leads_somewhere(page):
+def test_every_link_leads_somewhere():
     lost = []
-    for link in LINK.findall(FENCED.sub("", page.read_text())):
-        path, _, anchor = link.partition("#")
-        if "://" in path:
-            continue
-        target = (page.parent / path).resolve() if path else page
-        if not target.exists() or (anchor and anchor not in headings(target)):
-            lost.append(link)
+    for page in PAGES:
+        for link in LINK.findall(FENCED.sub("", page.read_text())):
+            path, _, anchor = link.partition("#")
+            if "://" in path:
+                continue
+            target = (page.parent / path).resolve() if path else page
+            if not target.exists() or (anchor and anchor not in headings(target)):
+                lost.append(f"{name_of(page)}: {link}")
     assert lost == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_command_is_a_verb(page):
+def test_every_command_is_a_verb():
     known = {*commands(get_command(app))}
     groups = {name[0] for name in known if len(name) > 1}
-    called = {
-        (verb, second) if verb in groups and second else (verb,)
+    called = [
+        (name_of(page), (verb, second) if verb in groups and second else (verb,))
+        for page in PAGES
         for piece in code(page.read_text())
         for verb, second in CALL.findall(piece)
-    }
-    assert called - known == set()
-
-
-def test_the_pages_name_commands_at_all():
-    found = [call for page in PAGES for piece in code(page.read_text()) for call in CALL.findall(piece)]
-    assert {"plan", "status", "export", "token"} <= {verb for verb, _ in found}
+    ]
+    assert [f"{page}: crpipe {' '.join(call)}" for page, call in called if call not in known] == []
+    assert {("plan",), ("status",), ("export",), ("token",)} <= {call for _, call in called}
 
 
 def test_the_tree_shows_every_module():
@@ -103,13 +100,13 @@ def test_the_tree_shows_every_module():
     assert {*shown} - exist == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_test_that_a_page_names_exists(page):
+def test_every_test_that_a_page_names_exists():
     lost = []
-    for file, name in TEST.findall(page.read_text()):
-        path = REPOSITORY / file
-        if not path.exists() or f"\ndef {name}(" not in path.read_text():
-            lost.append(f"{file}::{name}")
+    for page in PAGES:
+        for file, name in TEST.findall(page.read_text()):
+            path = REPOSITORY / file
+            if not path.exists() or f"\ndef {name}(" not in path.read_text():
+                lost.append(f"{name_of(page)}: {file}::{name}")
     assert lost == []
 
 

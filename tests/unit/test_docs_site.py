@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # the build takes ten seconds
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 

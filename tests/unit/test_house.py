@@ -5,9 +5,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
-SOURCE = Path(__file__).parents[2] / "src" / "crpipe"
+REPOSITORY = Path(__file__).parents[2]
+SOURCE = REPOSITORY / "src" / "crpipe"
 ENGINE = [
     path
     for path in sorted(SOURCE.rglob("*"))
@@ -30,14 +29,32 @@ def test_a_class_name_means_one_thing():
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
-@pytest.mark.parametrize("path", ENGINE, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_the_engine_speaks_of_no_workload(path):
+def test_the_engine_speaks_of_no_workload():
+    assert len(ENGINE) > 20
     named = [
-        f"line {number}: {line.strip()}"
+        f"{path.relative_to(SOURCE)}, line {number}: {line.strip()}"
+        for path in ENGINE
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if WORDS.search(EXEMPT.sub("", line))
     ]
     assert named == []
+
+
+def test_make_runs_every_test():
+    """`make test` and `make test-all` share folders, one without the slow tests and one with them alone."""
+    makefile = (REPOSITORY / "Makefile").read_text()
+    unnamed = [
+        folder.name
+        for folder in (REPOSITORY / "tests").iterdir()
+        if any(folder.rglob("test_*.py")) and f"tests/{folder.name}" not in makefile
+    ]
+    assert unnamed == []
+    runs = dict(re.findall(r"^(test|test-all): \$\(READY\)\n((?:\t.*\n)+)", makefile, re.MULTILINE))
+    assert '-m "not slow" $(TESTS)\n' in runs["test"]
+    assert "-m slow $(TESTS)\n" in runs["test-all"]
+    assert {"\t$(MAKE) test\n", "\t$(MAKE) test-all\n"} <= {
+        f"{line}\n" for line in makefile.partition("\ncheck:")[2].partition("\n\n")[0].splitlines()
+    }
 
 
 def test_a_folder_holds_few_modules():

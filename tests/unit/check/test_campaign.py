@@ -328,6 +328,7 @@ def test_an_evaluation_names_its_checkpoint_and_has_a_row_for_each_event(campaig
     assert lines(campaign.check()) == []
 
 
+@pytest.mark.slow
 def test_an_export_is_whole_and_of_a_checkpoint_of_the_run(campaign, tmp_path):
     out = tmp_path / "an export"
     campaign.crpipe("export", "--checkpoint", SECOND, "--out", str(out))
@@ -437,6 +438,7 @@ def test_a_campaign_that_is_half_done_is_judged_as_far_as_it_is(tmp_path):
     assert lines(campaign.check()) == []
 
 
+@pytest.mark.slow
 def test_the_command_line_lists_everything_exits_with_65_and_prints_commands_that_repair_it(campaign):
     flip(campaign.paths.shards(FIRST) / SHARD)
     checkpoint(campaign, "outliers").unlink()

@@ -1,8 +1,6 @@
 """A checkpoint alone gives back its model, or an error that says what does not fit."""
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-import counting
 from counting import NAMED, checkpoint_of, state_of
+from crpipe.cli.campaign import main
 from crpipe.core.errors import CheckpointError, CrpipeError
 from crpipe.core.paths import Paths
 from crpipe.core.progress import Silent
@@ -95,7 +93,8 @@ def test_a_workload_that_is_no_name_is_refused(tmp_path, name):
         open_checkpoint(path, named=[name])
 
 
-def test_the_command_that_the_refusal_names_works(tmp_path):
+def test_the_command_that_the_refusal_names_works(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     path = checkpoint_of(tmp_path / "runs" / "r" / "store" / "x", **{"source.uri": "file:///data"})
     events = make_events(3, 1)
     events.columns["zenith_rad"][:] = 1
@@ -105,11 +104,9 @@ def test_the_command_that_the_refusal_names_works(tmp_path):
         ["predict", "--checkpoint", str(path), "--in", str(raw), "--out", str(tmp_path / "p.parquet")],
         ["export", "--checkpoint", str(path), "--out", str(tmp_path / "export")],
     ):
-        refused = crpipe(*words, cwd=tmp_path)
-        assert refused.returncode == 65
-        named = re.search(r"crpipe (--set \S+) …$", refused.stderr.strip())[1].split()
-        done = crpipe(*named, *words, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        assert crpipe(monkeypatch, *words) == 65
+        named = re.search(r"crpipe (--set \S+) …$", capsys.readouterr().err.strip())[1].split()
+        assert crpipe(monkeypatch, *named, *words) == 0, capsys.readouterr().err
     assert len(pq.read_table(tmp_path / "p.parquet")) == 3
 
 
@@ -119,16 +116,12 @@ def test_a_checkpoint_without_its_source_is_not_exported(tmp_path):
         provenance(trained, BUNDLES, TrainingData({}, "", {}, None), Silent())
 
 
-def crpipe(*words, cwd):
-    places = [str(Path(counting.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return subprocess.run(
-        [sys.executable, "-m", "crpipe", *words],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def crpipe(monkeypatch, *words):
+    """Run the command line in this process; return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["crpipe", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code or 0
 
 
 @pytest.mark.parametrize("width", [20_000, 10**7])

@@ -148,6 +148,7 @@ def conditions(given):
     return Events(columns, np.zeros(len(given), np.uint32), np.zeros((0, 3), np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_same_noise_gives_the_same_muons_where_crpipe_cannot_be_imported(exported, name, tmp_path):
     _, receipt, out = exported(name)
@@ -180,6 +181,7 @@ def test_the_same_noise_gives_the_same_muons_where_crpipe_cannot_be_imported(exp
     assert len(set(drawn)) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gan", "flow"])
 def test_bundles_of_every_size_come_out_in_order(exported, name):
     sampler = Sampler(exported(name)[2])
@@ -195,6 +197,7 @@ def test_bundles_of_every_size_come_out_in_order(exported, name):
     assert np.array_equal(again, muons)
 
 
+@pytest.mark.slow
 def test_no_primaries_and_no_muons_are_legal(exported):
     sampler = Sampler(exported("flow")[2])
     for size in (0, 3):
@@ -202,6 +205,7 @@ def test_no_primaries_and_no_muons_are_legal(exported):
         assert (len(multiplicity), muons.shape) == (size, (0, 3))
 
 
+@pytest.mark.slow
 def test_primaries_outside_of_the_training_data_are_told(exported):
     _, _, out = exported("gan")
     sampler = Sampler(out)
@@ -211,6 +215,7 @@ def test_primaries_outside_of_the_training_data_are_told(exported):
         sampler.bundles(outside, np.random.default_rng(1))
 
 
+@pytest.mark.slow
 def test_the_table_command_of_the_card_runs(exported, tmp_path):
     out = exported("flow")[2]
     np.save(tmp_path / "primaries.npy", primaries(3))
@@ -220,6 +225,7 @@ def test_the_table_command_of_the_card_runs(exported, tmp_path):
     assert found["multiplicity"].sum() == len(found["muons"])
 
 
+@pytest.mark.slow
 def test_the_weights_are_the_averaged_ones(exported):
     _, receipt, out = exported("gan")
     weights, checkpoint = load_file(out / "model.safetensors"), open_checkpoint(receipt).checkpoint
@@ -230,6 +236,7 @@ def test_the_weights_are_the_averaged_ones(exported):
     assert any(not torch.equal(checkpoint["model"][n], v) for n, v in checkpoint["average"].items())
 
 
+@pytest.mark.slow
 def test_the_card_tells_data_metrics_and_limits(exported):
     config, _, out = exported("gan")
     card = (out / "MODEL_CARD.md").read_text()
@@ -250,6 +257,7 @@ def test_the_card_tells_data_metrics_and_limits(exported):
         assert text in card
 
 
+@pytest.mark.slow
 def test_without_shards_the_limits_are_the_simulators_and_foreign_scores_are_not_quoted(exported):
     config, receipt, out = exported("flow")
     card = (out / "MODEL_CARD.md").read_text()
@@ -264,6 +272,7 @@ def test_without_shards_the_limits_are_the_simulators_and_foreign_scores_are_not
     assert "how good it is, is not known" in model_card(made, {})
 
 
+@pytest.mark.slow
 def test_the_campaign_beside_it_trains_the_same_model(exported):
     config, _, out = exported("gan")
     again = load_config([out / "campaign.yaml"])
@@ -271,6 +280,7 @@ def test_the_campaign_beside_it_trains_the_same_model(exported):
     assert tuple(map(str, again.all_ranges())) == RANGES
 
 
+@pytest.mark.slow
 def test_nothing_of_this_machine_stands_in_the_graphs(exported):
     out = exported("gan")[2]
     for path in out.glob("*.onnx"):
@@ -279,6 +289,7 @@ def test_nothing_of_this_machine_stands_in_the_graphs(exported):
             assert text not in content
 
 
+@pytest.mark.slow
 def test_graphs_that_say_something_else_are_refused(exported):
     _, receipt, out = exported("gan")
     own = open_checkpoint(receipt)

@@ -48,6 +48,7 @@ def test_every_figure_is_labelled_with_units(plotted):
     assert "gradient norm" in plotted["gradients"]
 
 
+@pytest.mark.slow
 def test_the_same_campaign_gives_the_same_bytes(files, plotted):
     assert {path.stem: path.read_text() for path in plot_figures(files.view)} == plotted
 

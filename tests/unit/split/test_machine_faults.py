@@ -65,6 +65,7 @@ class Dies(Parquet):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("totals", [True, False])
 def test_a_file_that_kills_the_process_is_named_at_the_next_attempt(tmp_path, totals):
     (tmp_path / "dying.py").write_text(DIES.replace("TOTALS", str(totals)))

@@ -138,6 +138,7 @@ print(next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) 
 """
 
 
+@pytest.mark.slow
 def test_a_large_file_takes_no_more_memory_than_a_small_one(tmp_path):
     peak = {}
     for times in (20, 100):  # 160 and 800 MB

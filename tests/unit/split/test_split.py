@@ -119,7 +119,7 @@ def test_what_is_not_read_again_leaves_the_page_cache(staged, monkeypatch):
     assert {last[each] for each in raw | shards} == {"dropped"}
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_temporary_files_in_spans_give_the_same_bytes(staged, monkeypatch, workers):
     usual = staged()
     split(usual)
@@ -600,7 +600,7 @@ def test_a_failing_reader_is_named_whoever_calls_it(tmp_path, workers, monkeypat
         split(config, workers=workers)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_side_tables_reach_the_reader_in_every_worker(tmp_path, workers, monkeypatch):
     monkeypatch.setattr("crpipe.split.split._WORKER_RAW", 1)
     config = hits(tmp_path, "source.reader=plain_reader:Geometric", "split.validation_fraction=0")

@@ -82,6 +82,7 @@ def test_memory_that_was_freed_is_kept():
     assert int(run.stdout) < 4096
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.system() != "Linux", reason="other systems have other pages")
 @pytest.mark.parametrize(("set_by_a_person", "asked"), [({}, True), ({"THP_MEM_ALLOC_ENABLE": "0"}, False)])
 def test_large_tensors_get_large_pages(set_by_a_person, asked):

@@ -123,6 +123,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(tmp_path):
     """35 portions more are 150 MB of numbers, and the file is as large."""
     path = tmp_path / "out.root"

@@ -46,6 +46,7 @@ def test_the_test_files_are_those_of_mle_bench(tmp_path):
     assert not {*mle_bench()} & {*range(651, 656)}
 
 
+@pytest.mark.slow
 def test_the_preset_is_planned_with_a_folder_of_files(tmp_path):
     kaggle_folder(NeutrinoTelescopeOptions(events_per_file=20), 1, range(1, 3), tmp_path)
     keys = {

@@ -18,7 +18,10 @@ from crpipe.workloads.direction.layout import PULSES
 from crpipe.workloads.direction.models.graph import PulseGraph
 from directions import WORKLOADS, build, changed, make_events, make_places, predict
 
-BOTH = [("FlatTransformer", "von_mises_fisher"), ("DeepSet", "angle")]  # an export takes seconds
+BOTH = [
+    pytest.param(each, marks=pytest.mark.slow)  # an export takes seconds
+    for each in [("FlatTransformer", "von_mises_fisher"), ("DeepSet", "angle")]
+]
 CUTS = {"pulses_per_dom": 3, "max_doms": 8}
 MADE = SimpleNamespace(layout=PULSES)
 
@@ -109,6 +112,7 @@ def test_equal_weights_give_equal_bytes(exported, tmp_path):
     assert all((tmp_path / name).read_bytes() == (folder / name).read_bytes() for name in graphs.files)
 
 
+@pytest.mark.slow
 def test_weights_that_are_not_finite_are_refused(tmp_path):
     workload, model = build("DeepSet")
     with torch.no_grad():
@@ -117,6 +121,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path):
         workload.graphs(model, MADE, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_model_of_a_small_detector_that_averages_over_turns_is_exported_and_the_card_says_so(tmp_path):
     workload, model = build("DeepSet", places=make_places(5), rotations=4)
     graphs = workload.graphs(model, MADE, tmp_path)

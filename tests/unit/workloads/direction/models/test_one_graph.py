@@ -19,6 +19,7 @@ def loss_of(name, loss):
     return partial(workload.loss, model, batch, torch.Generator()), model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_loss_is_one_graph_with_the_same_result(case):
     assert_one_graph(*loss_of(*case))

@@ -150,6 +150,7 @@ def test_batches_of_a_kind_have_few_shapes():
         assert len({batch[name].shape for batch in batches}) <= 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_one_graph_with_variables_serves_batches_of_a_kind(case):
     workload, model = build(case[0], loss=case[1])

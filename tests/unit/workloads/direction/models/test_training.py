@@ -45,6 +45,7 @@ def fit(tracks, name, **options):
     return found.before, found.after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "most_deg"), [("FlatTransformer", TRANSFORMER, 5), ("DeepSet", {}, 20)]
 )
@@ -54,6 +55,7 @@ def test_64_tracks_are_learned_by_heart(tracks, name, options, most_deg):
     assert after < most_deg
 
 
+@pytest.mark.slow
 def test_kappa_rises_with_what_is_learned(tracks):
     before, after = fit(tracks, "FlatTransformer", loss="von_mises_fisher", **TRANSFORMER)
     assert before == pytest.approx(np.log(4 * np.pi), abs=0.3)  # every direction alike

@@ -38,6 +38,7 @@ def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
         assert label in text
 
 
+@pytest.mark.slow
 def test_equal_data_give_equal_files(drawn, judged, tmp_path):
     again = plots.draw_all(*judged(4000), tmp_path)
     assert len(again) == len(LABELS)
@@ -45,6 +46,7 @@ def test_equal_data_give_equal_files(drawn, judged, tmp_path):
         assert path.read_bytes() == (drawn / path.name).read_bytes()
 
 
+@pytest.mark.slow
 def test_figures_do_not_grow_with_the_events(judged, drawn, tmp_path):
     plots.draw_all(*judged(40_000), tmp_path)
     for name in LABELS:

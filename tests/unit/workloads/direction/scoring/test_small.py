@@ -21,6 +21,7 @@ def test_numbers_of_few_events_are_finite(judged, events, seed):
     assert ("angle_mean_deg_error" in found) == (events > 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("events", [1, 2, 30])
 def test_figures_of_few_events(judged, events, tmp_path):
     truth, prediction = judged(events)

@@ -50,6 +50,7 @@ def test_prediction_takes_given_multiplicities_and_repeats(bundles):
     np.testing.assert_array_equal(one.items, same.items)
 
 
+@pytest.mark.slow
 def test_training_learns_a_simple_distribution(bundles):
     """Muons of the fixture are log-normal in energy and radius: a short training finds mean and width."""
     workload, model = build()

@@ -45,6 +45,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 # torch's compiler itself makes an instance of each autograd.Function that it meets.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.parametrize("case", CASES)

@@ -28,6 +28,7 @@ def drawn(toy, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNITS)
 def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
     text = "".join(ET.parse(drawn / f"{name}.svg").getroot().itertext())
@@ -35,17 +36,20 @@ def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
         assert label in text
 
 
+@pytest.mark.slow
 def test_without_classifiers_the_other_figures_are_made(toy, tmp_path):
     plots.draw_all(toy(seed=1), toy(seed=2), {}, tmp_path)
     assert {path.stem for path in tmp_path.glob("*.svg")} >= {*UNITS} - {"classifiers"}
 
 
+@pytest.mark.slow
 def test_equal_data_give_equal_files(toy, tmp_path, drawn):
     with style.style():
         again = style.save(plots.multiplicity(toy(seed=1), toy(seed=2)), tmp_path / "multiplicity.svg")
     assert again.read_bytes() == (drawn / "multiplicity.svg").read_bytes()
 
 
+@pytest.mark.slow
 def test_panels_say_how_well_the_histograms_agree(toy, tmp_path):
     with style.style():
         style.save(plots.energy(toy(seed=1), toy(seed=2)), tmp_path / "energy.svg")
@@ -84,6 +88,7 @@ def test_each_multiplicity_below_ten_has_its_bin():
     assert edges[-1] > 5000
 
 
+@pytest.mark.slow
 def test_events_without_any_muon_are_plotted_too(toy, tmp_path):
     plots.draw_all(toy(events=50, stretch=0.0), toy(events=50, stretch=0.0), {}, tmp_path)
     assert (tmp_path / "energy.svg").exists()

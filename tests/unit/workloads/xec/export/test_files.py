@@ -29,7 +29,10 @@ KEYS = {"reader.npho_threshold": 30.0}
 MADE = SimpleNamespace(keys=KEYS)
 
 
-@pytest.fixture(scope="module", params=["Regressor", "Inpainter"])
+# An export takes seconds.
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in ("Regressor", "Inpainter")]
+)
 def exported(request, tmp_path_factory):
     """A model that comes back from a checkpoint's weights and options alone, and its export."""
     options = {"tasks": TASKS} if request.param == "Regressor" else {}
@@ -75,6 +78,7 @@ def test_a_graph_computes_what_the_checkpoint_does(exported, events):
         assert (np.abs(one - other) / (unit + np.abs(other))).max() <= 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exported", ["Regressor"], indirect=True)
 def test_outputs_are_what_their_names_say(exported):
     made, model, *_ = exported
@@ -167,6 +171,7 @@ def test_equal_weights_give_equal_bytes(exported, tmp_path):
     assert all((tmp_path / name).read_bytes() == (folder / name).read_bytes() for name in graphs.files)
 
 
+@pytest.mark.slow
 def test_weights_that_are_not_finite_are_refused(tmp_path):
     made, model = build(tasks={"energy": {}})
     with torch.no_grad():

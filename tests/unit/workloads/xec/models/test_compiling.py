@@ -14,6 +14,7 @@ from xenon_toy import make_gammas
 ITEMS = torch.from_numpy(sensors_of(make_gammas(9)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), [("Regressor", {"tasks": ALL_TASKS}), ("Inpainter", {})])
 def test_one_graph_serves_any_number_of_events(name, options, monkeypatch):
     """A face whose shape is a variable is more than torch's compiler can sort: it falls back to eager."""

@@ -17,6 +17,7 @@ def loss_of(name):
     return partial(made.loss, model, collate(made, make_gammas(4), seed=(1,)), torch.Generator()), model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_loss_is_one_graph_with_the_same_result(name):
     assert_one_graph(*loss_of(name))

@@ -32,6 +32,7 @@ from crpipe.train.checkpoints import load, refuse_other_keys
 from crpipe.train.records.metrics_log import read_metrics
 from crpipe.workloads.xec.sensors import write_sensor_map
 from models import evaluate_range, train_range
+from unrendered import unrendered
 from xenon_models import SMALL
 from xenon_toy import make_gammas
 
@@ -109,6 +110,7 @@ def test_a_histogram_that_is_not_counted_is_asked_for(tmp_path):
         check_campaign(config)
 
 
+@pytest.mark.slow
 def test_a_trained_regressor_is_evaluated_and_exported(data, tmp_path):
     model = REGRESSOR | {
         "reweight": ["energy_gev"],
@@ -139,10 +141,12 @@ def test_a_trained_regressor_is_evaluated_and_exported(data, tmp_path):
     assert "pip install onnxruntime uproot" in (tmp_path / "out" / "MODEL_CARD.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_masked_autoencoder_starts_a_regressor(data, tmp_path):
     before = configure(data, tmp_path / "before", "crpipe.workloads.xec:MaskedAutoencoder", model=SMALL)
     train_range(before, FIRST, Silent())
-    evaluate_range(before, FIRST, Silent())
+    with unrendered():
+        evaluate_range(before, FIRST, Silent())
     start = {
         "init_from": str(before.paths().receipt(FIRST)),
         "init_map": {"encoder.": "encoder."},
@@ -159,6 +163,7 @@ def test_a_masked_autoencoder_starts_a_regressor(data, tmp_path):
     assert not any(name.startswith("encoder.") for name in (*record["missing"], *record["unexpected"]))
 
 
+@pytest.mark.slow
 def test_an_inpainter_is_trained_evaluated_and_exported(data, tmp_path):
     config = configure(data, tmp_path, "crpipe.workloads.xec:Inpainter", model=SMALL)
     train_range(config, FIRST, Silent())
@@ -190,12 +195,14 @@ def fit(folder, name, steps, gammas, **options):
     return found.before, found.after
 
 
+@pytest.mark.slow
 def test_64_gammas_are_learned_by_heart(tmp_path):
     tasks = {"energy": {}, "position": {}, "time": {}}
     before, after = fit(tmp_path, "Regressor", 120, 64, tasks=tasks, head=32, photons_at_50_mev=1e5)
     assert after < before / 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "factor"), [("Inpainter", 2.0), ("MaskedAutoencoder", 1.3)])
 def test_a_masked_model_becomes_better_than_the_neighbours(tmp_path, name, factor):
     """Training begins there; hidden sensors are found from the others, whichever are hidden."""

@@ -44,6 +44,7 @@ def drawn(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LABELS)
 def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
     text = words(drawn / f"{name}.svg")
@@ -52,6 +53,7 @@ def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
     assert {path.stem for path in drawn.iterdir()} == set(LABELS)
 
 
+@pytest.mark.slow
 def test_equal_data_give_equal_files(drawn, tmp_path):
     for path in plots.draw_all(*judged(3000), tmp_path, ["position", "time"]):
         if path.stem in ("residuals", "calibration"):
@@ -59,12 +61,14 @@ def test_equal_data_give_equal_files(drawn, tmp_path):
         assert path.read_bytes() == (drawn / path.name).read_bytes()
 
 
+@pytest.mark.slow
 def test_figures_do_not_grow_with_the_events(drawn, tmp_path):
     truth, prediction = judged(20_000)
     for path in plots.draw_all(truth, prediction, tmp_path, ["energy"]):
         assert path.stat().st_size < 2 * (drawn / path.name).stat().st_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tasks", "names"),
     [
@@ -85,6 +89,7 @@ def test_without_uncertainties_there_is_no_calibration(tmp_path):
     assert made == {"residuals", "energy", "energy_curve"}
 
 
+@pytest.mark.slow
 def test_truth_that_is_missing_or_unknown_is_left_out(tmp_path):
     truth, prediction = judged(300)
     some = {name: values for name, values in truth.items() if name != "w_cm"}

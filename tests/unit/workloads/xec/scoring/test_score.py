@@ -7,13 +7,15 @@ from crpipe.workloads.xec.layout import TRUTHS
 from crpipe.workloads.xec.scoring import curve, metrics
 from crpipe.workloads.xec.scoring.baseline import simple_reconstruction
 from crpipe.workloads.xec.scoring.score import score
+from unrendered import unrendered
 from xenon_toy import make_predictions, make_truth
 
 
 def test_a_prediction_with_the_baseline_beside_it_has_figures(tmp_path):
     truth = make_truth(500)
     prediction = make_predictions(truth)
-    found = score(truth, prediction, tmp_path, ["energy", "position"])
+    with unrendered():
+        found = score(truth, prediction, tmp_path, ["energy", "position"])
     assert found == metrics.measure(truth.columns, prediction, ["energy", "position"]) | curve.measure(
         truth.columns, prediction
     )
@@ -35,7 +37,8 @@ def test_the_baseline_itself_has_numbers_and_no_figures(gammas, places, tmp_path
 
 def test_without_the_energy_there_is_no_curve(tmp_path):
     truth = make_truth(500)
-    assert "stochastic_term" not in score(truth, make_predictions(truth), tmp_path, ["position"])
+    with unrendered():
+        assert "stochastic_term" not in score(truth, make_predictions(truth), tmp_path, ["position"])
 
 
 def test_importing_it_does_not_load_matplotlib():

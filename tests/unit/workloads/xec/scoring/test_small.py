@@ -22,6 +22,7 @@ def test_numbers_of_few_events_are_finite(events, seed):
     assert ("energy_bias_error" in found) == (events > 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("events", [1, 2, 30])
 def test_figures_of_few_events(events, tmp_path):
     truth = make_truth(events)
