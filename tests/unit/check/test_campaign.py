@@ -594,3 +594,16 @@ def test_weights_add_up(tmp_path):
     said = lines(check_campaign(job, Silent()))
     assert any("do not balance" in line for line in said)
     assert any("the weights of outliers add up to" in line for line in said)
+
+
+def test_a_link_that_was_computed_in_another_way_than_the_one_before_is_noted(sound, tmp_path):
+    whole = sound.copy(tmp_path / "campaign")
+    campaign = Checked(whole.folder, (*whole.keys, "train.threads=2"))
+    for link in (SECOND, "outliers"):
+        shutil.rmtree(campaign.paths.store(link))
+        campaign.paths.receipt(link).unlink()
+        campaign.crpipe("train", link)
+    report = campaign.check()
+    assert [note.name for note in report.notes] == [f"link {SECOND}"]
+    assert report.notes[0].why.startswith(f"has other numerics than {FIRST}: device cpu, threads ")
+    assert "nothing is wrong" in campaign.crpipe("check")
