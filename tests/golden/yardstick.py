@@ -25,7 +25,7 @@ import yaml
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path += [str(HERE.parent / each) for each in ("support", "outside", "outside/packages")]
-# Never the same twice, and where that is promised of nobody.
+# Files that hold times, processes or hosts: they differ from run to run.
 _PASSING = (
     "journal.jsonl",
     "metrics.jsonl",
@@ -228,9 +228,8 @@ def main(folder):
         words += done.words
         products += [f"{digest} {name}/{path}" for path, digest in hashes(place)]
     done = Verbs(folder / "muons", folder / "wrong.output")
-    for line in WRONG.split("\n"):
-        if line:
-            done(line, code=None)
+    for line in WRONG.strip().splitlines():
+        done(line, code=None)
     for verb in (HERE.parent / "unit" / "frozen" / "verbs.txt").read_text().splitlines():
         done(
             " ".join([*re.match(r"(config|outliers|shards|federation|tb)? ?\S+", verb)[0].split(), "--help"]),
@@ -275,7 +274,7 @@ class Verbs:
         self.place, self.output, self.words = place, output, []
 
     def __call__(self, line, *, code=0, told=str):
-        """Run a verb, which must end with ``code``; give its output. told: what is kept of the output."""
+        """Run a verb, which must end with ``code``; return its output. told: what to keep of it."""
         sys.stdout.flush()
         child = os.fork()
         if not child:
@@ -303,7 +302,7 @@ class Verbs:
 
 
 def verb_main(words):
-    """Be the command ``crpipe``; give its exit code."""
+    """Run the command ``crpipe`` in this process; return its exit code."""
     from crpipe.__main__ import main as crpipe
 
     sys.argv = ["crpipe", *words]
@@ -315,7 +314,7 @@ def verb_main(words):
 
 
 def masked(text, place):
-    """Hide what no two runs have in common."""
+    """Replace what differs from run to run."""
     text = text.replace(str(place.parent), "FOLDER").replace(str(ROOT), "ROOT")
     for pattern, mask in _MASKS:
         text = pattern.sub(mask, text)
@@ -323,7 +322,7 @@ def masked(text, place):
 
 
 def hashed(text):
-    """Keep of a long text that it is the same."""
+    """Return the hash of a long text, in its place."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
