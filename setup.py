@@ -1,4 +1,4 @@
-"""Puts the workflow into the wheel, as crpipe/campaign/; all else about the package is in pyproject.toml."""
+"""Puts the workflow into the wheel, as crpipe/setup/folder/; all else is in pyproject.toml."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
-PATTERNS = HERE / "src" / "crpipe" / "start" / "workflow_files.txt"
+PATTERNS = HERE / "src" / "crpipe" / "setup" / "workflow_files.txt"
 
 
 class BuildWithWorkflow(build_py):
@@ -21,7 +21,7 @@ class BuildWithWorkflow(build_py):
             if pattern.startswith("#"):
                 continue
             for file in sorted(HERE.glob(pattern)):
-                target = Path(self.build_lib) / "crpipe" / "campaign" / file.relative_to(HERE)
+                target = Path(self.build_lib) / "crpipe" / "setup" / "folder" / file.relative_to(HERE)
                 self.mkpath(str(target.parent))
                 self.copy_file(str(file), str(target))
 

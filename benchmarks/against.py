@@ -63,7 +63,7 @@ def staging(folder: Path) -> Callable[[], None]:
 
     from crpipe.cli.jobs.source import list_job, stage_job  # noqa: PLC0415
     from crpipe.config.loading import load_config  # noqa: PLC0415
-    from crpipe.core.progress import Silent  # noqa: PLC0415
+    from crpipe.core.text import Silent  # noqa: PLC0415
     from crpipe.source.listing import list_range  # noqa: PLC0415
     from crpipe.source.stage import stage_range  # noqa: PLC0415
 

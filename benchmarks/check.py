@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 from data import READER, write_file
 from side_by_side import compared
 
-from crpipe.check.campaign import check_campaign
-from crpipe.check.job import CheckJob
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
+from crpipe.check.check import check_campaign
+from crpipe.check.findings import CheckJob
 from crpipe.cli.jobs.data import consolidate_job, split_job
 from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import load_config
 from crpipe.core.files import sha256
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
 from crpipe.split.outliers import consolidate_outliers

@@ -26,13 +26,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from crpipe.config.training import LoadSection, TrainSection
+from crpipe.config.sections import LoadSection, TrainSection
 from crpipe.events.batch import Events
 from crpipe.events.layout import Field, Layout
 from crpipe.events.shard_writer import write_shard
 from crpipe.loading.loader import Loader
+from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
-from crpipe.train.records.meter import Meter
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.train.workload import OptimizerSpec, Phase

@@ -28,8 +28,8 @@ import torch
 from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor
 from crpipe.report.figure_style import COLOURS, new_figure, save, style
+from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
-from crpipe.train.records.meter import Meter
 from crpipe.train.schedule import Schedule
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper

@@ -29,14 +29,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from peak import peak_mib
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.cli.jobs.data import split_job
 from crpipe.config.loading import load_config
 from crpipe.core.files import read_json
-from crpipe.core.progress import Silent
-from crpipe.split.readers import ReaderChoice
+from crpipe.core.text import Silent
 from crpipe.split.split import split_range
-from crpipe.workloads.muons.nested_rows import nested_table
+from crpipe.workloads.muons.layout import nested_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

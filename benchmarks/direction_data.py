@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.cli.jobs.data import split_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.source.listing import list_range
 from crpipe.source.side_tables import stage_tables
 from crpipe.source.stage import stage_range
 from crpipe.split.split import split_range
-from crpipe.workloads.direction import geometry
+from crpipe.workloads.direction import layout
 from crpipe.workloads.direction.simulator.files import kaggle_folder
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
 
@@ -75,7 +75,7 @@ def graphnet(raw: Path) -> Path:
         return folder
     for name in ("truth", "pulses"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    places = geometry.read_geometry(raw / "sensor_geometry.csv")
+    places = layout.read_geometry(raw / "sensor_geometry.csv")
     meta = pq.read_table(raw / "train_meta.parquet")
     for chunk, path in enumerate(sorted((raw / "train").iterdir())):
         table = pq.read_table(path)

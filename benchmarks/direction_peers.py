@@ -36,7 +36,7 @@ def crpipe(folder: Path, geometry: Path, collate: str, workers: int) -> Epoch:
     import numpy as np
     import torch
 
-    from crpipe.config.training import LoadSection
+    from crpipe.config.sections import LoadSection
     from crpipe.events.shard_reader import Table
     from crpipe.events.shard_streams import RowStream
     from crpipe.loading.loader import Loader

@@ -23,10 +23,10 @@ from direction_peers import DOMS, PULSES
 from peak import peak_mib
 from side_by_side import prepared_steps
 
-from crpipe.config.training import LoadSection, TrainSection
+from crpipe.config.sections import LoadSection, TrainSection
 from crpipe.loading.loader import Loader
+from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
-from crpipe.train.records.meter import Meter
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.workloads.direction import FlatTransformer, FlatTransformerOptions

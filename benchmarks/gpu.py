@@ -172,7 +172,7 @@ def _command(given: Given, point: Point) -> str:
 
 def note_machine(given: Given) -> None:
     """Note what the figures depend on."""
-    from crpipe.start.machine import gpus_here  # noqa: PLC0415 - with a message where crpipe is missing
+    from crpipe.setup.doctor import gpus_here  # noqa: PLC0415 - with a message where crpipe is missing
 
     forget(given.folder, MACHINE)
     gpus = gpus_here() if given.device != "cpu" else ()

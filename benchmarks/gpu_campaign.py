@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from tiny_campaign import FIRST, lay_out
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.config.loading import load_config
 from crpipe.inference.checkpoints import open_checkpoint
 

@@ -15,7 +15,7 @@ from side_by_side import spread
 from steppers import stepper_of
 
 from crpipe.events.batch import Cursor, Events
-from crpipe.train.compiling import compile_modules
+from crpipe.train.step import compile_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from gpu_throughput import SHAPES, setting_of, timed, tree_of
 from steppers import stepper_of
 
 from crpipe.events.batch import Cursor
-from crpipe.workloads.muons.models.pooling import largest_of, mean_of
+from crpipe.workloads.muons.models.layers import largest_of, mean_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,9 +26,9 @@ from torch.profiler import ProfilerActivity, profile
 from crpipe.events.batch import Cursor
 from crpipe.events.shard_writer import write_shard
 from crpipe.loading.loader import Loader
-from crpipe.train.compiling import compile_modules
+from crpipe.train.meter import GpuSampler
 from crpipe.train.ranks import World
-from crpipe.train.records.meter import GpuSampler
+from crpipe.train.step import compile_modules
 from crpipe.workloads.muons.layout import BUNDLES
 
 if TYPE_CHECKING:

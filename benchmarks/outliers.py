@@ -18,7 +18,7 @@ from events import generate
 from peak import run_verb
 
 from crpipe.events.batch import Events
-from crpipe.workloads.muons.nested_rows import nested_table
+from crpipe.workloads.muons.layout import nested_table
 
 RANGE = "0000000-0000999"
 VERBS = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 _ALONE = """
 import atexit
-from crpipe.cli.campaign import main
+from crpipe.cli.app import main
 from peak import peak_mib
 atexit.register(lambda: print(peak_mib()))
 main()

@@ -27,7 +27,7 @@ from crpipe.workloads.muons.scoring import classify, metrics
 from crpipe.workloads.muons.scoring.score import sample_of
 from crpipe.workloads.muons.simulator.files import resimulate
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
-from crpipe.workloads.muons.simulator.primaries import sample_primaries
+from crpipe.workloads.muons.simulator.physics import sample_primaries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

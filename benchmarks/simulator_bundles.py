@@ -15,7 +15,7 @@ import numpy as np
 
 from crpipe.config.loading import Synthetic
 from crpipe.workloads.muons.simulator.files import resimulate
-from crpipe.workloads.muons.simulator.primaries import MASS_NUMBERS, flux, power_law
+from crpipe.workloads.muons.simulator.physics import MASS_NUMBERS, flux, power_law
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,8 +17,7 @@ from crpipe.config.loading import Synthetic
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import new_figure, save, style
 from crpipe.workloads.muons.simulator.files import resimulate
-from crpipe.workloads.muons.simulator.primaries import MASS_NUMBERS
-from crpipe.workloads.muons.simulator.shower import CLUSTERS_PER_NUCLEON
+from crpipe.workloads.muons.simulator.physics import CLUSTERS_PER_NUCLEON, MASS_NUMBERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

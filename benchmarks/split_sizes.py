@@ -35,9 +35,10 @@ from peak import peak_mib
 from side_by_side import print_facts, spread
 
 import crpipe.split.split
+from crpipe.campaign import readers
 from crpipe.core import files
 from crpipe.events import shard_manifest, shard_writer
-from crpipe.split import gather, readers, scatter, spill
+from crpipe.split import gather, scatter, spill
 
 if TYPE_CHECKING:
     from collections.abc import Callable

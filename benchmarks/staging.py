@@ -34,8 +34,8 @@ from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import Config, validate
 from crpipe.core import checksums
 from crpipe.core.files import sync
-from crpipe.core.progress import Silent
 from crpipe.core.ranges import Range
+from crpipe.core.text import Silent
 from crpipe.source.listing import list_range
 from crpipe.source.loopback.federation import LoopbackFederation
 from crpipe.source.loopback.topology import Topology

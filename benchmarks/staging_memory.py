@@ -16,7 +16,7 @@ from events import generate
 from peak import run_verb
 
 from crpipe.source.loopback.federation import LoopbackFederation
-from crpipe.workloads.muons.nested_rows import nested_table
+from crpipe.workloads.muons.layout import nested_table
 
 SETS = ((6, 50_000_000), (6, 250_000_000), (1000, 20_000), (8000, 20_000), (20_000, 20_000))
 NAME = "0000000-0000999"

@@ -20,10 +20,10 @@ import aiohttp
 from staging import Contest, bring_up, parse
 from yarl import URL
 
-from crpipe.source import flush
+from crpipe.source import retries
 from crpipe.source.loopback.federation import LoopbackFederation
 from crpipe.source.pelican import transfer
-from crpipe.source.pelican.partial_file import Part
+from crpipe.source.pelican.download import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ class Parts(Contest):
             part._read = part._written  # noqa: SLF001 - nothing else leaves it out
 
         patches = (
-            mock.patch.object(flush, "sync", skipped),
+            mock.patch.object(retries, "sync", skipped),
             mock.patch.object(transfer.Transfer, "_checksum", none),
             mock.patch.object(Part, "read_back", passed),
         )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from crpipe.config.loading import validate
+from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
-from crpipe.train.records.meter import Meter
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.train.workload import build_workload

@@ -33,8 +33,8 @@ from side_by_side import compared, print_facts
 from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor, Events, offsets
 from crpipe.loading.microbatch import micro_batches
+from crpipe.train.meter import Meter
 from crpipe.train.ranks import World, keep_freed_memory, use_large_pages
-from crpipe.train.records.meter import Meter
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.train.workload import build_workload

@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.cli.jobs.data import consolidate_job
 from crpipe.cli.jobs.model import evaluate_job, predict_job
 from crpipe.cli.jobs.report import configured_keys, view_of
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.events.batch import Events, concatenate, cuts
 from crpipe.events.shard_manifest import groups_of, layout_of, read_manifest
 from crpipe.events.shard_reader import Shards
@@ -35,12 +35,13 @@ from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.generate import GenerateJob, generate_files
 from crpipe.inference.inputs import RawInput
 from crpipe.inference.predict import predict_files
-from crpipe.loading.held_out import held_out
+from crpipe.loading.loader import held_out
 from crpipe.report import figure_style, figures
 from crpipe.report.page.document import write_report
 from crpipe.split import export, outliers
 from crpipe.train.ranks import use_threads
-from crpipe.workloads.muons import collate, features
+from crpipe.workloads.muons import batches as collate
+from crpipe.workloads.muons import features
 from crpipe.workloads.muons.scoring import classify, metrics, plots
 from crpipe.workloads.muons.scoring.score import sample_of
 

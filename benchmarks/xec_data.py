@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import uproot
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.cli.jobs.data import split_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
-from crpipe.core.progress import Silent
 from crpipe.core.ranges import Range
+from crpipe.core.text import Silent
 from crpipe.source.listing import list_range
 from crpipe.source.side_tables import stage_tables
 from crpipe.source.stage import stage_range

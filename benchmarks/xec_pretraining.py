@@ -21,11 +21,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from crpipe.cli.jobs.campaign import claim_data, open_campaign
+from crpipe.campaign.campaign import claim_data, open_campaign
 from crpipe.cli.jobs.data import split_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import COLOURS, new_figure, save, style
 from crpipe.source.listing import list_range

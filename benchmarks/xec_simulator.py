@@ -18,8 +18,8 @@ import uproot
 
 from crpipe.workloads.xec.sensors import INNER, sensor_map
 from crpipe.workloads.xec.simulator.files import write_gammas
-from crpipe.workloads.xec.simulator.gammas import uvw
 from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
+from crpipe.workloads.xec.simulator.physics import uvw
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

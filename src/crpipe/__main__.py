@@ -14,7 +14,7 @@ def main() -> None:
         from crpipe.cli import importing  # noqa: PLC0415
 
         with importing():
-            from crpipe.cli.campaign import main as run  # noqa: PLC0415
+            from crpipe.cli.app import main as run  # noqa: PLC0415
         run()
     except (OSError, MemoryError) as error:  # of an import: the disk that crpipe itself is on
         sys.stderr.write(

@@ -18,13 +18,9 @@ import pyarrow.parquet as pq
 
 from campaign_files import CampaignFiles, linked
 from counting import NAMED, checkpoint_of
-from crpipe.config.loading import load_config
-from crpipe.config.record import check_train
-from crpipe.core.destinations import ROLES
-from crpipe.core.errors import FormatError, LedgerError, ListingError
-from crpipe.core.journal import Journal
-from crpipe.core.progress import Silent
-from crpipe.core.raw_files import (
+from crpipe.campaign.claims import check_train
+from crpipe.campaign.ledger import table_keys, table_paths
+from crpipe.campaign.raw_files import (
     Entry,
     Proof,
     StagedFile,
@@ -33,26 +29,29 @@ from crpipe.core.raw_files import (
     write_manifest,
     write_staged,
 )
+from crpipe.campaign.readers import ReaderChoice
+from crpipe.config.loading import load_config
+from crpipe.core.errors import FormatError, LedgerError, ListingError
+from crpipe.core.journal import Journal
+from crpipe.core.paths import ROLES
+from crpipe.core.text import Silent
 from crpipe.events.batch import Events, concatenate
 from crpipe.events.shard_manifest import groups_of, read_layout, verify
 from crpipe.events.shard_reader import Shards
-from crpipe.events.tables import table_keys, table_paths
 from crpipe.events.validity import find_invalid_events
 from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.inputs import RawInput, Wanted, count_rows, event_rows
-from crpipe.report.plan.volume import measure_ratios
+from crpipe.report.estimates import measure_ratios
 from crpipe.report.series import chain_rows
-from crpipe.report.status.status import render_status, status_json
+from crpipe.report.status import render_status, status_json
 from crpipe.report.summary import render_summary
 from crpipe.source.listing import read_list
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.webdav import parse_listing
 from crpipe.source.positions import Positions
-from crpipe.split.readers import ReaderChoice
 from crpipe.train.checkpoints import checkpoint_file, read_receipt
-from crpipe.workloads.direction.geometry import read_geometry
-from crpipe.workloads.direction.reading.prometheus import geometry_of
-from crpipe.workloads.direction.reading.sensors import read_sensors
+from crpipe.workloads.direction.layout import read_geometry
+from crpipe.workloads.direction.reading.prometheus import geometry_of, read_sensors
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.reading.parquet import Bundles
 from fuzz import mutations

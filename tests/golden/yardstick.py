@@ -44,6 +44,7 @@ _MASKS = (
     (re.compile(rf"\b{re.escape(socket.gethostname())}\b"), "HOST"),
     (re.compile(rf"(\"(?:[a-z_]*(?:{_MEASURED})[a-z_]*|[a-z_]+_s)\": )[\d.e+-]+"), r"\1NUMBER"),
     (re.compile(r"^\w+ +\d+%  .*\n", re.MULTILINE), ""),
+    (re.compile(r"(\(\w+/\w+\.py, line )\d+"), r"\1NUMBER"),
     (re.compile(r"\d+(\.\d+)? ?(seconds|minutes|hours|[kMGT]iB free|s\b)"), "LONG"),
 )  # fmt: skip
 MACHINE = f"python {sys.version_info.major}.{sys.version_info.minor} {platform.machine()} numerics"
@@ -349,8 +350,8 @@ def fingerprint():
     """Hash how this machine computes."""
     import torch
 
+    from crpipe.train.numerics import numerics
     from crpipe.train.ranks import World
-    from crpipe.train.records.numerics import numerics
 
     torch.set_num_threads(1)
     found = numerics(World(0, 1, torch.device("cpu")))

@@ -10,7 +10,7 @@ import pytest
 from campaign_files import linked, realistic
 from crpipe.cli.jobs.report import configured_keys
 from crpipe.report.page.document import render_report
-from crpipe.report.status.page import render_page
+from crpipe.report.page.overview import render_page
 
 pytestmark = pytest.mark.browser
 FLAGS = (

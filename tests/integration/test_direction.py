@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.workloads.direction.angles import azimuth_zenith, opening_angle, unit_vectors
+from crpipe.workloads.direction.layout import azimuth_zenith, opening_angle, unit_vectors
 from crpipe.workloads.direction.simulator.files import kaggle_folder
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
 from outside.lab import Lab, changed

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from crpipe.core.raw_files import read_manifest, write_manifest
+from crpipe.campaign.raw_files import read_manifest, write_manifest
 from named import READERS
 from raw_files import write_parquet
 from runs import RANGES, Campaign, job_of, kill, wait_for

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.core.destinations import DESTINATIONS, LARGE_ROLES, TRAINED_ROLES
+from crpipe.core.paths import DESTINATIONS, LARGE_ROLES, TRAINED_ROLES
 from runs import RANGES, REPOSITORY, Campaign
 from watched import NAMES
 

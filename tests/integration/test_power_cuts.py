@@ -13,7 +13,7 @@ import pytest
 
 from crpipe.core import errors
 from crpipe.core.paths import Paths
-from crpipe.train.records.metrics_log import read_metrics
+from crpipe.train.metrics_log import read_metrics
 from crpipe.workflow.head import resume_deletions
 from power_cut import WAYS, chosen, cuts, made
 from runs import RANGES, Campaign

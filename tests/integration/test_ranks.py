@@ -14,7 +14,7 @@ import yaml
 
 from crpipe.core.journal import Journal
 from crpipe.train.checkpoints import load
-from crpipe.train.records.metrics_log import read_metrics
+from crpipe.train.metrics_log import read_metrics
 from toy import RANGES, Toy, ToyOptions, make_events, toy_config, write_shards
 
 FIRST, SECOND, _ = RANGES

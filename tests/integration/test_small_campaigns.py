@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from crpipe.core.ranges import Range
-from crpipe.workloads.muons.nested_rows import SCHEMA
+from crpipe.workloads.muons.layout import SCHEMA
 from crpipe.workloads.muons.simulator.files import file_names, write_file
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from runs import Campaign

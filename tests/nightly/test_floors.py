@@ -10,10 +10,10 @@ import os
 import numpy as np
 import pytest
 
+from crpipe.campaign.readers import open_reader
 from crpipe.config.loading import load_config
 from crpipe.core.ranges import Range
 from crpipe.events.batch import Events, concatenate
-from crpipe.split.readers import open_reader
 from crpipe.workloads.muons.scoring import metrics
 from crpipe.workloads.muons.scoring.score import sample_of
 from crpipe.workloads.muons.simulator.files import file_names, resimulate, write_file

@@ -359,5 +359,5 @@ def test_status_and_data_verbs_never_import_torch(finished, kind):
     done = finished.python("-X", "importtime", "-m", "crpipe", "status")
     assert done.returncode == 0
     modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "crpipe.config.names" in modules
+    assert "crpipe.config.plugins" in modules
     assert not {"torch", "hitlab.model", "tilelab.model"} & modules

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crpipe.workloads.xec.layout import LARGEST, TIME_NS
-from crpipe.workloads.xec.models.codec import Codec
+from crpipe.workloads.xec.models.features import Codec
 from crpipe.workloads.xec.options import CodecOptions
 
 EPSILON = float(np.finfo(np.float32).eps)

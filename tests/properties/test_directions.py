@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.cli.jobs.data import split_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import Interrupted
 from crpipe.core.files import sha256
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.events.batch import concatenate
 from crpipe.source.listing import list_range
 from crpipe.source.side_tables import stage_tables
 from crpipe.source.stage import stage_range
 from crpipe.split.split import split_range
-from crpipe.train.records.metrics_log import read_metrics
-from crpipe.workloads.direction.angles import unit_vectors
+from crpipe.train.metrics_log import read_metrics
+from crpipe.workloads.direction.layout import unit_vectors
 from crpipe.workloads.direction.models.workload import DirectionWorkload
 from directions import WORKLOADS, build, make_events, predict
 from models import train_range

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crpipe.core.destinations import LARGE_ROLES, roles_of
+from crpipe.core.paths import LARGE_ROLES, roles_of
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import groups_of, read_layout
 from crpipe.events.shard_reader import Shards

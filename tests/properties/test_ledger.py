@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crpipe.core.destinations import LARGE_ROLES, PARTS, ROLES, TRAINED_ROLES, roles_of
 from crpipe.core.errors import ConfigError, FormatError
 from crpipe.core.files import remove_tree
+from crpipe.core.paths import LARGE_ROLES, PARTS, ROLES, TRAINED_ROLES, roles_of
 from crpipe.events.shard_manifest import groups_of, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.workloads.muons.layout import BUNDLES

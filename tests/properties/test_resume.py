@@ -14,8 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from crpipe.core.errors import Interrupted
 from crpipe.core.files import sha256
 from crpipe.core.paths import OUTLIERS
-from crpipe.core.progress import Silent
-from crpipe.train.records.metrics_log import read_metrics
+from crpipe.core.text import Silent
+from crpipe.train.metrics_log import read_metrics
 from models import train_range
 from toy import RANGES, Toy, toy_config
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from crpipe.core.errors import ForeignError
 from crpipe.events.batch import Cursor, Events
+from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
-from crpipe.train.records.meter import Meter
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.train.workload import OptimizerSpec, Phase

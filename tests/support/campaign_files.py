@@ -13,20 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.campaign.ledger import write_ledger
 from crpipe.cli.jobs.report import view_of
 from crpipe.config.loading import Config, load_config
 from crpipe.core.files import write_json
 from crpipe.core.paths import CONSOLIDATED
-from crpipe.events.layout import Field, Layout
-from crpipe.events.ledger_file import write_ledger
-from crpipe.events.metric import Metric
+from crpipe.events.layout import Field, Layout, Metric
 from crpipe.split.ledger import staged_sums
 from named import READERS, SIMULATOR
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from crpipe.report.campaign_view import CampaignView
+    from crpipe.campaign.view import CampaignView
 
 STEPS = 400
 LOG_STEPS = 20

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
-from crpipe.check.campaign import check_campaign
-from crpipe.check.job import CheckJob
-from crpipe.cli.campaign import app
+from crpipe.check.check import check_campaign
+from crpipe.check.findings import CheckJob
+from crpipe.cli.app import app
 from crpipe.config.loading import load_config
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from runs import REPOSITORY, TINY
 from unrendered import unrendered
 

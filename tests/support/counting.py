@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
 from crpipe.events.batch import Events, cut_lists
-from crpipe.events.metric import Metric
+from crpipe.events.layout import Metric
 from crpipe.train.checkpoints import Store
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.reading.parquet import Bundles

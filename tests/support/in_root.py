@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from crpipe.train.numerics import numerics
 from crpipe.train.ranks import World
-from crpipe.train.records.numerics import numerics
-from crpipe.workloads import elementary, formulas
+from crpipe.workloads.common import elementary, formulas
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LENGTHS = (1, 3, 7, 15, 31, 100, 40003)

@@ -1,8 +1,8 @@
 """The jobs of the model verbs, composed from a configuration as the command line does it."""
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign import claims
+from crpipe.campaign.campaign import open_campaign
 from crpipe.cli.jobs.model import evaluate_job, train_job
-from crpipe.config import record
 from crpipe.inference.evaluate import evaluate_link
 from crpipe.train.job import train_link
 
@@ -10,7 +10,7 @@ from crpipe.train.job import train_link
 def train_range(config, name, progress, **options):
     campaign = open_campaign(config)
     job = train_job(campaign, name)
-    record.claim_train(campaign.paths, dict(job.keys))
+    claims.claim_train(campaign.paths, dict(job.keys))
     train_link(job, progress, **options)
 
 

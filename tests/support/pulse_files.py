@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.events.batch import offsets
-from crpipe.workloads.direction.reading.spans import KEY, embed
+from crpipe.workloads.direction.reading.kaggle import KEY, embed
 
 SENSORS = 60
 TEST_COLUMNS = ("batch_id", "event_id", "first_pulse_index", "last_pulse_index")

@@ -7,16 +7,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.campaign.campaign import open_campaign
 from crpipe.cli.jobs import data as data_jobs
-from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.config.loading import load_config
 from crpipe.core import checksums
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.split.export import export_shards
 from crpipe.split.look.suggest import suggest_threshold
 from crpipe.split.outliers import consolidate_outliers
+from crpipe.split.parts import choose_threshold
 from crpipe.split.split import split_range
-from crpipe.split.threshold import choose_threshold
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY
 from named import NAMED, READERS
 

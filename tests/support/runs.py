@@ -18,8 +18,8 @@ from pathlib import Path
 import psutil
 import yaml
 
+from crpipe.campaign.split_record import LISTING
 from crpipe.core.paths import FINISHED
-from crpipe.events.split_record import LISTING
 
 REPOSITORY = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

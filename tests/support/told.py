@@ -1,6 +1,6 @@
 """What a person was told."""
 
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 
 
 class Told(Silent):

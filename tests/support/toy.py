@@ -11,12 +11,12 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import nn
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.config.loading import validate
 from crpipe.core.files import sha256
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.events.batch import Events, offsets
-from crpipe.events.metric import Metric
+from crpipe.events.layout import Metric
 from crpipe.train.workload import OptimizerSpec, Phase, Throttle
 from crpipe.workloads.muons.layout import BUNDLES
 from named import SOURCE

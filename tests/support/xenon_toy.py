@@ -4,7 +4,7 @@ import numpy as np
 
 from crpipe.events.batch import Events
 from crpipe.workloads.xec.layout import SENSORS
-from crpipe.workloads.xec.scoring.averages import neighbour_average, solid_angle_average
+from crpipe.workloads.xec.scoring.baseline import neighbour_average, solid_angle_average
 from crpipe.workloads.xec.sensors import INNER_RADIUS, MPPCS, sensor_map
 
 CM_PER_NS = 29.979 / 1.65  # of light in xenon

@@ -1,4 +1,4 @@
-"""What keeps the house readable: one name for one thing, no workload's words in the engine, small folders."""
+"""What keeps the house readable: one name for one thing, no workload's words in the engine, small rooms."""
 
 import ast
 import re
@@ -17,7 +17,25 @@ WORDS = re.compile(
 )
 # An environment variable, and SQL.
 EXEMPT = re.compile(r"REQUESTS_CA_BUNDLE|PRIMARY KEY")
-MOST_MODULES = 15
+# Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
+BUDGET = {
+    "core": (10, 2430),
+    "config": (6, 1355),
+    "events": (10, 1750),
+    "campaign": (9, 1700),
+    "source": (32, 6100),
+    "split": (16, 3340),
+    "loading": (5, 1155),
+    "report": (24, 5145),
+    "train": (15, 4020),
+    "inference": (11, 2895),
+    "check": (8, 1985),
+    "setup": (3, 1050),
+    "workloads": (73, 13930),
+    "workflow": (7, 1545),
+    "cli": (19, 3745),
+    "api": (2, 660),
+}
 
 
 def test_a_class_name_means_one_thing():
@@ -57,10 +75,14 @@ def test_make_runs_every_test():
     }
 
 
-def test_a_folder_holds_few_modules():
-    folders = [SOURCE, *(path for path in SOURCE.rglob("*") if path.is_dir())]
-    counts = {
-        str(folder.relative_to(SOURCE)): len([path for path in folder.glob("*.py") if path.stem[0] != "_"])
-        for folder in folders
-    }
-    assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
+def test_every_room_keeps_to_its_budget():
+    rooms = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
+    assert rooms == {*BUDGET}
+    over = []
+    for room, (modules, lines) in BUDGET.items():
+        paths = list((SOURCE / room).rglob("*.py"))
+        sizes = [len(path.read_text().splitlines()) for path in paths]
+        count = len([path for path in paths if path.name != "__init__.py"])
+        if count > modules or sum(sizes) > lines:
+            over.append(f"{room}: {count} modules, {sum(sizes)} lines")
+    assert over == []

@@ -13,22 +13,22 @@ from pathlib import Path
 
 import pytest
 
+from crpipe.campaign.raw_files import Entry, Proof
 from crpipe.core import files
 from crpipe.core.errors import DiskError, SourceError
 from crpipe.core.files import replacing, write_secret
 from crpipe.core.journal import Journal
 from crpipe.core.lease import is_held, lease, owner_of
-from crpipe.core.progress import Silent
-from crpipe.core.raw_files import Entry, Proof
+from crpipe.core.text import Silent
+from crpipe.source.copies import Proofs
 from crpipe.source.local import LocalSource
 from crpipe.source.loopback import origin
 from crpipe.source.loopback.credentials import write_certificates, write_issuer
 from crpipe.source.loopback.federation import LoopbackFederation
 from crpipe.source.pelican import login, tokens
-from crpipe.source.pelican.namespaces import Namespace
-from crpipe.source.pelican.partial_file import Part
-from crpipe.source.pelican.token_check import TokenJob
-from crpipe.source.verified import Proofs
+from crpipe.source.pelican.director import Namespace
+from crpipe.source.pelican.download import Part
+from crpipe.source.pelican.login import TokenJob
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act as another user")

@@ -14,18 +14,18 @@ from snakemake.dag import DAG
 from snakemake.io import IOFile, _IOFile
 from snakemake.rules import Rule
 
-from crpipe.cli.jobs.checks import check_data
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import check_data
+from crpipe.campaign.campaign import open_campaign
 from crpipe.cli.jobs.source import check_source, ensure_counted
 from crpipe.cli.terminal import Terminal
-from crpipe.config import record
+from crpipe.campaign import claims
 from crpipe.config.files import config_files, relative
 from crpipe.config.loading import load_config
 from crpipe.core.errors import CrpipeError
 from crpipe.core.causes import MachineWatch
-from crpipe.workflow import turns
-from crpipe.workflow.chain import parent_of, reference_ranges, shards_of
-from crpipe.workflow.command import (
+from crpipe.workflow import rules as decisions
+from crpipe.workflow.rules import parent_of, reference_ranges, shards_of
+from crpipe.workflow.rules import (
     allocator_settings,
     crpipe_call,
     overrides,
@@ -33,7 +33,7 @@ from crpipe.workflow.command import (
     training_call,
 )
 from crpipe.workflow.outdated import outdated
-from crpipe.workflow.resources import gpu_request, node_request, time_limit
+from crpipe.workflow.rules import gpu_request, node_request, time_limit
 
 # A plan of thousands of jobs is a million objects that live to the end: looking for garbage among them again and
 # again takes a quarter of the time.
@@ -81,8 +81,8 @@ def checked_campaign(files, changes):
         check_data(settings)
         ensure_counted(settings, Terminal())
         campaign = open_campaign(settings)
-        record.check_data(campaign.paths, campaign.data_keys)
-        record.check_train(campaign.paths, campaign.run_keys)
+        claims.check_data(campaign.paths, campaign.data_keys)
+        claims.check_train(campaign.paths, campaign.run_keys)
     return campaign
 
 
@@ -159,7 +159,7 @@ def asked_for():
 
 def trains():
     """Tell whether training is among the targets of this call."""
-    return turns.trains(asked_for(), PATHS.runs)
+    return decisions.trains(asked_for(), PATHS.runs)
 
 
 def staging_turn(wildcards):
@@ -171,18 +171,18 @@ def staging_turn(wildcards):
     if not workflow.is_main_process:
         return []
     workflow.persistence.cleanup_metadata(IOFile(str(PATHS.staged(wildcards.range))))
-    earlier = turns.staging_turn(CAMPAIGN, wildcards.range, training=trains())
+    earlier = decisions.staging_turn(CAMPAIGN, wildcards.range, training=trains())
     return list(map(str, earlier))
 
 
 def lower_first(wildcards):
     """Rank the jobs of lower ranges first: training waits for them."""
-    return turns.priority(RANGES, wildcards.range)
+    return decisions.priority(RANGES, wildcards.range)
 
 
 # Snakemake of an earlier version takes numbers only; then the order of ranges is its own.
 PRIORITY = lower_first if hasattr(Rule, "expand_priority") else 0
-TRAINING_PRIORITY = turns.training_priority(RANGES)
+TRAINING_PRIORITY = decisions.training_priority(RANGES)
 
 
 def chosen_threshold(wildcards):

@@ -18,11 +18,11 @@ from snakemake.shell import shell as job_shell
 from crpipe.core.causes import machine_error
 from crpipe.core.errors import MachineError, code_of
 from crpipe.core.files import make_folder, writing
-from crpipe.report.status.failures import kinds_of
-from crpipe.report.status.journal_tail import ends_of
-from crpipe.workflow import slurm_plugin
-from crpipe.workflow.command import only_looks
-from crpipe.workflow.events import (
+from crpipe.report.failures import kinds_of
+from crpipe.core.journal import ends_of
+from crpipe.workflow import slurm
+from crpipe.workflow.rules import only_looks
+from crpipe.workflow.monitor import (
     UNNOTIFIED,
     EventHandler,
     jobs_table,
@@ -40,9 +40,9 @@ from crpipe.workflow.head import (
     resume_deletions,
     take_lease,
 )
-from crpipe.workflow.orphans import cancel_orphans, jobs_left
-from crpipe.workflow.outcome import what_failed, what_stopped
-from crpipe.workflow.stopping import HeadStop
+from crpipe.workflow.head import cancel_orphans, jobs_left
+from crpipe.workflow.head import what_failed, what_stopped
+from crpipe.workflow.head import HeadStop
 
 # Where the journals ended when this call began: what follows is about its own jobs.
 ENDS = ends_of(PATHS.data_journal(), PATHS.train_journal())
@@ -228,9 +228,9 @@ def adapt_slurm():
     """Keep the Slurm plugin, where it is in use, to what every Slurm answers; let it submit bare commands."""
     plugin = sys.modules.get("snakemake_executor_plugin_slurm")
     if plugin is not None:
-        slurm_plugin.keep_to_squeue(plugin, version(slurm_plugin.DISTRIBUTION))
+        slurm.keep_to_squeue(plugin, version(slurm.DISTRIBUTION))
         steps = sys.modules["snakemake_executor_plugin_slurm_jobstep"]
-        slurm_plugin.run_without_snakemake(plugin, steps, runs_bare_commands)
+        slurm.run_without_snakemake(plugin, steps, runs_bare_commands)
 
 
 def farewell(messages):

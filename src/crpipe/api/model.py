@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from crpipe.core.errors import ConfigError, FormatError
+from crpipe.core.causes import is_present
+from crpipe.core.errors import ConfigError, DataError, FormatError
+from crpipe.core.paths import LARGE_ROLES, ROLES
 from crpipe.events.batch import Events, concatenate
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.inference.checkpoints import open_its_reader
 from crpipe.inference.generate import COLUMN, PREDICTED, generate_events
 from crpipe.inference.inputs import RawInput, Wanted, column_rows
-from crpipe.inference.predict import predict_events
-from crpipe.inference.rows import nested_table, table_of
-from crpipe.train.records.device_memory import named_out_of_memory
+from crpipe.inference.predict import nested_table, predict_events, table_of
+from crpipe.loading.loader import Loader
+from crpipe.train.step import named_out_of_memory
 from crpipe.train.workload import Generates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     import torch
     from torch import nn
 
+    from crpipe.campaign.ledger import Tables
+    from crpipe.campaign.readers import Reader
+    from crpipe.campaign.view import CampaignView
     from crpipe.events.layout import Layout
-    from crpipe.events.tables import Tables
     from crpipe.inference.checkpoints import LoadedModel
-    from crpipe.split.readers import Reader
     from crpipe.train.workload import Columns
 
 _BUDGET_ITEMS = 4_000_000
@@ -147,3 +151,62 @@ def _record_batch(rows: pl.DataFrame | Mapping[str, Any] | Events) -> pa.RecordB
     if frame.is_empty():
         raise FormatError("rows: none; give at least one")
     return frame.to_arrow().combine_chunks().to_batches()[0]
+
+
+# The events of a campaign as batches of numpy arrays.
+
+
+MOST_ITEMS = 4_000_000  # of a batch of outliers
+
+
+class EventBatches:
+    """Batches of events of one part, shuffled; each ``for`` loop begins from the start.
+
+    events, items: how many there are in an epoch. layout: names, types and units of the columns.
+    """
+
+    events: int
+    items: int
+    layout: Layout
+
+    def __init__(self, loader: Loader) -> None:
+        """Take a loader whose shards are checked."""
+        self._loader = loader
+        self.events = loader.events
+        self.items = loader.items
+        self.layout = loader.layout
+
+    def __len__(self) -> int:
+        """Count the batches of one epoch."""
+        return self._loader.batches_per_epoch
+
+    def __iter__(self) -> Generator[Events]:
+        """Yield the batches of all epochs; raise ShardError for a damaged shard."""
+        with contextlib.closing(self._loader.batches()) as stream:
+            for events, _ in stream:
+                yield events
+
+
+def open_batches(
+    view: CampaignView, part: str, ranges: Sequence[str], *, batch_events: int, epochs: int, seed: int
+) -> EventBatches:
+    """Open the shards of some ranges, or of all that are split."""
+    if part not in ROLES:
+        raise ConfigError(f"part {part!r}: unknown; legal: {', '.join(ROLES)}")
+    folders = list(_folders(view, part, ranges))
+    if not folders:
+        raise DataError(f"{view.paths.results}: no range is split yet; run `crpipe run` first")
+    most = MOST_ITEMS if part in LARGE_ROLES else None  # thousands of them may not fit into memory
+    return EventBatches(
+        Loader(folders, part, batch_events=batch_events, seed=(seed,), epochs=epochs, max_items=most)
+    )
+
+
+def _folders(view: CampaignView, part: str, asked: Sequence[str]) -> Generator[Path]:
+    for name in asked or view.ranges:
+        outliers = part in LARGE_ROLES
+        manifest = view.paths.outlier_manifest(name) if outliers else view.paths.shard_manifest(name)
+        if is_present(manifest):
+            yield manifest.parent
+        elif asked:
+            raise DataError(f"{manifest}: missing; run `crpipe split {name}` first")

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crpipe.check.job import removing
+from crpipe.campaign.raw_files import STAGED
+from crpipe.campaign.split_record import SplitRecord
+from crpipe.check.findings import removing
 from crpipe.core.causes import is_present
 from crpipe.core.files import read_json_if_any
-from crpipe.core.raw_files import STAGED
-from crpipe.events.split_record import SplitRecord
 from crpipe.source.listing import find_changes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from crpipe.check.findings import CheckReport
-    from crpipe.check.job import CheckJob
-    from crpipe.core.progress import Progress
+    from crpipe.check.findings import CheckJob, CheckReport
+    from crpipe.core.text import Progress
     from crpipe.source.listing import ListJob
 
 

@@ -72,7 +72,7 @@ def runs(config: Config) -> Iterator[Choice]:
 def keys(config: Config) -> Iterator[Choice]:
     """Yield every key of the configuration with its meaning, options of reader and workload included."""
     from crpipe.config.loading import NAMED
-    from crpipe.config.names import options_class
+    from crpipe.config.plugins import options_class
 
     yield from _keys(type(config), "")
     for section, key_name in NAMED.items():

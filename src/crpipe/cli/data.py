@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -10,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crpipe.cli import importing
-from crpipe.cli.terminal import RangeArgument, Settings, Terminal, find_range, show
+from crpipe.cli import completion, importing
+from crpipe.cli.help import VerbGroup
+from crpipe.cli.terminal import RangeArgument, Settings, Terminal, completing, find_range, show
+from crpipe.core.causes import is_present
+from crpipe.core.errors import AccessError, require
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
 
@@ -19,9 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from crpipe.config.loading import Config
+    from crpipe.source.loopback.federation import LoopbackFederation
+
+# ruff: noqa: PLC0415
 
 # Handlers import what they call: a verb pays for its own libraries only.
-# ruff: noqa: PLC0415
 
 data = typer.Typer()
 
@@ -44,7 +50,7 @@ def _attempt_on(verb: str, text: str) -> Iterator[tuple[Config, str]]:
 
 @contextlib.contextmanager
 def _noted(config: Config, verb: str, name: str) -> Iterator[None]:
-    from crpipe.cli.jobs.campaign import claim_data
+    from crpipe.campaign.campaign import claim_data
 
     claim_data(config)
     with Journal(config.paths().data_journal()).attempt(verb, name):
@@ -101,9 +107,9 @@ def count(
 @data.command()
 def threshold() -> None:
     """Choose the outlier threshold as a quantile of the reference ranges."""
-    from crpipe.cli.jobs.campaign import open_campaign
+    from crpipe.campaign.campaign import open_campaign
     from crpipe.cli.jobs.data import threshold_job
-    from crpipe.split.threshold import choose_threshold
+    from crpipe.split.parts import choose_threshold
 
     with _attempt("threshold") as config:
         choose_threshold(threshold_job(open_campaign(config)), Terminal())
@@ -113,7 +119,7 @@ def threshold() -> None:
 def split(name: RangeArgument) -> None:
     """Turn one staged range into shards, outliers and a balanced ledger."""
     with importing():
-        from crpipe.cli.jobs.campaign import open_campaign
+        from crpipe.campaign.campaign import open_campaign
         from crpipe.cli.jobs.data import split_job
         from crpipe.split.split import split_range
 
@@ -124,9 +130,9 @@ def split(name: RangeArgument) -> None:
 @data.command()
 def consolidate() -> None:
     """Merge the outliers of all ranges into shards of a chosen size."""
-    from crpipe.cli.jobs.campaign import open_campaign
+    from crpipe.campaign.campaign import open_campaign
+    from crpipe.campaign.duplicates import refuse_twins
     from crpipe.cli.jobs.data import consolidate_job
-    from crpipe.events.duplicates import refuse_twins
     from crpipe.split.outliers import consolidate_outliers
 
     with _attempt("consolidate") as config:
@@ -142,7 +148,7 @@ def simulate(
     out: Annotated[Path, typer.Option(readable=False, help="directory for the files")],
 ) -> None:
     """Write the files of one synthetic range, in the schema of the real ones."""
-    from crpipe.source.simulated import open_simulator, simulate_range
+    from crpipe.campaign.simulators import open_simulator, simulate_range
 
     config = Settings.config()
     simulator = open_simulator(config.source.simulator, config.options("simulator"))
@@ -167,3 +173,211 @@ def inspect(
         print(json.dumps(asdict(facts_of(file, rows, choice)), indent=1, default=str))
     else:
         show(inspect_file(file, rows, choice))
+
+
+# Verbs around a campaign: its configuration's keys, tokens, second copies, a federation to try.
+
+
+# Handlers import what they call: a verb pays for its own libraries only.
+
+tools = typer.Typer()
+
+
+class MergeMode(enum.StrEnum):
+    """How `tb merge` brings an event file."""
+
+    symlink = enum.auto()
+    copy = enum.auto()
+
+
+settings = typer.Typer(cls=VerbGroup, help="Check the configuration, or write what it can hold.")
+tools.add_typer(settings, name="config")
+
+
+@settings.command()
+def default() -> None:
+    """Print the configuration with every key commented."""
+    from crpipe.config.reference import default_yaml
+
+    print(default_yaml(Settings.config()), end="")
+
+
+@settings.command()
+def schema() -> None:
+    """Print the configuration's JSON schema."""
+    from crpipe.config.reference import schema_json
+
+    print(schema_json(), end="")
+
+
+@settings.command()
+def table() -> None:
+    """Print the table of keys in Markdown."""
+    from crpipe.config.reference import key_table
+
+    print(key_table(Settings.config()), end="")
+
+
+@settings.command("check")
+def check_fit() -> None:
+    """Check that reader, simulator, workload and side tables fit together; print one line when they do."""
+    from crpipe.cli.jobs.model import check_campaign
+
+    print(check_campaign(Settings.campaign()))
+
+
+@settings.command("commands")
+def commands_page(context: typer.Context) -> None:
+    """Print the page of all commands in Markdown."""
+    from crpipe.cli.help import manual
+
+    print(manual(context.find_root().command), end="")
+
+
+tb = typer.Typer(cls=VerbGroup, help="Gather TensorBoard runs.")
+tools.add_typer(tb, name="tb")
+
+
+@tb.command()
+def merge(
+    dst: Annotated[Path, typer.Option(readable=False, help="directory to gather the runs in")],
+    src: Annotated[list[Path], typer.Option(readable=False, help="directory that holds runs, at any depth")],
+    since: Annotated[
+        str, typer.Option(help="only runs that wrote since this day or time: 2026-11-01, 20261101-120000")
+    ] = "",
+    match: Annotated[str, typer.Option(help="only names that this regular expression finds")] = "",
+    glob: Annotated[str, typer.Option(help="only names of this pattern")] = "*",
+    mode: Annotated[MergeMode, typer.Option(help="follow a run that still writes, or outlive it")] = (
+        MergeMode.symlink
+    ),
+) -> None:
+    """Gather the event files of many runs below one directory, for one TensorBoard."""
+    from crpipe.report.tensorboard import merge_runs
+
+    for name in merge_runs(dst, src, since=since, match=match, glob=glob, mode=mode.value):
+        print(name)
+
+
+outliers = typer.Typer(cls=VerbGroup, help="Look at the outliers.")
+tools.add_typer(outliers, name="outliers")
+
+
+@outliers.command()
+def suggest(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE …",
+            readable=False,
+            help="raw files or directories; default: the ranges that are split",
+        ),
+    ] = None,
+) -> None:
+    """Show what each threshold would set aside, and the memory of a batch below it."""
+    from crpipe.split.look.suggest import suggest_from_files, suggest_threshold
+
+    config = Settings.config()
+    batch_events = config.load.batch_events
+    if files:
+        from crpipe.cli.jobs.data import configured_reader
+
+        show(suggest_from_files(files, configured_reader(config), batch_events, Terminal()))
+        return
+    from crpipe.campaign.campaign import open_campaign
+
+    campaign = open_campaign(config)
+    tables = [campaign.paths.multiplicity(name) for name in campaign.ranges]
+    made = [path for path in tables if is_present(path)]
+    show(suggest_threshold(made, campaign.layout, batch_events))
+
+
+@tools.command()
+def fork(
+    link: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="finished link after which the new run begins",
+            autocompletion=completing(completion.finished_links),
+        ),
+    ],
+    run: Annotated[str, typer.Option(help="name of the new run")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="key.sub=value that the new run has; several: repeat it",
+            autocompletion=completing(completion.keys),
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(readable=False, help="file to write; default: RUN.yaml")] = None,
+) -> None:
+    """Write the configuration of a run that goes on after a link of this one, under other settings."""
+    from crpipe.cli.jobs.forks import write_fork
+
+    files = Settings.config_files()
+    print(write_fork(files, Settings.overrides, link, run, changes or (), out or Path(f"{run}.yaml")))
+
+
+@tools.command()
+def token(
+    *,
+    login: Annotated[bool, typer.Option("--login", help="get a new one from the issuer first")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="with --login: one that may also write to sync.to")
+    ] = False,
+) -> None:
+    """Show the token in use: where from, issuer, scope, end, and whether it covers the campaign."""
+    from crpipe.cli.jobs.source import token_uris
+    from crpipe.source.pelican.login import TokenJob, check_access
+
+    config = Settings.config()
+    source = config.source
+    job = TokenJob(
+        token_uris(config),
+        source.token_file,
+        source.read_timeout_s,
+        source.token_issuer,
+        source.token_client,
+        config.sync.to,
+    )
+    if write and not login:
+        raise typer.BadParameter("--write says which token --login asks for; give both")
+    if login:
+        from crpipe.source.pelican.login import log_in
+
+        log_in(job, Terminal(), write=write)
+    access = check_access(job, write=write)
+    show(access.text)
+    if access.problem:
+        raise AccessError(access.problem)
+
+
+federation = typer.Typer(cls=VerbGroup, help="Run a Pelican federation on this machine, to try things on.")
+tools.add_typer(federation, name="federation")
+FolderArgument = Annotated[
+    Path,
+    typer.Argument(
+        readable=False, help="folder of the federation; it serves what is in data/", metavar="FOLDER"
+    ),
+]
+
+
+@federation.command()
+def up(folder: FolderArgument) -> None:
+    """Start the federation, and print how to use it."""
+    print("\n".join(_federation(folder).up()))
+
+
+@federation.command()
+def down(folder: FolderArgument) -> None:
+    """Stop the federation; its files stay."""
+    print(_federation(folder).down())
+
+
+def _federation(folder: Path) -> LoopbackFederation:
+    for library in ("cryptography", "jwt"):
+        require(library, extra="federation", why="to run a federation on this machine")
+    from crpipe.source.loopback.federation import LoopbackFederation
+
+    return LoopbackFederation(folder)

@@ -13,7 +13,7 @@ from crpipe.cli.terminal import Settings, show
 from crpipe.core.errors import ConfigError, SetupError
 
 if TYPE_CHECKING:
-    from crpipe.start.starter import Answers
+    from crpipe.setup.init import Answers
 
 # Handlers import what they call: a verb pays for its own libraries only.
 # ruff: noqa: PLC0415
@@ -52,8 +52,7 @@ def init(
     ] = False,
 ) -> None:
     """Write crpipe.yaml, and the workflow with its profiles into a folder that has none."""
-    from crpipe.start.campaign_folder import start_campaign
-    from crpipe.start.starter import Answers, complete, compose, lacking_tables, render
+    from crpipe.setup.init import Answers, complete, compose, lacking_tables, render, start_campaign
 
     numbers = {name: _number(name, text) for name, text in zip(_RANGES, (first, last, step), strict=True)}
     ranges = {name: value for name, value in numbers.items() if value is not None}
@@ -83,7 +82,7 @@ def doctor(
     Each line is ok, warn or fail; with a fail the exit code is 78.
     """
     from crpipe.cli.jobs.doctor import examine
-    from crpipe.start.diagnoses import as_table, failed_names, to_json
+    from crpipe.setup.doctor import as_table, failed_names, to_json
 
     findings = examine(Settings.config_files(), Settings.overrides)
     show(to_json(findings) if as_json else as_table(findings))
@@ -98,7 +97,7 @@ def _can_ask() -> bool:
 
 def _asked(answers: Answers, folder: Path) -> Answers:
     """Ask for what no option named; a wrong answer is asked again."""
-    from crpipe.start.starter import complete, default_run, starter_of, starters
+    from crpipe.setup.init import complete, default_run, starter_of, starters
 
     workload = answers.workload
     if not workload:
@@ -129,7 +128,7 @@ def _asked(answers: Answers, folder: Path) -> Answers:
 
 def _asked_source(answers: Answers, folder: Path) -> Answers:
     """Ask where the files are until some are found there."""
-    from crpipe.start.starter import complete
+    from crpipe.setup.init import complete
 
     while not (answers.uri or answers.files):
         uri = typer.prompt("raw files: a path, pelican:// or osdf:// with {range} or {number}; synthetic://")

@@ -14,8 +14,8 @@ from crpipe.cli import completion
 from crpipe.config.files import DEFAULTS, config_files, own_files, way_to_campaign
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, CrpipeError
-from crpipe.core.progress import printable
 from crpipe.core.ranges import PATTERN, Range, pick
+from crpipe.core.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

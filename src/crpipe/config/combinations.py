@@ -8,8 +8,7 @@ from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import numbers_of
 
 if TYPE_CHECKING:
-    from crpipe.config.sections import SplitSection
-    from crpipe.config.training import TrainSection
+    from crpipe.config.sections import SplitSection, TrainSection
 
 # Characters of a path that do not reach its files as they are, and who changes them.
 _CHANGED = {

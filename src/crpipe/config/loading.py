@@ -1,4 +1,4 @@
-"""The configuration: the keys of all sections in one tree, read, merged and validated.
+"""The configuration: keys of all sections in one tree, read, merged, validated; a line for each error.
 
 YAML files come in, later ones win key by key; a frozen Config comes out. Unknown keys and impossible values
 are a ConfigError that names the file, the key and the nearest legal name.
@@ -6,6 +6,8 @@ are a ConfigError that names the file, the key and the nearest legal name.
 
 from __future__ import annotations
 
+import difflib
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,10 +24,10 @@ from crpipe.config.combinations import (
     check_processes,
     check_start,
 )
-from crpipe.config.messages import BRACES, explain
-from crpipe.config.names import free_options, options_class
-from crpipe.config.record import PARTS_FIRST
+from crpipe.config.plugins import free_options, options_class, renamed
 from crpipe.config.sections import (
+    EvaluateSection,
+    LoadSection,
     NotifySection,
     OutliersSection,
     RangesSection,
@@ -34,20 +36,85 @@ from crpipe.config.sections import (
     SourceSection,
     SplitSection,
     SyncSection,
+    TrainSection,
     key,
 )
-from crpipe.config.training import EvaluateSection, LoadSection, TrainSection
 from crpipe.core.causes import OF_PROGRAMS, is_present, persist, refuse_machine_error
-from crpipe.core.chain import make_chain
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json
 from crpipe.core.paths import Paths
-from crpipe.core.ranges import Range, expand
+from crpipe.core.ranges import Range, expand, make_chain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from crpipe.core.chain import Chain
+    from crpipe.core.ranges import Chain
+
+# What is wrong with a configuration, in words: one line for each wrong key or value.
+
+
+BRACES = 'put quotes around values with braces, as in uri: "/data/{range}/*.parquet"'
+_EXPONENT = re.compile(r"[-+]?[0-9_]*\.?[0-9]+[eE][-+]?[0-9]+|[-+]?[0-9]+\.[eE][-+]?[0-9]+")
+
+
+def explain(
+    error: pydantic.ValidationError, model: type[BaseModel], prefix: str, origin: Mapping[str, str]
+) -> str:
+    """Describe every wrong key and value, one line each: the file, the key, what is wrong."""
+    lines = []
+    for item in error.errors():
+        parts = [str(part) for part in item["loc"]]
+        dotted = (prefix + ".".join(parts)).rstrip(".")  # a rule over several options has no part of its own
+        where = next((origin[name] for name in _ancestors(dotted) if name in origin), "")
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            message = "unknown key" + (renamed(dotted) or _nearest(parts, model, prefix))
+        elif item["type"] == "string_type" and isinstance(item["input"], dict):
+            message = f"expected text, found a mapping; {BRACES}"
+        elif not isinstance(item["input"], dict | BaseModel):
+            message = f"{item['input']!r}: {message[:1].lower()}{message[1:]}{_as_number(item['input'])}"
+        lines.append(": ".join(part for part in (where, dotted, message) if part))
+    return "\n".join(lines)
+
+
+def check_choice(what: str, value: Any, known: Collection[str]) -> None:
+    """Raise ConfigError unless ``value`` is one of the names; ``what`` says where it was given."""
+    if value not in known:
+        raise ConfigError(
+            f"{what}: {value!r} is not known; known: {', '.join(known)}{did_you_mean(value, known)}"
+        )
+
+
+def did_you_mean(value: Any, known: Collection[str]) -> str:
+    """Name the nearest of the known names, if one is near."""
+    near = difflib.get_close_matches(str(value).lower(), known, n=1, cutoff=0.4)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _as_number(value: Any) -> str:
+    """Say what to write in place of a number that YAML reads as text: 1.5e4 (YAML wants 1.5e+4)."""
+    if not (isinstance(value, str) and _EXPONENT.fullmatch(value.strip())):
+        return ""
+    number = float(value)
+    if not math.isfinite(number):
+        return ""
+    written = f"{number:.0f}" if number.is_integer() else repr(number)
+    return f"; YAML reads {value.strip()} as text: write {written}"
+
+
+def _ancestors(dotted: str) -> Iterator[str]:
+    while dotted:
+        yield dotted
+        dotted = dotted.rpartition(".")[0]
+
+
+def _nearest(parts: list[str], model: type[BaseModel], prefix: str) -> str:
+    parent: Any = model
+    for part in parts[:-1]:
+        parent = parent.model_fields[part].annotation
+    near = difflib.get_close_matches(parts[-1], list(parent.model_fields), n=1, cutoff=0.4)
+    return f"; did you mean {prefix}{'.'.join([*parts[:-1], near[0]])}?" if near else ""
+
 
 Tree = dict[str, Any]
 AUTO = "auto"
@@ -55,6 +122,7 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _PLACEHOLDER = re.compile(r"\{(?:range|number)\b[^{}]*\}")
 SYNTHETIC = "synthetic://"
 # Sections whose keys belong to what another key names.
+PARTS_FIRST = "split.parts_first"  # recorded since the group, and not the size, decides an event's part
 NAMED = {"reader": "source.reader", "simulator": "source.simulator", "model": "train.workload"}
 
 # Sections are exported too: code that reads a configuration need not know which module declares a key.

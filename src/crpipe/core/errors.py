@@ -1,4 +1,4 @@
-"""Everything that crpipe raises on purpose; each message says what is wrong, where, and what to do.
+"""Every error of crpipe, with its exit code: what is wrong, where, and what to do.
 
 CrpipeError                     exit 1
 ├── ConfigError                 exit 2    a key or a value in the configuration
@@ -33,6 +33,11 @@ CrpipeError                     exit 1
 from __future__ import annotations
 
 import builtins
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 class CrpipeError(Exception):
@@ -209,3 +214,23 @@ def code_of(kind: str) -> int:
 def code_may_pass(code: int) -> bool:
     """Return the same for the exit code of a command that names no error."""
     return code not in {each.exit_code for each in _HOPELESS}
+
+
+# Optional libraries: import one at the moment it is needed, or name the extra that installs it.
+
+
+def require(module: str, *, extra: str, why: str) -> ModuleType:
+    """Import a module of an optional library; raise MissingExtra with the install command if there is none.
+
+    ``why`` completes "… is needed", for example "to read HDF5 files". An installed library that itself fails
+    to import something raises its own ImportError.
+    """
+    library = module.partition(".")[0]
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != library:
+            raise
+        raise MissingExtra(
+            f"{library} is needed {why} and is not installed; install it with pip install 'crpipe[{extra}]'"
+        ) from error

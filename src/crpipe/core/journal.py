@@ -9,14 +9,15 @@ import json
 import os
 import platform
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.causes import MachineWatch
+from crpipe.core.causes import MachineWatch, look_at
 from crpipe.core.errors import CrpipeError
 from crpipe.core.files import make_folder, open_plain, writing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 _TRIES, _PAUSE_S = 100, 0.01
@@ -100,3 +101,132 @@ def _ends_in_a_cut_line(handle: int) -> bool:
     """Return whether a process died, or a disk was full, inside the last row: the next one must not join."""
     size = os.fstat(handle).st_size
     return size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+
+
+# The last rows of append-only JSON-lines files, and the attempts at each range from the journals.
+
+
+Row = dict[str, Any]
+
+# Only the end of a long journal is read: 1 MiB holds about 4,000 attempts and takes about 25 ms.
+JOURNAL_BYTES = 1 << 20
+METRICS_BYTES = 64 << 10
+# Failures by which a job was stopped from outside: its range is interrupted, not failed.
+_STOPPED = frozenset({"Interrupted", "KeyboardInterrupt", "SystemExit"})
+_PLACE = {"range_step", "range_steps", "step", "time"}
+_LARGEST = 1e18
+# Rows of attempts of another form are left out, as those are that a crash cut.
+_ATTEMPT: dict[str, Any] = {**dict.fromkeys(("verb", "range", "what", "host"), str), "pid": int}
+
+
+def tail(path: Path, limit: int, only: bytes = b"", since: int = 0) -> list[Row]:
+    """Read the rows with ``only`` in them among the last ``limit`` bytes; none when there is no file.
+
+    since: the byte after which rows are read.
+
+    A line cut by the limit or by a crash is left out.
+    """
+    try:
+        with path.open("rb") as handle:
+            start = max(since, os.fstat(handle.fileno()).st_size - limit)
+            # Start one byte earlier: if that byte ends a line, the next line is whole.
+            handle.seek(max(0, start - 1))
+            lines = handle.read().split(b"\n")
+    except FileNotFoundError:
+        return []
+    rows = []
+    for line in lines[1:] if start else lines:
+        if only in line:
+            with contextlib.suppress(ValueError, RecursionError):
+                rows.append(json.loads(line))
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def attempts(path: Path, since: int = 0) -> list[Row]:
+    """Read the newest rows of a journal that start or end an attempt: those with a verb."""
+    return tail(path, JOURNAL_BYTES, b'"verb"', since)
+
+
+def ends_of(*paths: Path) -> dict[Path, int]:
+    """Give the sizes of journals now, in bytes.
+
+    What is new is known by its place: the clocks of nodes may differ from that of the head.
+    """
+    return {path: found.st_size if (found := look_at(path)) else 0 for path in paths}
+
+
+def metric_rows(rows: Iterable[Any]) -> list[Row]:
+    """Choose the rows of metrics that have a form to compute with: numbers, and where they belong."""
+    return [row for row in rows if isinstance(row, dict) and row.keys() >= _PLACE and _is_measured(row)]
+
+
+def _is_measured(row: Row) -> bool:
+    places = [row[name] for name in _PLACE]
+    values = [value for name, value in row.items() if name not in _PLACE and name != "range"]
+    return (
+        isinstance(row.get("range"), str)
+        and all(map(_is_small, places))
+        and all(isinstance(value, float) or _is_small(value) for value in values)
+    )
+
+
+def _is_small(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) < _LARGEST
+
+
+@dataclass(slots=True)
+class History:
+    """The attempts at one range, by verb: their number, the open one, and the last one if it failed."""
+
+    attempts: dict[str, int] = field(default_factory=dict)
+    open: dict[str, Row] = field(default_factory=dict)
+    failed: dict[str, Row] = field(default_factory=dict)
+
+    def add(self, row: Row) -> None:
+        """Count the next row."""
+        verb = row.get("verb", "")
+        if row["what"] == "start":
+            self.attempts[verb] = self.attempts.get(verb, 0) + 1
+            self.open[verb] = row
+        elif row["what"] in ("finished", "failed"):
+            self.open.pop(verb, None)
+            self.failed.pop(verb, None)
+            if row["what"] == "failed":
+                self.failed[verb] = row
+
+    def error(self, verb: str) -> str:
+        """Give the error of the last attempt of ``verb``, else of the evaluation, which has no own state."""
+        if verb in self.failed:
+            return str(self.failed[verb].get("error", ""))
+        return f"evaluate: {self.failed['evaluate'].get('error', '')}" if "evaluate" in self.failed else ""
+
+    def has_failed(self, verb: str) -> bool:
+        """Return whether the last attempt failed; a killed one that began after it counts as interrupted."""
+        row = self.failed.get(verb)
+        return row is not None and verb not in self.open and row.get("kind") not in _STOPPED
+
+    def running(self, verb: str) -> bool:
+        """Return whether an attempt has started and not ended, and its process may be alive."""
+        return verb in self.open and may_live(self.open[verb])
+
+
+def histories(rows: Iterable[Row]) -> dict[str, History]:
+    """Group journal rows by range."""
+    found: dict[str, History] = {}
+    for row in rows:
+        if all(isinstance(row.get(name), kind) for name, kind in _ATTEMPT.items()):
+            found.setdefault(row.get("range", ""), History()).add(row)
+    return found
+
+
+def may_live(row: Row) -> bool:
+    """Return whether the process of a journal row is alive; assume so on another host."""
+    if row["host"] != platform.node():
+        return True
+    try:
+        os.kill(row["pid"], 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

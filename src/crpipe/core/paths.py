@@ -1,15 +1,40 @@
-"""Where every file of a campaign is; the workflow and the commands share this one table."""
+"""Where every file of a campaign is, and the names of where events go; the workflow reads it, too."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from crpipe.core.destinations import DESTINATIONS, LARGE_ROLES
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+# Where the events of a range go: the names that ledgers, tables, manifests and reports share.
+#
+# The group of an event decides its part; its size decides only whether it is stored with the bulk of that
+# part or with its outliers. So a held-out event is never trained on, however large it is.
+
+
+Part = Literal["train", "validation", "test"]
+Role = Literal["train", "validation", "test", "outliers", "validation_outliers", "test_outliers"]
+
+HELD_OUT: tuple[Part, ...] = ("validation", "test")  # never trained on
+PARTS: tuple[Part, ...] = ("train", *HELD_OUT)  # also the names of the events up to the threshold
+OUTLIERS_OF: dict[Part, Role] = {
+    "train": "outliers",
+    "validation": "validation_outliers",
+    "test": "test_outliers",
+}
+LARGE_ROLES: tuple[Role, ...] = tuple(OUTLIERS_OF[part] for part in PARTS)  # events above the threshold
+TRAINED_ROLES: tuple[Role, ...] = ("train", OUTLIERS_OF["train"])
+ROLES: tuple[Role, ...] = (*PARTS, *LARGE_ROLES)  # of shards
+DESTINATIONS = (*ROLES, "rejected")
+
+
+def roles_of(part: Part) -> tuple[Role, Role]:
+    """Name where the events of a part are: its bulk and its outliers."""
+    return part, OUTLIERS_OF[part]
+
 
 CONSOLIDATED = "consolidated"
 BEST = ".best.json"  # ends the name of what points to the best checkpoint of a link

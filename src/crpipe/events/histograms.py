@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.config.messages import did_you_mean
+from crpipe.config.loading import did_you_mean
 from crpipe.core.errors import ConfigError, ShardError
 from crpipe.core.paths import MANIFEST
 from crpipe.events.shard_manifest import read_manifest

@@ -13,10 +13,9 @@ import numpy as np
 
 from crpipe.core import checksums
 from crpipe.core.causes import MachineWatch, expect, is_present, is_there, persist
-from crpipe.core.destinations import ROLES
 from crpipe.core.errors import DataError, LayoutError, ShardError
 from crpipe.core.files import digest, forget_cached, read_json, sha256, write_json
-from crpipe.core.paths import CONSOLIDATED, FINISHED, MANIFEST
+from crpipe.core.paths import CONSOLIDATED, FINISHED, MANIFEST, ROLES
 from crpipe.events.batch import Events
 from crpipe.events.layout import Layout
 from crpipe.events.shard_reader import REMEDY, Shards

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.core import checksums
-from crpipe.core.destinations import LARGE_ROLES
 from crpipe.core.files import forget_cached, replacing
+from crpipe.core.paths import LARGE_ROLES
 from crpipe.events.layout import LARGE, MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_reader import GROUPS_KEY
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.core.destinations import Role
+    from crpipe.core.paths import Role
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
 

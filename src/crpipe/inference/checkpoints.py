@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from crpipe.config.names import free_options, options_class
+from crpipe.campaign.readers import open_reader
+from crpipe.config.plugins import free_options, options_class
 from crpipe.core.causes import Foreign, is_present
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.ranges import pick
-from crpipe.split.readers import open_reader
 from crpipe.train.checkpoints import checkpoint_file, load, refuse_not_finite, verified
 from crpipe.train.workload import open_workload
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from crpipe.campaign.ledger import Tables
+    from crpipe.campaign.readers import Reader
     from crpipe.core.paths import Paths
-    from crpipe.events.tables import Tables
-    from crpipe.split.readers import Reader
     from crpipe.train.workload import Workload
 
 _MAX_NAMES = 8

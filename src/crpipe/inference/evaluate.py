@@ -17,35 +17,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from crpipe.campaign.raw_files import read_manifest
+from crpipe.campaign.simulators import open_simulator
 from crpipe.core.causes import Foreign, is_present
-from crpipe.core.destinations import HELD_OUT
 from crpipe.core.errors import DataError, ForeignError
 from crpipe.core.files import make_folder, replacing, write_json, writing
 from crpipe.core.journal import Journal
-from crpipe.core.raw_files import read_manifest
+from crpipe.core.paths import HELD_OUT
 from crpipe.events.batch import Events
-from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
-from crpipe.events.metric import not_enough
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, not_enough
 from crpipe.inference.checkpoints import open_checkpoint
-from crpipe.inference.gathered import GatheredColumns, GatheredEvents
-from crpipe.inference.output.kept import keep_results, restore_results
-from crpipe.inference.rows import (
-    checked_columns,
-    predict_block,
-    predicted_columns,
-    table_of,
-)
-from crpipe.inference.score_table import score_table
-from crpipe.inference.shown import show_events
-from crpipe.loading.held_out import count_held_out, held_out
+from crpipe.inference.event_displays import show_events
+from crpipe.inference.output_file import keep_results, restore_results
+from crpipe.inference.predict import checked_columns, predict_block, predicted_columns, table_of
+from crpipe.loading.loader import count_held_out, held_out
+from crpipe.report.evaluations import score_table
 from crpipe.report.figure_context import FigureContext, figures_of
-from crpipe.source.simulated import open_simulator
 from crpipe.split.hashing import identities
+from crpipe.train.metrics_log import EventFile
 from crpipe.train.ranks import find_device, use_threads
-from crpipe.train.records.device_memory import LESS_AT_ONCE, named_out_of_memory
-from crpipe.train.records.metrics_log import EventFile
-from crpipe.train.weights import weighed
-from crpipe.train.workload import Baseline, ShowsEvents, WorkloadCall
+from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
+from crpipe.train.workload import Baseline, ShowsEvents, WorkloadCall, weighed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Mapping, Sequence
@@ -54,13 +46,70 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.core.destinations import Part
-    from crpipe.core.progress import Progress
+    from crpipe.campaign.ledger import Tables
+    from crpipe.core.paths import Part
+    from crpipe.core.text import Progress
     from crpipe.events.layout import Layout
-    from crpipe.events.tables import Tables
     from crpipe.inference.checkpoints import LoadedModel
-    from crpipe.loading.held_out import RangeShards
+    from crpipe.loading.loader import RangeShards
     from crpipe.train.workload import Columns
+
+# Blocks joined end to end, without a second copy of their items.
+
+
+_SPARE = 8  # an eighth more than needed: so the buffer is seldom enlarged
+
+
+class GatheredColumns:
+    """Columns of all blocks."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Columns] = []
+
+    def add(self, block: Columns) -> None:
+        """Add a copy of the columns of one block; all blocks have the same names.
+
+        A view would hold the window that a loader cut the block out of: tens of thousands of events for each
+        range, however few of them are compared.
+        """
+        self._blocks.append({name: values.copy() for name, values in block.items()})
+
+    def columns(self) -> Columns:
+        """Join them."""
+        names = self._blocks[0] if self._blocks else {}
+        return {name: np.concatenate([block[name] for block in self._blocks]) for name in names}
+
+
+class GatheredEvents:
+    """Events of all blocks; with ``items`` false their items are left out."""
+
+    def __init__(self, *, items: bool) -> None:
+        self._keeps_items = items
+        self._columns = GatheredColumns()
+        self._multiplicity: list[np.ndarray[tuple[int], np.dtype[np.uint32]]] = []
+        self._items = np.empty((0, 0), np.float32)
+        self._filled = 0
+
+    def add(self, block: Events) -> None:
+        """Add one block."""
+        self._columns.add(block.columns)
+        self._multiplicity.append(block.multiplicity.copy())
+        width = block.items.shape[1]
+        if self._items.shape[1] != width:
+            self._items = np.empty((0, width), np.float32)
+        if self._keeps_items:
+            end = self._filled + len(block.items)
+            if end > len(self._items):
+                # The system enlarges a large buffer in place, without a copy beside the old one.
+                self._items.resize((end + end // _SPARE, width), refcheck=False)
+            self._items[self._filled : end] = block.items
+            self._filled = end
+
+    def events(self) -> Events:
+        """Join them."""
+        items = self._items[: self._filled] if self._keeps_items else np.empty((0, 0), np.float32)
+        return Events(self._columns.columns(), np.concatenate(self._multiplicity), items)
+
 
 Numbers = dict[str, float]
 _MORE = "raise split.validation_fraction or split.test_fraction, in a new results directory and run"

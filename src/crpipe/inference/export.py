@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import yaml
 
 from crpipe import __version__
-from crpipe.config.record import PARTS_FIRST
+from crpipe.config.loading import PARTS_FIRST
 from crpipe.core.causes import Foreign
-from crpipe.core.extras import require
+from crpipe.core.errors import require
 from crpipe.core.files import replacing, sha256, write_json, write_text
 from crpipe.core.ranges import Range, expand
-from crpipe.inference.card import model_card, side_tables
+from crpipe.inference.card import Provenance, model_card, provenance, side_tables
 from crpipe.inference.checkpoints import nested, open_checkpoint, open_its_reader
-from crpipe.inference.provenance import Provenance, provenance
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from crpipe.core.progress import Progress
-    from crpipe.events.tables import Tables
+    from crpipe.campaign.ledger import Tables
+    from crpipe.core.text import Progress
+    from crpipe.inference.card import TrainingData
     from crpipe.inference.checkpoints import LoadedModel
-    from crpipe.inference.provenance import TrainingData
 
 FORMAT = 2
 WEIGHTS = "model.safetensors"

@@ -6,31 +6,46 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from crpipe.core.errors import ConfigError, ForeignError, FormatError
 from crpipe.events.batch import Events, cuts
-from crpipe.events.layout import MULTIPLICITY
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.inputs import RawInput, Wanted, count_rows, event_rows
-from crpipe.inference.output.flat import item_rows
-from crpipe.inference.parts import check_suffix, write_in_parts
-from crpipe.inference.predict import block_seed, identity, origin, output_table
-from crpipe.inference.rows import check_generated
+from crpipe.inference.output_file import check_suffix, write_in_parts
+from crpipe.inference.predict import block_seed, check_generated, identity, origin, output_table
 from crpipe.train.ranks import find_device, use_threads
-from crpipe.train.records.device_memory import LESS_AT_ONCE, named_out_of_memory
+from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
 from crpipe.train.workload import Generates, WorkloadCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
-    from crpipe.core.progress import Progress
+    from crpipe.core.text import Progress
     from crpipe.events.layout import Layout
     from crpipe.inference.checkpoints import LoadedModel
     from crpipe.inference.predict import PredictJob
+
+# Whole events as a flat table: one row for each item, with the columns of its event.
+
+
+def item_rows(asked: Events, made: Events, layout: Layout) -> pa.Table:
+    """Give one row for each item of ``made``; an event without items has none.
+
+    Columns: ``source_file`` and ``source_row`` of the event in the input (from 0), the event columns of the
+    layout, and ITEM_NAME for each item column.
+    """
+    columns: dict[str, NDArray[Any]] = {name: asked.columns[name] for name in (SOURCE_FILE, SOURCE_ROW)}
+    columns |= {field.name: made.columns[field.name] for field in layout.events if field.name in made.columns}
+    rows = {name: pa.array(np.repeat(values, made.multiplicity)) for name, values in columns.items()}
+    for place, field in enumerate(layout.items):
+        rows[f"{layout.item}_{field.name}"] = pa.array(np.ascontiguousarray(made.items[:, place]))
+    return pa.table(rows)
+
 
 PREDICTED, COLUMN = "predicted", "column"
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.campaign.ledger import Tables
+    from crpipe.campaign.readers import Reader
     from crpipe.events.layout import Field, Layout
-    from crpipe.events.tables import Tables
-    from crpipe.split.readers import Reader
 
 _ROWS = 1 << 16
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from crpipe.core.errors import CheckpointError
-from crpipe.core.extras import require
+from crpipe.core.errors import CheckpointError, require
 from crpipe.core.files import replacing
 
 if TYPE_CHECKING:

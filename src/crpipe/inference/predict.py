@@ -10,31 +10,188 @@ import pyarrow as pa
 import torch
 
 from crpipe import __version__
+from crpipe.campaign.readers import check_needs
 from crpipe.core.causes import is_plain
-from crpipe.core.errors import ConfigError
+from crpipe.core.errors import ConfigError, ForeignError, FormatError
 from crpipe.core.files import sha256
-from crpipe.events.batch import Events
-from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
+from crpipe.events.batch import Events, offsets
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.inputs import RawInput
-from crpipe.inference.output.unique_keys import unique_keys
-from crpipe.inference.parts import check_suffix, write_in_parts
-from crpipe.inference.rows import nested_table, predict_block, table_of
-from crpipe.split.readers import check_needs
+from crpipe.inference.output_file import check_suffix, write_in_parts
 from crpipe.train.ranks import find_device, use_threads
-from crpipe.train.records.device_memory import LESS_AT_ONCE, named_out_of_memory
+from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
 from crpipe.train.workload import UsesTables, WorkloadCall, WritesTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from crpipe.core.progress import Progress
+    from numpy.typing import NDArray
+
+    from crpipe.campaign.ledger import Tables
+    from crpipe.campaign.readers import Reader
+    from crpipe.core.text import Progress
     from crpipe.events.layout import Layout
-    from crpipe.events.tables import Tables
     from crpipe.inference.checkpoints import LoadedModel
-    from crpipe.split.readers import Reader
     from crpipe.train.workload import Columns
+
+# Refuses predictions of files in which two events have the same key: nobody could tell their rows apart.
+
+
+def unique_keys(blocks: Iterable[Events], key: tuple[str, ...], paths: Sequence[Path]) -> Iterator[Events]:
+    """Pass blocks on; at their end raise FormatError when two events have the same values of ``key``.
+
+    Holds the key, the file and the row of every event: with a key of two 8-byte columns 24 MB for a million
+    events, and about as much again while they are compared.
+    """
+    if not key:
+        yield from blocks
+        return
+    names = (*key, SOURCE_FILE, SOURCE_ROW)
+    held: list[list[NDArray[Any]]] = [[] for _ in names]
+    for block in blocks:
+        for name, parts in zip(names, held, strict=True):
+            parts.append(block.columns[name].copy())  # a view would hold the whole block
+        yield block
+    if held[0]:
+        _refuse_doubled(key, [_joined(parts) for parts in held], paths)
+
+
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Join the parts of one column, and let go of them."""
+    whole = np.concatenate(parts)
+    parts.clear()
+    return whole
+
+
+def _refuse_doubled(key: tuple[str, ...], columns: list[NDArray[Any]], paths: Sequence[Path]) -> None:
+    *values, files, rows = columns
+    order = np.lexsort(values)  # stable: events of one key stay in their order
+    same = np.ones(len(order) - 1, bool)
+    for each in values:
+        ordered = each[order]
+        same &= ordered[1:] == ordered[:-1]
+    doubled = np.flatnonzero(same)
+    if not len(doubled):
+        return
+    at = doubled[np.argmin(order[doubled + 1])]  # the first event whose key was there before
+    first, second = (int(place) for place in order[at : at + 2])
+    named = ", ".join(f"{name} {each[second]}" for name, each in zip(key, values, strict=True))
+    file, other = (paths[files[place]] for place in (second, first))
+    what = "have the file made again" if file == other else f"leave one of them out of --in, such as {file}"
+    raise FormatError(
+        f"{file}: row {rows[second]}: the key {named} is also that of row {rows[first]} of {other}, and a "
+        f"prediction has one row for each key; {what}, or give the events numbers of their own "
+        f"({len(doubled)} of {len(order)} events repeat a key)"
+    )
+
+
+# Predictions as rows: one row for each event, whatever a workload predicts.
+
+
+def predict_block(
+    trained: LoadedModel, events: Events, layout: Layout, generator: torch.Generator
+) -> Events | Columns:
+    """Predict for a block of events; raise ForeignError when the workload fails or gives something else."""
+    with WorkloadCall(trained.workload, "predict", events):
+        found = trained.workload.predict(trained.model, events, generator)
+    if isinstance(found, Events):
+        check_generated(found, len(events), layout, f"{trained.name}.predict")
+        return found
+    return checked_columns(found, len(events), f"{trained.name}.predict")
+
+
+def check_generated(found: Events, count: int, layout: Layout, method: str) -> None:
+    """Raise ForeignError unless there are ``count`` events of the layout's width and size."""
+    width = found.items.shape[1] if found.items.ndim > 1 else 0
+    if len(found) != count or width != len(layout.items):
+        raise ForeignError(
+            f"{method}: expected {count} events with {len(layout.items)} item columns, "
+            f"found {len(found)} events with {width}"
+        )
+    if layout.fixed and (found.multiplicity != layout.fixed).any():
+        other = found.multiplicity[found.multiplicity != layout.fixed][0]
+        raise ForeignError(f"{method}: expected {layout.fixed} {layout.item} in each event, found {other}")
+
+
+def checked_columns(found: Any, count: int, method: str) -> Columns:
+    """Give the columns as arrays [count]; raise ForeignError when they are something else.
+
+    A column of lists is an array of objects, each of them an array [any length] of the same type.
+    """
+    if not isinstance(found, dict):
+        raise ForeignError(f"{method}: expected Events or a dict of arrays, found {type(found).__name__}")
+    columns = {str(name): np.asarray(values) for name, values in found.items()}
+    for name, values in columns.items():
+        if values.shape != (count,):
+            raise ForeignError(
+                f"{method}: the column {name} has the shape {list(values.shape)}, expected [{count}]"
+            )
+        if values.dtype == object and count:
+            _check_lists(values, f"{method}: the column {name}")
+    return columns
+
+
+def _check_lists(values: NDArray[Any], what: str) -> None:
+    """Raise ForeignError for a column that holds some arrays, unless all are flat and of one simple type."""
+    kinds = {
+        (str(each.dtype), each.ndim) if isinstance(each, np.ndarray) else (type(each).__name__, -1)
+        for each in values
+    }
+    (name, dimensions), *others = sorted(kinds, key=lambda kind: (-kind[1], kind[0]))
+    if dimensions < 0 or (dimensions == 1 and name != "object" and not others):
+        return
+    found = ", ".join(f"{name} {'[]' * max(dimensions, 0)}".rstrip() for name, dimensions in sorted(kinds))
+    raise ForeignError(
+        f"{what} holds {found}; a column of lists needs one flat array for each event, all of the same type: "
+        "an empty one is np.empty(0, np.float32); crpipe.events.batch.cut_lists makes such a column"
+    )
+
+
+def predicted_columns(events: Events, prediction: Events | Columns) -> Columns:
+    """Give the columns of a prediction.
+
+    Of whole events: their multiplicity, and the event columns that are not the very arrays of ``events``.
+    """
+    if not isinstance(prediction, Events):
+        return prediction
+    own = {
+        name: values
+        for name, values in prediction.columns.items()
+        if values is not events.columns.get(name) and name not in (SOURCE_FILE, SOURCE_ROW)
+    }
+    return own | {MULTIPLICITY: prediction.multiplicity}
+
+
+def table_of(known: Columns, predicted: Columns) -> pa.Table:
+    """Join the columns that identify an event and those that are predicted; ForeignError for one in both."""
+    twice = sorted(known.keys() & predicted.keys())
+    if twice:
+        raise ForeignError(
+            f"the workload predicts a column {twice[0]}, which is the name of a column that identifies the "
+            f"event; call it predicted_{twice[0]}"
+        )
+    return pa.table({name: _array(values) for name, values in (known | predicted).items()})
+
+
+def nested_table(events: Events, layout: Layout) -> pa.Table:
+    """Give whole events: their event columns, and a list column ITEM_NAME for each item column."""
+    starts = pa.array(events.offsets(), pa.int64())
+    names = [name for name in events.columns if name not in (SOURCE_FILE, SOURCE_ROW)]
+    columns = {name: _array(events.columns[name]) for name in names}
+    for place, column in enumerate(layout.items):
+        values = pa.array(np.ascontiguousarray(events.items[:, place]))
+        columns[f"{layout.item}_{column.name}"] = pa.LargeListArray.from_arrays(starts, values)
+    return pa.table(columns)
+
+
+def _array(values: NDArray[Any]) -> pa.Array:
+    if values.dtype == object and len(values) and isinstance(values[0], np.ndarray):
+        # From the arrays' own type: that of lists which are all empty could not be found out.
+        starts = offsets(np.fromiter(map(len, values), np.int64, len(values)))
+        return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pa.array(np.concatenate(values)))
+    return pa.array(np.ascontiguousarray(values))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,18 +12,18 @@ from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, read_json_if_any
 from crpipe.core.paths import BEST, Paths
+from crpipe.core.text import Column, measured, number, table
 from crpipe.report.evaluations import COLUMNS, measures_of, read_evaluation
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import COLOURS, new_figure, note, save, style
 from crpipe.report.series import VALIDATION, is_loss, pick, smoothed, window_of
-from crpipe.report.text import Column, measured, number, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from crpipe.core.journal import Row
     from crpipe.report.evaluations import Evaluation, Measure
-    from crpipe.report.status.journal_tail import Row
 
 _WIDTH = 160
 _MOST_ROWS = 5000

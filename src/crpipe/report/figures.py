@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
+from crpipe.core.text import number
 from crpipe.report.evaluations import COLUMNS, evaluations, measures_of
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import COLOURS, GENERATED, NEUTRAL, REAL, new_figure, note, save, style
@@ -25,19 +27,19 @@ from crpipe.report.series import (
     window_of,
 )
 from crpipe.report.summary import last_receipt
-from crpipe.report.text import number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
-    from crpipe.report.campaign_view import CampaignView
+    from crpipe.campaign.view import CampaignView
+    from crpipe.core.journal import Row
     from crpipe.report.evaluations import Evaluation, Measure
     from crpipe.report.series import MultiplicityCounts, Series
-    from crpipe.report.status.journal_tail import Row
 
 MOST_ROWS = 20_000
 _UNEVEN = 20.0  # times the typical value, from which the largest one makes the axis logarithmic beyond it
@@ -253,3 +255,94 @@ def _multiplicity(axis: Axes, histogram: MultiplicityCounts, threshold: int | No
     axis.set_xticks([middle, *ticks], ["0", *(f"$10^{{{n}}}$" for n in range(len(ticks)))])
     axis.set_ylabel("events in the bin")
     _legend_above(axis, 2)
+
+
+# The figure of ``crpipe plan``: the learning rate of each phase over the whole campaign, before it runs.
+
+
+POINTS = 1000
+_SCHEDULE_PANEL = 1.9  # inches
+
+
+@dataclass(frozen=True, slots=True)
+class RateCurve:
+    """The learning rate of one phase.
+
+    factor: the share of ``rate`` at a global step and a share of the campaign. warms_up: whether the first
+    steps matter for it.
+    """
+
+    phase: str
+    kind: str
+    factor: Callable[[int, float], float]
+    rate: float
+    warms_up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RatePlan:
+    """What the figure shows.
+
+    begins, ends: ranges trained on before the first link and after the last one, summed over the rounds.
+    horizon: ranges over which the schedules run their course. rounds: where a round begins, after the first.
+    range_steps: training steps of a range, as far as known.
+    """
+
+    curves: tuple[RateCurve, ...]
+    begins: int
+    ends: int
+    horizon: int
+    rounds: tuple[int, ...]
+    range_steps: float | None
+
+
+def plot_rates(plan: RatePlan, path: Path) -> Path:
+    """Plot one panel for each phase; the warm-up is to scale where the steps of a range are known."""
+    with style():
+        figure = new_figure(0.9 + _SCHEDULE_PANEL * len(plan.curves))
+        axes = figure.subplots(len(plan.curves), sharex=True, squeeze=False)[:, 0]
+        for axis, curve in zip(axes, plan.curves, strict=True):
+            _panel(axis, plan, curve)
+        axes[-1].set_xlabel("ranges trained on, all rounds")
+        axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+        if plan.range_steps is not None:
+            steps = plan.range_steps
+            top = axes[0].secondary_xaxis("top", (lambda x: x * steps, lambda x: x / steps))
+            top.set_xlabel(f"steps, about {steps:,.0f} in a range")
+        elif any(curve.warms_up for curve in plan.curves):
+            figure.suptitle(
+                "without the warm-up: how long it is, in ranges, is known once a range is split", fontsize=9
+            )
+        return save(figure, path)
+
+
+def _panel(axis: Axes, plan: RatePlan, curve: RateCurve) -> None:
+    places = _places(plan)
+    # Without known steps the curve is that after the warm-up.
+    steps = places * plan.range_steps if plan.range_steps is not None else np.full(len(places), 1e15)
+    rates = [
+        curve.rate * curve.factor(int(step), place / plan.horizon)
+        for step, place in zip(steps, places, strict=True)
+    ]
+    axis.plot(places, rates, color=NEUTRAL)
+    note(axis.figure, curve.phase, curve.kind, ranges=places, learning_rate=rates)
+    for count, begin in enumerate(plan.rounds, 2):
+        axis.axvline(begin, color="black", linewidth=0.6, linestyle=":")
+        axis.text(begin, 0, f" round {count}", fontsize=8, verticalalignment="bottom")
+    if plan.begins < plan.horizon < plan.ends:
+        axis.axvline(plan.horizon, color="black", linewidth=0.6, linestyle="--")
+        axis.text(plan.horizon, curve.rate / 2, " train.horizon_ranges", fontsize=8)
+    axis.set_title(f"{curve.phase}: {curve.kind}, {curve.rate:g} at most", loc="left")
+    axis.set_ylabel("learning rate")
+    axis.set_ylim(0, curve.rate * 1.08 if curve.rate else None)
+    axis.set_xlim(plan.begins, plan.ends)
+
+
+def _places(plan: RatePlan) -> NDArray[np.float64]:
+    """Choose where the curves are evaluated: evenly, and each of the first steps."""
+    evenly = np.linspace(plan.begins, plan.ends, POINTS)
+    if plan.range_steps is None:
+        return evenly
+    first = plan.begins + np.arange(POINTS) / plan.range_steps
+    places: NDArray[np.float64] = np.union1d(evenly, first[first < plan.ends])
+    return places

@@ -9,17 +9,17 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.core.destinations import LARGE_ROLES
+from crpipe.campaign.ledger import read_sums_if_any
 from crpipe.core.files import read_json_if_any
-from crpipe.events.ledger_file import read_sums_if_any
-from crpipe.report.status.journal_tail import metric_rows
+from crpipe.core.journal import metric_rows
+from crpipe.core.paths import LARGE_ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from crpipe.report.campaign_view import CampaignView
-    from crpipe.report.status.journal_tail import Row
+    from crpipe.campaign.view import CampaignView
+    from crpipe.core.journal import Row
 
 WINDOW_STEPS = 500  # over which curves are averaged
 _WINDOWS = 20  # in a short run curves are averaged over its 20th part

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.files import read_json
 from crpipe.source.listing import names_of, settle_positions
-from crpipe.source.options import Kind, SourcePattern
 from crpipe.source.positions import Positions, shown
 from crpipe.source.retries import Deadline
 from crpipe.source.sources import open_source
+from crpipe.source.uris import Kind, SourcePattern
 
 if TYPE_CHECKING:
-    from crpipe.core.progress import Progress
     from crpipe.core.ranges import Range
-    from crpipe.source.options import SourceOptions
+    from crpipe.core.text import Progress
+    from crpipe.source.uris import SourceOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.core.causes import is_present
-from crpipe.core.errors import ConfigError, DataError, ListingError
-from crpipe.core.files import replacing
-from crpipe.core.progress import Silent
-from crpipe.core.raw_files import (
+from crpipe.campaign.raw_files import (
     Entry,
     check_paths,
     count_listed,
@@ -24,22 +20,25 @@ from crpipe.core.raw_files import (
     read_manifest,
     write_manifest,
 )
-from crpipe.events.split_record import LISTING, SplitRecord
-from crpipe.source.options import Kind, RangeSource, SourcePattern
+from crpipe.campaign.simulators import generated_entries, open_simulator
+from crpipe.campaign.split_record import LISTING, SplitRecord
+from crpipe.core.causes import is_present
+from crpipe.core.errors import ConfigError, DataError, ListingError
+from crpipe.core.files import replacing
+from crpipe.core.text import Silent
+from crpipe.source.copies import is_reserved
 from crpipe.source.positions import SHOWN, Positions, natural_order, shown
 from crpipe.source.retries import Deadline
-from crpipe.source.simulated import generated_entries, open_simulator
 from crpipe.source.sources import open_source
-from crpipe.source.uris import host_and_path, scheme_of
-from crpipe.source.verified import is_reserved
+from crpipe.source.uris import Kind, RangeSource, SourcePattern, host_and_path, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
-    from crpipe.core.progress import Progress
     from crpipe.core.ranges import Range
-    from crpipe.source.options import SourceOptions
+    from crpipe.core.text import Progress
+    from crpipe.source.uris import SourceOptions
 
 _LISTED = {Kind.RANGES, Kind.NUMBERS, Kind.FLAT}  # sources whose files a listing names
 COMPARED = 200  # manifests of other ranges

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.campaign.raw_files import natural_key
 from crpipe.core.causes import OF_FORM, is_present, persist, refuse_machine_error
 from crpipe.core.errors import ConfigError, DataError, ListingError
 from crpipe.core.files import read_json, replacing, write_json
 from crpipe.core.lease import lease
-from crpipe.core.raw_files import natural_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from crpipe.core.progress import Progress
+    from crpipe.core.text import Progress
 
 SHOWN = 5  # names in an error
 _WAIT_S = 60.0

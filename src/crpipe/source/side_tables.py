@@ -12,26 +12,24 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from crpipe.campaign.ledger import read_tables
+from crpipe.campaign.raw_files import SIZE_ONLY
+from crpipe.campaign.simulators import PREFIX, named, open_simulator, written_tables
 from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import AccessError, ConfigError, ListingError
 from crpipe.core.files import make_folder, publish, remove_tree, sha256, write_json, writing
 from crpipe.core.lease import lease
-from crpipe.core.raw_files import SIZE_ONLY
-from crpipe.events.tables import read_tables
-from crpipe.source.copies import Copies, CopyRules, check_free_space
+from crpipe.source.copies import Copies, CopyRules, check_free_space, is_reserved
 from crpipe.source.listing import described, entries_of
-from crpipe.source.options import RangeSource
 from crpipe.source.retries import Deadline
-from crpipe.source.simulated import PREFIX, named, open_simulator, written_tables
-from crpipe.source.uris import FEDERATIONS, SYNTHETIC, WILDCARDS, host_and_path, scheme_of
-from crpipe.source.verified import is_reserved
+from crpipe.source.uris import FEDERATIONS, SYNTHETIC, WILDCARDS, RangeSource, host_and_path, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from crpipe.core.progress import Progress
-    from crpipe.core.raw_files import Entry
-    from crpipe.source.options import SourceOptions
+    from crpipe.campaign.raw_files import Entry
+    from crpipe.core.text import Progress
+    from crpipe.source.uris import SourceOptions
 
 Row = dict[str, Any]  # what tables.json says about one table
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from crpipe.core.raw_files import Entry, Proof
-    from crpipe.source.options import RangeSource, SourceOptions
+    from crpipe.campaign.raw_files import Entry, Proof
     from crpipe.source.retries import Deadline
+    from crpipe.source.uris import RangeSource, SourceOptions
 
 
 class Copier(Protocol):
@@ -60,7 +60,7 @@ def open_copier(
 ) -> AbstractAsyncContextManager[Copier]:
     """Open what copies the files of a scheme, or makes those of ``synthetic://``."""
     if scheme == SYNTHETIC:
-        from crpipe.source.simulated import GeneratedSource, open_simulator  # noqa: PLC0415
+        from crpipe.campaign.simulators import GeneratedSource, open_simulator  # noqa: PLC0415
 
         simulator = open_simulator(options.simulator, options.simulator_options)
         return contextlib.nullcontext(GeneratedSource(simulator, options.seed))

@@ -6,11 +6,11 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from crpipe.campaign.raw_files import SERVER_ONLY, StagedFile, lease_folder, read_manifest, write_staged
 from crpipe.core.causes import is_present
 from crpipe.core.errors import DiskError
 from crpipe.core.files import refuse_links, size, tree_bytes
 from crpipe.core.lease import lease
-from crpipe.core.raw_files import SERVER_ONLY, StagedFile, lease_folder, read_manifest, write_staged
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 from crpipe.source.listing import confirm_listing
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from crpipe.core.progress import Progress
+    from crpipe.campaign.split_record import SplitRecord
     from crpipe.core.ranges import Range
-    from crpipe.events.split_record import SplitRecord
+    from crpipe.core.text import Progress
     from crpipe.source.listing import ListJob
-    from crpipe.source.options import SourceOptions
+    from crpipe.source.uris import SourceOptions
 
 
 @dataclass(frozen=True, slots=True)

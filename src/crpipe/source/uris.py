@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
+import enum
+import fnmatch
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from crpipe.core.errors import ConfigError
+from crpipe.core.ranges import PATTERN, Range
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FEDERATIONS = ("pelican", "osdf")
 SYNTHETIC = "synthetic"
@@ -41,3 +52,213 @@ def host_and_path(uri: str, key: str = "source.uri") -> tuple[str, str]:
     if not host:
         raise ConfigError(f"{key}: {uri} names no host; write {scheme}://host/path")
     return host, "/" + path
+
+
+# Section ``source`` as plain values: how files are asked for, and which of them make up a range.
+#
+# ``{range}`` is replaced by the name of a range, ``{number}`` by a file number. Without either, the files
+# of one directory or list are numbered in natural order.
+
+
+RANGE = "{range}"
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_NUMBER = re.compile(r"number(?::0([1-9]))?")
+_LEGAL = ("range", "number", "number:06")
+_SKIP = "check source.uri, or skip the range with ranges.skip"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Section ``source`` of the configuration, as far as it says how files are listed and copied.
+
+    concurrency: files copied at once. attempts: tries for each file. deadline_s: longest time of one job.
+    simulator: ``module:Name`` of what makes the files of ``synthetic://``, with its options and seed.
+    """
+
+    concurrency: int = 16
+    attempts: int = 6
+    deadline_s: float = 7200.0
+    read_timeout_s: float = 60.0
+    token_file: str = ""
+    require_checksum: bool = False
+    simulator: str = ""
+    simulator_options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 1
+
+
+class Kind(enum.Enum):
+    """How files are put into ranges."""
+
+    SIMULATED = enum.auto()  # the simulator names them
+    RANGES = enum.auto()  # one directory for each range
+    RANGE_LISTS = enum.auto()  # one list of files for each range
+    NUMBERS = enum.auto()  # one directory; the name of a file holds its number
+    FLAT = enum.auto()  # one directory; files are numbered by their position in natural order
+    FLAT_LIST = enum.auto()  # one list of files, numbered by position too
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSource:
+    """One directory of the source: ``scheme``, ``host`` (with port), directory, pattern of the file names.
+
+    ``what`` names it in errors; ``remedy`` says what to do when it cannot be listed.
+    """
+
+    scheme: str
+    host: str
+    folder: str
+    pattern: str
+    what: str
+    remedy: str
+
+    def has(self, name: str) -> bool:
+        """Return whether a file name matches the pattern."""
+        return fnmatch.fnmatchcase(name, self.pattern)
+
+
+@dataclass(frozen=True)
+class SourcePattern:
+    """The two keys that say where the raw files are; raise ConfigError when they cannot name any."""
+
+    uri: str
+    files: str = ""
+
+    def __post_init__(self) -> None:
+        self.kind  # noqa: B018 - checks
+
+    @cached_property
+    def kind(self) -> Kind:
+        """How files are put into ranges."""
+        if self.files:
+            return self._kind_of_lists()
+        if scheme_of(self.uri) == SYNTHETIC:
+            if self.uri != f"{SYNTHETIC}://":
+                raise ConfigError(
+                    f"source.uri: {self.uri}: write synthetic:// alone; source.simulator names what "
+                    "makes the files"
+                )
+            return Kind.SIMULATED
+        found = _placeholders("source.uri", self.uri)
+        self._check_folder()
+        if not found:
+            return Kind.FLAT
+        return Kind.RANGES if found == {"range"} else Kind.NUMBERS
+
+    def _kind_of_lists(self) -> Kind:
+        if self.uri.startswith(f"{SYNTHETIC}://"):
+            raise ConfigError(
+                "source.files: a simulator has no files but its own; leave source.files empty, or set "
+                "source.uri to something other than synthetic://"
+            )
+        found = _placeholders("source.files", self.files)
+        if found == {"number"}:
+            raise ConfigError(
+                f"source.files: {self.files}: {{number}} belongs into source.uri; here write {{range}} for "
+                "one list per range, or neither for one list"
+            )
+        return Kind.RANGE_LISTS if found else Kind.FLAT_LIST
+
+    def _check_folder(self) -> None:
+        path = host_and_path(self.uri)[1]
+        folder, _, name = path.rpartition("/")
+        if self.uri.endswith("/") or not name:
+            raise ConfigError(
+                f"source.uri: {self.uri} ends in a directory; add a file pattern such as *.parquet"
+            )
+        if WILDCARDS & set(folder):
+            raise ConfigError(
+                f"source.uri: {self.uri} has a wildcard outside the file name; list one directory, or name "
+                "the files in source.files"
+            )
+        if "{number" in folder:
+            raise ConfigError(
+                f"source.uri: {self.uri} has {{number}} outside the file name; name the files in source.files"
+            )
+        if "{number" in name and WILDCARDS & set(name):
+            raise ConfigError(
+                f"source.uri: {self.uri} has a wildcard beside {{number}}, which names one file; write the "
+                "whole name, or a wildcard alone to take all files in natural order"
+            )
+
+    @property
+    def shown(self) -> str:
+        """What a person wrote to say where the files are."""
+        return self.files or self.uri
+
+    def place(self, name: Range) -> RangeSource:
+        """Return the directory and the pattern of one range; of kinds RANGES and NUMBERS."""
+        return self._place(self.uri.replace(RANGE, str(name)), f"range {name}", _SKIP)
+
+    def whole(self) -> RangeSource:
+        """Return the one directory that holds the files of all ranges, or the directories of the ranges."""
+        uri = self.uri if self.kind is Kind.RANGES else _PLACEHOLDER.sub("*", self.uri)
+        if self.kind is Kind.RANGES:
+            before, _, after = uri.partition(RANGE)
+            uri = f"{before}*{after.partition('/')[0].replace(RANGE, '*')}"
+        return self._place(uri, "the source", "check source.uri")
+
+    def ranges_are_folders(self) -> bool:
+        """Return whether ``{range}`` is in the name of a directory, not of a file."""
+        return RANGE in self.uri.rpartition("/")[0]
+
+    def _place(self, uri: str, what: str, remedy: str) -> RangeSource:
+        host, path = host_and_path(uri)
+        folder, _, pattern = path.rpartition("/")
+        return RangeSource(scheme_of(uri), host, folder or "/", pattern, what, remedy)
+
+    def list_file(self, name: Range | None) -> Path:
+        """Return the list of files of one range, or that of all."""
+        return Path(self.files if name is None else self.files.replace(RANGE, str(name)))
+
+    def number_of(self, name: str) -> int | None:
+        """Read the number in a file name; None when the name is another one.
+
+        ``batch_{number}.parquet`` is batch_7.parquet, not batch_07.parquet; ``{number:06}`` is 000007.
+        """
+        found = self._numbered.fullmatch(name)
+        if found is None:
+            return None
+        number = int(found[1])
+        return number if self.file_name(number) == name else None
+
+    def file_name(self, number: int) -> str:
+        """Return the name of the file with a number."""
+        return _PLACEHOLDER.sub(lambda found: f"{number:0{_width(found[1])}d}", self._name)
+
+    @cached_property
+    def _name(self) -> str:
+        return host_and_path(self.uri)[1].rpartition("/")[2]
+
+    @cached_property
+    def _numbered(self) -> re.Pattern[str]:
+        parts = [re.escape(part) for part in _PLACEHOLDER.split(self._name)[::2]]
+        return re.compile("([0-9]{1,18})".join(parts))
+
+    def range_of(self, name: str) -> Range | None:
+        """Read the range in the name of a directory (or of a file); None when the name is another one."""
+        path = host_and_path(self.uri)[1]
+        named = next(part for part in path.split("/") if RANGE in part)
+        for found in PATTERN.finditer(name):
+            if int(found[1]) <= int(found[2]) and fnmatch.fnmatchcase(name, named.replace(RANGE, found[0])):
+                return Range.parse(found[0])
+        return None
+
+
+def _placeholders(key: str, text: str) -> set[str]:
+    """Find the kinds of placeholders; raise ConfigError for an unknown one, or for two kinds."""
+    kinds = set()
+    for found in _PLACEHOLDER.findall(text):
+        if found != "range" and not _NUMBER.fullmatch(found):
+            near = difflib.get_close_matches(found, _LEGAL, n=1, cutoff=0.0)[0]
+            raise ConfigError(f"{key}: {text}: {{{found}}} is not known; did you mean {{{near}}}?")
+        kinds.add("range" if found == "range" else "number")
+    if len(kinds) > 1:
+        raise ConfigError(f"{key}: {text}: {{range}} and {{number}} exclude each other; write one of them")
+    return kinds
+
+
+def _width(placeholder: str) -> int:
+    """Digits to which a number is padded: ``number:06`` -> 6, ``number`` -> 1."""
+    found = _NUMBER.fullmatch(placeholder)
+    assert found is not None
+    return int(found[1] or 1)

@@ -6,17 +6,17 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from crpipe.campaign.raw_files import lease_folder
 from crpipe.core.causes import is_present
 from crpipe.core.files import clear_tree, replacing
 from crpipe.core.lease import lease
-from crpipe.core.raw_files import lease_folder
 from crpipe.events.shard_manifest import check_on_disk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from crpipe.core.progress import Progress
+    from crpipe.core.text import Progress
 
 
 def deliver(record: Path, places: Mapping[str, Path]) -> None:

@@ -9,25 +9,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.campaign.readers import WritesRaw, open_reader
 from crpipe.core.causes import Foreign
-from crpipe.core.destinations import ROLES
 from crpipe.core.errors import ShardError
 from crpipe.core.files import replacing
-from crpipe.core.paths import MANIFEST
+from crpipe.core.paths import MANIFEST, ROLES
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.shard_manifest import groups_of, layout_of, read_manifest
 from crpipe.events.shard_reader import Shards, event_columns
 from crpipe.events.shard_writer import OUTLIER_EVENTS, OUTLIER_ITEMS
-from crpipe.split.readers import WritesRaw, open_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from crpipe.core.progress import Progress
+    from crpipe.campaign.readers import ReaderChoice
+    from crpipe.core.text import Progress
     from crpipe.events.layout import Layout
-    from crpipe.split.readers import ReaderChoice
 
     ToTable = Callable[[Events], pa.Table]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.core.destinations import LARGE_ROLES, PARTS
+from crpipe.core.paths import LARGE_ROLES, PARTS
 from crpipe.events.batch import even_cuts, regroup
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_writer import GROUP_EVENTS, GROUP_ITEMS, OUTLIER_EVENTS, OUTLIER_ITEMS, write_shard
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.core.destinations import Role
+    from crpipe.core.paths import Role
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
     from crpipe.split.spill import Aside, Block

@@ -1,20 +1,31 @@
-"""Keyed 64-bit hashes of whole columns: the same number on every machine, in every order of reading.
+"""Keyed 64-bit hashes of whole columns, the same on every machine; events that occur twice.
 
 They decide an event's place in the shuffle and its part (training, validation, test) from its identity alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+
+from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from crpipe.campaign.raw_files import RawFile
+    from crpipe.core.text import Progress
+    from crpipe.events.batch import Events
+    from crpipe.events.layout import Layout
 
 _INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 
@@ -75,3 +86,144 @@ def _mix(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def _secret(seed: int, purpose: str) -> np.uint64:
     return np.uint64(int.from_bytes(hashlib.sha256(f"{purpose} {seed}".encode()).digest()[:8], "little"))
+
+
+# Events that occur twice in a range: a file that was copied under two names, or made twice with one seed.
+#
+# Nothing is left out for it: they are counted, and the first ones are named in the ledger.
+
+
+SHOWN = 10
+_AT_ONCE = 1 << 20  # identities in memory: 8 MiB
+_MOST_PARTS = 256  # files that are open at once
+
+
+def names_of(layout: Layout) -> tuple[str, ...]:
+    """Name the columns by which an event is known: the layout's key, or all columns where it has none."""
+    return layout.key or (*(field.name for field in layout.events), MULTIPLICITY)
+
+
+def identify(events: Events, layout: Layout) -> NDArray[np.uint64]:
+    """Give a number for each event, [N]; different ones for events of different values."""
+    columns = {**events.columns, MULTIPLICITY: events.multiplicity}
+    return identities([columns[name] for name in names_of(layout)])
+
+
+def numbers_path(spills: Path, task: int) -> Path:
+    """What ``identify`` gave for the events of a task, uint64, in the order of the source."""
+    return spills / f"{task:04d}.numbers"
+
+
+def count_repeated(
+    spills: Path, files: Iterable[RawFile], layout: Layout, progress: Progress
+) -> dict[str, Any]:
+    """Count the events that occur twice in a range, and say so; the ledger's ``repeated``."""
+    numbers = sorted(spills.glob("*.numbers"))
+    tables = [path.with_suffix(".table") for path in numbers]
+    found = find_repeated(numbers, tables, layout, {file.number: file.path for file in files})
+    if found["events"]:
+        progress.say(describe(found))
+    return found
+
+
+def find_repeated(
+    numbers: Sequence[Path],
+    tables: Sequence[Path],
+    layout: Layout,
+    files: Mapping[int, str],
+    at_once: int = _AT_ONCE,
+) -> dict[str, Any]:
+    """Count the events of finished tasks that repeat an earlier one, and name the first ones.
+
+    numbers: what ``identify`` gave, as bytes, for the events in ``tables``, Arrow streams in the order of the
+    source. files: path of each raw file by its number. Example: ``{"columns": ["run", "event"], "events": 1,
+    "first": [{"file": "b.root", "row": 3, "same_as": "a.root", "same_row": 7}]}``.
+    """
+    twice = _twice(numbers, at_once)
+    count, pairs = _pairs(numbers, twice, at_once) if len(twice) else (0, [])
+    places = _places(tables, {place for pair in pairs for place in pair})
+    rows = [(places[later], places[earlier]) for earlier, later in pairs]
+    return {
+        "columns": list(names_of(layout)),
+        "events": count,
+        "first": [
+            {"file": files[file], "row": row, "same_as": files[other], "same_row": same}
+            for (file, row), (other, same) in rows
+        ],
+    }
+
+
+def describe(found: Mapping[str, Any]) -> str:
+    """Say in one line what was found."""
+    first = found["first"][0]
+    return (
+        f"warning: {found['events']} events repeat an earlier one of the range (in "
+        f"{', '.join(found['columns'])}), the first: row {first['row']} of {first['file']} and row "
+        f"{first['same_row']} of {first['same_as']}; all are used: take a file that is there twice out of "
+        "the source (the ledger names more, under repeated)"
+    )
+
+
+def _twice(paths: Sequence[Path], at_once: int) -> NDArray[np.uint64]:
+    """Find the identities that occur more than once, in ascending order."""
+    total = sum(path.stat().st_size for path in paths) // 8
+    parts = min(_MOST_PARTS, 1 << max(0, -(-total // at_once) - 1).bit_length())
+    if parts == 1:
+        return _repeated([values for path in paths for values in _values(path, at_once)])
+    # Equal ones are in the same part, which fits into memory: identities are spread evenly, as hashes are.
+    begins = np.arange(1, parts, dtype=np.uint64) * np.uint64(2**64 // parts)
+    with tempfile.TemporaryDirectory(dir=paths[0].parent) as name, contextlib.ExitStack() as closing:
+        names = [Path(name) / f"{part}.part" for part in range(parts)]
+        files = [closing.enter_context(each.open("wb")) for each in names]
+        for path in paths:
+            for values in _values(path, at_once):
+                values.sort()
+                for file, some in zip(files, np.split(values, np.searchsorted(values, begins)), strict=True):
+                    file.write(some.data)
+        closing.close()
+        return np.concatenate([_repeated([np.fromfile(each, np.uint64)]) for each in names])
+
+
+def _values(path: Path, at_once: int) -> Iterator[NDArray[np.uint64]]:
+    """Read a file of identities piece by piece."""
+    for first in range(0, path.stat().st_size // 8, at_once):
+        yield np.fromfile(path, np.uint64, at_once, offset=8 * first)
+
+
+def _repeated(parts: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """Find the numbers that occur more than once in some arrays, in ascending order."""
+    whole = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint64), *parts])
+    whole.sort()
+    return np.unique(whole[1:][whole[1:] == whole[:-1]])
+
+
+def _pairs(
+    paths: Sequence[Path], twice: NDArray[np.uint64], at_once: int
+) -> tuple[int, list[tuple[int, int]]]:
+    """Count the repetitions, and give the first ones: place of an event, place of one that repeats it."""
+    known: dict[int, int] = {}
+    pairs: list[tuple[int, int]] = []
+    begin = count = 0
+    for path in paths:
+        for found in _values(path, at_once):
+            for place in np.flatnonzero(np.isin(found, twice)).tolist():
+                earlier = known.setdefault(int(found[place]), begin + place)
+                if earlier != begin + place:
+                    count += 1
+                    pairs += [(earlier, begin + place)] if len(pairs) < SHOWN else []
+            begin += len(found)
+    return count, pairs
+
+
+def _places(tables: Sequence[Path], wanted: set[int]) -> dict[int, tuple[int, int]]:
+    """Find the source file and the row of events by their places in the order of the source."""
+    found: dict[int, tuple[int, int]] = {}
+    begin = 0
+    for path in tables if wanted else ():
+        with pa.ipc.open_stream(path) as stream:
+            for batch in stream:
+                for place in (each for each in wanted if begin <= each < begin + len(batch)):
+                    row = batch.slice(place - begin, 1)
+                    found[place] = row[SOURCE_FILE][0].as_py(), row[SOURCE_ROW][0].as_py()
+                begin += len(batch)
+    return found

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.core.destinations import DESTINATIONS, ROLES
+from crpipe.campaign.raw_files import QUARANTINED, SERVER_ONLY, SIZE_ONLY, STAGED
 from crpipe.core.errors import LedgerError
-from crpipe.core.raw_files import QUARANTINED, SERVER_ONLY, SIZE_ONLY, STAGED
+from crpipe.core.paths import DESTINATIONS, ROLES
 from crpipe.events.histograms import add_up, no_counts
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.split.scatter import FileReport, table_path, table_schema
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.core.raw_files import RawFile
+    from crpipe.campaign.raw_files import RawFile
     from crpipe.events.histograms import Binning, Histogram
     from crpipe.events.layout import Layout
 

@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.core.causes import is_present
-from crpipe.core.destinations import LARGE_ROLES
 from crpipe.core.errors import LedgerError, ShardError
 from crpipe.core.files import digest, is_held_open, replacing, write_json
 from crpipe.core.lease import lease
-from crpipe.core.paths import CONSOLIDATED, MANIFEST
+from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES, MANIFEST
 from crpipe.events.batch import regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import check_hashes, groups_of, layout_of, read_manifest, verify
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from crpipe.core.destinations import Role
-    from crpipe.core.progress import Progress
+    from crpipe.core.paths import Role
+    from crpipe.core.text import Progress
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
 

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from crpipe.campaign.raw_files import RawFile, check_present, check_unchanged, confirmed
 from crpipe.core.causes import MachineWatch
-from crpipe.core.destinations import DESTINATIONS
 from crpipe.core.errors import FormatError
 from crpipe.core.files import forget_cached
-from crpipe.core.raw_files import RawFile, check_present, check_unchanged, confirmed
+from crpipe.core.paths import DESTINATIONS
 from crpipe.events.batch import Events, offsets
 from crpipe.events.histograms import add_up, count_columns
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.validity import find_invalid_events
-from crpipe.split.hashing import bucket_of, shuffle_keys
+from crpipe.split.hashing import bucket_of, identify, numbers_path, shuffle_keys
 from crpipe.split.parts import LARGE, REJECTED, TRAIN
-from crpipe.split.repeated import identify, numbers_path
 from crpipe.split.spill import Aside, Block, SpillWriter
 from crpipe.split.workers import FreedMemory, working_on
 
@@ -34,10 +33,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.campaign.readers import CheckedReader, ReaderChoice
     from crpipe.events.histograms import Binning, Histogram
     from crpipe.events.layout import Layout
     from crpipe.split.parts import Parts
-    from crpipe.split.readers import CheckedReader, ReaderChoice
 
 
 @dataclass(frozen=True, slots=True)

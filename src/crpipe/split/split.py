@@ -14,8 +14,28 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from crpipe.campaign.ledger import write_ledger
+from crpipe.campaign.raw_files import (
+    STAGED,
+    RawFile,
+    count_source_files,
+    read_manifest,
+    read_staged,
+)
+from crpipe.campaign.split_record import (
+    BULK_SHARDS,
+    HISTOGRAM,
+    KEY,
+    LEDGER,
+    LISTING,
+    NOTES,
+    OUTLIER_SHARDS,
+    SPILLS,
+    TABLE,
+    SplitRecord,
+    left_notes,
+)
 from crpipe.core.causes import is_present
-from crpipe.core.destinations import LARGE_ROLES, PARTS
 from crpipe.core.errors import FormatError, ShardError
 from crpipe.core.files import (
     clear_tree,
@@ -29,33 +49,13 @@ from crpipe.core.files import (
     writing,
 )
 from crpipe.core.lease import lease
-from crpipe.core.paths import MANIFEST
-from crpipe.core.raw_files import (
-    STAGED,
-    RawFile,
-    count_source_files,
-    read_manifest,
-    read_staged,
-)
-from crpipe.events.ledger_file import write_ledger
+from crpipe.core.paths import LARGE_ROLES, MANIFEST, PARTS
 from crpipe.events.shard_manifest import verify
 from crpipe.events.shard_reader import open_shard
-from crpipe.events.split_record import (
-    BULK_SHARDS,
-    HISTOGRAM,
-    KEY,
-    LEDGER,
-    LISTING,
-    NOTES,
-    OUTLIER_SHARDS,
-    SPILLS,
-    TABLE,
-    SplitRecord,
-    left_notes,
-)
 from crpipe.split import gather, scatter
 from crpipe.split.delivery import deliver, remove_raw
 from crpipe.split.grouping import doubtful_groups, have_repeats
+from crpipe.split.hashing import count_repeated
 from crpipe.split.ledger import (
     check_unique,
     check_written,
@@ -65,7 +65,6 @@ from crpipe.split.ledger import (
     write_table,
 )
 from crpipe.split.parts import REJECTED, TEST, VALIDATION, SplitRange, refuse_torn_groups
-from crpipe.split.repeated import count_repeated
 from crpipe.split.spill import remove_spans, span_count
 from crpipe.split.workers import in_order, return_freed_memory, reuse_freed_memory
 
@@ -73,11 +72,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from crpipe.core.progress import Progress
+    from crpipe.campaign.readers import CheckedReader, ReaderChoice
+    from crpipe.core.text import Progress
     from crpipe.events.histograms import Binning
     from crpipe.events.layout import Layout
     from crpipe.split.parts import Parts
-    from crpipe.split.readers import CheckedReader, ReaderChoice
     from crpipe.split.scatter import FileReport, Scattered
 
 _SHOWN_REJECTED = 3  # events that a message names

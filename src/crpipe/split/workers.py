@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from crpipe.campaign.split_record import NOTE, left_notes
 from crpipe.core.errors import CrpipeError, DiskError, ForeignError, HostMemoryError
 from crpipe.core.signals import follow_parent
-from crpipe.events.split_record import NOTE, left_notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -9,35 +9,32 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from crpipe.core.causes import is_present
-from crpipe.core.chain import key_of
 from crpipe.core.errors import DataError, DivergenceError, ShardError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
-from crpipe.core.progress import Silent
+from crpipe.core.ranges import key_of
 from crpipe.core.signals import StopRequest
+from crpipe.core.text import Silent
 from crpipe.events.histograms import check_wanted, read_histograms
 from crpipe.events.shard_manifest import changed_shards, note_shards, shards_record
 from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Saved, Store, load, read_receipt, write_receipt
-from crpipe.train.inputs import Inputs
+from crpipe.train.deleted_checkpoints import dropped_receipt
 from crpipe.train.loop import Trainer
+from crpipe.train.metrics_log import find_loggers
+from crpipe.train.numerics import recorded, short
 from crpipe.train.pretrained import find_source
-from crpipe.train.ranks import joined, keep_freed_memory, use_large_pages, use_threads
-from crpipe.train.records.device_memory import named_out_of_memory
-from crpipe.train.records.dropped import dropped_receipt
-from crpipe.train.records.loggers import find_loggers
-from crpipe.train.records.machine import machine
-from crpipe.train.records.numerics import recorded, short
-from crpipe.train.validation.best import BestValue, write_best
-from crpipe.train.validation.measure import find_metric, read_sample
+from crpipe.train.ranks import joined, keep_freed_memory, machine, use_large_pages, use_threads
+from crpipe.train.step import named_out_of_memory
+from crpipe.train.validation import BestValue, Inputs, find_metric, read_sample, write_best
 from crpipe.train.workload import UsesHistograms, give_histograms, open_workload, wanted_histograms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from crpipe.core.progress import Progress
+    from crpipe.core.text import Progress
     from crpipe.events.layout import Layout
     from crpipe.train.link import TrainJob
     from crpipe.train.ranks import World

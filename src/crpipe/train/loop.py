@@ -13,20 +13,15 @@ import torch
 from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
 from crpipe.core.journal import Journal
 from crpipe.train.checkpoints import load, refuse_other_keys, verified
-from crpipe.train.compiling import compile_modules
-from crpipe.train.pending import PendingSteps
-from crpipe.train.records.band import check_band
-from crpipe.train.records.meter import Clock, GpuSampler, Meter, Smooth
-from crpipe.train.records.numerics import add_to, c_library, judge, numerics, recorded
-from crpipe.train.records.outputs import Outputs
-from crpipe.train.records.profiling import Profiler
+from crpipe.train.link import begin_from
+from crpipe.train.meter import Clock, GpuSampler, Meter, PendingSteps, Profiler, Smooth, check_band
+from crpipe.train.metrics_log import Outputs
+from crpipe.train.numerics import add_to, c_library, judge, numerics, recorded
 from crpipe.train.schedule import Schedules
-from crpipe.train.start import begin_from
 from crpipe.train.state import TrainState
-from crpipe.train.step import Stepper
-from crpipe.train.validation.judge import Judge
-from crpipe.train.weights import check_weighted
-from crpipe.train.workload import Histograms, WorkloadCall
+from crpipe.train.step import Stepper, compile_modules
+from crpipe.train.validation import Judge
+from crpipe.train.workload import Histograms, WorkloadCall, check_weighted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,8 +29,8 @@ if TYPE_CHECKING:
 
     from crpipe.events.batch import Cursor, Events
     from crpipe.train.checkpoints import Saved
-    from crpipe.train.inputs import Inputs
     from crpipe.train.step import Micro
+    from crpipe.train.validation import Inputs
 
 Group = list[tuple["Events", "Cursor"]]
 Ready = dict["Cursor", list["Micro"]]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crpipe.config.record import PARTS_FIRST
+from crpipe.config.loading import PARTS_FIRST
 from crpipe.core.causes import is_plain
-from crpipe.core.chain import HASH_DIGITS
 from crpipe.core.errors import CheckpointError
+from crpipe.core.ranges import HASH_DIGITS
 from crpipe.train.checkpoints import checkpoint_file, verified
 
 if TYPE_CHECKING:

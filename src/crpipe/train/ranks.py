@@ -1,4 +1,4 @@
-"""Data parallelism without a wrapper: one flat all-reduce per optimizer step.
+"""The processes of one training: who they are, what they sum, and the machine that they run on.
 
 Ranks come from torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK); without it there is one rank and
 nothing is communicated. The reduction works through the double backward of a gradient penalty, since it only
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from crpipe.config.messages import check_choice
+from crpipe import __version__
+from crpipe.config.loading import check_choice
 from crpipe.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -165,3 +167,18 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(_MMAP_THRESHOLD, 32 << 20)
         libc.mallopt(_TRIM_THRESHOLD, 256 << 20)
+
+
+# What a link is trained on: device, ranks and versions, for the journal and the reports.
+
+
+def machine(world: World) -> dict[str, str | int]:
+    """Name the device of the leading rank, the number of ranks, and the versions that compute."""
+    gpu = world.device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(world.device) if gpu else world.device.type,
+        "ranks": world.size,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "crpipe": __version__,
+    }

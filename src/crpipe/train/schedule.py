@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
-from crpipe.config.messages import check_choice
+from crpipe.config.loading import check_choice
 from crpipe.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from crpipe.config.training import TrainSection
+    from crpipe.config.sections import TrainSection
 
 Kind = Literal["linear", "constant", "cosine", "one_cycle"]
 

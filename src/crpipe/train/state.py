@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from crpipe.train.numerics import Numerics
     from crpipe.train.pretrained import Match
-    from crpipe.train.records.numerics import Numerics
     from crpipe.train.workload import OptimizerSpec, Phase
 
 

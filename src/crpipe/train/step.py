@@ -2,28 +2,74 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
+from crpipe.core.errors import DeviceMemoryError, TrainError
 from crpipe.loading.microbatch import micro_batches
-from crpipe.train.records.anomaly import named_anomaly, refuse_not_finite
-from crpipe.train.weights import with_weights
-from crpipe.train.workload import WorkloadCall
+from crpipe.train.workload import WorkloadCall, with_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from crpipe.config.training import LoadSection, TrainSection
+    from crpipe.config.sections import LoadSection, TrainSection
     from crpipe.events.batch import Cursor, Events
+    from crpipe.train.meter import Meter
     from crpipe.train.ranks import World
-    from crpipe.train.records.meter import Meter
     from crpipe.train.state import TrainState
     from crpipe.train.workload import Batch, Phase, Workload
+
+# With train.detect_anomaly: an error that names the first operation whose gradient is not finite.
+
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+@contextlib.contextmanager
+def named_anomaly(phase: str) -> Iterator[None]:
+    """Turn what torch's anomaly detection finds in the block into a TrainError; nothing while it is off."""
+    if not torch.is_anomaly_enabled():
+        yield
+        return
+    with warnings.catch_warnings(record=True) as heard:  # torch warns with the traceback of the forward pass
+        warnings.simplefilter("always")
+        try:
+            yield
+        except RuntimeError as error:
+            if "returned nan values" not in str(error):
+                raise
+            raise TrainError(
+                f"train.detect_anomaly: phase {phase}: {' '.join(str(error).split())}{_place(heard)}; "
+                "correct the operation, or set train.detect_anomaly: false, which skips such steps"
+            ) from error
+
+
+def refuse_not_finite(phase: str, loss: Tensor) -> None:
+    """Raise TrainError for a loss that is not finite, while anomaly detection is on."""
+    if torch.is_anomaly_enabled() and not bool(torch.isfinite(loss)):
+        raise TrainError(
+            f"train.detect_anomaly: phase {phase}: the loss is {float(loss):g} before any gradient; look at "
+            "the operations of its loss, or set train.detect_anomaly: false, which skips such steps"
+        )
+
+
+def _place(heard: list[warnings.WarningMessage]) -> str:
+    """Name the file and line of the forward pass, from torch's warning."""
+    frames = [frame for each in heard for frame in _FRAME.findall(str(each.message))]
+    own = [frame for frame in frames if "/torch/" not in frame[0]] or frames
+    if not own:
+        return ""
+    file, line = own[-1]
+    return f" ({'/'.join(Path(file).parts[-2:])}, line {line})"
 
 
 class Micro(NamedTuple):
@@ -218,3 +264,64 @@ def _or_not_finite(bad: Tensor, value: Tensor) -> Tensor:
 def _norm(params: Sequence[nn.Parameter]) -> Tensor:
     gradients = [parameter.grad for parameter in params if parameter.grad is not None]
     return torch.nn.utils.get_total_norm(gradients)
+
+
+# Compiled modules where that works: one probe on a real batch decides, eager otherwise.
+
+
+_RECOMPILATIONS = 64
+
+
+def compile_modules(model: nn.Module, probe: Callable[[], None], say: Callable[[str], None]) -> bool:
+    """Compile each child of ``model`` in place and run ``probe``; go back to eager, saying why, if it fails.
+
+    ``probe`` runs every loss and its backward; weights and buffers are put back as they were after it. A
+    gradient that is differentiated again is what a compiled module most often refuses.
+    """
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    children = list(model.children())
+    # torch counts recompilations by code object, and modules of one class share theirs.
+    torch._dynamo.config.recompile_limit = _RECOMPILATIONS  # noqa: SLF001 - the documented place of the option
+    for child in children:
+        _compile(child)
+    try:
+        probe()
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, NotImplementedError, torch._dynamo.exc.TorchDynamoException) as error:  # noqa: SLF001 - dynamo's errors have no public name
+        for child in children:
+            del child.forward  # the one of its class is back
+        say(f"warning: train.compile does not work here, training runs eager ({_first_line(error)})")
+        return False
+    finally:
+        model.load_state_dict(before)
+        model.zero_grad(set_to_none=True)
+    return True
+
+
+def _compile(module: nn.Module) -> None:
+    """Compile the forward of a module, also where torch would skip it silently: that of its own classes."""
+    module.forward = torch.compile(module.forward, dynamic=True)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
+
+
+# An error that says which key to change when the memory of a GPU is too small.
+
+
+# What to do where a trained model is used on blocks of events.
+LESS_AT_ONCE = "lower load.budget_items or evaluate.batch_events, which bound what is computed at once"
+_SENTENCES = 3  # of torch's message: what was asked for, of which GPU, how much is free
+
+
+@contextlib.contextmanager
+def named_out_of_memory(remedy: str) -> Iterator[None]:
+    """Turn torch's out-of-memory error into a DeviceMemoryError that ends with ``remedy``."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        sentences = " ".join(str(error).split()).split(". ")
+        raise DeviceMemoryError(f"{'. '.join(sentences[:_SENTENCES]).rstrip('.')}; {remedy}") from error

@@ -1,7 +1,7 @@
 """The workload protocol: everything that the engine knows about a model and how it is trained.
 
 A workload is named in the configuration as ``module:Name`` and built from the pydantic model of its options,
-``NameOptions`` (crpipe.config.names). Nothing is registered or subclassed.
+``NameOptions`` (crpipe.config.plugins). Nothing is registered or subclassed.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crpipe.config.messages import check_choice
-from crpipe.config.names import build
+from crpipe.config.loading import check_choice
+from crpipe.config.plugins import build
 from crpipe.core.causes import Foreign
-from crpipe.core.errors import ConfigError
-from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
+from crpipe.core.errors import ConfigError, ForeignError
+from crpipe.events.batch import Events
+from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
 
-    import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from crpipe.events.batch import Events
+    from crpipe.campaign.ledger import Tables
     from crpipe.events.histograms import Histogram
-    from crpipe.events.metric import Metric
-    from crpipe.events.tables import Tables
+    from crpipe.events.layout import Layout, Metric
     from crpipe.train.schedule import Schedule
 
 Batch = dict[str, Tensor]
@@ -345,3 +345,38 @@ class WorkloadCall(Foreign):
         first = 0 if self._index is None else int(self._index[0])
         file, row = columns[SOURCE_FILE][first], columns[SOURCE_ROW][first]
         return f"{method} failed on {count} events, the first from file {file} row {row}"
+
+
+# Weights of events: who must use them, and where a workload finds them.
+
+
+def check_weighted(workload: Workload, name: str, layout: Layout) -> None:
+    """Raise ConfigError when events have weights which the workload does not use."""
+    if layout.weight and not getattr(workload, "weighted", False):
+        raise ConfigError(
+            f"train.workload: {name} lacks `weighted = True`, but events have the weight {layout.weight}; "
+            'weigh its losses by batch["weight"] and its scores by truth.columns["weight"] and set it, or '
+            "name a reader without a weight"
+        )
+
+
+def with_weights(batch: Batch, events: Events, index: NDArray[np.integer[Any]], weight: str) -> Batch:
+    """Add the weights of the events at ``index`` to their batch, from the column ``weight``, if there is one.
+
+    Raise ForeignError when collate made a tensor of that name.
+    """
+    if not weight:
+        return batch
+    if WEIGHT in batch:
+        raise ForeignError(
+            f"collate gave a tensor {WEIGHT!r}, which the engine adds from the column {weight}; rename it"
+        )
+    return {**batch, WEIGHT: torch.from_numpy(events.columns[weight][index].astype(np.float32))}
+
+
+def weighed(events: Events, weight: str) -> Events:
+    """Give events to be scored, with their weights as the column ``weight``, whatever the layout calls it."""
+    if not weight:
+        return events
+    columns = {**events.columns, WEIGHT: events.columns[weight]}
+    return Events(columns, events.multiplicity, events.items)

@@ -1,24 +1,35 @@
-"""The head: the one workflow process of a directory, and what it clears up after one that was killed."""
+"""The head: the one workflow process of a directory, how it stops, what it clears up, how it ended."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
 import shutil
+import signal
+import subprocess
 import tempfile
+import threading
+import time
 from typing import TYPE_CHECKING
 
+from crpipe.campaign.raw_files import lease_folder
+from crpipe.campaign.split_record import KEY, LISTING, SplitRecord
 from crpipe.core.causes import is_present
-from crpipe.core.errors import ConfigError, DiskError, LeaseError, MachineError
+from crpipe.core.errors import ConfigError, DiskError, LeaseError, MachineError, QueueError
 from crpipe.core.files import replacing, writing
-from crpipe.core.lease import is_claimed, is_held, lease
-from crpipe.core.mounts import mount_of
-from crpipe.core.raw_files import lease_folder
-from crpipe.events.split_record import KEY, LISTING, SplitRecord
+from crpipe.core.lease import is_claimed, is_held, lease, mount_of
+from crpipe.core.paths import OUTLIERS
+from crpipe.core.text import printable
+from crpipe.report.failures import explain
+from crpipe.report.state_types import ask_slurm, has_slurm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
+    from types import FrameType
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.lease import Row
     from crpipe.core.paths import Paths
 
@@ -175,3 +186,161 @@ def refused_write(folders: Iterable[Path]) -> MachineError | None:
         except MachineError as error:
             return error
     return None
+
+
+# Orphans: Slurm jobs of this directory whose workflow was killed.
+
+
+PATIENCE_S = 60.0  # for one answer of squeue
+ASK_AGAIN_S = 20.0
+CHECK_S = 2.0
+
+
+def cancel_orphans(own_job: str, say: Callable[[str], None]) -> None:
+    """Cancel the jobs that a killed workflow left, and wait until they are gone.
+
+    They take a snapshot, and their range resumes. None may be left: a job that ends after its successor would
+    delete the successor's outputs. ``own_job``: the id of the job in which this workflow runs, or "".
+    """
+    orphans = jobs_left(own_job, say)
+    if not orphans:
+        return
+    say(f"A workflow in this directory was killed: cancelling its Slurm jobs {' '.join(orphans)}.")
+    scancel = shutil.which("scancel") or "scancel"
+    while orphans:
+        subprocess.run([scancel, *orphans], check=False)  # noqa: S603 - ids that Slurm itself gave
+        time.sleep(CHECK_S)
+        orphans = jobs_left(own_job, say)
+
+
+def jobs_left(own_job: str, say: Callable[[str], None]) -> list[str]:
+    """List the ids of this directory's live Slurm jobs, without ``own_job``; ask until Slurm answers."""
+    if not has_slurm():
+        return []
+    while True:
+        try:
+            return [job.number for job in ask_slurm(PATIENCE_S) if job.number != own_job]
+        except QueueError as error:
+            say(f"{error}; asking again in {ASK_AGAIN_S:g} s which jobs are left here")
+            time.sleep(ASK_AGAIN_S)
+
+
+# Ctrl-C and SIGTERM of the workflow's process: its local jobs are asked to stop, each once, and it ends.
+
+
+_LOOK_S = 0.3
+STOPPING = "stopping: jobs on this machine write a snapshot, those of a cluster are cancelled"
+_AGAIN = "already stopping; waiting for the jobs to write their snapshots"
+
+
+class HeadStop:
+    """Turns the first SIGINT or SIGTERM into the end of the workflow; later ones change nothing.
+
+    jobs: names the local jobs that run now. terminate: sends SIGTERM to one of them.
+    early: called in place of an interruption as long as no job can have been started; then the process ends
+    at once: an exception could come in the middle of a library that swallows it, or prints it as a fault.
+    """
+
+    def __init__(
+        self,
+        jobs: Callable[[], Iterable[int]],
+        terminate: Callable[[int], None],
+        early: Callable[[], None],
+    ) -> None:
+        self._jobs = jobs
+        self._terminate = terminate
+        self._early = early
+        self._started = False
+        self.signal = 0
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell reports for a program that the signal ended: 130 or 143."""
+        return 128 + self.signal
+
+    def listen(self, *, started: bool) -> None:
+        """Take both signals from now on; Snakemake's scheduler sets SIGTERM to something else meanwhile."""
+        self._started = started
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if self.signal:
+            _print(_AGAIN)
+            return
+        self.signal = number
+        if not self._started:
+            self._early()
+            os._exit(self.exit_code)
+        _print(STOPPING)
+        # A terminal sends Ctrl-C to its whole foreground group: those jobs have it already.
+        known = set(self._jobs()) if number == signal.SIGINT and has_terminal() else set()
+        threading.Thread(target=self._stop_jobs, args=(known,), name="stop", daemon=True).start()
+        raise KeyboardInterrupt
+
+    def _stop_jobs(self, known: set[int]) -> None:
+        """Ask each job once; also those that were about to begin when the signal came."""
+        while True:
+            for job in set(self._jobs()) - known:
+                known.add(job)
+                self._terminate(job)
+            threading.Event().wait(_LOOK_S)
+
+
+def end_at_once() -> None:
+    """End at SIGINT and SIGTERM without a traceback, until a `HeadStop` listens: nothing has begun."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: os._exit(128 + number))
+
+
+def has_terminal() -> bool:
+    """Return whether this process is in the foreground of a terminal."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _print(text: str) -> None:
+    """Print a line within a handler of signals, where the buffers of Python may be in use."""
+    os.write(2, f"\ncrpipe: {text}\n".encode())
+
+
+# What is printed when a workflow fails: which jobs and why, what waits for them, and how to continue.
+
+
+def what_failed(
+    campaign: Campaign,
+    messages: str,
+    ends: Mapping[Path, int],
+    words: Sequence[str],
+    *,
+    training: bool,
+    machine: MachineError | None = None,
+) -> str:
+    """Describe in a few lines why the workflow did not finish.
+
+    messages: Snakemake's own log of this call; ends: where the journals ended when it began; words: its
+    command line, to repeat. machine: what the workflow's own process cannot write any more; then it is the
+    cause, and logs and journals may lack the rest.
+    """
+    lines = explain(campaign.paths, messages, ends) if machine is None else [str(machine)]
+    names = [name for name in campaign.chain.names if name != OUTLIERS]
+    waiting = [name for name in names if not is_present(campaign.paths.receipt(name))]
+    if training and waiting:
+        noun = "range" if campaign.chain.one_to_one else "link"
+        lines.append(f"Training waits for {noun} {waiting[0]} ({len(waiting)} of {len(names)} still to do).")
+    lines.append("Fix the cause; the same command continues where this one stopped:")
+    lines.append(f"  {shlex.join(words)}")
+    return printable("\n  ".join(["\ncrpipe: the workflow did not finish.", *lines]))
+
+
+def what_stopped(words: Sequence[str]) -> str:
+    """Say that the workflow ended because someone asked for it, and the command that continues."""
+    return printable(f"\nStopped as asked; continue with: {shlex.join(words)}")

@@ -9,20 +9,20 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from crpipe.campaign.raw_files import read_manifest
+from crpipe.campaign.split_record import KEY, SplitRecord
 from crpipe.core.causes import is_present
-from crpipe.core.chain import key_of
 from crpipe.core.errors import DataError
 from crpipe.core.files import digest, read_json
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
-from crpipe.core.raw_files import read_manifest
+from crpipe.core.ranges import key_of
 from crpipe.events.shard_manifest import changed_shards, shards_record
-from crpipe.events.split_record import KEY, SplitRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from crpipe.cli.jobs.campaign import Campaign
+    from crpipe.campaign.campaign import Campaign
 
 
 def outdated(campaign: Campaign) -> list[Path]:

@@ -15,11 +15,11 @@ import aiohttp
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.campaign.raw_files import read_manifest
 from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import validate
-from crpipe.core.progress import Silent
 from crpipe.core.ranges import Range
-from crpipe.core.raw_files import read_manifest
+from crpipe.core.text import Silent
 from crpipe.source.listing import list_range
 from crpipe.source.loopback import origin
 from crpipe.source.loopback.federation import LoopbackFederation

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from crpipe.cli.jobs.source import token_uris
-from crpipe.source.pelican.token_check import TokenJob, check_access
+from crpipe.source.pelican.login import TokenJob, check_access
 
 pytestmark = pytest.mark.federation
 
@@ -21,7 +21,7 @@ def crpipe(campaign, *arguments, **environment):
     path = campaign.folder / "config.yaml"
     path.write_text(yaml.safe_dump(campaign.config().model_dump(mode="json")))
     return subprocess.run(
-        [sys.executable, "-c", "from crpipe.cli.campaign import main; main()", "-c", str(path), *arguments],
+        [sys.executable, "-c", "from crpipe.cli.app import main; main()", "-c", str(path), *arguments],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
+from crpipe.campaign.ledger import table_paths
+from crpipe.campaign.raw_files import read_manifest
 from crpipe.cli.jobs.source import count_job, list_job, tables_job
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.files import read_json, sha256
-from crpipe.core.raw_files import read_manifest
-from crpipe.events.tables import table_paths
 from crpipe.source.counting import count_files
 from crpipe.source.listing import list_range
 from crpipe.source.side_tables import stage_tables

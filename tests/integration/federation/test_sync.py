@@ -6,8 +6,7 @@ import pytest
 
 from crpipe.cli.jobs.source import sync_job
 from crpipe.core.errors import AccessError, DiskError
-from crpipe.source.pelican.login import log_in
-from crpipe.source.pelican.token_check import TokenJob, check_access
+from crpipe.source.pelican.login import TokenJob, check_access, log_in
 from crpipe.source.sync.restore import restore_run
 from crpipe.source.sync.send import SyncRules, sync_run
 

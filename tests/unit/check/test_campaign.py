@@ -17,15 +17,15 @@ import pytest
 
 import raw_files
 from checked import FIRST, SECOND, Checked, cut, edit, edit_rows, flip, swap
-from crpipe.check.campaign import check_campaign
-from crpipe.check.job import CheckJob
-from crpipe.check.ranges import check_range
-from crpipe.cli.jobs.campaign import claim_data
+from crpipe.campaign.campaign import claim_data
+from crpipe.campaign.raw_files import Entry, read_staged, write_manifest
+from crpipe.check.check import check_campaign
+from crpipe.check.data import check_range
+from crpipe.check.findings import CheckJob
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import remove_tree
 from crpipe.core.lease import lease
-from crpipe.core.progress import Silent
-from crpipe.core.raw_files import Entry, read_staged, write_manifest
+from crpipe.core.text import Silent
 from crpipe.events.layout import Field
 from plain_reader import HITS, make_hits, write_events
 from runs import BIN
@@ -365,7 +365,7 @@ def test_what_a_job_replaces_in_between_is_not_wrong(campaign, monkeypatch):
         path.write_bytes(whole)
         return found
 
-    monkeypatch.setattr("crpipe.check.campaign.check_range", look)
+    monkeypatch.setattr("crpipe.check.check.check_range", look)
     assert lines(campaign.check(FIRST)) == []
     assert len(looks) == 2
 
@@ -462,7 +462,7 @@ def test_the_command_line_lists_everything_exits_with_65_and_prints_commands_tha
 
 def test_the_command_line_needs_no_torch(sound):
     code = (
-        "import sys; from typer.testing import CliRunner; from crpipe.cli.campaign import app; "
+        "import sys; from typer.testing import CliRunner; from crpipe.cli.app import app; "
         "done = CliRunner().invoke(app, sys.argv[1:]); print(done.output); "
         "assert done.exit_code == 0; assert 'torch' not in sys.modules"
     )

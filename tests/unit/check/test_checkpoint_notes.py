@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from counting import state_of
-from crpipe.check.checkpoint_notes import read_notes
+from crpipe.check.training import read_notes
 from crpipe.core.errors import CheckpointError
 from crpipe.train.checkpoints import Store, load
 

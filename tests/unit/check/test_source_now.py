@@ -7,13 +7,12 @@ import pytest
 
 import raw_files
 from checked import FIRST, SECOND, Checked
-from crpipe.check.findings import CheckReport
-from crpipe.check.job import CheckJob
+from crpipe.campaign.raw_files import read_manifest
+from crpipe.check.findings import CheckJob, CheckReport
 from crpipe.check.source_now import check_source
 from crpipe.cli.jobs.source import list_job
 from crpipe.core.errors import DataError, ListingError
-from crpipe.core.progress import Silent
-from crpipe.core.raw_files import read_manifest
+from crpipe.core.text import Silent
 from named import READERS
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import jwt
 import pytest
 
-from crpipe.cli.campaign import main
+from crpipe.cli.app import main
 from named import READERS, SIMULATOR
 from raw_files import write_parquet
 
@@ -108,7 +108,7 @@ def test_a_wrong_call_shows_how_to_call(crpipe, words):
 def test_every_verb_explains_itself(tmp_path):
     from typer.main import get_command
 
-    from crpipe.cli.campaign import app
+    from crpipe.cli.app import app
 
     for name, command in get_command(app).commands.items():
         assert command.help.endswith("."), name
@@ -223,7 +223,7 @@ def test_status_tells_when_the_token_ends_and_never_its_text(tmp_path, form):
 def test_looking_needs_neither_torch_nor_a_campaign(tmp_path, verb):
     code = (
         "import sys; sys.argv = ['crpipe', *sys.argv[1:]]\n"
-        "from crpipe.cli.campaign import app\n"
+        "from crpipe.cli.app import app\n"
         "app(standalone_mode=False)\n"
         "heavy = {'torch', 'snakemake', 'pelicanfs', 'aiohttp', 'matplotlib', 'pandas'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"

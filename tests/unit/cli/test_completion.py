@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from crpipe.cli.completion import keys
-from crpipe.config.docs import entries
 from crpipe.config.loading import load_config
+from crpipe.config.reference import entries
 
 REPOSITORY = Path(__file__).parents[3]
 CRPIPE = Path(sys.executable).with_name("crpipe")
@@ -83,7 +83,7 @@ def test_a_completed_word_costs_no_heavy_library(folder):
     code = (
         "import sys\n"
         "from crpipe.cli import completion\n"
-        "from crpipe.cli.campaign import app\n"
+        "from crpipe.cli.app import app\n"
         "from crpipe.config.loading import load_config\n"
         "from pathlib import Path\n"
         "config = load_config([Path('config/config.yaml'), Path('mine.yaml')], options=False)\n"

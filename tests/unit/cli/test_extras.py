@@ -11,7 +11,7 @@ READER = ["--set", f"source.reader={READERS['bundles_hdf5']}", "--set", "ranges.
 WITHOUT = """\
 import sys
 sys.modules[{library!r}] = None
-from crpipe.cli.campaign import main
+from crpipe.cli.app import main
 sys.argv = ["crpipe", *{words!r}]
 main()
 """

@@ -7,11 +7,10 @@ import pytest
 import typer
 from typer.main import get_command
 
-from crpipe.cli.campaign import app
-from crpipe.cli.groups import EXITS, VERBS, each_verb
-from crpipe.cli.manual import manual
-from crpipe.config.docs import entries
+from crpipe.cli.app import app
+from crpipe.cli.help import EXITS, VERBS, each_verb, manual
 from crpipe.config.loading import load_config
+from crpipe.config.reference import entries
 from crpipe.core import errors
 
 REPOSITORY = Path(__file__).parents[3]
@@ -20,7 +19,7 @@ KEYS = {entry.dotted for entry in entries(load_config([REPOSITORY / "config" / "
 
 
 def test_every_verb_has_its_entry_and_every_entry_is_a_verb():
-    assert sorted(VERBS) == sorted(COMMANDS), "give the new verb an entry in cli/groups.py"
+    assert sorted(VERBS) == sorted(COMMANDS), "give the new verb an entry in cli/help.py"
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -7,7 +7,7 @@ from typing import get_type_hints
 import pytest
 from typer.main import get_command
 
-from crpipe.cli.campaign import app, main
+from crpipe.cli.app import app, main
 from crpipe.cli.terminal import Settings
 
 

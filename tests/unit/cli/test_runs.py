@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from crpipe.cli.campaign import app
+from crpipe.cli.app import app
 from crpipe.core.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 from crpipe.cli import start
-from crpipe.cli.campaign import app
+from crpipe.cli.app import app
 from crpipe.core.errors import ConfigError, SetupError
 
 SYNTHETIC = ("init", "trial", "--workload", "muons", "--uri", "synthetic://", "--yes")

@@ -5,7 +5,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from crpipe.config import docs as config_docs
+from crpipe.config import reference as config_docs
 from crpipe.config.loading import flatten, load_config
 
 REPOSITORY = Path(__file__).parents[3]

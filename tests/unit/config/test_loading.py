@@ -7,8 +7,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from crpipe.campaign.claims import refuse_changes
 from crpipe.config.loading import NAMED, Config, flatten, load_config, read_tree, validate
-from crpipe.config.record import refuse_changes
 from crpipe.core.errors import ConfigError, MachineError
 from crpipe.core.files import digest
 from named import SIMULATOR
@@ -91,6 +91,24 @@ def test_a_wrong_key_or_value_names_file_key_and_way_out(tmp_path, text, said):
         load_config([path])
     assert said in str(caught.value)
     assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("from crpipe.split.readers import Reader", "crpipe.campaign.readers"),
+        ("import crpipe.source.simulated", "crpipe.campaign.simulators"),
+        ("from crpipe.train.records.loggers import LoggedRun", "crpipe.train.metrics_log"),
+    ],
+)
+def test_a_package_that_imports_a_module_by_its_old_name_is_told_the_new_one(tmp_path, monkeypatch, old, new):
+    name = f"old_{new.rpartition('.')[2]}"
+    write(tmp_path, f"{name}.py", f"{old}\nclass Mine: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        ConfigError, match=f"cannot be imported: .*{name}.py, line 1.*; it is now called {new}$"
+    ):
+        load_config([write(tmp_path, "mine.yaml", f"train: {{workload: {name}:Mine}}")])
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 import pytest
 
-from crpipe.core.chain import make_chain
 from crpipe.core.errors import ConfigError
-from crpipe.core.ranges import Range
+from crpipe.core.ranges import Range, make_chain
 
 TILES = [Range(8 * index, 8 * index + 7) for index in range(5)]
 A, B, C, D, E = map(str, TILES)

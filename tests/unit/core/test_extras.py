@@ -2,8 +2,7 @@
 
 import pytest
 
-from crpipe.core.errors import MissingExtra
-from crpipe.core.extras import require
+from crpipe.core.errors import MissingExtra, require
 
 
 def test_an_installed_library_is_imported():

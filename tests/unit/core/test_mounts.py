@@ -1,6 +1,6 @@
 import pytest
 
-from crpipe.core.mounts import Mount, mount_of
+from crpipe.core.lease import Mount, mount_of
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw

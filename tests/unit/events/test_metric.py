@@ -1,6 +1,6 @@
 import json
 
-from crpipe.events.metric import Metric
+from crpipe.events.layout import Metric
 
 
 def test_a_declaration_survives_json():

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.core.errors import ShardError
 from crpipe.events.batch import Events
 from crpipe.events.shard_manifest import read_manifest, verifiable, verify

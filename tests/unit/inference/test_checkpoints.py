@@ -10,16 +10,15 @@ import pytest
 import torch
 
 from counting import NAMED, checkpoint_of, state_of
-from crpipe.cli.campaign import main
+from crpipe.cli.app import main
 from crpipe.core.errors import CheckpointError, CrpipeError
 from crpipe.core.paths import Paths
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
+from crpipe.inference.card import TrainingData, provenance
 from crpipe.inference.checkpoints import find_checkpoint, nested, open_checkpoint, open_its_reader
-from crpipe.inference.provenance import TrainingData, provenance
 from crpipe.train.checkpoints import Store
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
-from crpipe.workloads.muons.layout import BUNDLES
-from crpipe.workloads.muons.nested_rows import nested_table
+from crpipe.workloads.muons.layout import BUNDLES, nested_table
 from toy import make_events
 
 

@@ -10,13 +10,13 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from counting import Counting, Echo, Listing, checkpoint_of
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.raw_files import Entry, write_manifest
 from crpipe.cli.jobs.model import evaluate_job
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError
 from crpipe.core.files import read_json, sha256, write_json
 from crpipe.core.paths import EVALUATED
-from crpipe.core.progress import Silent
-from crpipe.core.raw_files import Entry, write_manifest
+from crpipe.core.text import Silent
 from crpipe.events.batch import Events
 from crpipe.inference.evaluate import evaluate_link
 from told import Told

@@ -13,25 +13,24 @@ import yaml
 from safetensors.numpy import load_file
 
 from counting import NAMED, checkpoint_of
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.cli.jobs.model import export_job
 from crpipe.config.loading import load_config
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import read_json, sha256, write_json
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.events.batch import Events
 from crpipe.events.layout import Layout
-from crpipe.inference.card import model_card
+from crpipe.inference.card import TrainingData, model_card, provenance
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.export import ExportJob, export_checkpoint
-from crpipe.inference.provenance import TrainingData, provenance
 from crpipe.train.checkpoints import Store
 from crpipe.train.state import TrainState
 from crpipe.train.workload import build_workload
 from crpipe.workloads.muons import MuonGan
-from crpipe.workloads.muons.export.graph import check_graphs
-from crpipe.workloads.muons.export.standalone import Sampler
+from crpipe.workloads.muons.export import check_graphs
 from crpipe.workloads.muons.layout import BUNDLES
+from crpipe.workloads.muons.standalone import Sampler
 from named import READERS, SIMULATOR
 
 MODELS = {

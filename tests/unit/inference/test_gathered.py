@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crpipe.events.batch import concatenate
-from crpipe.inference.gathered import GatheredColumns, GatheredEvents
+from crpipe.inference.evaluate import GatheredColumns, GatheredEvents
 from toy import make_events
 
 

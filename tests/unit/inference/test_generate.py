@@ -10,14 +10,13 @@ import torch
 from counting import NAMED, Counting, Echo, checkpoint_of, state_of
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, FormatError
 from crpipe.core.files import sha256
-from crpipe.core.progress import Silent
-from crpipe.inference import parts
+from crpipe.core.text import Silent
+from crpipe.inference import output_file
 from crpipe.inference.generate import GenerateJob, generate_files
 from crpipe.inference.predict import PredictJob
 from crpipe.train.checkpoints import Store
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
-from crpipe.workloads.muons.layout import BUNDLES, PRIMARY
-from crpipe.workloads.muons.nested_rows import SCHEMA, nested_table
+from crpipe.workloads.muons.layout import BUNDLES, PRIMARY, SCHEMA, nested_table
 from fixed_bundles import LAYOUT, SIZE, FixedGan
 from named import READERS
 
@@ -200,7 +199,7 @@ def test_a_csv_table_gives_the_same(checkpoint, flat, tmp_path):
 
 
 def test_an_interrupted_generation_continues_and_ends_the_same(checkpoint, flat, tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "BLOCKS_PER_PART", 1)
+    monkeypatch.setattr(output_file, "BLOCKS_PER_PART", 1)
     whole, cut = tmp_path / "whole.parquet", tmp_path / "cut.parquet"
     run(checkpoint, flat, whole, events=7)
 

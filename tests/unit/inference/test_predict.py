@@ -14,11 +14,11 @@ from crpipe import __version__
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError, DeviceMemoryError, ForeignError, FormatError
 from crpipe.core.files import sha256
-from crpipe.core.progress import Silent
-from crpipe.inference import parts
+from crpipe.core.text import Silent
+from crpipe.inference import output_file
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.predict import PredictJob, identity, predict_files
-from crpipe.workloads.muons.nested_rows import nested_table
+from crpipe.workloads.muons.layout import nested_table
 from crpipe.workloads.muons.reading.parquet import Bundles
 from toy import make_events
 
@@ -57,7 +57,7 @@ def test_one_row_for_each_event_in_the_order_of_the_files(job):
 
 
 def test_small_blocks_become_large_row_groups(job, monkeypatch):
-    monkeypatch.setattr(parts, "GROUP_ROWS", 20)
+    monkeypatch.setattr(output_file, "GROUP_ROWS", 20)
     job = job()
     predict_files(job, Silent())  # eight events at once
     found = pq.ParquetFile(job.out).metadata
@@ -67,7 +67,7 @@ def test_small_blocks_become_large_row_groups(job, monkeypatch):
 
 
 def test_row_groups_of_large_rows_hold_fewer_of_them(job, monkeypatch):
-    monkeypatch.setattr(parts, "GROUP_BYTES", 1)
+    monkeypatch.setattr(output_file, "GROUP_BYTES", 1)
     job = job()
     predict_files(job, Silent())
     assert pq.ParquetFile(job.out).metadata.num_row_groups >= sum(COUNTS) / 8
@@ -114,7 +114,7 @@ def test_root_holds_the_same_with_its_types_and_its_origin(job):
 
 @pytest.mark.parametrize("out", ["out.parquet", "out.csv", "out.root"])
 def test_a_killed_prediction_continues_and_ends_the_same(job, monkeypatch, out):
-    monkeypatch.setattr(parts, "BLOCKS_PER_PART", 2)
+    monkeypatch.setattr(output_file, "BLOCKS_PER_PART", 2)
     job = job(out=out)
     whole = replace(job, out=job.out.with_name(f"whole.{out.split('.')[1]}"))
     predict_files(whole, Silent())
@@ -169,7 +169,7 @@ def test_files_with_two_events_of_one_key_are_refused_at_the_end(keyed):
 
 
 def test_keys_of_parts_of_an_earlier_run_count_too(keyed, monkeypatch):
-    monkeypatch.setattr(parts, "BLOCKS_PER_PART", 1)
+    monkeypatch.setattr(output_file, "BLOCKS_PER_PART", 1)
     first, _, last = keyed.inputs
     again = replace(keyed, inputs=(first, last, first))
     seen = []

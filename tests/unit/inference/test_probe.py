@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from crpipe.cli.jobs.probe import probe_job
 from crpipe.core.errors import ConfigError, CrpipeError, DeviceMemoryError
-from crpipe.core.progress import Silent
-from crpipe.inference.probe import PhaseLoss, probe_batch, render_probe
+from crpipe.core.text import Silent
+from crpipe.inference.probe import PhaseLoss, probe_batch, probe_job, render_probe
 from crpipe.train.workload import OptimizerSpec, Phase
 from toy import RANGES, Toy, ToyOptions, toy_config
 

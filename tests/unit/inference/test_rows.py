@@ -8,7 +8,7 @@ import pytest
 
 from crpipe.core.errors import ForeignError
 from crpipe.events.batch import Events
-from crpipe.inference.rows import (
+from crpipe.inference.predict import (
     check_generated,
     checked_columns,
     nested_table,

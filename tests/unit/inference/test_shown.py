@@ -10,11 +10,11 @@ import torch
 from counting import NAMED, Counting, Echo, Showing, checkpoint_of
 from crpipe.core.errors import ForeignError
 from crpipe.core.files import read_json
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.events.batch import Events
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.evaluate import evaluate_link
-from crpipe.inference.shown import show_events
+from crpipe.inference.event_displays import show_events
 from toy import RANGES, make_events, toy_config, write_shards
 
 
@@ -133,7 +133,7 @@ def test_whole_events_are_shown_with_their_predictions(trained, tmp_path):
 
 
 def test_an_evaluation_shows_events_of_the_model_alone(trained, tmp_path, monkeypatch):
-    from crpipe.cli.jobs.campaign import open_campaign
+    from crpipe.campaign.campaign import open_campaign
     from crpipe.cli.jobs.model import evaluate_job
 
     first, second, _ = RANGES

@@ -1,6 +1,6 @@
 import numpy as np
 
-from crpipe.loading.buffers import Buffers
+from crpipe.loading.decoders import Buffers
 
 
 def address(array):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from crpipe.core.destinations import OUTLIERS_OF
 from crpipe.core.errors import ShardError
+from crpipe.core.paths import OUTLIERS_OF
 from crpipe.events.batch import Events
-from crpipe.loading.held_out import RangeShards, count_held_out, held_out
+from crpipe.loading.loader import RangeShards, count_held_out, held_out
 from toy import make_events, write_shards
 
 SIZE = 400  # items of an outlier

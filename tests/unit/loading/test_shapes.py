@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from crpipe.loading.shapes import rounded
+from crpipe.loading.microbatch import rounded
 
 
 @pytest.mark.parametrize("bits", [2, 4, 6])

@@ -4,7 +4,7 @@ from campaign_files import CampaignFiles
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.paths import OUTLIERS
-from crpipe.events.metric import Metric
+from crpipe.events.layout import Metric
 from crpipe.report.evaluations import evaluations
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import Paths
-from crpipe.report.job_logs import chosen, job_logs, list_logs, read_on
+from crpipe.report.jobs import chosen, job_logs, list_logs, read_on
 
 NAME = "0000000-0000999"
 

@@ -10,13 +10,11 @@ import pytest
 from campaign_files import CampaignFiles
 from crpipe.core.files import write_json
 from crpipe.core.paths import OUTLIERS
-from crpipe.report.status import status as status_text
-from crpipe.report.status.slurm_queue import QueuedJob
-from crpipe.report.status.status import collect, status_json
-from crpipe.report.status.status_types import SourceToken
-from crpipe.report.status.validated import ValidationStatus
-from crpipe.report.summary_json import summary_json
-from crpipe.report.text import json_text
+from crpipe.core.text import json_text
+from crpipe.report import status as status_text
+from crpipe.report.state_types import QueuedJob, SourceToken, ValidationStatus
+from crpipe.report.status import collect, status_json
+from crpipe.report.summary import summary_json
 from json_fields import fields
 
 FROZEN = Path(__file__).parents[1] / "frozen"

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from crpipe.report.schedule_figure import RateCurve, RatePlan, plot_rates
+from crpipe.report.figures import RateCurve, RatePlan, plot_rates
 
 
 def level(step, _):

@@ -5,7 +5,7 @@ import pytest
 from campaign_files import CampaignFiles
 from crpipe.core.files import read_json, write_json
 from crpipe.core.paths import OUTLIERS
-from crpipe.events.metric import Metric
+from crpipe.events.layout import Metric
 from crpipe.report.summary import WIDTH, render_summary
 
 

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from campaign_files import CampaignFiles
-from crpipe.report.status.campaign_state import collect
-from crpipe.report.work import machines, range_rows, work_of
+from crpipe.report.jobs import machines, range_rows, work_of
+from crpipe.report.state import collect
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@ import contextlib
 
 import pytest
 
+from crpipe.campaign.raw_files import SIZE_ONLY, Entry, Proof
 from crpipe.core.errors import DiskError, SourceError, TransferError
-from crpipe.core.progress import Silent
-from crpipe.core.raw_files import SIZE_ONLY, Entry, Proof
+from crpipe.core.text import Silent
 from crpipe.source import copies
 from crpipe.source.copies import Copies, CopyRules, check_free_space
-from crpipe.source.options import SourceOptions
 from crpipe.source.retries import Transient
+from crpipe.source.uris import SourceOptions
 
 RULES = CopyRules("range R", "restore it")
 

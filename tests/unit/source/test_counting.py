@@ -1,11 +1,11 @@
 import pytest
 
+from crpipe.campaign.raw_files import read_manifest
 from crpipe.cli.jobs.source import count_job, ensure_counted, list_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.journal import Journal
-from crpipe.core.progress import Silent
-from crpipe.core.raw_files import read_manifest
+from crpipe.core.text import Silent
 from crpipe.source.counting import count_files
 from crpipe.source.listing import list_range
 from told import Told

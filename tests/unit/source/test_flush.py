@@ -4,8 +4,8 @@ import threading
 import pytest
 
 from crpipe.core.errors import DiskError
-from crpipe.source import flush as disk
-from crpipe.source.flush import Flush, Steps
+from crpipe.source import retries as disk
+from crpipe.source.retries import Flush, Steps
 
 
 def test_steps_stay_here_while_they_are_quick_and_go_to_threads_while_they_are_not(monkeypatch):

@@ -2,10 +2,10 @@ import os
 
 import pytest
 
+from crpipe.campaign.raw_files import Entry, read_manifest
 from crpipe.cli.jobs.source import list_job
 from crpipe.core.errors import ConfigError, ListingError
-from crpipe.core.progress import Silent
-from crpipe.core.raw_files import Entry, read_manifest
+from crpipe.core.text import Silent
 from crpipe.source import listing
 from crpipe.source.listing import list_range
 from told import Told

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from crpipe.campaign.raw_files import Entry
 from crpipe.core.errors import ChangedError, ListingError, TransferError, may_pass
-from crpipe.core.raw_files import Entry
 from crpipe.source import local
 from crpipe.source.local import LocalSource
-from crpipe.source.options import RangeSource
 from crpipe.source.retries import Transient
+from crpipe.source.uris import RangeSource
 
 
 @pytest.fixture

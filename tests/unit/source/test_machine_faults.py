@@ -2,7 +2,7 @@
 
 import pytest
 
-from crpipe.core.raw_files import read_staged
+from crpipe.campaign.raw_files import read_staged
 from failing import crpipe, failing
 from named import NAMED, READERS
 from raw_files import NAME, campaign, write_parquet

@@ -2,7 +2,7 @@ import pytest
 
 from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import Range
-from crpipe.source.options import Kind, SourcePattern
+from crpipe.source.uris import Kind, SourcePattern
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 
 from crpipe.core.errors import ConfigError, DataError, ListingError
 from crpipe.core.files import read_json
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.source.positions import Positions, natural_order
 
 

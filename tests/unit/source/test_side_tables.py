@@ -2,12 +2,12 @@ import os
 
 import pytest
 
+from crpipe.campaign.ledger import table_keys, table_paths
 from crpipe.cli.jobs.source import check_source, tables_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, ForeignError, LeaseError, ListingError, TransferError
 from crpipe.core.files import read_json, sha256
 from crpipe.core.lease import lease
-from crpipe.events.tables import table_keys, table_paths
 from crpipe.source import local, side_tables
 from crpipe.source.side_tables import check_table_uris, check_tables, stage_tables
 from named import SIMULATOR

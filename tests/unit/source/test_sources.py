@@ -2,13 +2,13 @@ import asyncio
 
 import pytest
 
+from crpipe.campaign.simulators import GeneratedSource
 from crpipe.core.errors import ConfigError
 from crpipe.source.local import LocalSource
-from crpipe.source.options import SourceOptions
 from crpipe.source.pelican.source import RemoteSource
 from crpipe.source.retries import Deadline
-from crpipe.source.simulated import GeneratedSource
 from crpipe.source.sources import open_copier, open_source
+from crpipe.source.uris import SourceOptions
 from simulators import Tiny
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.campaign.raw_files import lease_folder, read_manifest, write_manifest
 from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.core.errors import (
     ChangedError,
@@ -19,8 +20,7 @@ from crpipe.core.errors import (
     TransferError,
 )
 from crpipe.core.lease import lease
-from crpipe.core.progress import Silent
-from crpipe.core.raw_files import lease_folder, read_manifest, write_manifest
+from crpipe.core.text import Silent
 from crpipe.source.copies import Copies
 from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range

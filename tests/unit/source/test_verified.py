@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from crpipe.campaign.raw_files import SIZE_ONLY, Entry, Proof
 from crpipe.core import checksums
-from crpipe.core.raw_files import SIZE_ONLY, Entry, Proof
-from crpipe.source.verified import Proofs
+from crpipe.source.copies import Proofs
 
 ENTRY = Entry("a.parquet", "pelican://h/a.parquet", 5, datetime(2025, 1, 1, tzinfo=UTC))
 

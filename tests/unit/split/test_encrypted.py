@@ -2,9 +2,9 @@
 
 import pytest
 
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError
 from crpipe.split.look.inspect import inspect_file
-from crpipe.split.readers import ReaderChoice
 from encrypted import write_encrypted
 from failing import crpipe
 from named import NAMED, READERS

@@ -5,11 +5,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.core.destinations import ROLES
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import ShardError
+from crpipe.core.paths import ROLES
 from crpipe.events.batch import concatenate
-from crpipe.split.readers import ReaderChoice
-from crpipe.workloads.muons.nested_rows import SCHEMA
+from crpipe.workloads.muons.layout import SCHEMA
 from named import READERS
 from plain_reader import HITS, make_hits, write_events
 from raw_files import NAME, campaign, export, make_events, raw_folder, split, write_parquet, write_staged

@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crpipe.core.destinations import DESTINATIONS
+from crpipe.campaign.raw_files import QUARANTINED, STAGED, RawFile
 from crpipe.core.errors import LedgerError
-from crpipe.core.raw_files import QUARANTINED, STAGED, RawFile
+from crpipe.core.paths import DESTINATIONS
 from crpipe.events.histograms import Histogram
 from crpipe.split.ledger import (
     EDGES,

@@ -13,12 +13,11 @@ import pytest
 
 import crpipe
 from campaign_files import DEAD_PID
-from crpipe.core.destinations import LARGE_ROLES
+from crpipe.campaign.split_record import SplitRecord
 from crpipe.core.errors import DataError, ShardError
-from crpipe.core.paths import CONSOLIDATED
+from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
-from crpipe.events.split_record import SplitRecord
 from crpipe.workloads.muons.layout import BUNDLES
 from plain_reader import make_hits, write_events
 from raw_files import NAME, campaign, consolidate, raw_folder, split, suggest, write_parquet, write_staged
@@ -163,7 +162,7 @@ ALONE = """
 import sys
 sys.modules["crpipe.workloads"] = None
 from pathlib import Path
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.events.shard_manifest import read_layout, verify
 from crpipe.loading.loader import Loader
 from crpipe.split.outliers import ConsolidateJob, consolidate_outliers

@@ -5,12 +5,12 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.cli.jobs.campaign import open_campaign
-from crpipe.cli.models import refuse_torn_ranges
+from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.raw_files import RawFile
+from crpipe.cli.model import refuse_torn_ranges
 from crpipe.config.loading import load_config
-from crpipe.core.destinations import ROLES
 from crpipe.core.errors import ConfigError
-from crpipe.core.raw_files import RawFile
+from crpipe.core.paths import ROLES
 from crpipe.events.shard_manifest import groups_of
 from crpipe.events.shard_reader import Shards
 from crpipe.split.parts import TEST, VALIDATION, Parts

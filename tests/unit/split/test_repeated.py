@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crpipe.campaign.campaign import open_campaign
 from crpipe.cli.jobs import data as data_jobs
-from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.events.batch import Events
-from crpipe.split.repeated import SHOWN, find_repeated, identify, names_of
+from crpipe.split.hashing import SHOWN, find_repeated, identify, names_of
 from crpipe.split.split import split_range
 from crpipe.workloads.direction.layout import pulses
 from crpipe.workloads.muons.layout import BUNDLES

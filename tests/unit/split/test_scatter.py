@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from crpipe.campaign.raw_files import STAGED, RawFile
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.core import checksums
-from crpipe.core.destinations import DESTINATIONS, LARGE_ROLES
 from crpipe.core.errors import DiskError, ForeignError
-from crpipe.core.raw_files import STAGED, RawFile
+from crpipe.core.paths import DESTINATIONS, LARGE_ROLES
 from crpipe.events.layout import SOURCE_FILE
 from crpipe.split.parts import LARGE, REJECTED, TEST, TRAIN, VALIDATION, Parts
-from crpipe.split.readers import ReaderChoice
 from crpipe.split.scatter import Rules, Task, scatter, table_path
 from crpipe.split.spill import BlockTable, SpillReader
 from plain_reader import HITS, make_hits, write_events
@@ -123,7 +123,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 sys.path[:0] = {paths}
-from crpipe.split.readers import ReaderChoice
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.split.scatter import scatter
 from crpipe.split.workers import reuse_freed_memory
 from test_scatter import RULES, task_of

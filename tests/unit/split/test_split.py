@@ -13,10 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.raw_files import Entry, lease_folder, write_manifest
+from crpipe.campaign.readers import ReaderChoice
+from crpipe.campaign.split_record import SplitRecord
 from crpipe.config.sections import SplitSection
 from crpipe.core.checksums import of_file
-from crpipe.core.destinations import LARGE_ROLES, ROLES
 from crpipe.core.errors import (
     ConfigError,
     DataError,
@@ -28,15 +30,13 @@ from crpipe.core.errors import (
     SourceError,
 )
 from crpipe.core.files import read_json, write_json
-from crpipe.core.raw_files import Entry, lease_folder, write_manifest
+from crpipe.core.paths import LARGE_ROLES, ROLES
 from crpipe.events.layout import Field
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
-from crpipe.events.split_record import SplitRecord
 from crpipe.split import gather, spill
 from crpipe.split import split as split_module
 from crpipe.split.ledger import is_balanced
-from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
 from plain_reader import HITS, make_hits, write_events

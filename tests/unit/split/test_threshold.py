@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import check_threshold, open_campaign
 from crpipe.cli.jobs.data import threshold_of
 from crpipe.core.errors import ConfigError, DataError, FormatError, ListingError
 from crpipe.core.files import read_json, remove_tree
-from crpipe.split.threshold import check_threshold, quantile_of
+from crpipe.split.parts import quantile_of
 from plain_reader import HITS
 from raw_files import NAME, campaign, choose, raw_folder, write_parquet, write_staged
 

@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
+from crpipe.campaign.split_record import left_notes
 from crpipe.core.errors import CrpipeError, DiskError, ForeignError, HostMemoryError
-from crpipe.events.split_record import left_notes
 from crpipe.split.workers import in_order, working_on
 
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from counting import state_of
-from crpipe.core.chain import key_of
 from crpipe.core.errors import CheckpointError, DiskError, UnseenError, code_may_pass, may_pass
 from crpipe.core.files import write_json
+from crpipe.core.ranges import key_of
 from crpipe.train.checkpoints import FORMAT, Store, checkpoint_file, load, refuse_other_keys, verified
 from failing import failing
 

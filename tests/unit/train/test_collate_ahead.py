@@ -6,7 +6,7 @@ import pytest
 
 from crpipe.core.errors import ForeignError
 from crpipe.core.files import sha256
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from models import train_range
 from toy import RANGES, Toy, toy_config
 

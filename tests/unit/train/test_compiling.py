@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from crpipe.core.progress import Silent
-from crpipe.train.compiling import compile_modules
+from crpipe.core.text import Silent
+from crpipe.train.step import compile_modules
 from models import train_range
 from toy import RANGES, toy_config
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from crpipe.train.records.meter import GpuSampler
+from crpipe.train.meter import GpuSampler
 
 
 def test_is_silent_without_a_gpu():

@@ -5,16 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.cli.jobs.model import train_job
-from crpipe.cli.jobs.probe import probe_job
 from crpipe.core.errors import ConfigError, ForeignError
 from crpipe.core.paths import OUTLIERS
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.events.histograms import Histogram
 from crpipe.inference.checkpoints import open_checkpoint
-from crpipe.inference.probe import probe_batch
-from crpipe.workloads.muons.nested_rows import nested_table
+from crpipe.inference.probe import probe_batch, probe_job
+from crpipe.workloads.muons.layout import nested_table
 from models import train_range
 from toy import RANGES, Toy, ToyOptions, make_events, toy_config
 

@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.core.errors import (
     CheckpointError,
     ConfigError,
@@ -23,7 +23,7 @@ from crpipe.core.lease import lease
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Store, load
-from crpipe.train.records.metrics_log import read_metrics
+from crpipe.train.metrics_log import read_metrics
 from models import train_range
 from told import Told
 from toy import RANGES, make_events, toy_config, write_shards

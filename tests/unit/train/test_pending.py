@@ -3,9 +3,8 @@
 import torch
 
 from crpipe.events.batch import Cursor
-from crpipe.train.pending import PendingSteps
+from crpipe.train.meter import Clock, PendingSteps
 from crpipe.train.ranks import World
-from crpipe.train.records.meter import Clock
 from crpipe.train.state import Counters
 from toy import make_events
 

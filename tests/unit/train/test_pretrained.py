@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from crpipe.core.errors import CheckpointError, ConfigError
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.train.checkpoints import Store, load
 from crpipe.train.pretrained import match_weights
 from crpipe.train.state import TrainState

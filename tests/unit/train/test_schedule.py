@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from crpipe.cli.jobs.model import check_campaign
 from crpipe.core.errors import ConfigError
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.train.checkpoints import load
-from crpipe.train.records.metrics_log import read_metrics
+from crpipe.train.metrics_log import read_metrics
 from crpipe.train.schedule import Schedule, Schedules
 from models import train_range
 from toy import RANGES, Toy, ToyOptions, toy_config

@@ -7,8 +7,8 @@ from torch import nn
 
 from crpipe.core.errors import ConfigError
 from crpipe.events.batch import Cursor
+from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
-from crpipe.train.records.meter import Meter
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.train.workload import OptimizerSpec, Phase

@@ -9,8 +9,8 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from crpipe.events.batch import Cursor
+from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
-from crpipe.train.records.meter import Meter
 from crpipe.train.state import Held, TrainState
 from crpipe.train.step import Stepper
 from toy import Toy, ToyOptions, make_events, toy_config

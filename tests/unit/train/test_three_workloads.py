@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.config.loading import validate
-from crpipe.core.progress import Silent
-from crpipe.events.metric import Metric
+from crpipe.core.text import Silent
+from crpipe.events.layout import Metric
 from crpipe.inference import evaluate
 from crpipe.train.workload import OptimizerSpec, Phase
 from models import evaluate_range, train_range

@@ -9,12 +9,11 @@ from crpipe.cli.jobs.model import check_campaign
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, Interrupted, ShardError, TrainError
 from crpipe.core.files import sha256
 from crpipe.core.journal import Journal
-from crpipe.events.metric import Metric
+from crpipe.events.layout import Metric
+from crpipe.train import metrics_log
 from crpipe.train.checkpoints import load
-from crpipe.train.records import loggers
-from crpipe.train.records.metrics_log import read_metrics
-from crpipe.train.validation.best import BestKeeper
-from crpipe.train.validation.measure import Validation
+from crpipe.train.metrics_log import read_metrics
+from crpipe.train.validation import BestKeeper, Validation
 from models import train_range
 from told import Told
 from toy import RANGES, KeptRows, Toy, make_events, toy_config, write_shards
@@ -234,8 +233,8 @@ def test_a_lost_best_checkpoint_is_named_at_the_resume(tmp_path):
 
 
 def test_loggers_get_every_row_and_disturb_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(loggers, "CLOSE_S", 0.2)
-    monkeypatch.setattr(loggers, "MOST_WAITING", 3)
+    monkeypatch.setattr(metrics_log, "CLOSE_S", 0.2)
+    monkeypatch.setattr(metrics_log, "MOST_WAITING", 3)
     expected, _, _ = train(toy_config(tmp_path / "plain", train=VALIDATED))
     names = ["toy:KeptRows", "toy:RaisingLogger", "toy:SleepingLogger"]
     config = toy_config(tmp_path / "logged", train={**VALIDATED, "log_steps": 1, "loggers": names[1:]})

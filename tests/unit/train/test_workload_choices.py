@@ -3,7 +3,7 @@
 import pytest
 
 from crpipe.core.errors import ConfigError, DataError
-from crpipe.events.metric import Metric
+from crpipe.events.layout import Metric
 from crpipe.report.evaluations import read_evaluation
 from crpipe.train.ranks import find_device
 from crpipe.train.schedule import Schedule

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError
-from crpipe.workflow.chain import parent_of, reference_ranges, shards_of
+from crpipe.workflow.rules import parent_of, reference_ranges, shards_of
 from named import READERS
 
 NAMES = ["0000000-0000999", "0001000-0001999", "0002000-0002999"]

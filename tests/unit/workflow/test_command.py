@@ -7,7 +7,7 @@ import yaml
 
 from crpipe.config.loading import load_config, read_tree
 from crpipe.core.errors import ConfigError
-from crpipe.workflow.command import (
+from crpipe.workflow.rules import (
     allocator_settings,
     crpipe_call,
     one_line,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crpipe.workflow.events import (
+from crpipe.workflow.monitor import (
     DESCRIPTOR,
     TYPED,
     EventHandler,

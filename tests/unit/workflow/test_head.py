@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from crpipe.campaign.raw_files import lease_folder
 from crpipe.core import lease
 from crpipe.core.errors import ConfigError, DiskError, LeaseError
-from crpipe.core.mounts import Mount
+from crpipe.core.lease import Mount
 from crpipe.core.paths import Paths
-from crpipe.core.raw_files import lease_folder
 from crpipe.workflow import head
 from crpipe.workflow.head import (
     check_folder,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from crpipe.core.errors import ConfigError, DiskError
-from crpipe.workflow.events import DESCRIPTOR, TYPED, UNNOTIFIED
-from crpipe.workflow.launch import HeadCall, StopSignal, run_head
+from crpipe.workflow.monitor import DESCRIPTOR, TYPED, UNNOTIFIED
+from crpipe.workflow.run import HeadCall, StopSignal, run_head
 
 
 class Script:

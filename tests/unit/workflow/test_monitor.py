@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.config.loading import load_config
 from crpipe.workflow import monitor as module
 from crpipe.workflow.monitor import Monitor, last_line

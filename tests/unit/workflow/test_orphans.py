@@ -2,9 +2,9 @@
 
 import pytest
 
-from crpipe.report.status.slurm_queue import LOGS
-from crpipe.workflow import orphans
-from crpipe.workflow.orphans import cancel_orphans, jobs_left
+from crpipe.report.state_types import LOGS
+from crpipe.workflow import head
+from crpipe.workflow.head import cancel_orphans, jobs_left
 from slurm_stand_in import put_programs
 
 # Answers with the files in queue/, and fails as often as there are files in down/.
@@ -22,8 +22,8 @@ SCANCEL = 'echo "$@" >> cancelled; for job in "$@"; do mv "queue/$job" "ending-$
 @pytest.fixture
 def queue(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(orphans, "ASK_AGAIN_S", 0.0)
-    monkeypatch.setattr(orphans, "CHECK_S", 0.0)
+    monkeypatch.setattr(head, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(head, "CHECK_S", 0.0)
     LOGS.mkdir(parents=True)
     for name in ("queue", "down"):
         (tmp_path / name).mkdir()

@@ -2,10 +2,10 @@
 
 import pytest
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.config.loading import load_config
 from crpipe.core.errors import DiskError
-from crpipe.workflow.outcome import what_failed
+from crpipe.workflow.head import what_failed
 from named import READERS
 
 WORDS = ["snakemake", "all", "--config", "split={threshold: 7}"]

@@ -3,8 +3,7 @@
 import pytest
 
 from crpipe.core.errors import ConfigError, ListingError
-from crpipe.workflow.launch import HeadEnd
-from crpipe.workflow.patience import LONGEST_S, MOST, Patience, described
+from crpipe.workflow.run import LONGEST_S, MOST, HeadEnd, Patience, described
 
 
 def failed(*kinds, finished=0):

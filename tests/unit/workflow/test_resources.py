@@ -2,7 +2,7 @@
 
 import pytest
 
-from crpipe.workflow.resources import gpu_request, node_request, time_limit
+from crpipe.workflow.rules import gpu_request, node_request, time_limit
 
 
 @pytest.mark.parametrize(

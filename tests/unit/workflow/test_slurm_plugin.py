@@ -8,7 +8,7 @@ import pytest
 
 from crpipe.core.errors import MissingExtra
 from crpipe.workflow import node_job
-from crpipe.workflow.slurm_plugin import (
+from crpipe.workflow.slurm import (
     DISTRIBUTION,
     MINOR,
     keep_to_squeue,

@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import os, sys, time
-from crpipe.workflow.stopping import HeadStop
+from crpipe.workflow.head import HeadStop
 jobs, ended = {{1}}, []
 def end(job):
     ended.append(job)

@@ -6,11 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.config.loading import load_config
 from crpipe.core.paths import CONSOLIDATED
-from crpipe.workflow.chain import parent_of, reference_ranges, shards_of
-from crpipe.workflow.turns import priority, staging_turn, training_priority, trains
+from crpipe.workflow.rules import (
+    parent_of,
+    priority,
+    reference_ranges,
+    shards_of,
+    staging_turn,
+    training_priority,
+    trains,
+)
 from named import READERS
 
 FIRST, SECOND, THIRD = "0000000-0000999", "0001000-0001999", "0002000-0002999"

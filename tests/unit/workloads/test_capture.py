@@ -14,10 +14,10 @@ import directions
 import toy
 import xenon_models
 import xenon_toy
-from crpipe.config.training import LoadSection, TrainSection
+from crpipe.config.sections import LoadSection, TrainSection
 from crpipe.events.batch import Cursor
+from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
-from crpipe.train.records.meter import Meter
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.workloads.muons import MuonFlow, MuonFlowOptions, MuonGan, MuonGanOptions
@@ -60,8 +60,8 @@ def autocast(request):
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch):
     """The layers and sums that a CPU alone uses are left out."""
-    monkeypatch.setattr("crpipe.workloads.muons.models.pooling.is_fused", lambda _: False)
-    monkeypatch.setattr("crpipe.workloads.muons.models.dense.is_fused", lambda _: False)
+    monkeypatch.setattr("crpipe.workloads.muons.models.layers.is_fused", lambda _: False)
+    monkeypatch.setattr("crpipe.workloads.muons.models.layers.is_fused", lambda _: False)
 
 
 def phase_of(name, number):

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 import uproot
 
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError, MissingExtra
-from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.direction.reading.prometheus import geometry_of
-from crpipe.workloads.xec.reading.trees import open_tree
+from crpipe.workloads.xec.reading.root import open_tree
 from liquido_files import make_liquido, write_liquido
 from named import READERS
 from prometheus_files import write_nested

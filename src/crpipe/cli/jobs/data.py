@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from crpipe.campaign.campaign import check_threshold
+from crpipe.campaign.ledger import table_paths
+from crpipe.campaign.readers import ReaderChoice
+from crpipe.campaign.split_record import SplitRecord
 from crpipe.config.combinations import check_file_numbers
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.core.ranges import Range
 from crpipe.events.histograms import check_binnings
-from crpipe.events.split_record import SplitRecord
-from crpipe.events.tables import table_paths
 from crpipe.split.outliers import ConsolidateJob
-from crpipe.split.parts import Parts, SplitRange
-from crpipe.split.readers import ReaderChoice
+from crpipe.split.parts import Parts, SplitRange, StagedRange, ThresholdJob, read_threshold
 from crpipe.split.split import SplitJob
-from crpipe.split.threshold import StagedRange, ThresholdJob, check_threshold, read_threshold
 from crpipe.split.workers import available
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from crpipe.cli.jobs.campaign import Campaign
+    from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
 
 

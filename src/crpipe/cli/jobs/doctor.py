@@ -11,22 +11,26 @@ from crpipe.cli.jobs.source import source_options, token_uris
 from crpipe.config.loading import load_config
 from crpipe.core.errors import CrpipeError
 from crpipe.core.ranges import Range
-from crpipe.source.look.listings import REMOTE_S, LookJob
-from crpipe.source.options import Kind, SourcePattern
-from crpipe.source.pelican.token_check import TokenJob
-from crpipe.start.cluster import extras_found, has_slurm, slurm_found, workflow_found
-from crpipe.start.diagnoses import Diagnosis
-from crpipe.start.machine import (
+from crpipe.setup.doctor import (
+    Diagnosis,
     disk_found,
+    extras_found,
     gpu_found,
     gpus_here,
+    has_slurm,
     memory_found,
     processors_found,
     python_found,
+    slurm_found,
+    source_found,
+    token_found,
     torch_found,
+    workflow_found,
 )
-from crpipe.start.reach import source_found, token_found
-from crpipe.start.starter import extras_of
+from crpipe.setup.init import extras_of
+from crpipe.source.look.listings import REMOTE_S, LookJob
+from crpipe.source.pelican.login import TokenJob
+from crpipe.source.uris import Kind, SourcePattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from crpipe.cli.jobs.campaign import open_campaign
-from crpipe.config import record
+from crpipe.campaign import claims
+from crpipe.campaign.campaign import open_campaign
 from crpipe.config.files import DEFAULTS
 from crpipe.config.loading import NAMED, flatten, load_config, read_tree
 from crpipe.core.causes import is_present
@@ -22,7 +22,7 @@ from crpipe.core.ranges import pick
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from crpipe.cli.jobs.campaign import Campaign
+    from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config, Tree
 
 _OWN = ("run", "results", "runs", "train.init_from", "train.start_after")
@@ -40,7 +40,7 @@ def write_fork(
     present = load_config(files, overrides)
     campaign = open_campaign(present)
     link = _named(campaign, link)
-    record.check_train(campaign.paths, campaign.run_keys)
+    claims.check_train(campaign.paths, campaign.run_keys)
     start = [
         f"run={json.dumps(run)}",
         f"train.init_from={json.dumps(str(_checkpoint(campaign, link)))}",

@@ -7,27 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crpipe.campaign.duplicates import ALLOW, find_twins
+from crpipe.campaign.raw_files import count_listed, read_manifest
+from crpipe.campaign.readers import ReaderChoice, open_reader
 from crpipe.cli.jobs.data import configured_reader
 from crpipe.cli.jobs.source import source_options
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, ForeignError, FormatError, PlaceError, SourceError
-from crpipe.core.raw_files import count_listed, read_manifest
-from crpipe.events.duplicates import ALLOW, find_twins
-from crpipe.report.plan.job import SeenFile, SourceLook
+from crpipe.report.estimates import SeenFile, SourceLook
 from crpipe.source.look.listings import LookJob, look
 from crpipe.source.look.one_file import bring, smallest, typical
 from crpipe.source.look.same_content import find_same
-from crpipe.source.options import SourcePattern
-from crpipe.source.uris import host_and_path, scheme_of
+from crpipe.source.uris import SourcePattern, host_and_path, scheme_of
 from crpipe.split.look.sample import FileSample, read_sample
-from crpipe.split.readers import ReaderChoice, open_reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from crpipe.campaign.duplicates import Twins
+    from crpipe.campaign.raw_files import Entry
     from crpipe.config.loading import Config
-    from crpipe.core.raw_files import Entry
-    from crpipe.events.duplicates import Twins
     from crpipe.source.look.listings import Listings
 
 _COUNTED = 8  # files whose events are counted

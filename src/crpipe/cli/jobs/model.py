@@ -6,35 +6,39 @@ import contextlib
 import zlib
 from typing import TYPE_CHECKING
 
-from crpipe.cli.jobs.campaign import open_campaign, simulated_tables
-from crpipe.cli.jobs.checks import check_data
+from crpipe.campaign.campaign import check_data, open_campaign, simulated_tables
+from crpipe.campaign.ledger import table_keys, table_paths
+from crpipe.campaign.readers import check_needs, open_reader
 from crpipe.core.causes import Foreign, is_present
 from crpipe.core.errors import ConfigError, ForeignError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.events.histograms import check_wanted
-from crpipe.events.tables import table_keys, table_paths
+from crpipe.inference.card import TrainingData
 from crpipe.inference.checkpoints import find_checkpoint
 from crpipe.inference.evaluate import EvaluateJob, ValidationShards
 from crpipe.inference.export import ExportJob
 from crpipe.inference.predict import PredictJob
-from crpipe.inference.provenance import TrainingData
-from crpipe.loading.held_out import RangeShards
-from crpipe.split.readers import check_needs, open_reader
+from crpipe.loading.loader import RangeShards
 from crpipe.train.link import Link, LinkFiles, TrainJob
+from crpipe.train.metrics_log import find_loggers
 from crpipe.train.pretrained import find_source
-from crpipe.train.records.loggers import find_loggers
 from crpipe.train.schedule import Schedules
-from crpipe.train.validation.measure import find_metric
-from crpipe.train.weights import check_weighted
-from crpipe.train.workload import UsesHistograms, UsesTables, build_workload, wanted_histograms
+from crpipe.train.validation import find_metric
+from crpipe.train.workload import (
+    UsesHistograms,
+    UsesTables,
+    build_workload,
+    check_weighted,
+    wanted_histograms,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from crpipe.cli.jobs.campaign import Campaign
+    from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
-    from crpipe.core.chain import ChainLink
+    from crpipe.core.ranges import ChainLink
     from crpipe.events.layout import Layout
     from crpipe.train.workload import Workload
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from crpipe.core.destinations import HELD_OUT
+from crpipe.campaign.ledger import table_keys
+from crpipe.campaign.view import CampaignView, read_layout
 from crpipe.core.files import GIB, digest
-from crpipe.events.tables import table_keys
-from crpipe.report.campaign_view import CampaignView, read_layout
+from crpipe.core.paths import HELD_OUT
 
 if TYPE_CHECKING:
     from crpipe.config.loading import Config
     from crpipe.events.layout import Layout
+    from crpipe.report.estimates import Batching, PlanJob, SourceLook
+    from crpipe.report.notify import NotifyJob
     from crpipe.report.page.document import ConfiguredKey
-    from crpipe.report.plan.job import Batching, PlanJob, SourceLook
-    from crpipe.report.status.notify import NotifyJob
     from crpipe.train.workload import Workload
 
 # Each verb pays for its own libraries only.
@@ -52,9 +52,9 @@ def view_of(config: Config, layout: Layout | None = None) -> CampaignView:
 
 def plan_job(config: Config, seen: SourceLook | None = None) -> PlanJob:
     """Compose what a plan is made from; raise ConfigError when the reader or simulator cannot be used."""
-    from crpipe.report.plan.job import PlanJob, SourceLook
-    from crpipe.source.simulated import open_simulator
-    from crpipe.split.readers import open_reader
+    from crpipe.campaign.readers import open_reader
+    from crpipe.campaign.simulators import open_simulator
+    from crpipe.report.estimates import PlanJob, SourceLook
     from crpipe.train.workload import build_workload
 
     source, workload = config.source, build_workload(config.train.workload, config.options())
@@ -83,7 +83,7 @@ def _batching(config: Config, workload: Workload) -> Batching:
     """Say how many events a step takes; a workload that needs side tables for its phases counts as one."""
     from crpipe.core.causes import Foreign
     from crpipe.core.errors import ForeignError
-    from crpipe.report.plan.job import Batching
+    from crpipe.report.estimates import Batching
 
     train, split = config.train, config.split
     per_step = 1
@@ -117,8 +117,8 @@ def _held_out(config: Config) -> tuple[str, ...]:
 
 def configured_keys(config: Config) -> list[ConfiguredKey]:
     """List every key with its value and its default, also the options of what the configuration names."""
-    from crpipe.config.docs import entries
     from crpipe.config.loading import validate
+    from crpipe.config.reference import entries
     from crpipe.report.page.document import ConfiguredKey
 
     def plain(value: object) -> str:
@@ -139,7 +139,7 @@ def configured_keys(config: Config) -> list[ConfiguredKey]:
 
 def notify_job(config: Config, event: str) -> NotifyJob:
     """Compose a notification; raise ConfigError when the event is unknown."""
-    from crpipe.report.status.notify import NotifyJob, check_event
+    from crpipe.report.notify import NotifyJob, check_event
 
     check_event(event)
     section = config.notify

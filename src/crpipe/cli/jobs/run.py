@@ -7,23 +7,21 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.cli.jobs.report import notify_job
 from crpipe.cli.jobs.source import check_source, ensure_counted
 from crpipe.config.loading import load_config, read_tree
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, CrpipeError
-from crpipe.core.progress import printable
-from crpipe.report.status.notify import send
-from crpipe.report.text import duration
-from crpipe.workflow.launch import LOOK_S, HeadCall, HeadEnd, StopSignal, run_head
+from crpipe.core.text import duration, printable
+from crpipe.report.notify import send
 from crpipe.workflow.monitor import Monitor
-from crpipe.workflow.patience import Patience, described
+from crpipe.workflow.run import LOOK_S, HeadCall, HeadEnd, Patience, StopSignal, described, run_head
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from crpipe.cli.jobs.campaign import Campaign
+    from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
     from crpipe.workflow.monitor import Screen
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.core.causes import Foreign
 from crpipe.core.files import read_json_if_any
-from crpipe.report.schedule_figure import RateCurve, RatePlan
+from crpipe.report.figures import RateCurve, RatePlan
 from crpipe.train.schedule import Schedules
 from crpipe.train.workload import build_workload
 
 if TYPE_CHECKING:
-    from crpipe.cli.jobs.campaign import Campaign
+    from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
 
 

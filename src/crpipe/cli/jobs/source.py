@@ -8,28 +8,28 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from crpipe.campaign.ledger import table_paths
+from crpipe.campaign.readers import ReaderChoice
+from crpipe.campaign.split_record import SplitRecord
 from crpipe.config.loading import AUTO
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import GIB
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
-from crpipe.events.split_record import SplitRecord
-from crpipe.events.tables import table_paths
 from crpipe.source.counting import CountJob, count_files
 from crpipe.source.listing import ListJob, read_list
-from crpipe.source.options import Kind, SourceOptions, SourcePattern
 from crpipe.source.positions import Positions
 from crpipe.source.side_tables import TablesJob, check_table_uris, check_tables
 from crpipe.source.stage import StageJob
 from crpipe.source.sync.index import SyncJob
-from crpipe.split.readers import ReaderChoice
+from crpipe.source.uris import Kind, SourceOptions, SourcePattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from crpipe.config.loading import Config
-    from crpipe.core.progress import Progress
+    from crpipe.core.text import Progress
 
 
 def check_source(config: Config) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from crpipe.check.clean.needed import CleanJob
+from crpipe.check.clean import CleanJob
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json_if_any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.config.loading import Config
-    from crpipe.core.chain import Chain
+    from crpipe.core.ranges import Chain
 
 
 def clean_job(config: Config, keep: tuple[str, ...], workplace: Path) -> CleanJob:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import size, write_text
-from crpipe.report.text import counted
+from crpipe.core.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

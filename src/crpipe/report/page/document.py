@@ -8,20 +8,20 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from crpipe.core.files import write_text
+from crpipe.core.text import compact, counted, moment, number
 from crpipe.report.evaluations import COLUMNS, evaluations
+from crpipe.report.jobs import machines, range_rows, work_of
+from crpipe.report.page import charts
 from crpipe.report.page import timeline as jobs
 from crpipe.report.page.marks import RULE, compared_with, mark, terms_of
+from crpipe.report.page.panels import headlines
 from crpipe.report.page.versions import versions
-from crpipe.report.status import page_charts
-from crpipe.report.status.campaign_state import collect
-from crpipe.report.status.panels import headlines
-from crpipe.report.status.status import facts, resume_command, warnings
+from crpipe.report.state import collect
+from crpipe.report.status import facts, resume_command, warnings
 from crpipe.report.summary import last_receipt
-from crpipe.report.text import compact, counted, moment, number
-from crpipe.report.work import machines, range_rows, work_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
-    from crpipe.report.campaign_view import CampaignView
+    from crpipe.campaign.view import CampaignView
     from crpipe.report.evaluations import Evaluation
-    from crpipe.report.status.status_types import CampaignStatus, Sums
-    from crpipe.report.work import Work
+    from crpipe.report.jobs import Work
+    from crpipe.report.state_types import CampaignStatus, Sums
 
 _MOST_FIGURES = 16
 _MOST_FIGURE_BYTES = 1 << 20  # a larger one is named, not shown
@@ -91,8 +91,8 @@ def render_report(view: CampaignView, keys: Sequence[ConfiguredKey]) -> str:
         rule=RULE,
         terms=[] if newest is None else [*compared_with(newest), *terms_of(newest)],
         panels=headlines(view),
-        geometry=page_charts,
-        colours=page_charts.COLOURS,
+        geometry=charts,
+        colours=charts.COLOURS,
         pictures=[] if newest is None else list(_pictures(newest)),
         ranges=range_rows(view, status, work),
         chart=jobs.timeline(work),
@@ -109,7 +109,7 @@ def render_report(view: CampaignView, keys: Sequence[ConfiguredKey]) -> str:
 @cache
 def _template() -> Template:
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader("crpipe.report.page"), PackageLoader("crpipe.report.status")]),
+        loader=PackageLoader("crpipe.report.page"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.core.progress import counted
+from crpipe.core.text import counted
 from crpipe.report.evaluations import COLUMNS
 
 if TYPE_CHECKING:

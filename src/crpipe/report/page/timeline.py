@@ -7,14 +7,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.report.text import duration, moment, number, size
+from crpipe.core.text import duration, moment, number, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from crpipe.core.paths import Paths
-    from crpipe.report.work import Work
+    from crpipe.report.jobs import Work
 
 MOST_BARS = 3000
 _VERBS = ("count", "list", "stage", "tables", "threshold", "split", "consolidate", "train", "evaluate")

@@ -9,22 +9,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crpipe.campaign.raw_files import natural_key
 from crpipe.core.errors import CrpipeError, ListingError, OutageError
 from crpipe.core.ranges import PATTERN as RANGE_NAME
-from crpipe.core.raw_files import natural_key
 from crpipe.source.listing import described, entries_of, names_of, read_list, relative
 from crpipe.source.look.folders import is_folder, names_in, usual_pattern
-from crpipe.source.options import RANGE, Kind
 from crpipe.source.positions import natural_order, shown
 from crpipe.source.retries import Deadline, Transient
-from crpipe.source.uris import FEDERATIONS, scheme_of
+from crpipe.source.uris import FEDERATIONS, RANGE, Kind, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from crpipe.campaign.raw_files import Entry
     from crpipe.core.ranges import Range
-    from crpipe.core.raw_files import Entry
-    from crpipe.source.options import RangeSource, SourceOptions, SourcePattern
+    from crpipe.source.uris import RangeSource, SourceOptions, SourcePattern
 
 REMOTE_S = 20.0  # for the first range of a federation
 LOCAL_S = 20.0  # for all ranges of a directory tree

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from crpipe.core.raw_files import Entry
-    from crpipe.source.options import SourceOptions
+    from crpipe.campaign.raw_files import Entry
+    from crpipe.source.uris import SourceOptions
 
 MOST_BYTES = 64 << 20
 

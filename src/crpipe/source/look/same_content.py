@@ -6,14 +6,14 @@ import filecmp
 import time
 from typing import TYPE_CHECKING
 
+from crpipe.campaign.duplicates import Twins
 from crpipe.core import checksums
-from crpipe.events.duplicates import Twins
 from crpipe.source.uris import host_and_path, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from crpipe.core.raw_files import Entry
+    from crpipe.campaign.raw_files import Entry
 
 LIMIT_S = 10.0
 _ENDS = 4096  # bytes at the beginning and at the end that are compared first

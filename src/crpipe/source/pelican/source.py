@@ -9,27 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from crpipe.campaign.raw_files import Entry
 from crpipe.core.errors import AccessError, ListingError
-from crpipe.core.raw_files import Entry
-from crpipe.source.flush import Steps
 from crpipe.source.pelican.director import BUSY, NOT_FOUND, Director
 from crpipe.source.pelican.download import DownloadError, Downloads, OversizeError
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.transfer import DENIED, Renewed, Transfer, authorization, refusal
 from crpipe.source.pelican.webdav import parse_listing, when
-from crpipe.source.retries import Transient, each, persist
+from crpipe.source.retries import Steps, Transient, each, persist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
     from typing import Self
 
-    from crpipe.core.raw_files import Proof
-    from crpipe.source.options import RangeSource, SourceOptions
-    from crpipe.source.pelican.namespaces import Namespace
+    from crpipe.campaign.raw_files import Proof
+    from crpipe.source.pelican.director import Namespace
     from crpipe.source.pelican.tokens import Token
     from crpipe.source.pelican.webdav import Listed
     from crpipe.source.retries import Deadline
+    from crpipe.source.uris import RangeSource, SourceOptions
 
 
 LISTING_BYTES = 1 << 27  # of one directory: about 200,000 files

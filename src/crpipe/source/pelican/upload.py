@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from crpipe.source.options import SourceOptions
+    from crpipe.source.uris import SourceOptions
 
 
 class Upload:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from crpipe.source.options import SourceOptions
+    from crpipe.source.uris import SourceOptions
 
 INDEX = "index.json"
 RESULTS = "results"  # in the copy: the few small files of the results that belong to the run

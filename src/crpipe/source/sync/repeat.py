@@ -14,7 +14,7 @@ from crpipe.source.sync.send import LEASE, SyncRules, check_place, send_changed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from crpipe.core.progress import Progress
+    from crpipe.core.text import Progress
     from crpipe.source.sync.index import SyncJob
 
 _STOPS = (signal.SIGTERM, signal.SIGINT)  # a shell script starts its background jobs without the second

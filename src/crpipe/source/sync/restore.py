@@ -8,11 +8,11 @@ import shutil
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from crpipe.campaign.raw_files import Entry
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, SourceError, TransferError
 from crpipe.core.files import make_folder, publish, remove_tree, replacing, sha256, writing
 from crpipe.core.lease import lease
-from crpipe.core.raw_files import Entry
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 from crpipe.source.listing import described
 from crpipe.source.retries import Deadline
@@ -22,7 +22,7 @@ from crpipe.source.sync.send import LEASE, check_place
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from crpipe.core.progress import Progress
+    from crpipe.core.text import Progress
     from crpipe.source.sync.index import CopiedFile, Files, SyncJob
 
 _INCOMING = ".restore"

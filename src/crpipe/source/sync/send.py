@@ -39,7 +39,7 @@ from crpipe.source.uris import scheme_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from crpipe.core.progress import Progress
+    from crpipe.core.text import Progress
     from crpipe.source.sync.places import Place
 
 Answer = TypeVar("Answer")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crpipe.campaign.raw_files import read_manifest
 from crpipe.core.causes import OF_FORM, is_folder, is_present, persist, refuse_machine_error
 from crpipe.core.errors import DataError, ForeignError, FormatError
 from crpipe.core.paths import MANIFEST
-from crpipe.core.raw_files import read_manifest
 from crpipe.events.file_formats import format_of, open_parquet, refuse_unread
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import read_layout
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.campaign.readers import CheckedReader, ReaderChoice
     from crpipe.events.batch import Events
-    from crpipe.split.readers import CheckedReader, ReaderChoice
 
 _PARQUET = "Parquet"
 _LEFT = OF_FORM | {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}  # a name that was typed

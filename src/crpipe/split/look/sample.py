@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.campaign.readers import CheckedReader, ReaderChoice
     from crpipe.events.layout import Layout
-    from crpipe.split.readers import CheckedReader, ReaderChoice
 
 SECONDS = 10.0
 

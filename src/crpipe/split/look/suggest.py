@@ -14,7 +14,7 @@ from crpipe.core.causes import OF_FORM, is_folder, refuse_machine_error
 from crpipe.core.errors import DataError, FormatError
 from crpipe.events.file_formats import open_parquet, refuse_unread
 from crpipe.events.layout import MULTIPLICITY
-from crpipe.split.threshold import quantile_of
+from crpipe.split.parts import quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.core.progress import Progress
+    from crpipe.campaign.readers import ReaderChoice
+    from crpipe.core.text import Progress
     from crpipe.events.layout import Layout
-    from crpipe.split.readers import ReaderChoice
 
 _LEFT = OF_FORM | {errno.ENOENT, errno.ENOTDIR}  # a name that was typed
 _LEAST_SHARE = 0.5  # thresholds that would set aside more than this share of the items are of no use

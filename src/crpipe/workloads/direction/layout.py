@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from crpipe.core.errors import FormatError
 from crpipe.events.layout import Field, Layout
+from crpipe.workloads.common import elementary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike, NDArray
 
 EXACT_NS = 2**24  # times up to here are exact as float32
 PULSE = (
@@ -31,3 +44,72 @@ def pulses(*more: Field) -> Layout:
 
 PULSES = pulses()
 PULSES_WITH_ENERGY = pulses(ENERGY)
+
+
+# Directions as azimuth and zenith, as unit vectors, and the angle between two of them.
+#
+# A direction is where the neutrino came from, not where it goes: zenith 0 is straight from above.
+
+
+def unit_vectors(azimuth: ArrayLike, zenith: ArrayLike) -> NDArray[np.float64]:
+    """Turn angles in rad, [N] each, into unit vectors [N, 3]."""
+    azimuth, zenith = np.asarray(azimuth, np.float64), np.asarray(zenith, np.float64)
+    flat = np.sin(zenith)
+    return np.stack([np.cos(azimuth) * flat, np.sin(azimuth) * flat, np.cos(zenith)], axis=-1)
+
+
+def azimuth_zenith(vectors: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Turn vectors [N, 3] of any length into azimuths in [0, 2π) and zenith angles in [0, π], in rad."""
+    x, y, z = np.moveaxis(np.asarray(vectors, np.float64), -1, 0)
+    azimuth = elementary.arctan2(y, x) % (2 * np.pi)
+    azimuth = np.where(azimuth < 2 * np.pi, azimuth, 0.0)  # a tiny negative angle is rounded to 2π
+    return azimuth, elementary.arctan2(np.hypot(x, y), z)
+
+
+def opening_angle(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:
+    """Give the angle between vectors [N, 3] of any length, in rad: [N].
+
+    atan2 of cross and scalar product is exact for small angles too, where arccos loses half of the digits.
+    """
+    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    cross = np.linalg.norm(np.cross(first, second), axis=-1)
+    angle: NDArray[np.float64] = elementary.arctan2(cross, np.sum(first * second, axis=-1))
+    return angle
+
+
+# The side table ``geometry``: where each sensor is.
+
+
+COLUMNS = ("sensor_id", "x", "y", "z")
+_FARTHEST_M = 1e5
+
+
+@lru_cache(maxsize=4)
+def read_geometry(path: Path) -> NDArray[np.float32]:
+    """Read sensor_geometry.csv: positions [S, 3] in m, the row is the sensor_id.
+
+    Columns: sensor_id, x, y, z; further ones are ignored. Raise FormatError for a table without them, with
+    other ids than 0 to S-1 in order, or with positions that are not finite numbers of metres: a normalised
+    table would train without a word and be wrong everywhere else.
+    """
+    try:
+        convert = pyarrow.csv.ConvertOptions(include_columns=list(COLUMNS))
+        table = pyarrow.csv.read_csv(path, convert_options=convert)
+        ids, *axes = (table[name].to_numpy().astype(np.float64) for name in COLUMNS)
+    except (OSError, KeyError, ValueError, pa.ArrowInvalid) as error:
+        raise FormatError(f"{path}: expected the columns {', '.join(COLUMNS)} ({error})") from error
+    places = np.stack(axes, axis=1)
+    wrong = np.flatnonzero(ids != np.arange(len(ids)))
+    if not len(ids) or len(wrong):
+        row = int(wrong[0]) if len(wrong) else 0
+        found = ids[row] if len(ids) else "no row"
+        raise FormatError(f"{path}: row {row}: expected sensor_id {row}, found {found}; sort the table by it")
+    if not (np.isfinite(places).all() and np.abs(places).max() < _FARTHEST_M):
+        raise FormatError(f"{path}: positions must be finite and within ±{_FARTHEST_M:g} m")
+    if np.abs(places).max() < 10:  # noqa: PLR2004 - the smallest telescopes are larger
+        raise FormatError(
+            f"{path}: all sensors are within {np.abs(places).max():g} m of the centre; give positions in m, "
+            "not normalised ones"
+        )
+    found_places: NDArray[np.float32] = places.astype(np.float32)
+    return found_places

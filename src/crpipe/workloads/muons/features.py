@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from crpipe.workloads import elementary
+from crpipe.workloads.common import elementary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from crpipe.core.errors import FormatError
-from crpipe.workloads import elementary
+from crpipe.workloads.common import elementary
 from crpipe.workloads.xec.layout import SENSORS
 
 if TYPE_CHECKING:

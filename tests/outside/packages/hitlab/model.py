@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from crpipe.events.metric import Metric
+from crpipe.events.layout import Metric
 from crpipe.train.workload import OptimizerSpec, Phase
 
 if os.environ.get("HITLAB_NO_MODEL"):

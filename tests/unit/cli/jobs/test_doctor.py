@@ -2,8 +2,7 @@ from pathlib import Path
 
 from crpipe.cli.jobs import doctor
 from crpipe.cli.jobs.doctor import examine
-from crpipe.start.diagnoses import Diagnosis
-from crpipe.start.machine import Gpu
+from crpipe.setup.doctor import Diagnosis, Gpu
 
 CONFIG = Path(__file__).parents[4] / "config" / "demo.yaml"
 NEEDED = [

@@ -6,10 +6,10 @@ import sys
 import pytest
 import yaml
 
-from crpipe.cli.campaign import main
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
+from crpipe.cli.app import main
 from crpipe.config.loading import load_config
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from models import train_range
 from toy import RANGES, toy_config
 

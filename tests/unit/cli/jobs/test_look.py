@@ -13,9 +13,9 @@ from crpipe.cli.jobs.look import look_at_source
 from crpipe.cli.jobs.report import plan_job
 from crpipe.cli.jobs.source import list_job
 from crpipe.core.errors import SourceError
-from crpipe.core.progress import Silent
-from crpipe.report.plan.plan import render_plan
-from crpipe.report.plan.volume import measure_volume
+from crpipe.core.text import Silent
+from crpipe.report.estimates import measure_volume
+from crpipe.report.plan import render_plan
 from crpipe.source.listing import list_range
 from raw_files import campaign, make_events, nested, write_parquet
 

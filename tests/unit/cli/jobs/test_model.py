@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from counting import Again, Counting, CountingOptions
-from crpipe.cli.jobs.campaign import open_campaign
-from crpipe.cli.jobs.checks import check_simulator
+from crpipe.campaign.campaign import check_simulator, open_campaign
 from crpipe.cli.jobs.model import (
     check_campaign,
     check_columns,
@@ -18,8 +17,8 @@ from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.paths import OUTLIERS
 from crpipe.events.layout import Field
-from crpipe.inference.provenance import TrainedLink
-from crpipe.train.weights import check_weighted
+from crpipe.inference.card import TrainedLink
+from crpipe.train.workload import check_weighted
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
 from toy import RANGES, toy_config

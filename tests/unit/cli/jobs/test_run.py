@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from crpipe.campaign.campaign import open_campaign
 from crpipe.cli.jobs import run as module
-from crpipe.cli.jobs.campaign import open_campaign
 from crpipe.cli.jobs.run import RunRequest, next_links, run_until_done
 from crpipe.core.errors import ConfigError, ListingError
-from crpipe.workflow.launch import HeadEnd
+from crpipe.workflow.run import HeadEnd
 from named import READERS, SIMULATOR
 
 

@@ -70,7 +70,7 @@ def test_count_tables_list_and_stage_are_verbs_with_a_journal(tmp_path):
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(tree))
     shown = []
     for words in (["count"], ["tables"], ["list", "0000003-0000003"], ["stage", "0000003-0000003"]):
-        code = "from crpipe.cli.campaign import main; main()"
+        code = "from crpipe.cli.app import main; main()"
         command = [sys.executable, "-c", code, "-c", "c.yaml", *words]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

@@ -4,7 +4,7 @@ import pytest
 
 from campaign_files import CampaignFiles, realistic
 from crpipe.core.files import read_json, write_json
-from crpipe.events.metric import Metric
+from crpipe.events.layout import Metric
 from crpipe.report.page.document import ConfiguredKey, render_report, write_report
 
 KEYS = [ConfiguredKey("seed", "1", "1"), ConfiguredKey("run", "mine", "default")]

@@ -1,6 +1,6 @@
 import pytest
 
-from crpipe.events.metric import Metric
+from crpipe.events.layout import Metric
 from crpipe.report.evaluations import read_evaluation
 from crpipe.report.page.marks import RULE, WORDS, compared_with, mark, terms_of
 

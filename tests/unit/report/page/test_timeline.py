@@ -1,8 +1,8 @@
 import pytest
 
 from campaign_files import CampaignFiles
+from crpipe.report.jobs import work_of
 from crpipe.report.page.timeline import timeline, usage_of
-from crpipe.report.work import work_of
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from campaign_files import STEPS, STOPPED, CampaignFiles, linked
 from crpipe.core.files import read_json, write_json
 from crpipe.core.lease import lease
 from crpipe.report.evaluations import evaluations
-from crpipe.report.plan.jobs import count_jobs
+from crpipe.report.notify import subject_of
+from crpipe.report.page.overview import render_page
+from crpipe.report.plan import count_jobs
 from crpipe.report.series import chain_rows
-from crpipe.report.status.notify import subject_of
-from crpipe.report.status.page import render_page
-from crpipe.report.status.status import collect, render_status, status_json
-from crpipe.report.status.status_types import State
+from crpipe.report.state_types import State
+from crpipe.report.status import collect, render_status, status_json
 from crpipe.report.summary import render_summary
 
 FIRST, SECOND, THIRD, LAST = (f"{place:07d}-{place + 1999:07d}" for place in (0, 2000, 4000, 6000))

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from crpipe.campaign.raw_files import count_source_files, read_manifest
 from crpipe.cli.jobs.source import list_job, source_options
 from crpipe.core.errors import ListingError, SourceError
-from crpipe.core.progress import Silent
 from crpipe.core.ranges import Range
-from crpipe.core.raw_files import count_source_files, read_manifest
+from crpipe.core.text import Silent
 from crpipe.source.listing import list_range
 from crpipe.source.look import listings
 from crpipe.source.look.listings import LookJob, look
-from crpipe.source.options import SourcePattern
 from crpipe.source.retries import Transient
+from crpipe.source.uris import SourcePattern
 
 
 def job_of(config, names, **changes):

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from crpipe.campaign.raw_files import Entry
 from crpipe.cli.jobs.source import source_options
 from crpipe.core.errors import SourceError
-from crpipe.core.raw_files import Entry
 from crpipe.source.look import one_file
 from crpipe.source.look.one_file import bring, smallest, typical
 

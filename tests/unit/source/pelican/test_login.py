@@ -1,10 +1,10 @@
 import pytest
 
 from crpipe.core.errors import AccessError, ConfigError
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.source.pelican import login
-from crpipe.source.pelican.namespaces import Namespace
-from crpipe.source.pelican.token_check import TokenJob
+from crpipe.source.pelican.director import Namespace
+from crpipe.source.pelican.login import TokenJob
 from told import Told
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from crpipe.core.errors import SourceError
-from crpipe.source.pelican.namespaces import Namespace, read_namespace, root_of
+from crpipe.source.pelican.director import Namespace, read_namespace, root_of
 from crpipe.source.retries import Transient
 
 LINKS = ['<https://near:1/ns/f>; rel="duplicate"; pri=1, <https://far:2/ns/f>; rel="duplicate"; pri=2']

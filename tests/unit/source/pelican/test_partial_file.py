@@ -3,7 +3,7 @@ import os
 import pytest
 
 from crpipe.core import checksums
-from crpipe.source.pelican.partial_file import CHUNKS, PIECE, Part
+from crpipe.source.pelican.download import CHUNKS, PIECE, Part
 from crpipe.source.retries import Transient
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from crpipe.source.pelican.download import Answer, DownloadError
-from crpipe.source.pelican.server_checksums import ENOUGH, TRIES, ServerChecksums
+from crpipe.source.pelican.transfer import ENOUGH, TRIES, ServerChecksums
 from crpipe.source.retries import Transient
 
 GOOD = Answer(200, {"Digest": "crc32c=0000002a"})
@@ -73,7 +73,7 @@ def test_servers_that_say_that_they_have_none_are_asked_now_and_then(monkeypatch
         assert servers.ask(f"f{number}") is None
     assert len(servers.asked) == 2 * (ENOUGH + 1)
     servers.answers["origin"] = GOOD
-    monkeypatch.setattr("crpipe.source.pelican.server_checksums.AGAIN_S", 0.0)
+    monkeypatch.setattr("crpipe.source.pelican.transfer.AGAIN_S", 0.0)
     servers.checksums._rests.clear()
     assert servers.ask("later") == NAMED
 

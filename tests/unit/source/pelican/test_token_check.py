@@ -3,9 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from crpipe.source.pelican import token_check, tokens
-from crpipe.source.pelican.namespaces import Namespace
-from crpipe.source.pelican.token_check import TokenJob, check_access
+from crpipe.source.pelican import login, tokens
+from crpipe.source.pelican.director import Namespace
+from crpipe.source.pelican.login import TokenJob, check_access
 from crpipe.source.pelican.tokens import Token
 
 URI = "pelican://h/ns/sim/{range}/*.parquet"
@@ -22,7 +22,7 @@ def answers(monkeypatch):
             return None, given["problem"]
         return Namespace("/ns", ["https://s"], "https://s", given["guarded"], "/ns", "https://issuer"), ""
 
-    monkeypatch.setattr(token_check, "namespace_of", namespace)
+    monkeypatch.setattr(login, "namespace_of", namespace)
     monkeypatch.setattr(tokens, "find", lambda _: given["token"])
     return given
 

@@ -4,15 +4,13 @@ import zlib
 
 import pytest
 
+from crpipe.campaign.raw_files import Entry
 from crpipe.core.errors import AccessError, TransferError
-from crpipe.core.raw_files import Entry
-from crpipe.source.flush import Steps
-from crpipe.source.pelican.download import Answer
-from crpipe.source.pelican.namespaces import Namespace
-from crpipe.source.pelican.partial_file import Part
+from crpipe.source.pelican.director import Namespace
+from crpipe.source.pelican.download import Answer, Part
 from crpipe.source.pelican.tokens import Token
 from crpipe.source.pelican.transfer import Renewed, Transfer
-from crpipe.source.retries import Transient
+from crpipe.source.retries import Steps, Transient
 
 CONTENT = (b"\x89HDF\r\n\x1a\n" + b"0123456789" * 100)[:1000]
 GOOD = f"adler32={zlib.adler32(CONTENT):08x}"

@@ -10,7 +10,7 @@ import pytest
 from crpipe.cli.jobs.source import sync_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, ListingError, TransferError
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.source.sync import restore
 from crpipe.source.sync.restore import restore_run
 from crpipe.source.sync.send import sync_run

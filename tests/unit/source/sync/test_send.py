@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from crpipe.cli.campaign import main
+from crpipe.cli.app import main
 from crpipe.cli.jobs.source import sync_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, CrpipeError, DiskError, LeaseError
 from crpipe.core.files import sha256
 from crpipe.core.lease import lease
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.source.sync import send
 from crpipe.source.sync.places import Directory
 from crpipe.source.sync.restore import restore_run

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from crpipe.campaign.raw_files import Entry, write_manifest
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError
-from crpipe.core.raw_files import Entry, write_manifest
 from crpipe.split.look.inspect import facts_of, inspect_file
-from crpipe.split.readers import ReaderChoice
 from named import READERS
 from plain_reader import make_hits, write_events
 from raw_files import (

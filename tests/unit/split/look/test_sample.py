@@ -1,8 +1,8 @@
 import pytest
 
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError
 from crpipe.split.look.sample import read_sample
-from crpipe.split.readers import ReaderChoice
 from named import READERS
 from raw_files import write_hdf5, write_parquet
 

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import DataError, FormatError
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.split.look.suggest import suggest_from_files
-from crpipe.split.readers import ReaderChoice
 from named import READERS
 from plain_reader import make_hits, write_events
 from raw_files import write_parquet

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from crpipe.workloads.direction.angles import azimuth_zenith, opening_angle, unit_vectors
+from crpipe.workloads.direction.layout import azimuth_zenith, opening_angle, unit_vectors
 
 
 def random_vectors(count: int, seed: int = 0) -> np.ndarray:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from crpipe.core.errors import FormatError
-from crpipe.workloads.direction.geometry import read_geometry
+from crpipe.workloads.direction.layout import read_geometry
 
 PLACES = np.array([[-256.14, -521.08, 496.03], [10.0, 20.0, 30.0], [-10.97, 6.72, -500.73]])
 

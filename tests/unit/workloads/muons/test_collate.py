@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from crpipe.workloads.muons import collate as module
+from crpipe.workloads.muons import batches as module
 from crpipe.workloads.muons import features
 
 

@@ -6,7 +6,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from crpipe.config.loading import load_config
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.train.checkpoints import checkpoint_file, load
 from models import train_range
 from named import READERS

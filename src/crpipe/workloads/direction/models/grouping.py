@@ -6,14 +6,20 @@ In: blocks of events as the loader gives them. Out: arrays for tensors, events f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
 from crpipe.core.errors import DataError
 from crpipe.events.batch import offsets
+from crpipe.loading.microbatch import rounded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from numpy.typing import NDArray
 
     from crpipe.events.batch import Events
@@ -162,3 +168,156 @@ def _reference_times(items: NDArray[np.float32], events: Events) -> NDArray[np.f
     filled = events.multiplicity > 0
     times[filled] = items[first[filled], TIME]
     return times
+
+
+# From DOM vectors to what a network sees: the one place where anything is scaled.
+#
+# It is part of the model, so it is exported with it. All features are of order one; absent pulses are 0.
+
+
+_LENGTH_M, _TIME_NS = 500.0, 3000.0
+_NEAR_M, _NEAR_NS = 150.0, 500.0  # of an event's own size
+_LEAST_PE = 1e-3
+_NOISE = 1e-3  # weight of a sensor without a coincidence, where the centre of the light is sought
+
+
+class Features(nn.Module):
+    """Scales DOM vectors, and knows where each sensor is.
+
+    places: [S, 3] in m.
+    """
+
+    places: Tensor
+
+    def __init__(self, places: Tensor, pulses_per_dom: int, *, absolute: bool) -> None:
+        super().__init__()
+        self.pulses_per_dom = pulses_per_dom
+        self.register_buffer("places", places)
+        self.absolute = absolute
+
+    @property
+    def width(self) -> int:
+        """Count the features of one sensor: eight of its own, and three for each pulse."""
+        return 8 + 3 * self.pulses_per_dom
+
+    def forward(self, doms: Mapping[str, Tensor], event: Tensor, start: Tensor, turn: Tensor) -> Tensor:
+        """Give the features of D sensors of B events: [D, 8 + 3K].
+
+        doms: sensor [D], many [D], pulse [P, 4] and slot [P], as in DomVectors. event: [D]. start: [B]
+        reference time of the event, in ns. turn: [B] angle in rad by which it is turned about the vertical
+        axis.
+
+        The features: place in the detector, and from the centre of the event's light; time of the first pulse
+        from the mean of all; number of pulses; time, charge and kind of each pulse.
+        """
+        sensor, slot = doms["sensor"], doms["slot"]
+        place = _turned(self.places[sensor], turn[event])
+        _, time, charge, auxiliary = doms["pulse"].unbind(dim=1)
+        late = time - start[event[slot // self.pulses_per_dom]]
+        shown = time / 10 if self.absolute else late
+        scaled = [shown / _TIME_NS, charge.clamp_min(_LEAST_PE).log10() / 3, auxiliary - 0.5, late / _NEAR_NS]
+        seen = place.new_zeros(sensor.shape[0] * self.pulses_per_dom, 4)
+        seen = seen.index_copy(0, slot, torch.stack(scaled, dim=1)).view(sensor.shape[0], -1, 4)
+        near = torch.cat([place / _NEAR_M, seen[:, 0, 3:]], dim=1)
+        # Pulses in local coincidence are light, most others noise.
+        weight = torch.where(seen[:, 0, 2] < 0, 1.0, _NOISE) * (doms["many"] > 0)
+        near = near - _means(near, weight, event, start.shape[0])[event]
+        many = doms["many"].log1p() / 3 - 1
+        return torch.cat([place / _LENGTH_M, near, many[:, None], seen[:, :, :3].flatten(1)], dim=1)
+
+
+def _turned(places: Tensor, turn: Tensor) -> Tensor:
+    x, y, z = places.unbind(dim=1)
+    cosine, sine = turn.cos(), turn.sin()
+    return torch.stack([x * cosine - y * sine, x * sine + y * cosine, z], dim=1)
+
+
+def _means(values: Tensor, weight: Tensor, event: Tensor, events: int) -> Tensor:
+    """Give the weighted means of values [D, F] over the rows of each event: [B, F]."""
+    sums = values.new_zeros(events, values.shape[1]).index_add(0, event, values * weight[:, None])
+    return sums / values.new_zeros(events).index_add(0, event, weight).clamp_min(_NOISE)[:, None]
+
+
+# DOM vectors as arrays of few shapes: events in padded groups; rows that count for nothing fill all up.
+#
+# A compiled graph and a CUDA graph are each made for one shape; batches of data are all different.
+
+
+Number = TypeVar("Number", bound=np.generic)
+_SHAPE_BITS = 4  # of all shapes: at most an eighth more
+# Events of the groups in units of 1/32 of a batch, most sensors first: there lengths differ most.
+_UNITS, _SIZES = 32, (1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4)
+_GROUP_ROWS = 1 << 15  # most rows of a group, unless its unit is one event
+
+
+class PaddedGroup(NamedTuple):
+    """Events one after another that are padded to one length. The last ones may be padding themselves."""
+
+    first: int
+    events: int
+    length: int
+
+
+def padded_groups(count: NDArray[np.int64], most: int) -> list[PaddedGroup]:
+    """Cut B events, from most to fewest rows, into groups whose sizes depend on B and ``most`` alone.
+
+    count: [B] rows of each event, at most ``most``. Example: 64 events are groups of
+    2 2 2 4 4 4 4 4 6 6 6 6 6 8; of 41 events ten such groups hold 38, and the eleventh, of 6, the last three
+    and three of padding.
+    """
+    unit = rounded(-(-len(count) // _UNITS), _SHAPE_BITS)
+    unit = max(min(unit, _GROUP_ROWS // (max(_SIZES) * most)), 1)
+    sizes = chain(_SIZES, repeat(max(_SIZES)))
+    groups, first = [], 0
+    while first < len(count):
+        events = unit * next(sizes)
+        groups.append(PaddedGroup(first, events, min(rounded(int(count[first]), _SHAPE_BITS), most)))
+        first += events
+    return groups
+
+
+def padded_rows(groups: list[PaddedGroup], kept: NDArray[np.int64], last: int) -> Iterator[NDArray[np.int64]]:
+    """Give the rows of each group: [E, L], those of its events first, then any up to ``last``.
+
+    kept: [B] rows of each event. An event of padding has rows of no event.
+    """
+    begins = extended(np.cumsum(kept) - kept, sum(group.events for group in groups), int(kept.sum()))
+    for first, events, length in groups:
+        rows = begins[first : first + events, None] + np.arange(length)
+        if rows[-1, -1] > last:  # the largest of all
+            np.minimum(rows, last, out=rows)
+        yield rows
+
+
+def padded_arrays(doms: DomVectors, most_pulses: int, most_doms: int) -> dict[str, NDArray[np.generic]]:
+    """Give the arrays of a batch, without its truth: see DirectionWorkload.collate.
+
+    Rows of padding belong to the last event, where they have no weight. All pulses of padding are in one slot
+    of the first such row.
+    """
+    groups = padded_groups(doms.count, most_doms)
+    events, real = sum(group.events for group in groups), len(doms.count)
+    rows, pulses = rounded(len(doms.sensor) + 1, _SHAPE_BITS), rounded(len(doms.pulse), _SHAPE_BITS)
+    lengths = np.append(doms.count, rows - len(doms.sensor))
+    arrays: dict[str, NDArray[np.generic]] = {
+        "start": extended(doms.start, events),
+        "order": extended(doms.order, events),
+        "hit": extended(doms.hit, events),
+        "counts": extended(np.ones(real, np.float32), events),
+        "kept": extended(doms.count, events, 1),
+        "sensor": extended(doms.sensor, rows),
+        "many": extended(doms.many, rows),
+        "event": np.repeat(np.append(np.arange(real), events - 1), lengths),
+        "pulse": extended(doms.pulse, pulses),
+        "slot": extended(doms.slot, pulses, len(doms.sensor) * most_pulses),
+    }
+    for number, places in enumerate(padded_rows(groups, doms.count, rows - 1)):
+        arrays[f"rows_{number}"] = places
+    return arrays
+
+
+def extended(values: NDArray[Number], length: int, fill: float = 0) -> NDArray[Number]:
+    """Copy values [N, ...] with rows of ``fill`` after them: [length, ...]."""
+    made = np.empty((length, *values.shape[1:]), values.dtype)
+    made[: len(values)], made[len(values) :] = values, fill
+    return made

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+
+from crpipe.workloads.common.formulas import Gelu, atan2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from crpipe.train.workload import Batch
-    from crpipe.workloads.direction.models.features import Features
+    from crpipe.workloads.direction.models.grouping import Features
+    from crpipe.workloads.direction.options import DeepSetOptions, FlatTransformerOptions
 
 
 class DirectionModel(nn.Module):
@@ -40,3 +45,142 @@ def groups_of(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
         kept = batch["kept"][first : first + rows.shape[0], None]
         yield rows, torch.arange(rows.shape[1], device=rows.device) < kept
         first += rows.shape[0]
+
+
+# Networks over the sensors of an event: a transformer and a DeepSet, both over padded groups.
+
+
+def _normed(x: Tensor) -> Tensor:
+    return functional.rms_norm(x, x.shape[-1:])
+
+
+class Attention(nn.Module):
+    """Attention between the tokens of an event, with queries and keys of length one."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.inward = nn.Linear(width, 3 * width, bias=False)
+        self.outward = nn.Linear(width, width, bias=False)
+        nn.init.zeros_(self.outward.weight)  # a block begins as the identity
+
+    def forward(self, x: Tensor, there: Tensor) -> Tensor:
+        """Attend: x [E, L, width], there [E, L] true for tokens, false for padding."""
+        events, tokens, width = x.shape
+        split = self.inward(x).view(events, tokens, 3, self.heads, width // self.heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4)
+        # In bfloat16 a norm is float32 again; the attention wants one type.
+        query, key = _normed(query).to(value.dtype), _normed(key).to(value.dtype)
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=there[:, None, None, :])
+        found: Tensor = self.outward(mixed.transpose(1, 2).reshape(events, tokens, width))
+        return found
+
+
+class FeedForward(nn.Module):
+    """Two layers with the square of a rectifier between them."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.inward = nn.Linear(width, hidden, bias=False)
+        self.outward = nn.Linear(hidden, width, bias=False)
+        nn.init.zeros_(self.outward.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform each token: [E, L, width]."""
+        found: Tensor = self.outward(functional.relu(self.inward(x)).square())
+        return found
+
+
+class SensorTransformer(nn.Module):
+    """One token for each sensor and one for the event, whose last state gives the direction."""
+
+    def __init__(self, features: int, options: FlatTransformerOptions) -> None:
+        super().__init__()
+        width = options.width
+        self.enter = nn.Linear(features, width)
+        self.event = nn.Parameter(0.02 * torch.randn(width))
+        self.attention = nn.ModuleList(Attention(width, options.heads) for _ in range(options.layers))
+        self.feed_forward = nn.ModuleList(
+            FeedForward(width, options.feedforward) for _ in range(options.layers)
+        )
+        self.head = nn.Sequential(nn.Linear(width, options.head), Gelu(), nn.Linear(options.head, 3))
+
+    def forward(self, x: Tensor, there: Tensor) -> Tensor:
+        """Give a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
+        own = self.event.expand(x.shape[0], 1, -1)
+        x = torch.cat([own, _normed(self.enter(x))], dim=1)
+        there = torch.cat([there.new_ones(x.shape[0], 1), there], dim=1)
+        for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
+            x = x + attention(_normed(x), there)
+            x = x + feed_forward(_normed(x))
+        found: Tensor = self.head(_normed(x[:, 0]))
+        return found
+
+
+class SensorDeepSet(nn.Module):
+    """Each sensor by itself, then each beside the sum of all, then the sum alone."""
+
+    def __init__(self, features: int, options: DeepSetOptions) -> None:
+        super().__init__()
+        hidden = options.hidden
+        self.each = nn.Sequential(nn.Linear(features, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
+        self.beside = nn.Sequential(nn.Linear(3 * hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
+        self.whole = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.SiLU(), nn.Linear(hidden, 3))
+
+    def forward(self, x: Tensor, there: Tensor) -> Tensor:
+        """Give a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
+        each = self.each(x)
+        pooled = _pooled(each, there)
+        both = torch.cat([each, pooled[:, None].expand(-1, each.shape[1], -1)], dim=2)
+        found: Tensor = self.whole(_pooled(self.beside(both), there))
+        return found
+
+
+def _pooled(x: Tensor, there: Tensor) -> Tensor:
+    """Give mean and maximum over the sensors of each event: [E, 2 x hidden]."""
+    shown = there[:, :, None]
+    mean = torch.where(shown, x, 0.0).sum(dim=1) / there.sum(dim=1, keepdim=True)
+    return torch.cat([mean, torch.where(shown, x, -torch.inf).amax(dim=1)], dim=1)
+
+
+# Losses between predicted vectors of any length and true directions; finite everywhere.
+
+
+_EPSILON = 1e-12  # below any squared length that matters
+_SMALL = 1e-2  # concentration below which a series replaces the formula
+
+
+def length(vectors: Tensor) -> Tensor:
+    """Give the lengths of vectors [B, 3]: [B, 1]; the slope is 0, not infinite, at length 0."""
+    return (vectors.square().sum(dim=-1, keepdim=True) + _EPSILON).sqrt()
+
+
+def mean(values: Tensor, counts: Tensor) -> Tensor:
+    """Average values [B] over the events of a batch. counts: [B] 1, or 0 for padding."""
+    return (values * counts).sum() / counts.sum()
+
+
+def opening_angle(predicted: Tensor, truth: Tensor) -> Tensor:
+    """Give the angle between vectors [B, 3], in rad: [B].
+
+    atan2 of cross and scalar product has a finite slope at 0 and π, where arccos has none.
+    """
+    unit = predicted / length(predicted)
+    cross = torch.linalg.cross(unit, truth)
+    sine = (cross.square().sum(dim=-1) + _EPSILON**2).sqrt()
+    return atan2(sine, (unit * truth).sum(dim=-1))
+
+
+def von_mises_fisher(predicted: Tensor, truth: Tensor) -> Tensor:
+    """Give minus the log density of true unit vectors [B, 3]: [B].
+
+    The density on the sphere is κ exp(κ cos θ) / (4π sinh κ); κ is the length of the predicted vector, its
+    direction the mean. In float32: κ (1 - cos θ) as κ |μ - t|²/2, which keeps its digits at small angles.
+    """
+    kappa = length(predicted)
+    apart = (predicted / kappa - truth).square().sum(dim=-1)
+    kappa = kappa[..., 0]
+    series = 0.5 + 0.5 * kappa + kappa.square() / 6
+    exact = kappa / -torch.expm1(-2 * kappa.clamp_min(_SMALL))
+    height = torch.where(kappa < _SMALL, series, exact)
+    return 0.5 * kappa * apart - height.log() + math.log(2 * math.pi)

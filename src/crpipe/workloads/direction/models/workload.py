@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import torch
 
-from crpipe.events.metric import Metric
+from crpipe.events.layout import Metric
 from crpipe.train.workload import OptimizerSpec, Phase
-from crpipe.workloads.direction.angles import azimuth_zenith, opening_angle, unit_vectors
-from crpipe.workloads.direction.geometry import read_geometry
-from crpipe.workloads.direction.layout import PULSE, TRUTH
-from crpipe.workloads.direction.models import losses
-from crpipe.workloads.direction.models.features import Features
-from crpipe.workloads.direction.models.grouping import group_by_sensor
-from crpipe.workloads.direction.models.model import DirectionModel
-from crpipe.workloads.direction.models.networks import SensorDeepSet, SensorTransformer
-from crpipe.workloads.direction.models.static_shapes import extended, padded_arrays
+from crpipe.workloads.direction.layout import (
+    PULSE,
+    TRUTH,
+    azimuth_zenith,
+    opening_angle,
+    read_geometry,
+    unit_vectors,
+)
+from crpipe.workloads.direction.models import model as losses
+from crpipe.workloads.direction.models.grouping import Features, extended, group_by_sensor, padded_arrays
+from crpipe.workloads.direction.models.model import DirectionModel, SensorDeepSet, SensorTransformer
 from crpipe.workloads.direction.options import DeepSetOptions, FlatTransformerOptions
 from crpipe.workloads.direction.scoring import score as scoring
 from crpipe.workloads.direction.scoring.line_fit import line_fit
@@ -32,10 +34,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    from crpipe.campaign.ledger import Tables
     from crpipe.events.batch import Events
-    from crpipe.events.tables import Tables
+    from crpipe.inference.card import Provenance
     from crpipe.inference.export import Graphs
-    from crpipe.inference.provenance import Provenance
     from crpipe.train.workload import Batch, Columns, Metrics
 
 Options = TypeVar("Options", bound=FlatTransformerOptions | DeepSetOptions)
@@ -166,8 +168,8 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
         """Write the ONNX graph from raw pulses to directions; see export."""
-        from crpipe.workloads.direction.models import export  # noqa: PLC0415 - onnx is slow, and an extra
-        from crpipe.workloads.direction.models.graph import PulseGraph  # noqa: PLC0415
+        from crpipe.workloads.direction import export  # noqa: PLC0415 - onnx is slow, and an extra
+        from crpipe.workloads.direction.export import PulseGraph  # noqa: PLC0415
 
         assert isinstance(model, DirectionModel)
         graph = PulseGraph(model, self.options.pulses_per_dom, self.options.max_doms)
@@ -175,7 +177,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:  # noqa: ARG002
         """Give what a user of the graph should know; see export."""
-        from crpipe.workloads.direction.models import export  # noqa: PLC0415
+        from crpipe.workloads.direction import export  # noqa: PLC0415
 
         return export.sections(graphs, kappa=self.options.loss == "von_mises_fisher")
 

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from crpipe.events.batch import cuts
-from crpipe.workloads.direction.angles import azimuth_zenith
+from crpipe.workloads.direction.layout import azimuth_zenith
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.events.metric import Metric
-from crpipe.workloads import elementary
-from crpipe.workloads.direction.angles import opening_angle, unit_vectors
+from crpipe.events.layout import Metric
+from crpipe.workloads.common import elementary
+from crpipe.workloads.direction.layout import opening_angle, unit_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

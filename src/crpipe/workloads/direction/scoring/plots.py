@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.report import figure_style as style
-from crpipe.workloads.direction.angles import opening_angle, unit_vectors
+from crpipe.workloads.direction.layout import opening_angle, unit_vectors
 from crpipe.workloads.direction.scoring import metrics
 
 if TYPE_CHECKING:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.workloads.direction.scoring import metrics
 
+# ruff: noqa: PLC0415 - numbers alone need no matplotlib
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -19,7 +21,7 @@ def score(truth: Events, prediction: Mapping[str, Any], folder: Path) -> dict[st
     There are figures where the prediction has a line fit to compare with, so none for the line fit itself.
     """
     if "line_fit_zenith" in prediction:
-        from crpipe.workloads.direction.scoring import plots  # noqa: PLC0415 - training must not load matplotlib
+        from crpipe.workloads.direction.scoring.plots import draw_all
 
-        plots.draw_all(truth, prediction, folder)
+        draw_all(truth, prediction, folder)
     return metrics.measure(truth.columns, prediction)

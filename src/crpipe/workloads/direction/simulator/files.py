@@ -10,19 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.campaign.simulators import number_of, numbered_files
 from crpipe.core.errors import ConfigError
-from crpipe.source.simulated import number_of, numbered_files
 from crpipe.workloads.direction.layout import PULSES_WITH_ENERGY
-from crpipe.workloads.direction.reading.spans import KEY, embed
-from crpipe.workloads.direction.simulator.detector import write_geometry
-from crpipe.workloads.direction.simulator.light import (
+from crpipe.workloads.direction.reading.kaggle import KEY, embed
+from crpipe.workloads.direction.simulator.physics import (
+    flashes,
     muon_light,
     muon_pairs,
     point_light,
     point_pairs,
+    sample_particles,
     together,
+    write_geometry,
 )
-from crpipe.workloads.direction.simulator.particles import flashes, sample_particles
 from crpipe.workloads.direction.simulator.readout import Recorded, blocks, record
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from crpipe.core.ranges import Range
     from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
-    from crpipe.workloads.direction.simulator.particles import Particles
+    from crpipe.workloads.direction.simulator.physics import Particles
 
     Block = tuple[list[NDArray[np.float64]], Recorded]  # azimuths, zenith angles, energies; their events
 

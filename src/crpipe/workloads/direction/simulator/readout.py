@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crpipe.workloads.direction.simulator.detector import PER_STRING, SENSORS, STRINGS
-from crpipe.workloads.direction.simulator.light import delays
+from crpipe.workloads.direction.simulator.physics import PER_STRING, SENSORS, STRINGS, delays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from crpipe.workloads.direction.simulator.light import Light
+    from crpipe.workloads.direction.simulator.physics import Light
 
 PULSES_PER_SENSOR, LARGEST_PE = 38, 3000  # of one event: they bound an event to 200,000 pulses
 JITTER_NS, MERGE_NS = 3.0, 5

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from crpipe.workloads.muons import collate as bundles
-from crpipe.workloads.muons.layout import BUNDLES
-from crpipe.workloads.muons.nested_rows import nested_table
+from crpipe.workloads.muons import batches as bundles
+from crpipe.workloads.muons.layout import BUNDLES, nested_table
 from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
-from crpipe.workloads.muons.scoring import proper
-from crpipe.workloads.muons.scoring.declared import METRICS
+from crpipe.workloads.muons.scoring import sample
+from crpipe.workloads.muons.scoring.classify import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
     from torch import nn
 
     from crpipe.events.batch import Events
+    from crpipe.inference.card import Provenance
     from crpipe.inference.export import Graphs
-    from crpipe.inference.provenance import Provenance
     from crpipe.train.workload import Columns
-    from crpipe.workloads.muons.models.multiplicity import Multiplicity
-    from crpipe.workloads.muons.models.sampling import SamplerGraphs
+    from crpipe.workloads.muons.models.networks import Multiplicity
+    from crpipe.workloads.muons.models.sampler import SamplerGraphs
 
 # Scoring and export import scipy, scikit-learn and onnx: a second of every training job, which has no use for
 # them.
@@ -45,7 +44,7 @@ class BundleWorkload(abc.ABC, Generic[Options]):
     item_columns = tuple(field.name for field in BUNDLES.items)
     metrics = METRICS
 
-    validation_metrics = (proper.NLL, *proper.SCORES)
+    validation_metrics = (sample.NLL, *sample.SCORES)
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -74,9 +73,9 @@ class BundleWorkload(abc.ABC, Generic[Options]):
         """Score the multiplicities, and the muons of bundles of the true ones: [N] each."""
         true = events.multiplicity.astype(np.int64)
         first, second = (self.generate(model, events, true, generator) for _ in range(2))
-        scores = proper.energy_scores(events, first, second, generator.initial_seed() % 2**63)
+        scores = sample.energy_scores(events, first, second, generator.initial_seed() % 2**63)
         network = cast("Multiplicity", model.get_submodule("multiplicity"))
-        return {proper.NLL.name: bundles.negative_log_likelihood(network, events, generator.device), **scores}
+        return {sample.NLL.name: bundles.negative_log_likelihood(network, events, generator.device), **scores}
 
     def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Events:
         """Generate bundles for the conditions in ``events``, with multiplicities of the model's own."""
@@ -88,13 +87,13 @@ class BundleWorkload(abc.ABC, Generic[Options]):
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
         """Write the sampler as ONNX graphs with a script that runs them; see export.sampler_files."""
-        from crpipe.workloads.muons.export import sampler_files
+        from crpipe.workloads.muons import export
 
-        return sampler_files.write(self.sampler(model), made, folder)
+        return export.write(self.sampler(model), made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
         """Give what a user of the generator should know; see export.card."""
-        from crpipe.workloads.muons.export import card
+        from crpipe.workloads.muons import export as card
 
         return card.sections(made, graphs)
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 
-from crpipe.workloads.muons.models.dense import SLOPE, dense
-from crpipe.workloads.muons.models.pooling import exact, pooled, spread_out, sums_of
+from crpipe.workloads.muons.models.layers import SLOPE, dense, exact, pooled, spread_out, sums_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from crpipe.workloads.muons.models.layers import Pooled
     from crpipe.workloads.muons.models.networks import Critic
-    from crpipe.workloads.muons.models.pooling import Pooled
 
 
 class _Seen(NamedTuple):

@@ -11,12 +11,13 @@ import torch
 from torch import nn
 
 from crpipe.train.workload import OptimizerSpec, Phase
-from crpipe.workloads.muons import collate as bundles
+from crpipe.workloads.muons import batches as bundles
 from crpipe.workloads.muons import features
-from crpipe.workloads.muons.models import multiplicity, sampler
+from crpipe.workloads.muons.models import networks as multiplicity
+from crpipe.workloads.muons.models import sampler
 from crpipe.workloads.muons.models.base import BundleWorkload
+from crpipe.workloads.muons.models.layers import mean_of
 from crpipe.workloads.muons.models.networks import FlowNetworks, Velocity
-from crpipe.workloads.muons.models.pooling import mean_of
 from crpipe.workloads.muons.options import MuonFlowOptions
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from crpipe.events.batch import Events
     from crpipe.train.workload import Batch, Metrics
-    from crpipe.workloads.muons.models.sampling import SamplerGraphs
+    from crpipe.workloads.muons.models.sampler import SamplerGraphs
 
 
 class MuonFlow(BundleWorkload[MuonFlowOptions]):

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from crpipe.train.workload import OptimizerSpec, Phase, Throttle
-from crpipe.workloads.muons import collate as bundles
+from crpipe.workloads.muons import batches as bundles
 from crpipe.workloads.muons import features
-from crpipe.workloads.muons.models import large_bundles as pieces
-from crpipe.workloads.muons.models import multiplicity, penalty, sampler
+from crpipe.workloads.muons.models import networks as multiplicity
+from crpipe.workloads.muons.models import sampler
 from crpipe.workloads.muons.models.base import BundleWorkload
 from crpipe.workloads.muons.models.critic_gradient import critic_gradient
+from crpipe.workloads.muons.models.layers import Pooled, largest_of, mean_of, padded_owner, padding
 from crpipe.workloads.muons.models.networks import Critic, Generator, Networks
 from crpipe.workloads.muons.options import MuonGanOptions
-from crpipe.workloads.muons.static_shapes import padded_owner, padding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,113 @@ if TYPE_CHECKING:
 
     from crpipe.events.batch import Events
     from crpipe.train.workload import Batch, Metrics
-    from crpipe.workloads.muons.models.sampling import SamplerGraphs
+    from crpipe.workloads.muons.models.networks import Modulation
+    from crpipe.workloads.muons.models.sampler import SamplerGraphs
+
+# Scores and muons of a bundle too large to be held at once: in pieces, computed again for the gradients.
+#
+# Only features, noise and pooled values of the whole bundle are kept, and the hidden layers of one piece.
+# Results equal those of one pass but for rounding.
+
+
+# Muons. With 64 hidden values a layer of a piece is 32 MiB, which glibc gives back to the system at once:
+# smaller layers left holes in its heap, 1.5 GB of them with an event of a million muons.
+PIECE = 1 << 17
+
+
+def needed(muons: int, events: int) -> bool:
+    """Report whether a micro-batch is a single event of more than a piece: no smaller ones can be made of it.
+
+    Micro-batches of several events hold what the budget allows; they are not recomputed.
+    """
+    return events == 1 and muons > PIECE
+
+
+def scores(critic: Critic, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
+    """Compute what ``critic(muons, context, event, kept)`` does: [B]."""
+    seen = _pooled(lambda piece, owner: critic.embed(piece, context, owner), muons, event, kept)
+    summary = critic.summarise(seen, context)
+
+    def after(piece: Tensor, owner: Tensor) -> Tensor:
+        return critic.exchange.broadcast(critic.embed(piece, context, owner), summary, owner)
+
+    return critic.score_head(_pooled(after, muons, event, kept), summary, context)
+
+
+def muons(generator: Generator, modulation: Modulation, event: Tensor, noise: Tensor) -> Tensor:
+    """Compute what ``generator.muons(modulation, event, noise)`` does: [M, D]."""
+    pairs = zip(torch.split(event, PIECE), torch.split(noise, PIECE), strict=True)
+    return torch.cat([_again(generator.muons, modulation, owner, part) for owner, part in pairs])
+
+
+def _pooled(embed: Callable[[Tensor, Tensor], Tensor], muons: Tensor, event: Tensor, kept: Tensor) -> Pooled:
+    """Pool what ``embed`` gives for the muons by mean and maximum."""
+
+    def one(piece: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
+        x = embed(piece, owner)
+        return mean_of(x, owner, kept), largest_of(x, owner, kept)
+
+    pairs = zip(torch.split(muons, PIECE), torch.split(event, PIECE), strict=True)
+    means, largest = zip(*(_again(one, *pair) for pair in pairs), strict=True)
+    owner = torch.arange(len(kept), device=event.device).repeat(len(largest))
+    # Each mean is a piece's sum over the whole multiplicity; muons that tie tie across pieces as well, in
+    # bfloat16 pieces share the gradient first.
+    return Pooled(torch.stack(means).sum(0), largest_of(torch.cat(largest), owner, kept).float())
+
+
+def _again(work: Callable[..., Any], *args: Any) -> Any:
+    """Call now, keep the arguments alone, and call again when the gradients need what was in between."""
+    return checkpoint(work, *args, use_reentrant=False, preserve_rng_state=False)
+
+
+# What keeps the critic Lipschitz with respect to the distance between two bundles of one multiplicity.
+#
+# The distance is the root mean square over muons paired in order of energy. Each function gives one value
+# per event; averaging and weighting are the caller's.
+
+
+Sides = Literal["one", "two"]
+
+_APART = 1000.0  # events lie this far apart in the sort key; features are of order one
+_FLOOR = 1e-6  # keeps roots differentiable at zero, far below a distance that matters
+
+
+def by_energy(muons: Tensor, event: Tensor) -> Tensor:
+    """Order muons by energy within their events: [M, D]; float64 resolves events and energies in one key."""
+    key = event.double() * _APART + muons[:, 0].double().clamp(-_APART / 2.1, _APART / 2.1)
+    return muons.index_select(0, torch.argsort(key))
+
+
+def excess(slope: Tensor, sides: Sides) -> Tensor:
+    """Square how far a slope is above 1 (one side), or away from 1 (two sides)."""
+    beyond = slope - 1.0
+    return (beyond.clamp_min(0.0) if sides == "one" else beyond) ** 2
+
+
+def pair_slopes(gap: Tensor, real: Tensor, fake: Tensor, event: Tensor, kept: Tensor) -> Tensor:
+    """Give the critic's slope between each real event and its generated partner: [B].
+
+    gap: [B] difference of their scores, already at hand: no further pass through the critic is needed.
+    real, fake: [M, D], ordered by energy.
+    """
+    squares = ((real - fake) ** 2).sum(dim=1, keepdim=True)
+    return gap.abs() / torch.sqrt(mean_of(squares, event, kept)[:, 0] + _FLOOR)
+
+
+def gradient_slopes(gradient: Tensor, event: Tensor, kept: Tensor) -> Tensor:
+    """Give the critic's slope for each event, [B], from its score's gradient by the muons: [M, D].
+
+    The steepest change per root-mean-square displacement is sqrt(N) times the norm of the gradient
+    (Gulrajani et al. 2017, eq. 3).
+    """
+    squares = mean_of((gradient**2).sum(dim=1, keepdim=True), event, kept)[:, 0]
+    return torch.sqrt(squares * kept**2 + _FLOOR**2)
+
+
+def between(real: Tensor, fake: Tensor, share: Tensor, event: Tensor) -> Tensor:
+    """Mix paired bundles, each event with its own ``share`` [B] of the real one: [M, D]."""
+    part = share.index_select(0, event)[:, None]
+    return part * real + (1.0 - part) * fake
 
 
 class RealAndFake(NamedTuple):
@@ -141,9 +248,9 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         networks, event = cast("Networks", model), batch["event"]
         context = bundles.filled_context(batch)
         fake = _generated(networks.generator, context, event, drawn)
-        score = partial(pieces.scores, networks.critic) if _oversized(event, context) else networks.critic
-        scores = score(fake, context, event, batch["kept"])
-        return -bundles.sum_over_events(scores, batch) / bundles.events_of(batch), {}
+        score = partial(scores, networks.critic) if _oversized(event, context) else networks.critic
+        gaps = score(fake, context, event, batch["kept"])
+        return -bundles.sum_over_events(gaps, batch) / bundles.events_of(batch), {}
 
     def generate(
         self, model: nn.Module, events: Events, multiplicity: NDArray[np.int64], generator: torch.Generator
@@ -193,7 +300,7 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         with torch.no_grad():
             fake = _generated(networks.generator, context, event, drawn)
         if self.options.penalty == "pair_slope":
-            real, fake = penalty.by_energy(real, event), penalty.by_energy(fake, event)
+            real, fake = by_energy(real, event), by_energy(fake, event)
         return RealAndFake(real, fake, context, event, batch["kept"])
 
     def _penalty(
@@ -202,17 +309,17 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         """Sum the squared excess slopes over the batch's events, or estimate that sum without bias."""
         options = self.options
         if options.penalty == "pair_slope":
-            slopes = penalty.pair_slopes(gap, pair.real, pair.fake, pair.event, pair.kept)
-            return bundles.sum_over_events(penalty.excess(slopes, options.penalty_sides), batch)
+            slopes = pair_slopes(gap, pair.real, pair.fake, pair.event, pair.kept)
+            return bundles.sum_over_events(excess(slopes, options.penalty_sides), batch)
         if share is None:
             return gap.new_zeros(())
         event, sampled = batch["penalised"], batch["sampled"]
         kept, context = pair.kept[: len(sampled)], pair.context[: len(sampled)]
-        real, fake = (penalty.by_energy(muons[: len(event)], event) for muons in (pair.real, pair.fake))
-        middle = penalty.between(real, fake, share, event)
+        real, fake = (by_energy(muons[: len(event)], event) for muons in (pair.real, pair.fake))
+        middle = between(real, fake, share, event)
         gradient = critic_gradient(networks.critic, middle, context, event, kept)
-        slopes = penalty.gradient_slopes(gradient, event, kept)
-        values = penalty.excess(slopes, options.penalty_sides) * sampled
+        slopes = gradient_slopes(gradient, event, kept)
+        values = excess(slopes, options.penalty_sides) * sampled
         return options.gp_every * bundles.sum_over_events(values, batch)
 
     def _sample_size(self, events: int) -> int:
@@ -235,25 +342,25 @@ def _one_in(every: int, generator: torch.Generator) -> bool:
 def _gap(critic: Critic, pair: RealAndFake) -> Tensor:
     """Score real and generated events in one pass, and subtract: [B]."""
     events = len(pair.kept)
-    score = partial(pieces.scores, critic) if _oversized(pair.event, pair.context) else critic
-    scores = score(
+    score = partial(scores, critic) if _oversized(pair.event, pair.context) else critic
+    both = score(
         torch.cat([pair.real, pair.fake]),
         torch.cat([pair.context, pair.context]),
         torch.cat([pair.event, pair.event + events]),
         torch.cat([pair.kept, pair.kept]),
     )
-    return scores[:events] - scores[events:]
+    return both[:events] - both[events:]
 
 
 def _generated(network: Generator, context: Tensor, event: Tensor, drawn: Drawn) -> Tensor:
     if _oversized(event, context):
-        return pieces.muons(network, network.modulate(context, drawn.of_event), event, drawn.of_muon)
+        return muons(network, network.modulate(context, drawn.of_event), event, drawn.of_muon)
     made: Tensor = network(context, event, drawn.of_event, drawn.of_muon)
     return made
 
 
 def _oversized(event: Tensor, context: Tensor) -> bool:
-    return pieces.needed(len(event), len(context))
+    return needed(len(event), len(context))
 
 
 def _normal(rows: int, columns: int, generator: torch.Generator) -> Tensor:

@@ -2,21 +2,60 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from torch import nn
 
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.features import context_of
-from crpipe.workloads.muons.models.sampling import Noise, SamplerGraphs
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from crpipe.workloads.muons.features import Kind
-    from crpipe.workloads.muons.models.multiplicity import Mixture, Multiplicity
-    from crpipe.workloads.muons.models.networks import FlowNetworks, Generator, Networks, Velocity
+    from crpipe.workloads.muons.models.networks import (
+        FlowNetworks,
+        Generator,
+        Mixture,
+        Multiplicity,
+        Networks,
+        Velocity,
+    )
     from crpipe.workloads.muons.options import MuonFlowOptions, MuonGanOptions
+
+# A trained generator as graphs whose noise is an input: what an export writes.
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """One random input of ``SamplerGraphs.muons``: [rows, columns], standard normal or uniform in 0..1."""
+
+    name: str
+    rows: Literal["events", "muons"]
+    columns: int
+    law: Literal["normal", "uniform"]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerGraphs:
+    """Two modules without any random number of their own; primaries [B, 4] are as in layout.PRIMARY.
+
+    multiplicity: ``(primaries)`` → a multiplicity.Mixture, for any events.
+    muons: ``(primaries, multiplicity [B], event [M], *noise)`` → [M, 3] (energy_gev, x_m, y_m); every event
+        has muons.
+    joint: muons depend on each other, so a bundle must be made in one piece.
+    tolerance: largest difference for the same noise on two machines, in GeV or m relative to 1 + the value.
+    notes: what a user should know about how this generator works, one sentence or two each.
+    """
+
+    multiplicity: nn.Module
+    muons: nn.Module
+    noise: tuple[Noise, ...]
+    joint: bool
+    tolerance: float
+    notes: tuple[str, ...]
+
 
 # Cartesian features count in 500 m: there, rounding alone is some 1e-5 m, also close to the axis.
 _TOLERANCE = {"radial": 1e-5, "cartesian": 1e-4}

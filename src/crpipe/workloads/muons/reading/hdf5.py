@@ -10,9 +10,14 @@ import numpy as np
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.events.notes import note
-from crpipe.workloads.hdf5 import describe, find_dataset, note_unread, open_hdf5
-from crpipe.workloads.muons.layout import BUNDLES, CONVERTED_MUON, CONVERTED_PRIMARY, PRIMARY_IDS
-from crpipe.workloads.muons.nested_rows import nested_table
+from crpipe.workloads.common.hdf5 import describe, find_dataset, note_unread, open_hdf5
+from crpipe.workloads.muons.layout import (
+    BUNDLES,
+    CONVERTED_MUON,
+    CONVERTED_PRIMARY,
+    PRIMARY_IDS,
+    nested_table,
+)
 from crpipe.workloads.muons.reading.checks import Location, as_float32, check_owner, means_none, whole_numbers
 
 if TYPE_CHECKING:
@@ -23,8 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from crpipe.campaign.ledger import Tables
     from crpipe.events.layout import Layout
-    from crpipe.events.tables import Tables
 
 _DATASETS = ("primaries", "muons", "counts")
 IDS = tuple(field.name for field in PRIMARY_IDS)

@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 
 from crpipe.core.errors import MissingExtra
 from crpipe.workloads.muons.scoring import classify
-from crpipe.workloads.muons.scoring.declared import FEWEST_GENERATED, FEWEST_GROUPS, FEWEST_MUONS
+from crpipe.workloads.muons.scoring.classify import FEWEST_GENERATED, FEWEST_GROUPS, FEWEST_MUONS
 from crpipe.workloads.muons.scoring.sample import AXES, azimuth, log_energy, log_radius, radius
 
 if TYPE_CHECKING:

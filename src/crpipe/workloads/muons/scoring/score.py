@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.events.layout import WEIGHT
-from crpipe.workloads import elementary
+from crpipe.workloads.common import elementary
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.scoring import metrics, plots
 from crpipe.workloads.muons.scoring.sample import Sample, log_energy, log_radius

@@ -14,16 +14,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.campaign.simulators import number_of, numbered_files
 from crpipe.core.errors import SourceError
 from crpipe.core.ranges import DIGITS
 from crpipe.events.batch import Events
-from crpipe.source.simulated import number_of, numbered_files
-from crpipe.workloads import elementary
-from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS
-from crpipe.workloads.muons.nested_rows import SCHEMA, WRITER, nested_table
-from crpipe.workloads.muons.simulator.ice import IONISATION_GEV_PER_M, advance, track
-from crpipe.workloads.muons.simulator.primaries import Primaries, sample_primaries
-from crpipe.workloads.muons.simulator.shower import Showers, sample_muons, sample_showers
+from crpipe.workloads.common import elementary
+from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS, SCHEMA, WRITER, nested_table
+from crpipe.workloads.muons.simulator.physics import (
+    IONISATION_GEV_PER_M,
+    Primaries,
+    Showers,
+    advance,
+    sample_muons,
+    sample_primaries,
+    sample_showers,
+    track,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,11 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crpipe.workloads.formulas import gelu
+from crpipe.workloads.common.formulas import gelu
 from crpipe.workloads.xec.layout import PHOTONS_VALID, TIME_VALID
-from crpipe.workloads.xec.models.blocks import GridBlock, HexBlock
-from crpipe.workloads.xec.models.encoder import SensorEncoder
-from crpipe.workloads.xec.models.faces import cells_of_sensors, hex_neighbours
+from crpipe.workloads.xec.models.encoder import (
+    GridBlock,
+    HexBlock,
+    SensorEncoder,
+    cells_of_sensors,
+    hex_neighbours,
+)
 from crpipe.workloads.xec.models.features import CHANNELS
 from crpipe.workloads.xec.sensors import FACES, HEXES, neighbours
 
@@ -20,8 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from crpipe.workloads.xec.models.encoder import Encoded
-    from crpipe.workloads.xec.models.faces import Image
+    from crpipe.workloads.xec.models.encoder import Encoded, Image
     from crpipe.workloads.xec.options import MaskedOptions
 
 NEIGHBOURS = 8

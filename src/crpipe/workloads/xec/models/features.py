@@ -1,21 +1,99 @@
-"""What the networks see of an event: encoded sensors, and a few sums that physicists would look at first."""
+"""The one place where photons and times become what a network sees, and come back."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from crpipe.workloads.xec.layout import PHOTONS_VALID, SENSORS
 from crpipe.workloads.xec.scoring.baseline import LIGHT_CM_PER_NS
 from crpipe.workloads.xec.sensors import FACE_IDS, FACES, INNER_RADIUS
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    from crpipe.workloads.xec.models.codec import Codec
+    from crpipe.events.batch import Events
+    from crpipe.workloads.xec.options import CodecOptions
+
+CURVES = ("log1p", "sqrt", "linear")
+
+
+class Codec(nn.Module):
+    """Encodes photons and times; ``decode_*`` undoes ``encode_*`` for any finite value.
+
+    Part of the model: its constants travel in the checkpoint and inside an exported graph, and weights that
+    were trained with others are refused.
+    """
+
+    def __init__(self, options: CodecOptions) -> None:
+        super().__init__()
+        self.curve = options.photons
+        self.scale = options.photons_scale
+        self.most = options.photons_most
+        self.time_scale = options.time_scale_ns
+        constants = (float(CURVES.index(self.curve)), self.scale, self.most, self.time_scale)
+        self.register_buffer("constants", torch.tensor(constants))
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Tensor],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Refuse weights that were trained with other constants: they would see other numbers."""
+        there = state_dict.get(f"{prefix}constants")
+        here = self.get_buffer("constants")
+        if there is not None and not torch.equal(there.to(here), here):
+            curve, *numbers = there.tolist()
+            error_msgs.append(
+                f"the weights were trained with model.codec: {{photons: {CURVES[int(curve)]}, photons_scale: "
+                f"{numbers[0]:g}, photons_most: {numbers[1]:g}, time_scale_ns: {numbers[2]:g}}}; "
+                "give the same"
+            )
+            return
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
+    def encode_photons(self, photons: Tensor) -> Tensor:
+        """Encode photons, of any sign, as numbers that are 1 at photons_most."""
+        if self.curve == "linear":
+            return photons / self.most
+        size = photons.abs()
+        if self.curve == "sqrt":
+            # The slope of a root at 0 is infinite, and infinity times the sign of 0 is not a number.
+            share = (size / self.most).clamp_min(torch.finfo(torch.float32).tiny)
+            return photons.sign() * share.sqrt()
+        return photons.sign() * (size / self.scale).log1p() / math.log1p(self.most / self.scale)
+
+    def decode_photons(self, encoded: Tensor) -> Tensor:
+        """Give the photons that ``encode_photons`` encodes as these numbers."""
+        if self.curve == "linear":
+            return encoded * self.most
+        size = encoded.abs()
+        if self.curve == "sqrt":
+            return encoded.sign() * size.square() * self.most
+        return encoded.sign() * (size * math.log1p(self.most / self.scale)).expm1() * self.scale
+
+    def encode_time(self, time: Tensor, start: Tensor) -> Tensor:
+        """Encode times as distances from expected ones, ``start``, in ns both; shapes that broadcast."""
+        return (time - start) / self.time_scale
+
+    def decode_time(self, encoded: Tensor, start: Tensor) -> Tensor:
+        """Give the times, in ns, that ``encode_time`` encodes as these numbers."""
+        return encoded * self.time_scale + start
+
+
+# What the networks see of an event: encoded sensors, and a few sums that physicists would look at first.
+
 
 CHANNELS = 4
 DEEPEST_CM = 38.5  # of the xenon
@@ -119,3 +197,38 @@ def _spread(light: Tensor, place: Tensor, total: Tensor) -> Tensor:
     mean = (light * place).sum(dim=1) / total
     square = (light * place.square()).sum(dim=1) / total
     return (square - mean.square()).clamp_min(0).add(1e-6).sqrt()
+
+
+# Arrays of sensors for a batch: all of them, with some hidden, or with some dead.
+
+
+def sensors_of(events: Events) -> NDArray[np.float32]:
+    """View the items of N events as [N, 4760, 4], without a copy."""
+    return events.items.reshape(len(events), SENSORS, -1)
+
+
+def without_channels(
+    sensors: NDArray[np.float32], share: float, seed: tuple[int, ...]
+) -> NDArray[np.float32]:
+    """Copy sensors [N, 4760, 4] with a random ``share`` of them dead: no photons, no time, not valid."""
+    random = np.random.default_rng(seed).random(sensors.shape[:2], np.float32)
+    return np.where((random < share)[..., None], np.float32(0), sensors)
+
+
+def hidden_sensors(
+    sensors: NDArray[np.float32], shares: NDArray[np.float64], seed: tuple[int, ...]
+) -> NDArray[np.bool_]:
+    """Choose the share of the valid sensors that is hidden, exactly, event by event: [N, 4760].
+
+    shares: [N]. At least one sensor of each event that has a valid one is chosen, and never all of several.
+    """
+    valid = sensors[..., PHOTONS_VALID] > 0
+    count = valid.sum(axis=1)
+    wanted = np.clip(np.round(shares * count), 1, np.maximum(count - 1, 1)).astype(np.int64)
+    wanted = np.minimum(wanted, count)
+    keys = np.random.default_rng(seed).random(sensors.shape[:2])
+    keys[~valid] = 2.0
+    order = np.sort(keys, axis=1)
+    limit = np.take_along_axis(order, np.minimum(wanted, SENSORS - 1)[:, None], axis=1)
+    chosen: NDArray[np.bool_] = (keys < limit) & valid
+    return chosen

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from crpipe.events.metric import Metric
+from crpipe.events.layout import Metric
 from crpipe.train.workload import OptimizerSpec, Phase
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSOR, TIME_VALID, TRUTH, TRUTHS
-from crpipe.workloads.xec.models import looking, losses
-from crpipe.workloads.xec.models.balance import Flattening
-from crpipe.workloads.xec.models.batches import sensors_of, without_channels
+from crpipe.workloads.xec.models import heads, looking
+from crpipe.workloads.xec.models.features import sensors_of, without_channels
 from crpipe.workloads.xec.models.heads import GammaModel, residual, sigma_of
 from crpipe.workloads.xec.scoring import score as scoring
 from crpipe.workloads.xec.scoring.baseline import simple_reconstruction
@@ -26,13 +25,55 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    from crpipe.campaign.ledger import Tables
     from crpipe.events.batch import Events
-    from crpipe.events.tables import Tables
+    from crpipe.inference.card import Provenance
     from crpipe.inference.export import Graphs
-    from crpipe.inference.provenance import Provenance
     from crpipe.train.workload import Batch, Columns, Metrics
     from crpipe.workloads.xec.layout import Truth
     from crpipe.workloads.xec.options import RegressorOptions
+
+# Weights that make the distribution of an event column flat, from histograms of the training events.
+
+
+class Flattening:
+    """Weighs events by the inverse of how often their values occur.
+
+    The mean over training events is 1 for each column. Weights of several columns are multiplied: their mean
+    is 1 where the columns do not depend on each other.
+    """
+
+    def __init__(self, histograms: Mapping[str, Any], columns: Sequence[str], most: float) -> None:
+        """Take the histograms of ``columns``; ``most`` limits the weight of each column, over the mean."""
+        self._weights = {name: _of_bins(histograms[name].counts, most) for name in columns}
+        self._edges = {name: (histograms[name].low, histograms[name].high) for name in columns}
+
+    def of(self, events: Events) -> NDArray[np.float32]:
+        """Weigh each event, [N]; a value outside of a histogram counts as in the nearest bin."""
+        found = np.ones(len(events))
+        for name, weights in self._weights.items():
+            low, high = self._edges[name]
+            share = (events.columns[name].astype(np.float64) - low) / (high - low)
+            at = np.clip(np.floor(share * len(weights)), 0, len(weights) - 1).astype(np.int64)
+            found *= weights[at]
+        return found.astype(np.float32)
+
+
+def _of_bins(counts: NDArray[np.int64], most: float) -> NDArray[np.float64]:
+    """Give the weight of each bin: all filled bins together weigh the same, but none above ``most``."""
+    total, filled = counts.sum(), counts > 0
+    if not total:
+        return np.ones(len(counts))
+    weights = np.ones(len(counts))
+    weights[filled] = total / (filled.sum() * counts[filled])
+    # Clipping lowers the mean, which is scaled back to 1; a few rounds settle it.
+    for _ in range(100):
+        mean = float((weights * counts).sum() / total)
+        clipped = np.minimum(weights / mean, most)
+        if np.allclose(clipped, weights, rtol=1e-12, atol=0):
+            break
+        weights = clipped
+    return weights
 
 
 class Regressor:
@@ -112,7 +153,7 @@ class Regressor:
             task = self.options.tasks[name]
             value, log_sigma = found[name]
             off = residual(name, value, batch[name], log=task.log)
-            each[name] = losses.task_loss(off, log_sigma, task)
+            each[name] = heads.task_loss(off, log_sigma, task)
         return each
 
     def predict(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
@@ -157,14 +198,14 @@ class Regressor:
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
         """Write the ONNX graph from raw branches to predictions; see export.files."""
-        from crpipe.workloads.xec.export import files  # noqa: PLC0415 - onnx is slow, and an extra
+        from crpipe.workloads.xec import export  # noqa: PLC0415 - onnx is slow, and an extra
 
         assert isinstance(model, GammaModel)
-        return files.write_regressor(model, self.options, made, folder)
+        return export.write_regressor(model, self.options, made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
         """Give what a user of the graph should know; see export.card."""
-        from crpipe.workloads.xec.export import card  # noqa: PLC0415
+        from crpipe.workloads.xec import export as card  # noqa: PLC0415
 
         return card.regressor_sections(made, graphs)
 

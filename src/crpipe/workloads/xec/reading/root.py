@@ -2,27 +2,311 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.core.errors import FormatError
+from crpipe.core.errors import FormatError, require
 from crpipe.events.batch import Events
+from crpipe.events.notes import note
+from crpipe.workloads.common.damage import Reading
 from crpipe.workloads.xec.layout import LARGEST, SENSORS, TRUTH, sensor_layout
-from crpipe.workloads.xec.reading.dead import DeadSensors, read_dead
-from crpipe.workloads.xec.reading.trees import EventTree, open_tree
 from crpipe.workloads.xec.sensors import read_sensor_map
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+    from types import ModuleType
 
     from numpy.typing import NDArray
 
+    from crpipe.campaign.ledger import Tables
     from crpipe.events.layout import Layout
-    from crpipe.events.tables import Tables
     from crpipe.workloads.xec.layout import Truth
     from crpipe.workloads.xec.reading.options import RootFilesOptions
+
+# Lists of dead sensors: one for all runs, or one with the run of each entry.
+
+
+_HEADER = "run,sensor_id"
+
+
+class DeadSensors:
+    """Which sensors are dead in which run; ``sensors`` has a list for each run, and None for all runs."""
+
+    def __init__(self, sensors: Mapping[int | None, list[int]]) -> None:
+        self._lists = {run: np.unique(each) for run, each in sensors.items()}
+
+    def of(self, runs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Give the dead sensors of each event: [N, 4760]."""
+        found = np.zeros((len(runs), SENSORS), bool)
+        for run, sensors in self._lists.items():
+            events = np.arange(len(runs)) if run is None else np.flatnonzero(runs == run)
+            found[np.ix_(events, sensors)] = True
+        return found
+
+
+def read_dead(path: Path) -> DeadSensors:
+    """Read a list of dead sensors; raise FormatError with the line.
+
+    Either one sensor id in each line, or a CSV table with the header run,sensor_id. Text after # is ignored.
+    """
+    lists: dict[int | None, list[int]] = {}
+    by_run: bool | None = None
+    for number, line in enumerate(_lines(path), 1):
+        text = "".join(line.partition("#")[0].split())
+        if not text:
+            continue
+        if by_run is None:
+            by_run = text == _HEADER
+            if by_run:
+                continue
+        run, sensor = _entry(path, number, text, by_run=by_run)
+        lists.setdefault(run, []).append(sensor)
+    return DeadSensors(lists)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(
+            f"{path}: expected a text file of dead sensors ({error}); name one in source.tables, as dead"
+        ) from error
+
+
+def _entry(path: Path, number: int, text: str, *, by_run: bool) -> tuple[int | None, int]:
+    try:
+        *run, sensor = map(int, text.split(","))
+    except ValueError:
+        run, sensor = [], -1
+    if len(run) != by_run or not 0 <= sensor < SENSORS:
+        expected = _HEADER if by_run else f"a sensor id, or {_HEADER} as the first line"
+        raise FormatError(
+            f"{path}: line {number}: expected {expected}, with sensors from 0 to {SENSORS - 1}, found "
+            f"{text!r}; correct this file, which source.tables names as dead"
+        )
+    return (run[0] if run else None), sensor
+
+
+# TTrees of ROOT files: the tree and its branches are checked, then read in blocks of bounded memory.
+
+
+_SMALL = 1 << 12  # events of a block of small branches
+_TREE = "TTree"
+_NTUPLES = ("ROOT::RNTuple", "ROOT::Experimental::RNTuple")
+
+
+class EventTree:
+    """One open TTree; ``path`` and its ``name`` are in all messages."""
+
+    def __init__(self, path: Path, name: str, found: Any) -> None:
+        self.path, self.name, self._found = path, name, found
+        self.branches: dict[str, Any] = {each.name: each for each in found.branches}
+        self._names = [each.name for each in found.branches]
+        self.events = int(found.num_entries)
+
+    def need(self, option: str, name: str) -> None:
+        """Raise FormatError when there is no branch ``name``, which ``option`` of the reader names."""
+        if name not in self.branches:
+            near = difflib.get_close_matches(name, self.branches, n=3, cutoff=0.4) or sorted(self.branches)
+            raise FormatError(
+                f"{self.path}: tree {self.name}: no branch {name} (near: {', '.join(near)}); name the right "
+                f"one in reader.branches.{option}"
+            )
+
+    def check(self, name: str, kinds: str, shape: tuple[int, ...]) -> None:
+        """Raise FormatError unless one branch holds numbers of ``kinds`` (as in numpy) in this shape."""
+        if self._names.count(name) > 1:
+            raise FormatError(
+                f"{self.path}: tree {self.name}: {self._names.count(name)} branches are called {name}; have "
+                "the file made again"
+            )
+        branch = self.branches[name]
+        word = {"f": "float or double", "iu": "an integer type"}[kinds]
+        expected = f"{word}{list(shape) or ''}"
+        with _reading(self.path):
+            fits = _fits(branch.interpretation, kinds, shape)
+            entries = int(branch.num_entries)
+        if not fits:
+            raise FormatError(
+                f"{self.path}: tree {self.name}: branch {name}: expected {expected}, found "
+                f"{branch.typename}; have the file made again"
+            )
+        if entries != self.events:
+            raise FormatError(
+                f"{self.path}: tree {self.name}: branch {name}: expected {self.events} entries as in the "
+                f"tree, found {entries}; have the file made again"
+            )
+
+    def continues(self, earlier: Any) -> bool:
+        """Return whether another state of the tree has only baskets that this one begins with."""
+        if not earlier.num_entries:
+            return True
+        baskets = [_baskets(each) for each in earlier.branches]
+        own = [_baskets(self.branches.get(each.name)) for each in earlier.branches]
+        return any(baskets) and all(
+            mine[: len(each)] == each for mine, each in zip(own, baskets, strict=True)
+        )
+
+    def whole(self, *names: str) -> list[NDArray[Any]]:
+        """Read small branches of all events: [N] each. In blocks, as an open basket costs 10 kB."""
+        blocks = list(self.blocks(dict.fromkeys(names, ()), _SMALL))
+        return [np.concatenate([each[name] for each in blocks] or [np.zeros(0)]) for name in names]
+
+    def blocks(self, shapes: Mapping[str, tuple[int, ...]], step: int) -> Iterator[dict[str, NDArray[Any]]]:
+        """Yield branches in blocks of ``step`` events: {name: [n, *shape]}; raise FormatError.
+
+        Lists of variable length must have the length that the shape says.
+        """
+        with _reading(self.path):
+            wanted = self._found.iterate(filter_name=shapes.__contains__, step_size=step, library="np")
+        row = 0
+        while True:
+            with _reading(self.path):
+                block = next(wanted, None)
+                if block is None:
+                    return
+                dense = {name: self._dense(name, block[name], shapes[name], row) for name in shapes}
+            counts = {name: len(values) for name, values in dense.items()}
+            if len({*counts.values()}) > 1:
+                raise FormatError(
+                    f"{self.path}: row {row}: expected as many entries of each branch, found {counts}; it is "
+                    "damaged, have it copied or made again"
+                )
+            yield dense
+            row += len(next(iter(dense.values())))
+
+    def _dense(self, name: str, found: NDArray[Any], shape: tuple[int, ...], row: int) -> NDArray[Any]:
+        """Turn the lists of a block that begins at ``row`` into an array; others are one already."""
+        if found.dtype != object:
+            if found.shape[1:] != shape:
+                raise FormatError(
+                    f"{self.path}: row {row}: {name}: expected {list(shape)} values of each event, found "
+                    f"{list(found.shape[1:])}; it is damaged, have it copied or made again"
+                )
+            return found
+        lengths = np.array([len(each) for each in found])
+        wrong = lengths != shape[0]
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise FormatError(
+                f"{self.path}: row {row + at}: {name}: expected {shape[0]} values, found {lengths[at]}; have "
+                "the file made again"
+            )
+        return np.stack([np.asarray(each) for each in found])
+
+
+def _baskets(branch: Any) -> list[int]:
+    """Give the places of the baskets of a branch in its file."""
+    if branch is None:
+        return []
+    return [int(place) for place in branch.member("fBasketSeek")[: branch.member("fWriteBasket")]]
+
+
+@contextlib.contextmanager
+def open_tree(path: Path, name: str) -> Iterator[EventTree]:
+    """Open a tree without uproot's caches, which would keep what was read; raise FormatError.
+
+    What else the file holds is noted, and another tree of this name with other events is refused.
+    """
+    with contextlib.ExitStack() as stack:
+        with _reading(path):
+            file = stack.enter_context(_uproot().open(path, array_cache=None, object_cache=None))
+            _check_whole(path, int(file.file.fEND))
+            kinds = file.classnames()
+            tree = EventTree(path, name, file[_key_of(path, name, kinds)])
+            _check_others(path, tree, file, kinds)
+        yield tree
+
+
+def _key_of(path: Path, name: str, kinds: Mapping[str, str]) -> str:
+    """Choose the newest cycle of a tree among the keys of a file, or the one that ``name;2`` names."""
+    cycles = [key for key, kind in kinds.items() if kind == _TREE and name in (key, _plain(key))]
+    if cycles:
+        return max(cycles, key=lambda key: int(key.rpartition(";")[2]))
+    if any(kind in _NTUPLES and name == _plain(key) for key, kind in kinds.items()):
+        raise FormatError(
+            f"{path}: {name} is an RNTuple, and this reader reads a TTree; have it written as one, in ROOT: "
+            f'ROOT::RDataFrame("{name}", "{path.name}").Snapshot("{name}", "tree.root")'
+        )
+    trees = [_plain(key) for key, kind in kinds.items() if kind == _TREE]
+    known = ", ".join(dict.fromkeys(trees)) or "none"
+    near = difflib.get_close_matches(name, trees, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise FormatError(
+        f"{path}: no tree {name} (the trees of the file: {known}{hint}); name the right one in reader.tree"
+    )
+
+
+def _plain(key: str) -> str:
+    return key.rpartition(";")[0]
+
+
+def _check_others(path: Path, tree: EventTree, file: Any, kinds: Mapping[str, str]) -> None:
+    """Note the trees that are not read; raise FormatError for an earlier cycle that holds other events.
+
+    A program that saves its tree now and then leaves an earlier state of it, which has the same baskets.
+    """
+    own = tree.name if tree.name in kinds else _key_of(path, tree.name, kinds)
+    unread = []
+    for key, kind in kinds.items():
+        if key == own or kind not in (_TREE, *_NTUPLES):
+            continue
+        if kind != _TREE or _plain(key) != tree.name:
+            unread.append(key if _plain(key) == _plain(own) else _plain(key))
+        elif tree.continues(file[key]):
+            note(f"the earlier state {key} is not read: its entries are in the newest one")
+        else:
+            raise FormatError(
+                f"{path}: {key} holds other events than the newest cycle of {tree.name}, and would be left "
+                f'unread; have one file made of each (or name the cycle to read, as reader.tree: "{own}")'
+            )
+    if unread:
+        note(f"trees that are not read: {', '.join(dict.fromkeys(unread))}")
+
+
+def _check_whole(path: Path, written: int) -> None:
+    """Raise FormatError for a file shorter than its header says, most of which may be readable, or longer."""
+    found = path.stat().st_size
+    if found < written:
+        raise FormatError(
+            f"{path}: cannot be read whole (its header says {written} bytes, found {found}); it is "
+            "truncated; have it copied again"
+        )
+    with path.open("rb") as file:
+        file.seek(written)
+        rest = any(block.strip(b"\0") for block in iter(lambda: file.read(1 << 20), b""))
+    if rest:
+        raise FormatError(
+            f"{path}: the file ends at byte {written}, but {found - written} more follow, which would be "
+            "left unread: another file was joined to it; have it copied or made again (hadd joins ROOT "
+            "files, cat does not)"
+        )
+
+
+def _reading(path: Path) -> Reading:
+    """Catch whatever uproot raises: its own code reads what the file's bytes describe."""
+    return Reading(path, Exception)
+
+
+def _uproot() -> ModuleType:
+    return require("uproot", extra="root", why="to read ROOT files")
+
+
+def _fits(found: Any, kinds: str, shape: tuple[int, ...]) -> bool:
+    """Compare uproot's interpretation of a branch with what is expected."""
+    content = getattr(found, "content", None)  # of lists of variable length
+    kind = found if content is None else content
+    dtype = getattr(kind, "to_dtype", None)
+    if dtype is None or dtype.base.kind not in kinds:
+        return False
+    if content is not None:
+        return len(shape) == 1 and dtype.shape == ()
+    return bool(dtype.shape == shape)
+
 
 _EVENTS = (16 << 20) // (16 * SENSORS)  # of a block: 16 MiB of items
 _AT_ONCE = 16  # events whose flags are found together, so that they stay in the processor's cache

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.workloads.xec.scoring import metrics
-from crpipe.workloads.xec.scoring.bins import Profile, profile
+from crpipe.workloads.xec.scoring.metrics import Profile, profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

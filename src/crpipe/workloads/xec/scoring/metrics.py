@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crpipe.events.metric import Metric
-from crpipe.workloads import elementary
+from crpipe.events.layout import Metric
+from crpipe.workloads.common import elementary
 from crpipe.workloads.xec.scoring.baseline import point
 
 if TYPE_CHECKING:
@@ -229,3 +229,40 @@ def bootstrap_error(values: Floats, statistic: Statistic) -> float:
         for done in range(0, _RESAMPLES, rows)
     ]
     return float(np.std(np.concatenate(found)) * np.sqrt(drawn / len(values)))
+
+
+# One number of many events, in bins of something else that is known of them.
+
+
+FEWEST = 25  # events in a bin
+_MOST_BINS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A statistic in bins, [B] each.
+
+    where: median of what the bins are of; value: the statistic; error: from a bootstrap.
+    """
+
+    where: Floats
+    value: Floats
+    error: Floats
+
+
+def profile(condition: Floats, values: Floats, statistic: Statistic) -> Profile:
+    """Cut events into at most ten bins with equally many each, and measure ``values`` in each of them.
+
+    condition, values: [N]. Events of equal condition stay together; bins of fewer than 25 are left out, so
+    there may be none.
+    """
+    bins = int(np.clip(len(condition) // FEWEST, 1, _MOST_BINS))
+    cuts = np.linspace(0, 1, bins + 1)[1:-1] if len(condition) else np.zeros(0)
+    edges = np.unique(np.quantile(condition, cuts)) if len(cuts) else cuts
+    number = np.searchsorted(edges, condition, side="right")
+    chosen = [number == each for each in range(len(edges) + 1) if np.count_nonzero(number == each) >= FEWEST]
+    rows = [
+        (np.median(condition[mine]), statistic(values[mine]), bootstrap_error(values[mine], statistic))
+        for mine in chosen
+    ]
+    return Profile(*np.array(rows, np.float64).reshape(-1, 3).T)

@@ -12,8 +12,8 @@ import numpy as np
 
 from crpipe.report import figure_style as style
 from crpipe.workloads.xec.scoring import metrics
-from crpipe.workloads.xec.scoring.bins import FEWEST, profile
 from crpipe.workloads.xec.scoring.curve import energy_curve
+from crpipe.workloads.xec.scoring.metrics import FEWEST, profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.workloads.xec.layout import Truth
-    from crpipe.workloads.xec.scoring.bins import Profile
     from crpipe.workloads.xec.scoring.curve import EnergyCurve
-    from crpipe.workloads.xec.scoring.metrics import Quantity, Statistic
+    from crpipe.workloads.xec.scoring.metrics import Profile, Quantity, Statistic
 
     Floats = NDArray[np.float64]
     Columns = Mapping[str, Any]

@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crpipe.core.extras import require
-from crpipe.source.simulated import number_of, numbered_files
+from crpipe.campaign.simulators import number_of, numbered_files
+from crpipe.core.errors import require
+from crpipe.workloads.common import elementary
 from crpipe.workloads.xec.layout import SENSORS, sensor_layout
-from crpipe.workloads.xec.sensors import write_sensor_map
-from crpipe.workloads.xec.simulator.detector import dead_sensors
-from crpipe.workloads.xec.simulator.gammas import sample_deposits, sample_gammas, uvw
-from crpipe.workloads.xec.simulator.readout import record
+from crpipe.workloads.xec.sensors import MPPCS, write_sensor_map
+from crpipe.workloads.xec.simulator.physics import (
+    LIGHT_CM_NS,
+    PHOTONS_PER_GEV,
+    dead_sensors,
+    mean_photons,
+    photosensors,
+    sample_deposits,
+    sample_gammas,
+    shares,
+    uvw,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,6 +35,70 @@ if TYPE_CHECKING:
 
     from crpipe.core.ranges import Range
     from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
+    from crpipe.workloads.xec.simulator.physics import Deposits
+
+# What the sensors report: photons with noise, and the time of the first light where it is enough.
+
+
+INVALID = 1e10
+THRESHOLD = 100.0  # photons that a time takes
+EXCESS = np.where(np.arange(SENSORS) < MPPCS, 1.3, 1.4).astype(np.float32)  # variance in units of Poisson's
+NOISE = 1.5  # photons, of the electronics
+GROUP_INDEX = 1.65
+DECAYS = ((4.0, 0.1), (22.0, 0.3), (45.0, 0.6))  # ns, share of the light
+JITTER_NS, JITTER_ONE_NS = 0.1, 3.0  # of any time, and of one of a single photon
+_STEP = 1 / 16  # photons, of the digitised values
+
+
+def record(
+    rng: np.random.Generator, deposits: Deposits, dead: NDArray[np.int64]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Give photons and times (s) of all sensors, [N, 4760] each; INVALID where there is none."""
+    detected = rng.poisson(mean_photons(deposits)).astype(np.float32)
+    photons = elementary.normal(rng, detected.shape)
+    photons *= np.sqrt((EXCESS - 1) * detected + np.float32(NOISE**2))
+    photons += detected
+    photons *= photosensors().gain
+    photons = np.round(photons * np.float32(1 / _STEP)) * np.float32(_STEP)
+    photons[:, dead] = 0
+    event, sensor = np.nonzero(photons >= THRESHOLD)
+    time = np.full(photons.shape, INVALID, np.float32)
+    time[event, sensor] = 1e-9 * _times(rng, deposits, event, sensor, photons[event, sensor])
+    photons[:, dead] = INVALID
+    return photons, time
+
+
+def _times(
+    rng: np.random.Generator,
+    deposits: Deposits,
+    event: NDArray[np.int64],
+    sensor: NDArray[np.int64],
+    photons: NDArray[np.float32],
+) -> NDArray[np.float64]:
+    """Give the times of M sensors in ns, [M]: of the first photon of any deposit, with jitter."""
+    place = deposits.place[event].astype(np.float32)
+    share = shares(place, sensor[:, None])
+    mean = PHOTONS_PER_GEV * deposits.energy_gev[event] * share
+    all_ = photosensors()
+    centre = np.stack([all_.x, all_.y, all_.z], axis=1)[sensor]
+    distance = np.linalg.norm(place - centre[:, None], axis=2)
+    arrival = deposits.time_ns[event] + distance * (GROUP_INDEX / LIGHT_CM_NS) + first_decay(rng, mean)
+    jitter = np.hypot(JITTER_NS, JITTER_ONE_NS / np.sqrt(photons))
+    first: NDArray[np.float64] = arrival.min(axis=1)
+    return first + jitter * rng.standard_normal(len(jitter))
+
+
+def first_decay(rng: np.random.Generator, photons: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Sample the first of so many scintillation decays, in ns; for less than one photon it comes late.
+
+    All n are later than t with probability S(t)^n, so -log S(t) of the first is exponential, with mean 1/n.
+    """
+    t = np.concatenate([[0], np.geomspace(1e-3, 1e3, 600)])
+    law = -np.log(sum(share * np.exp(-t / tau) for tau, share in DECAYS))
+    wanted = rng.standard_exponential(photons.shape) / np.maximum(photons, 1e-9)
+    found: NDArray[np.float64] = np.interp(wanted, law, t)
+    return found
+
 
 AT_ONCE = 20  # events whose light is computed together
 BASKET = 200  # events in one basket of a branch: 3.8 MB before compression

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import vonmises_fisher as reference
 
-from crpipe.workloads.direction.models.losses import length, opening_angle, von_mises_fisher
+from crpipe.workloads.direction.models.model import length, opening_angle, von_mises_fisher
 
 LOSSES = [opening_angle, von_mises_fisher]
 KAPPAS = [1e-6, 1e-3, 9e-3, 1.1e-2, 0.3, 1.0, 7.0, 60.0, 1e3, 1e5]

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crpipe.loading.shapes import rounded
-from crpipe.workloads.direction.models import static_shapes
-from crpipe.workloads.direction.models.static_shapes import padded_groups, padded_rows
+from crpipe.loading.microbatch import rounded
+from crpipe.workloads.direction.models import grouping
+from crpipe.workloads.direction.models.grouping import padded_groups, padded_rows
 from directions import WORKLOADS, build, make_events
 
 MOST_ROWS = 1 << 15
@@ -30,10 +30,10 @@ def exact(monkeypatch):
     def groups(count, _):
         first = np.flatnonzero(np.diff(count, prepend=-1))
         sizes = np.diff(first, append=len(count))
-        return [static_shapes.PaddedGroup(f, n, int(count[f])) for f, n in zip(first, sizes, strict=True)]
+        return [grouping.PaddedGroup(f, n, int(count[f])) for f, n in zip(first, sizes, strict=True)]
 
-    monkeypatch.setattr(static_shapes, "padded_groups", groups)
-    monkeypatch.setattr(static_shapes, "rounded", lambda number, *_: number)
+    monkeypatch.setattr(grouping, "padded_groups", groups)
+    monkeypatch.setattr(grouping, "rounded", lambda number, *_: number)
 
 
 @settings(deadline=None)
@@ -73,7 +73,7 @@ def test_little_of_a_batch_is_padding():
 
 def test_rows_are_those_of_the_events_and_then_any():
     counts = counts_of([9, 9, 8, 2, 2])
-    groups = [static_shapes.PaddedGroup(0, 3, 10), static_shapes.PaddedGroup(3, 3, 2)]
+    groups = [grouping.PaddedGroup(0, 3, 10), grouping.PaddedGroup(3, 3, 2)]
     rows, last = padded_rows(groups, counts, 30)
     assert rows.tolist() == [[*range(10)], [*range(9, 19)], [*range(18, 28)]]
     assert last.tolist() == [[26, 27], [28, 29], [30, 30]]  # 30 is of no event

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from crpipe.config.training import LoadSection, TrainSection
-from crpipe.core.progress import Silent
+from crpipe.config.sections import LoadSection, TrainSection
+from crpipe.core.text import Silent
 from crpipe.events.batch import concatenate
 from crpipe.inference.probe import ProbeJob, probe_batch
 from crpipe.workloads.direction.reading.kaggle import SimulatedFiles
-from crpipe.workloads.direction.simulator.detector import write_geometry
 from crpipe.workloads.direction.simulator.files import write_batch
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
+from crpipe.workloads.direction.simulator.physics import write_geometry
 
 STEPS = 250  # after 150, DeepSet is at 21 degrees on some processors and below 20 on others; after 250, at 8
 TRANSFORMER = {"width": 32, "layers": 2, "heads": 2, "feedforward": 64}

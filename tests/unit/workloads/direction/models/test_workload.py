@@ -11,7 +11,7 @@ from torch import nn
 from crpipe.events.batch import Events, concatenate
 from crpipe.train.workload import Baseline, UsesTables, Validates
 from crpipe.workloads.direction import DeepSet, DeepSetOptions, FlatTransformer, FlatTransformerOptions
-from crpipe.workloads.direction.angles import azimuth_zenith, opening_angle, unit_vectors
+from crpipe.workloads.direction.layout import azimuth_zenith, opening_angle, unit_vectors
 from crpipe.workloads.direction.models.model import DirectionModel
 from directions import WORKLOADS, build, changed, loss, make_events, make_places, predict
 from pulse_files import write_geometry

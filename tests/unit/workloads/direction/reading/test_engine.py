@@ -6,11 +6,11 @@ import sys
 
 import numpy as np
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.cli.jobs.data import split_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.events.shard_manifest import groups_of
 from crpipe.events.shard_reader import Shards
 from crpipe.source.listing import list_range

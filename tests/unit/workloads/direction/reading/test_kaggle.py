@@ -5,10 +5,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import concatenate, offsets
 from crpipe.events.validity import find_invalid_events
-from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.direction.reading import columns as columns_module
 from pulse_files import (
     make_pulses,

@@ -6,12 +6,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import concatenate
 from crpipe.events.validity import find_invalid_events
-from crpipe.split.readers import ReaderChoice
-from crpipe.workloads.direction.angles import opening_angle, unit_vectors
-from crpipe.workloads.direction.geometry import read_geometry
+from crpipe.workloads.direction.layout import opening_angle, read_geometry, unit_vectors
 from crpipe.workloads.direction.reading import columns as columns_module
 from crpipe.workloads.direction.reading.prometheus import geometry_of
 from prometheus_files import make_hits, make_truth, place_of, write_flat, write_nested

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.events.batch import concatenate
 from crpipe.events.validity import find_invalid_events
-from crpipe.split.readers import ReaderChoice
-from crpipe.workloads.direction.geometry import read_geometry
+from crpipe.workloads.direction.layout import read_geometry
 from crpipe.workloads.direction.reading.prometheus import geometry_of
 
 SAMPLES = Path(os.environ.get("CRPIPE_SAMPLES", ""))

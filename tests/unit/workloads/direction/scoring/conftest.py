@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from crpipe.events.batch import Events
-from crpipe.workloads.direction.angles import azimuth_zenith, unit_vectors
+from crpipe.workloads.direction.layout import azimuth_zenith, unit_vectors
 
 SPEED = 0.299792458  # m/ns
 

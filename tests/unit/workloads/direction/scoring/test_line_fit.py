@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from crpipe.events.batch import Events, concatenate
-from crpipe.workloads.direction.angles import opening_angle, unit_vectors
+from crpipe.workloads.direction.layout import opening_angle, unit_vectors
 from crpipe.workloads.direction.scoring import line_fit as module
 from crpipe.workloads.direction.scoring.line_fit import line_fit
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from crpipe.workloads.direction.angles import azimuth_zenith
+from crpipe.workloads.direction.layout import azimuth_zenith
 from crpipe.workloads.direction.scoring import metrics
 from crpipe.workloads.direction.scoring.metrics import KAPPA_METRICS, METRICS, expected_angle, shares_inside
 

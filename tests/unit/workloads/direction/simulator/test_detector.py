@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from crpipe.workloads.direction.geometry import read_geometry
-from crpipe.workloads.direction.simulator.detector import (
+from crpipe.workloads.direction.layout import read_geometry
+from crpipe.workloads.direction.simulator.physics import (
     PER_STRING,
     SENSORS,
     STRINGS,

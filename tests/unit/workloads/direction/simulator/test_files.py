@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.campaign.simulators import offered_tables, simulate_range, written_tables
 from crpipe.core.errors import ConfigError, SourceError
 from crpipe.core.files import sha256
-from crpipe.core.progress import Silent
 from crpipe.core.ranges import Range
-from crpipe.source.simulated import offered_tables, simulate_range, written_tables
-from crpipe.workloads.direction.geometry import read_geometry
-from crpipe.workloads.direction.reading.spans import embedded
+from crpipe.core.text import Silent
+from crpipe.workloads.direction.layout import read_geometry
+from crpipe.workloads.direction.reading.kaggle import embedded
 from crpipe.workloads.direction.simulator import files as module
 from crpipe.workloads.direction.simulator.files import NeutrinoTelescope, kaggle_folder, write_batch
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions

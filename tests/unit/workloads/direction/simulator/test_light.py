@@ -3,18 +3,23 @@
 import numpy as np
 import pytest
 
-from crpipe.workloads.direction.simulator.detector import PER_STRING, STRINGS, sensors, strings
-from crpipe.workloads.direction.simulator.light import (
+from crpipe.workloads.direction.simulator.physics import (
+    C_M_PER_NS,
     DELAY_NS,
     GROUP_NS_PER_M,
+    PER_STRING,
     SCATTERING_M,
+    STRINGS,
+    Particles,
+    Points,
     delays,
     muon_light,
     muon_pairs,
     point_light,
     point_pairs,
+    sensors,
+    strings,
 )
-from crpipe.workloads.direction.simulator.particles import C_M_PER_NS, Particles, Points
 
 DOWN, UP, ALONG_X = (0.0, 0.0, 1.0), (0.0, 0.0, -1.0), (-1.0, 0.0, 0.0)  # where from
 

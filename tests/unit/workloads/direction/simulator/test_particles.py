@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from crpipe.workloads.direction.angles import unit_vectors
+from crpipe.workloads.direction.layout import unit_vectors
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
-from crpipe.workloads.direction.simulator.particles import (
+from crpipe.workloads.direction.simulator.physics import (
     A_GEV_PER_M,
     B_PER_M,
     C_M_PER_NS,

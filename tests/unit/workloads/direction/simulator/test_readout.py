@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from crpipe.workloads.direction.simulator.detector import SENSORS
-from crpipe.workloads.direction.simulator.light import Light
+from crpipe.workloads.direction.simulator.physics import SENSORS, Light
 from crpipe.workloads.direction.simulator.readout import (
     Recorded,
     blocks,

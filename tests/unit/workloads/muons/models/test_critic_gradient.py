@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from crpipe.workloads.muons.models import dense as layers
+from crpipe.workloads.muons.models import layers
 from crpipe.workloads.muons.models.critic_gradient import critic_gradient
 from crpipe.workloads.muons.models.networks import Critic
 
@@ -25,7 +25,7 @@ def test_the_gradient_and_its_derivatives_are_those_of_automatic_differentiation
     monkeypatch.setattr(layers, "_WORTH_IT", worth_it)
     mine = critic_gradient(critic, muons, context, EVENT, KEPT)
     monkeypatch.setattr(layers, "is_fused", lambda _: False)
-    monkeypatch.setattr("crpipe.workloads.muons.models.pooling.is_fused", lambda _: False)
+    monkeypatch.setattr("crpipe.workloads.muons.models.layers.is_fused", lambda _: False)
     scores = critic(muons, context, EVENT, KEPT)
     (known,) = torch.autograd.grad(scores.sum(), muons, create_graph=True)
     torch.testing.assert_close(mine, known, rtol=1e-4, atol=1e-6)

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from crpipe.workloads.muons.models import dense as layers
-from crpipe.workloads.muons.models.dense import Dense, dense, is_fused, residual
+from crpipe.workloads.muons.models import layers
+from crpipe.workloads.muons.models.layers import Dense, dense, is_fused, residual
 
 in_bfloat16 = pytest.mark.skipif(
     not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this CPU has no fused layers in bfloat16"

@@ -6,11 +6,12 @@ import torch
 
 from crpipe.config.loading import validate
 from crpipe.events.batch import Cursor
+from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
-from crpipe.train.records.meter import Meter
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
-from crpipe.workloads.muons import MuonGan, MuonGanOptions, static_shapes
+from crpipe.workloads.muons import MuonGan, MuonGanOptions
+from crpipe.workloads.muons.models import layers
 
 SETTINGS = [
     {},
@@ -144,9 +145,9 @@ def _train(stepper, events, steps):
         stepper.state.counters.step += 1
 
 
-@pytest.mark.parametrize("least", [static_shapes.LEAST, 1])
+@pytest.mark.parametrize("least", [layers.LEAST, 1])
 def test_a_training_in_bfloat16_continues_bit_for_bit(bundles, monkeypatch, least):
-    monkeypatch.setattr(static_shapes, "LEAST", least)  # micro-batches as they are, or padded
+    monkeypatch.setattr(layers, "LEAST", least)  # micro-batches as they are, or padded
     events = bundles(np.arange(60) % 9)
     whole, first, rest = (_stepper() for _ in range(3))
     _train(whole, events, 3)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from crpipe.config.training import LoadSection, TrainSection
+from crpipe.config.sections import LoadSection, TrainSection
 from crpipe.events.batch import Cursor
+from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
-from crpipe.train.records.meter import Meter
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper
 from crpipe.workloads.muons import MuonFlow, MuonFlowOptions, MuonGan, MuonGanOptions

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
-from crpipe.workloads.muons.models import large_bundles as pieces
+from crpipe.workloads.muons.models import gan as pieces
 
 OPTIONS = [
     MuonGanOptions(max_muons=0, hidden=8),

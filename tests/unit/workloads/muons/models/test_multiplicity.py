@@ -4,7 +4,7 @@ import torch
 from scipy.special import logsumexp
 from scipy.stats import nbinom
 
-from crpipe.workloads.muons.models.multiplicity import Mixture, Multiplicity, log_likelihood, phase, sample
+from crpipe.workloads.muons.models.networks import Mixture, Multiplicity, log_likelihood, phase, sample
 
 WEIGHT, MEAN, SHAPE, EMPTY = (
     np.array([0.5, 0.3, 0.2]),

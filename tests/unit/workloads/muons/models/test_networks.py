@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from crpipe.workloads.muons.models.layers import largest_of, mean_of, spread_out
 from crpipe.workloads.muons.models.networks import Critic, Generator
-from crpipe.workloads.muons.models.pooling import largest_of, mean_of, spread_out
 
 EVENT = torch.tensor([0, 0, 0, 1, 2, 2])
 KEPT = torch.tensor([3.0, 1.0, 2.0])

@@ -55,7 +55,7 @@ def test_a_loss_is_one_graph_with_the_same_result(bundles, case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_loss_and_its_gradients_wait_for_no_device(bundles, case, monkeypatch):
-    monkeypatch.setattr("crpipe.workloads.muons.models.pooling.is_fused", lambda _: False)  # on a CPU alone
+    monkeypatch.setattr("crpipe.workloads.muons.models.layers.is_fused", lambda _: False)  # on a CPU alone
     assert_never_waits(*CASES[case](bundles))
 
 

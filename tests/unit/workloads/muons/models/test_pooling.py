@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from crpipe.workloads.muons.models.pooling import largest_of, pooled, spread_out, sums_of
+from crpipe.workloads.muons.models.layers import largest_of, pooled, spread_out, sums_of
 
 MANY = 10_000  # bfloat16 counts to 256 by ones
 

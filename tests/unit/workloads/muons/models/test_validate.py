@@ -7,7 +7,7 @@ import torch
 from crpipe.events.batch import Events
 from crpipe.train.workload import Validates
 from crpipe.workloads.muons import MuonFlow, MuonFlowOptions, MuonGan, MuonGanOptions
-from crpipe.workloads.muons.scoring.proper import energy_scores
+from crpipe.workloads.muons.scoring.sample import energy_scores
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import concatenate
 from crpipe.events.validity import find_invalid_events
-from crpipe.split.readers import ReaderChoice
-from crpipe.workloads.muons.reading import row_groups
+from crpipe.workloads.muons.reading import parquet
 from named import READERS
 from raw_files import make_events, nested, write_hdf5, write_parquet
 
@@ -202,7 +202,7 @@ def test_a_wrong_name_is_answered_with_the_right_one(tmp_path, names, hint):
 def test_a_giant_of_doubles_is_decoded_row_by_row(tmp_path, monkeypatch):
     path = write_parquet(tmp_path / "b.parquet", MULTIPLICITY)
     expected, _ = read(path)
-    monkeypatch.setattr(row_groups, "_DECODE_BYTES", 1)
+    monkeypatch.setattr(parquet, "_DECODE_BYTES", 1)
     kind = pa.list_(FLOATS)
     events, _ = read(changed(tmp_path / "a.parquet", muons=lambda values: values.cast(kind)))
     assert np.array_equal(events.items, expected.items)

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import named
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import concatenate
-from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY
-from crpipe.workloads.muons.reading import row_groups
+from crpipe.workloads.muons.reading import parquet
 from raw_files import lists, make_events, nested, write_hdf5, write_parquet
 
 READERS = {name: ReaderChoice(spelled).open() for name, spelled in named.READERS.items()}
@@ -61,8 +61,8 @@ def test_hdf5(tmp_path, zeros_for_none):
 
 def test_row_groups_too_large_to_decode_at_once_give_the_same(tmp_path, monkeypatch):
     path = write_parquet(tmp_path / "a.parquet", MULTIPLICITY)
-    monkeypatch.setattr(row_groups, "_DECODE_BYTES", 1)
-    monkeypatch.setattr(row_groups, "_BLOCK_BYTES", 300)
+    monkeypatch.setattr(parquet, "_DECODE_BYTES", 1)
+    monkeypatch.setattr(parquet, "_BLOCK_BYTES", 300)
     assert_all_read(READERS["bundles"], path)
     assert len(list(READERS["bundles"].rows(path))) > 2
 

@@ -6,7 +6,7 @@ import pytest
 from crpipe.report import figure_style as style
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.workloads.muons.scoring import metrics, plots
-from crpipe.workloads.muons.scoring.displays import energy_text
+from crpipe.workloads.muons.scoring.plots import energy_text
 
 UNITS = {
     "lateral": ["distance from the axis [m]", "generated / real"],

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from crpipe.events.batch import Events
 from crpipe.workloads.muons.layout import BUNDLES
-from crpipe.workloads.muons.scoring import declared, metrics
+from crpipe.workloads.muons.scoring import classify, metrics
 from crpipe.workloads.muons.scoring.score import sample_of, score
 from unrendered import unrendered
 
-DECLARED = {metric.name: metric for metric in declared.METRICS}
+DECLARED = {metric.name: metric for metric in classify.METRICS}
 
 
 def make_events(groups, depths, mean, seed, energy=None):
@@ -62,7 +62,7 @@ def test_every_figure_is_plotted_of_few_events(groups, depths, means, tmp_path):
 
 
 def test_enough_groups_have_every_declared_number(tmp_path):
-    groups = max(metric.groups for metric in declared.METRICS)
+    groups = max(metric.groups for metric in classify.METRICS)
     truth, made = (make_events(groups, 60, 40.0, side, energy=5e5) for side in (1, 2))
     with unrendered():
         found = score(truth, made, tmp_path)
@@ -71,7 +71,7 @@ def test_enough_groups_have_every_declared_number(tmp_path):
 
 
 def test_one_group_less_has_no_auc():
-    groups = 2 * declared.FEWEST_GROUPS - 1
+    groups = 2 * classify.FEWEST_GROUPS - 1
     real, generated = (sample_of(make_events(groups, 60, 40.0, side, energy=5e5)) for side in (1, 2))
     found = metrics.compare(real, generated, metrics.verdicts(real, generated))
     assert not [name for name in found if name.startswith("auc_")]

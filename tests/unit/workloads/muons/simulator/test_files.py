@@ -7,16 +7,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.campaign.simulators import simulate_range
 from crpipe.core.errors import ConfigError, SourceError
 from crpipe.core.files import sha256
-from crpipe.core.progress import Silent
 from crpipe.core.ranges import Range
-from crpipe.source.simulated import simulate_range
+from crpipe.core.text import Silent
 from crpipe.workloads.muons.simulator import files as module
-from crpipe.workloads.muons.simulator import ice, shower
+from crpipe.workloads.muons.simulator import physics
+from crpipe.workloads.muons.simulator import physics as shower
 from crpipe.workloads.muons.simulator.files import AirShowers, file_names, resimulate, write_file
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
-from crpipe.workloads.muons.simulator.primaries import MASS_NUMBERS, flux, power_law
+from crpipe.workloads.muons.simulator.physics import MASS_NUMBERS, flux, power_law
 
 RANGE = Range(42_000, 42_999)
 SMALL = AirShowersOptions(files_per_range=3, showers_per_file=12, depths=20, energy_max_gev=1e7)
@@ -116,7 +117,12 @@ def test_blocks_do_not_change_what_a_row_is(tmp_path, monkeypatch):
 
 def test_memory_does_not_grow_with_a_giant_primary(tmp_path, monkeypatch):
     """A primary with some 10^4 muons at each of 150 depths: far less memory than its rows take together."""
-    for place, bound in ((module, "BLOCK_MUONS"), (module, "GROUP_MUONS"), (ice, "CHUNK"), (shower, "CHUNK")):
+    for place, bound in (
+        (module, "BLOCK_MUONS"),
+        (module, "GROUP_MUONS"),
+        (physics, "CHUNK"),
+        (shower, "CHUNK"),
+    ):
         monkeypatch.setattr(place, bound, 1 << 12)
     config = AirShowersOptions(
         showers_per_file=1,

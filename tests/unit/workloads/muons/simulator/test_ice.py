@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from crpipe.workloads.muons.simulator.ice import (
+from crpipe.workloads.muons.simulator.physics import (
     IONISATION_GEV_PER_M,
     JUMPS_PER_M,
     RADIATION_PER_M,

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
-from crpipe.workloads.muons.simulator.primaries import MASS_NUMBERS, flux, power_law, sample_primaries
+from crpipe.workloads.muons.simulator.physics import MASS_NUMBERS, flux, power_law, sample_primaries
 
 
 def nucleus_of(primaries):

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from crpipe.workloads.muons.simulator.primaries import MASS_NUMBERS, Primaries, flux
-from crpipe.workloads.muons.simulator.shower import (
+from crpipe.workloads.muons.simulator.physics import (
+    MASS_NUMBERS,
     MUON_THRESHOLD_GEV,
+    Primaries,
     angular_factor,
     effective_cosine,
+    flux,
     mean_multiplicity,
     sample_energies,
     sample_muons,

@@ -5,7 +5,7 @@ import pytest
 
 from crpipe.events.batch import Events
 from crpipe.events.histograms import Histogram
-from crpipe.workloads.xec.models.balance import Flattening
+from crpipe.workloads.xec.models.regressor import Flattening
 
 
 def events_of(**columns):

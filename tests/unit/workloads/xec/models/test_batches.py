@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from crpipe.workloads.xec.layout import PHOTONS_VALID, SENSORS
-from crpipe.workloads.xec.models.batches import hidden_sensors, sensors_of, without_channels
+from crpipe.workloads.xec.models.features import hidden_sensors, sensors_of, without_channels
 from xenon_toy import make_gammas
 
 GAMMAS = make_gammas(6, dead=0.1)

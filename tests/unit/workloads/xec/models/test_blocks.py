@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from crpipe.workloads.xec.models.blocks import GridBlock, HexBlock, ResponseNorm, TokenBlock
-from crpipe.workloads.xec.models.faces import hex_neighbours
+from crpipe.workloads.xec.models.encoder import GridBlock, HexBlock, ResponseNorm, TokenBlock, hex_neighbours
 from crpipe.workloads.xec.sensors import sensor_map
 
 TABLE = torch.from_numpy(hex_neighbours(sensor_map()))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from crpipe.workloads.xec.models.codec import Codec
+from crpipe.workloads.xec.models.features import Codec
 from crpipe.workloads.xec.options import CodecOptions
 
 CURVES = ("log1p", "sqrt", "linear")

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from crpipe.workloads import formulas
-from crpipe.workloads.xec.models.batches import sensors_of
+from crpipe.workloads.common import formulas
+from crpipe.workloads.xec.models.features import sensors_of
 from xenon_models import ALL_TASKS, build
 from xenon_toy import make_gammas
 

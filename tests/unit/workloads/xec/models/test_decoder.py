@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS
-from crpipe.workloads.xec.models.batches import sensors_of
 from crpipe.workloads.xec.models.decoder import NEIGHBOURS
+from crpipe.workloads.xec.models.features import sensors_of
 from crpipe.workloads.xec.sensors import face_of
 from xenon_models import PLACES, build
 from xenon_toy import make_gammas

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, TIME, TIME_VALID
-from crpipe.workloads.xec.models.batches import sensors_of
-from crpipe.workloads.xec.models.features import SUMS
+from crpipe.workloads.xec.models.features import SUMS, sensors_of
 from crpipe.workloads.xec.scoring.baseline import LIGHT_CM_PER_NS, centre, point
 from crpipe.workloads.xec.sensors import FACE_IDS, FACES
 from xenon_models import PLACES, SMALL, build, workload

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from crpipe.workloads.xec.layout import SENSORS
-from crpipe.workloads.xec.models.faces import (
+from crpipe.workloads.xec.models.encoder import (
     NOTHING,
     RECTANGLES,
     cells_of_sensors,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS, TIME, TIME_VALID
-from crpipe.workloads.xec.models.batches import sensors_of
-from crpipe.workloads.xec.models.found import DEAD, HIDDEN, LISTS, columns, rows
-from crpipe.workloads.xec.scoring.averages import neighbour_average, solid_angle_average
+from crpipe.workloads.xec.models.features import sensors_of
+from crpipe.workloads.xec.models.masked import DEAD, HIDDEN, LISTS, columns, rows
+from crpipe.workloads.xec.scoring.baseline import neighbour_average, solid_angle_average
 from crpipe.workloads.xec.sensors import face_of, sensor_map
 from xenon_toy import make_gammas
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from crpipe.workloads.xec.layout import TRUTH, TRUTHS
-from crpipe.workloads.xec.models.batches import sensors_of
+from crpipe.workloads.xec.models.features import sensors_of
 from crpipe.workloads.xec.models.heads import UNITS, residual, sigma_of, wrapped
 from crpipe.workloads.xec.options import TaskOptions
 from xenon_models import ALL_TASKS, build, loss, workload

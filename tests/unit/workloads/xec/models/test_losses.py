@@ -6,7 +6,7 @@ import torch
 from scipy.stats import norm
 from torch.nn import functional
 
-from crpipe.workloads.xec.models.losses import gaussian_nll, smooth_l1, task_loss
+from crpipe.workloads.xec.models.heads import gaussian_nll, smooth_l1, task_loss
 from crpipe.workloads.xec.options import TaskOptions
 
 

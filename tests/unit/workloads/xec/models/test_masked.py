@@ -9,9 +9,8 @@ from crpipe.train.pretrained import match_weights
 from crpipe.train.workload import ShowsEvents, UsesTables, Validates, WritesTable
 from crpipe.workloads.xec import InpainterOptions
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS, TIME, TIME_VALID
-from crpipe.workloads.xec.models.batches import sensors_of
-from crpipe.workloads.xec.models.found import DEAD, HIDDEN
-from crpipe.workloads.xec.models.masked import visible
+from crpipe.workloads.xec.models.features import sensors_of
+from crpipe.workloads.xec.models.masked import DEAD, HIDDEN, visible
 from crpipe.workloads.xec.sensors import write_sensor_map
 from xenon_models import PLACES, WORKLOADS, build, collate, loss, predict, validate, with_items, workload
 from xenon_toy import make_gammas

@@ -12,7 +12,7 @@ from crpipe.events.histograms import Histogram
 from crpipe.train.workload import Baseline, ShowsEvents, UsesHistograms, UsesTables, Validates
 from crpipe.workloads.xec import Regressor, RegressorOptions
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, SENSORS, TIME_VALID, TRUTH, TRUTHS
-from crpipe.workloads.xec.models.losses import task_loss
+from crpipe.workloads.xec.models.heads import task_loss
 from crpipe.workloads.xec.sensors import FACE_IDS, write_sensor_map
 from unrendered import unrendered
 from xenon_models import ALL_TASKS, PLACES, build, collate, loss, predict, validate, with_items, workload

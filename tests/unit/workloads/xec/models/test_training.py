@@ -13,15 +13,15 @@ import pytest
 import torch
 import yaml
 
-from crpipe.cli.jobs.campaign import open_campaign
+from crpipe.campaign.campaign import open_campaign
 from crpipe.cli.jobs.data import split_job
 from crpipe.cli.jobs.model import check_campaign, export_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import validate
-from crpipe.config.training import LoadSection, TrainSection
+from crpipe.config.sections import LoadSection, TrainSection
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.journal import Journal
-from crpipe.core.progress import Silent
+from crpipe.core.text import Silent
 from crpipe.inference.export import export_checkpoint
 from crpipe.inference.probe import ProbeJob, probe_batch
 from crpipe.source.listing import list_range
@@ -29,7 +29,7 @@ from crpipe.source.side_tables import stage_tables
 from crpipe.source.stage import stage_range
 from crpipe.split.split import split_range
 from crpipe.train.checkpoints import load, refuse_other_keys
-from crpipe.train.records.metrics_log import read_metrics
+from crpipe.train.metrics_log import read_metrics
 from crpipe.workloads.xec.sensors import write_sensor_map
 from models import evaluate_range, train_range
 from unrendered import unrendered

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError, MissingExtra
 from crpipe.events.batch import concatenate
 from crpipe.events.validity import find_invalid_events
-from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.xec.reading import hdf5
 from crpipe.workloads.xec.reading.options import LiquidOFilesOptions
 from liquido_files import make_liquido, write_liquido

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import uproot
 
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError, MissingExtra
 from crpipe.events.batch import concatenate
 from crpipe.events.validity import find_invalid_events
-from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.xec.layout import SENSORS
 from crpipe.workloads.xec.reading import root
-from crpipe.workloads.xec.reading.trees import open_tree
+from crpipe.workloads.xec.reading.root import open_tree
 from fuzz.mutations import change_bytes, seeded
 from root_files import SENTINEL, make_sensors, make_truth, write_root
 
@@ -345,7 +345,7 @@ def test_without_uproot_the_extra_is_named(tmp_path, monkeypatch):
 GROWTH = """
 import sys
 from pathlib import Path
-from crpipe.split.readers import ReaderChoice
+from crpipe.campaign.readers import ReaderChoice
 
 def peak():
     return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))

@@ -11,9 +11,9 @@ import h5py
 import numpy as np
 import pytest
 
+from crpipe.campaign.readers import ReaderChoice
 from crpipe.events.batch import concatenate
 from crpipe.events.validity import find_invalid_events
-from crpipe.split.readers import ReaderChoice
 from crpipe.workloads.xec.reading.hdf5 import frame_check
 
 SAMPLES = Path(os.environ.get("CRPIPE_SAMPLES", ""))

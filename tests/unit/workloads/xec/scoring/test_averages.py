@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from crpipe.workloads.xec.layout import SENSORS
-from crpipe.workloads.xec.scoring import averages
-from crpipe.workloads.xec.scoring.averages import neighbour_average, solid_angle_average
+from crpipe.workloads.xec.scoring import baseline
+from crpipe.workloads.xec.scoring.baseline import neighbour_average, solid_angle_average
 from crpipe.workloads.xec.sensors import FACE_IDS
 from xenon_toy import light_of, places_of
 
@@ -52,8 +52,8 @@ def test_each_event_is_averaged_on_its_own_whatever_the_blocks(average, event, p
     photons = np.concatenate([event, 3 * event, np.ones_like(event), 2 * event])
     hidden, valid = hide(4), np.ones((4, SENSORS))
     whole = average(photons, valid, hidden, places)
-    monkeypatch.setattr(averages, "_BLOCK", 2)
-    monkeypatch.setattr(averages, "_HIDDEN", 100)
+    monkeypatch.setattr(baseline, "_BLOCK", 2)
+    monkeypatch.setattr(baseline, "_HIDDEN", 100)
     assert average(photons, valid, hidden, places) == pytest.approx(whole, rel=1e-6)
     ends = np.cumsum(hidden.sum(axis=1))
     for number, (first, last) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):

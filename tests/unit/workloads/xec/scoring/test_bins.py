@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from crpipe.workloads.xec.scoring.bins import FEWEST, profile
-from crpipe.workloads.xec.scoring.metrics import middle, within
+from crpipe.workloads.xec.scoring.metrics import FEWEST, middle, profile, within
 
 
 def test_every_event_is_in_one_of_ten_bins_with_equally_many():

@@ -5,9 +5,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from crpipe.workloads.xec.scoring import inpainted
-from crpipe.workloads.xec.scoring.hidden import hidden_sensors
-from crpipe.workloads.xec.scoring.inpainted import METRICS, score
+from crpipe.workloads.xec.scoring import hidden as inpainted
+from crpipe.workloads.xec.scoring.hidden import METRICS, hidden_sensors, score
 from xenon_toy import lists_of
 
 

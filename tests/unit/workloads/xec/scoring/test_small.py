@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crpipe.workloads.xec.layout import TRUTHS
-from crpipe.workloads.xec.scoring import curve, inpainted, metrics
+from crpipe.workloads.xec.scoring import curve, hidden, metrics
 from crpipe.workloads.xec.scoring.score import score
 from xenon_toy import make_hidden, make_predictions, make_truth
 
@@ -34,6 +34,6 @@ def test_figures_of_few_events(events, tmp_path):
 @pytest.mark.parametrize("events", [1, 2])
 @pytest.mark.parametrize("share", [0.0, 0.001])
 def test_hidden_sensors_of_few_events(events, share, tmp_path):
-    found = inpainted.score(make_truth(events), make_hidden(events, share=share), tmp_path)
+    found = hidden.score(make_truth(events), make_hidden(events, share=share), tmp_path)
     assert np.isfinite(list(found.values())).all()
     assert bool(found) == bool(share)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from crpipe.workloads.xec.sensors import sensor_map
-from crpipe.workloads.xec.simulator.detector import around, dead_sensors, in_xenon, photosensors
+from crpipe.workloads.xec.simulator.physics import around, dead_sensors, in_xenon, photosensors
 
 PLACES = sensor_map()
 

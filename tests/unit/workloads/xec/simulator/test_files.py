@@ -9,17 +9,17 @@ import pytest
 import uproot
 from pydantic import ValidationError
 
+from crpipe.campaign.simulators import offered_tables, simulate_range, written_tables
 from crpipe.core.errors import ConfigError, MissingExtra, SourceError
 from crpipe.core.files import sha256
-from crpipe.core.progress import Silent
 from crpipe.core.ranges import Range
-from crpipe.source.simulated import offered_tables, simulate_range, written_tables
+from crpipe.core.text import Silent
 from crpipe.workloads.xec.layout import sensor_layout
 from crpipe.workloads.xec.sensors import read_sensor_map, sensor_map
 from crpipe.workloads.xec.simulator import files as module
-from crpipe.workloads.xec.simulator.detector import dead_sensors
 from crpipe.workloads.xec.simulator.files import XenonDetector, write_gammas
 from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
+from crpipe.workloads.xec.simulator.physics import dead_sensors
 
 RANGE = Range(42_000, 42_999)
 SMALL = XenonDetectorOptions(files_per_range=3, events_per_file=5)

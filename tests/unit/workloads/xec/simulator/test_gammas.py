@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from crpipe.workloads.xec.simulator.detector import in_xenon
-from crpipe.workloads.xec.simulator.gammas import sample_deposits, sample_gammas, uvw
 from crpipe.workloads.xec.simulator.options import XenonDetectorOptions
+from crpipe.workloads.xec.simulator.physics import in_xenon, sample_deposits, sample_gammas, uvw
 
 
 def sampled(count=20_000, **options):

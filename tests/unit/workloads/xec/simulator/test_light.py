@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from crpipe.workloads.xec.sensors import sensor_map
-from crpipe.workloads.xec.simulator.gammas import Deposits
-from crpipe.workloads.xec.simulator.light import (
+from crpipe.workloads.xec.simulator.physics import (
     ABSORPTION_CM,
     NEAR_CM,
     PHOTONS_PER_GEV,
+    Deposits,
     disc,
     mean_photons,
     rectangle,

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from crpipe.workloads.xec.sensors import sensor_map
-from crpipe.workloads.xec.simulator import readout as module
-from crpipe.workloads.xec.simulator.detector import photosensors
-from crpipe.workloads.xec.simulator.gammas import Deposits
-from crpipe.workloads.xec.simulator.light import mean_photons
-from crpipe.workloads.xec.simulator.readout import INVALID, NOISE, THRESHOLD, first_decay, record
+from crpipe.workloads.xec.simulator import files as module
+from crpipe.workloads.xec.simulator.files import INVALID, NOISE, THRESHOLD, first_decay, record
+from crpipe.workloads.xec.simulator.physics import Deposits, mean_photons, photosensors
 
 PLACES = sensor_map()
 DEAD = np.array([7, 2000, 4300])

@@ -1,0 +1,1 @@
+"""What a campaign is, its records, and the protocols of its plug-ins."""

@@ -1,0 +1,254 @@
+"""The record of what a campaign was made with: other keys are refused, never mixed in."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from crpipe.config.loading import PARTS_FIRST
+from crpipe.core.causes import is_present
+from crpipe.core.errors import ConfigError
+from crpipe.core.files import read_json, read_json_if_any, write_json
+from crpipe.core.journal import Journal
+from crpipe.core.lease import lease
+from crpipe.core.paths import FINISHED, MANIFEST, OUTLIERS
+from crpipe.core.ranges import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from crpipe.core.paths import Paths
+
+    Rule = Callable[[Collection[str]], bool]
+
+# Whether anything was made under the recorded keys of a campaign or run; else other keys replace them.
+
+
+# Keys that say what is read from the source; all others concern what is made of the copies.
+_COPIED = ("source.", "simulator.")
+_FREE = frozenset({"source.reader"})
+_ASIDE = frozenset({"source.on_bad_file", "source.max_quarantined"})  # of the staged table
+
+
+def data_may_change(paths: Paths, changed: Collection[str]) -> bool:
+    """Return whether the data keys ``changed`` may replace the recorded ones: nothing follows from those."""
+    if _is_split(paths) or _is_busy(paths.data_journal()):
+        return False
+    if not copied(paths):
+        return True
+    return not any(_says_what_is_copied(name, paths) for name in changed)
+
+
+def deletion_of_copies(paths: Paths) -> str:
+    """Give the command that deletes what was listed and copied; empty where more than that was made."""
+    found = [] if _is_split(paths) or _is_busy(paths.data_journal()) else copied(paths)
+    return shlex.join(["rm", "-r", *map(str, found)]) if found else ""
+
+
+def copied(paths: Paths) -> list[Path]:
+    """Name the files and folders of what was listed and copied."""
+    tables = paths.tables()
+    folders = [paths.manifest("x").parent, paths.staged("x").parent, tables.with_suffix("")]
+    files = [tables, paths.positions(), paths.position_names()]
+    return [folder for folder in folders if _holds(folder, "*")] + [
+        file for file in files if is_present(file)
+    ]
+
+
+def run_may_change(paths: Paths, changed: Collection[str]) -> bool:  # noqa: ARG001 - every key shapes it
+    """Return whether the keys of a run may be replaced: it has no checkpoint, snapshot or receipt."""
+    folder = paths.run_dir()
+    patterns = ("ranges/*.json", "store/*/*.pt", "evaluation/*/metrics.json")
+    return not any(_holds(folder, pattern) for pattern in patterns) and not _is_busy(paths.train_journal())
+
+
+def _is_split(paths: Paths) -> bool:
+    patterns = ["ledgers/*.json", "multiplicity/*", paths.threshold().name, f"outliers/*/{MANIFEST}"]
+    patterns += [f"shards/*/{MANIFEST}", f"shards/*/{FINISHED}/*"]
+    return any(_holds(paths.results, pattern) for pattern in patterns)
+
+
+def _holds(folder: Path, pattern: str) -> bool:
+    return next(folder.glob(pattern), None) is not None
+
+
+def _says_what_is_copied(name: str, paths: Paths) -> bool:
+    if name in _ASIDE:
+        return _holds(paths.staged("x").parent, "*.parquet")
+    return name == "seed" or (name.startswith(_COPIED) and name not in _FREE)
+
+
+def _is_busy(journal: Path) -> bool:
+    """Return whether a job may be at work: on another host it is asked for its end, here for its process."""
+    running = {}
+    for row in Journal(journal).rows():
+        if isinstance(row, dict) and row.get("what") in ("start", "finished", "failed"):
+            place = (row.get("verb"), row.get("range"), row.get("pid"))
+            if row["what"] == "start":
+                running[place] = row
+            else:
+                running.pop(place, None)
+    return any(_may_live(row) for row in running.values())
+
+
+def _may_live(row: dict[str, object]) -> bool:
+    if row.get("host") != platform.node():
+        return True
+    pid = row.get("pid")
+    if not isinstance(pid, int) or pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+_CLAIM_WAIT_S = 60.0
+_TABLES = "tables."
+_HORIZON = "train.horizon_ranges"
+_MAX_FILES = "source.max_files"
+Keys = dict[str, Any]
+
+
+def refuse_changes(recorded: Mapping[str, Any], current: Mapping[str, Any], what: str, advice: str) -> None:
+    """Raise ConfigError listing the keys that differ between a campaign's record and the configuration."""
+    changed = changed_keys(recorded, current)
+    if changed:
+        lines = [
+            f"  {name}: {what} {_spelled(name, recorded)}, config {_spelled(name, current)}"
+            for name in changed
+        ]
+        raise ConfigError("\n".join([f"the configuration changed under {what}:", *lines, advice]))
+
+
+def _spelled(name: str, keys: Mapping[str, Any]) -> str:
+    """Write the value of a key, with what it means where that is not seen."""
+    value = keys.get(name)
+    if name == PARTS_FIRST and not value:
+        return "of an earlier crpipe, which trained on large held-out events: finish it with that one"
+    return "0 (all)" if name == _MAX_FILES and not value else repr(value)
+
+
+def check_data(paths: Paths, keys: Keys) -> None:
+    """Raise ConfigError when the results directory was filled under other data keys."""
+    _check(paths.campaign(), keys, _data_advice(paths), may_change=_data_rule(paths))
+
+
+def check_train(paths: Paths, keys: Keys) -> None:
+    """Raise ConfigError when the run was started under other training keys.
+
+    The hashes of the side tables are compared where ``keys`` has them: their copies may be staged later.
+    """
+    _check(paths.run_config(), keys, _train_advice(paths, keys), _run_rule(paths), optional=_TABLES)
+
+
+def claim_data(paths: Paths, keys: Keys, layout: Mapping[str, Any]) -> None:
+    """Record data keys and layout when nothing was made under others; refuse other keys.
+
+    Raw copies are kept where only keys differ that do not say what is copied, such as the reader.
+    layout: the description that reports read, with the meanings that the keys leave out.
+    """
+    _claim(paths.campaign(), keys, _data_advice(paths), _data_rule(paths), {paths.layout(): layout})
+
+
+def claim_train(paths: Paths, keys: Keys) -> None:
+    """Record the training keys when the run has no checkpoint under others; refuse other keys."""
+    _claim(paths.run_config(), keys, _train_advice(paths, keys), _run_rule(paths), spent=(paths.init_from(),))
+
+
+def changed_keys(recorded: Mapping[str, Any], keys: Mapping[str, Any]) -> list[str]:
+    """Name the keys whose values differ."""
+    return [name for name in sorted({*recorded, *keys}) if recorded.get(name) != keys.get(name)]
+
+
+def _data_rule(paths: Paths) -> Rule:
+    return partial(data_may_change, paths)
+
+
+def _run_rule(paths: Paths) -> Rule:
+    return partial(run_may_change, paths)
+
+
+def _data_advice(paths: Paths) -> str:
+    advice = f"restore the old values, or set `results` to a new directory (now {paths.results})"
+    command = deletion_of_copies(paths)
+    if not command:
+        return advice
+    first = "nothing is split yet: delete what was listed and copied under the old values"
+    return f"{first}\n  {command}\nor {advice}"
+
+
+def _train_advice(paths: Paths, keys: Keys) -> str:
+    """Say how to go on; where ranges or rounds were added, which key keeps the learning rate as it was."""
+    advice = f"restore the old values, or give the changed campaign a new name with `run` (now {paths.run})"
+    made, now = (read_json_if_any(paths.run_config()) or {}).get(_HORIZON), keys.get(_HORIZON)
+    if made is None or now is None or made == now:
+        return f"{advice}{_fork_advice(paths)}"
+    return (
+        f"{_HORIZON} follows from the number of ranges and rounds. To train added ones too, set\n"
+        f"  {_HORIZON}: {made}\n"
+        "Then a finished link is kept as long as its ranges and the link before it stay the same, and what "
+        f"comes after the first {made} ranges (counted in each round) is trained at the final rate "
+        f"(train.decay_to: {keys.get('train.decay_to')}).\nOtherwise {advice}"
+    )
+
+
+def _fork_advice(paths: Paths) -> str:
+    """Say how the new values go on from what is trained; nothing where nothing is."""
+    receipts = paths.receipt(OUTLIERS).parent.glob("*-*.json")
+    found = [path for path in receipts if not path.name.endswith(".best.json")]
+    if not found:
+        return ""
+    newest = max(found, key=lambda path: path.stat().st_mtime)
+    end = Range.parse(newest.stem.partition(".")[0]).last + 1
+    return (
+        "\nTo keep what is trained and go on with new values, fork the run after a finished link:\n"
+        f"  crpipe fork --from {newest.stem} --run NEW --set KEY=VALUE\n"
+        "or begin a run with its weights alone and a learning rate of its own, with the keys\n"
+        f"  run: NEW, train.init_from: {newest}, ranges.first: {end}"
+    )
+
+
+def _check(path: Path, keys: Keys, advice: str, may_change: Rule, optional: str = "") -> None:
+    if not is_present(path):
+        return
+    recorded = {
+        name: value
+        for name, value in read_json(path).items()
+        if name in keys or not (optional and name.startswith(optional))
+    }
+    changed = changed_keys(recorded, keys)
+    if changed and not may_change(changed):
+        refuse_changes(recorded, keys, str(path.parent), advice)
+
+
+def _claim(
+    path: Path,
+    keys: Keys,
+    advice: str,
+    may_change: Rule,
+    beside: Mapping[Path, Mapping[str, Any]] | None = None,
+    spent: tuple[Path, ...] = (),
+) -> None:
+    if not is_present(path) or read_json(path) != keys:
+        _check(path, keys, advice, may_change)  # a refusal writes nothing, not even a lease
+        # The first jobs of a campaign start together: one of them writes, the others compare.
+        with lease(path.parent / ".claim", wait_s=_CLAIM_WAIT_S, say=_quiet):
+            _check(path, keys, advice, may_change)
+            if not is_present(path) or read_json(path) != keys:
+                for old in spent:
+                    old.unlink(missing_ok=True)
+                for other, content in (beside or {}).items():
+                    write_json(other, dict(content))
+                write_json(path, keys)
+
+
+def _quiet(_: str) -> None:
+    pass

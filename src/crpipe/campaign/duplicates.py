@@ -1,0 +1,125 @@
+"""Raw files of the same content in two ranges, found from ledgers alone: their events would count twice.
+
+Size, checksum, events and items of such files agree, and so do their rows in the multiplicity tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from crpipe.campaign.ledger import read_contents
+from crpipe.core.causes import is_present
+from crpipe.core.errors import DataError
+from crpipe.core.files import read_json
+from crpipe.events.layout import SOURCE_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from crpipe.core.paths import Paths
+
+# ruff: noqa: PLC0415
+
+# `status` asks in every campaign; most have nothing to compare.
+
+ALLOW = "ranges.duplicates: allow"
+_FEW = 500_000  # files
+_NOT_COMPARED = {SOURCE_FILE, "destination", "reason"}  # of a multiplicity table
+
+
+@dataclass(frozen=True, slots=True)
+class Twins:
+    """Two files of the same content in two ranges, the first of ``count`` such pairs."""
+
+    count: int
+    ranges: tuple[str, str]
+    paths: tuple[str, str]
+
+    def describe(self) -> str:
+        """Say which files they are, and what to type."""
+        first, second = (
+            f"{path} of range {name}" for path, name in zip(self.paths, self.ranges, strict=True)
+        )
+        more = f" (and {self.count - 1} more such pairs)" if self.count > 1 else ""
+        return f"{first} and {second} have the same content{more}, so their events count twice"
+
+    def remedy(self) -> str:
+        """Say what to write into the configuration, or to do in the source."""
+        return (
+            f"leave one range out with ranges.skip: [{self.ranges[1]}], or remove the file from the source "
+            f"and make that range again, or set {ALLOW}"
+        )
+
+
+def find_twins(paths: Paths, ranges: Sequence[str]) -> Twins | None:
+    """Find files of the same content in two of some ranges; None where there are none, or no ledgers.
+
+    Multiplicity tables and rows of ledgers are read only for files whose keys agree.
+    """
+    found = {name: read_contents(paths.ledger(name)) for name in ranges}
+    keys = {name: own for name, own in found.items() if own}
+    pairs = _pairs(keys) if len(keys) > 1 else []
+    for one, other in pairs:
+        rows = [_rows(paths.multiplicity(name), row) for name, row in (one, other)]
+        if None in rows or rows[0] == rows[1]:
+            files = [str(read_json(paths.ledger(name))["files"][row]["path"]) for name, row in (one, other)]
+            return Twins(len(pairs), (one[0], other[0]), (files[0], files[1]))
+    return None
+
+
+def refuse_twins(paths: Paths, ranges: Sequence[str]) -> None:
+    """Raise DataError for files of the same content in two of some ranges."""
+    found = find_twins(paths, ranges)
+    if found is not None:
+        raise DataError(f"{found.describe()}; {found.remedy()}")
+
+
+def _pairs(keys: Mapping[str, bytes]) -> list[tuple[tuple[str, int], tuple[str, int]]]:
+    """Give range and place of each file, with those of an earlier file of another range and the same key."""
+    names = sorted(keys)
+    joined = b"".join(keys[name] for name in names)
+    if not _has_pairs(joined):
+        return []
+    import numpy as np
+
+    whole = np.frombuffer(joined, np.uint64)
+    starts = np.cumsum([0, *(len(keys[name]) // 8 for name in names)])
+    order = np.argsort(whole, kind="stable")
+    ordered = whole[order]
+    again = np.flatnonzero((ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)) + 1
+
+    def place(number: int) -> tuple[str, int]:
+        found = int(np.searchsorted(starts, number, side="right")) - 1
+        return names[found], number - int(starts[found])
+
+    # The first of each run of equal keys is the one that the others repeat.
+    firsts = np.searchsorted(ordered, ordered[again], side="left")
+    pairs = [
+        (place(int(one)), place(int(other))) for one, other in zip(order[firsts], order[again], strict=True)
+    ]
+    return sorted((one, other) for one, other in pairs if one[0] != other[0])
+
+
+def _has_pairs(joined: bytes) -> bool:
+    """Return whether a key is there twice; for few files, importing numpy would take longer than all else."""
+    if len(joined) < 8 * _FEW:
+        found = [key for key in memoryview(joined).cast("Q") if key]
+        return len(set(found)) < len(found)
+    import numpy as np
+
+    ordered = np.sort(np.frombuffer(joined, np.uint64))  # half of what sorting their places costs
+    return bool(((ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)).any())
+
+
+def _rows(table: Path, number: int) -> pa.Table | None:
+    """Read what the multiplicity table says of one file; None where there is none."""
+    import pyarrow.parquet as pq
+
+    if not is_present(table):
+        return None
+    names = [name for name in pq.read_schema(table).names if name not in _NOT_COMPARED]
+    return pq.read_table(table, columns=names, filters=[(SOURCE_FILE, "==", number)], use_threads=False)

@@ -1,0 +1,326 @@
+"""The manifest and the staged table of one range: which raw files exist, and how each copy was verified.
+
+Both are Parquet tables with one row per file, sorted by path. They are the only record of what should exist.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from crpipe.core import checksums
+from crpipe.core.causes import OF_FORM, MachineWatch, is_there, persist, refuse_machine_error
+from crpipe.core.errors import DataError, FormatError, SourceError
+from crpipe.core.files import replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    import pyarrow as pa
+
+# ruff: noqa: PLC0415
+
+# Most who need a name or a type from here read no table: `status`, and Snakemake.
+
+Answer = TypeVar("Answer")
+State = Literal["staged", "quarantined"]
+STAGED: State = "staged"
+QUARANTINED: State = "quarantined"
+_SOURCE_FILES = b"source_files"  # of the Parquet file of a manifest
+SERVER_ONLY = "server-checksum"  # of the server that sent the file, where no other one names any
+SIZE_ONLY = "size-only"  # the one way that `source.require_checksum` refuses
+NAME_BYTES = 250  # of a file's name; while it is copied, ".part" is added, and file systems end at 255
+FEW = 0.5  # of the median: ranges with fewer files are reported
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+def lease_folder(raw: Path) -> Path:
+    """Directory of the lease of who writes or deletes the raw copies in ``raw``: it is never deleted itself.
+
+    Where a deleted file that is open stays under a hidden name, a lease among the copies would keep them.
+    """
+    return raw.parent / ".leases" / raw.name
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of the source.
+
+    ``path`` is its name relative to the range. ``size`` (bytes) is None for a file that is only made when it
+    is staged; ``mtime`` is None where the source does not name it.
+    """
+
+    path: str
+    uri: str
+    size: int | None
+    mtime: datetime | None
+
+    def row(self) -> dict[str, Any]:
+        """The entry as column values; `dataclasses.asdict` would copy each of them, which costs more."""
+        return {"path": self.path, "uri": self.uri, "size": self.size, "mtime": self.mtime}
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How a copy was verified: size in bytes, checksum in hexadecimal, what it was compared with.
+
+    ``verified`` is source-checksum (the source named the checksum), server-checksum (only the server that
+    sent the file named it; a cache that keeps an old file names its checksum), copy-compare (source and copy
+    were both read), generated (made here, nothing to compare with) or size-only.
+    """
+
+    size: int
+    checksum: str
+    algorithm: str
+    verified: str
+
+    def row(self) -> dict[str, Any]:
+        """The proof as column values."""
+        return {
+            "size": self.size,
+            "checksum": self.checksum,
+            "algorithm": self.algorithm,
+            "verified": self.verified,
+        }
+
+    def is_checked(self) -> bool:
+        """Return whether more than the size was verified."""
+        return self.verified != SIZE_ONLY
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """One row of the staged table: a verified copy, or a file set aside with the reason."""
+
+    entry: Entry
+    proof: Proof | None
+    reason: str = ""
+
+    @property
+    def state(self) -> State:
+        """``staged`` when there is a verified copy."""
+        return STAGED if self.proof else QUARANTINED
+
+    def row(self) -> dict[str, Any]:
+        """The row as column values; a size that only staging could know is filled in."""
+        proof = self.proof or Proof(self.entry.size or 0, "", "", "")
+        size = self.entry.size if self.entry.size is not None else proof.size
+        return {
+            **self.entry.row(),
+            **proof.row(),
+            "size": size,
+            "state": self.state,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RawFile:
+    """One row of the staged table as it is read; ``number``, its place in the table, names it in shards."""
+
+    number: int
+    path: str
+    uri: str
+    size: int
+    state: State
+    reason: str
+    checksum: str
+    algorithm: str
+    verified: str
+
+
+def natural_key(name: str) -> tuple[list[str | int], str]:
+    """Give a key that sorts file2 before file10."""
+    # Splitting gives text and digits in turn: equal places hold equal types. file01 and file1 differ at last.
+    parts = _DIGITS.split(name)
+    return [int(part) if index % 2 else part for index, part in enumerate(parts)], name
+
+
+def check_paths(paths: Iterable[str]) -> str:
+    """Say what is wrong with the paths of a range's files; empty when each names one file of its own.
+
+    A path that is there twice would count its events twice; one with control characters changes the terminal
+    of who reads about it.
+    """
+    found = list(paths)
+    for path in found:
+        parts = path.split("/")
+        if path.startswith("/") or {"", ".", ".."} & set(parts):
+            return f"{path!r} is outside the range's directory"
+        if not path.isprintable():
+            return f"{path!r}: the name holds characters that cannot be printed"
+        if max(len(part.encode()) for part in parts) > NAME_BYTES:
+            return f"{path!r}: a name may have {NAME_BYTES} bytes at most"
+    if len(set(found)) < len(found):
+        twice = [path for path, count in Counter(found).items() if count > 1]
+        return f"{', '.join(twice[:5])}: listed twice; each file may be there once, or its events count twice"
+    return ""
+
+
+def count_ways(files: Iterable[RawFile]) -> dict[str, int]:
+    """Count how staged files were verified, e.g. ``{"source-checksum": 998, "size-only": 2}``."""
+    return dict(sorted(Counter(file.verified for file in files if file.state == STAGED).items()))
+
+
+def count_listed(manifest: Path) -> int:
+    """Return the number of files in a manifest, from its footer alone; 0 when it cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return int(persist(lambda: pq.read_metadata(manifest), manifest).num_rows)
+    except (pa.ArrowException, OSError):
+        return 0
+
+
+def far_fewer(counts: Mapping[str, int]) -> dict[str, int]:
+    """Choose the ranges with less than half of the median number of files: their listing may not be whole."""
+    least = FEW * statistics.median(counts.values()) if counts else 0.0
+    return {name: count for name, count in counts.items() if count < least}
+
+
+def write_manifest(path: Path, entries: Iterable[Entry], source_files: int = 0) -> None:
+    """Write the manifest atomically; ``source_files``: how many the source has, where not all are taken."""
+    rows = [entry.row() for entry in entries]
+    left_out = source_files > len(rows)
+    schema = _manifest_schema()
+    _write(path, rows, schema.with_metadata({_SOURCE_FILES: str(source_files)}) if left_out else schema)
+
+
+def count_source_files(manifest: Path) -> int | None:
+    """Return how many files the source has of a range of which not all are taken; None where all are."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        found = (persist(lambda: pq.read_schema(manifest), manifest).metadata or {}).get(_SOURCE_FILES)
+        return None if found is None else int(found)
+    except FileNotFoundError:
+        return None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        refuse_machine_error(error, manifest, OF_FORM)
+        raise DataError(f"{manifest}: damaged ({error}); delete it and list the range again") from error
+
+
+def read_manifest(path: Path) -> list[Entry]:
+    """Read a manifest, or the manifest's part of a staged table; raise DataError when missing or damaged."""
+    import pyarrow as pa
+
+    names = _manifest_schema().names
+    try:
+        rows = persist(lambda: _rows(path, names), path)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: missing; run `crpipe list {path.stem}` first") from error
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        refuse_machine_error(error, path, OF_FORM)
+        raise DataError(f"{path}: damaged ({error}); delete it and list the range again") from error
+    entries = [Entry(**row) for row in rows]
+    problem = check_paths(entry.path for entry in entries)
+    if problem:
+        raise DataError(f"{path}: {problem}; delete it and list the range again")
+    return entries
+
+
+def _rows(path: Path, names: list[str]) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        found: list[dict[str, Any]] = file.read(names).select(names).to_pylist()
+    return found
+
+
+def write_staged(path: Path, files: Iterable[StagedFile]) -> None:
+    """Write the staged table atomically."""
+    _write(path, [file.row() for file in files], _staged_schema())
+
+
+def read_staged(path: Path) -> list[RawFile]:
+    """Read the staged table; raise DataError when it is missing or damaged."""
+    import pyarrow as pa
+
+    names = [name for name in _staged_schema().names if name != "mtime"]
+    try:
+        rows = persist(lambda: _rows(path, names), path)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: missing; run `crpipe stage {path.stem}` first") from error
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        refuse_machine_error(error, path, OF_FORM)
+        raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
+    problem = check_paths(row["path"] for row in rows)
+    if problem:
+        raise DataError(
+            f"{path}: {problem}; delete it and stage the range again: copies that are verified stay"
+        )
+    return [RawFile(number, **row) for number, row in enumerate(rows)]
+
+
+def check_present(folder: Path, file: RawFile) -> None:
+    """Raise SourceError unless the raw copy exists, seen late or at once, with the size that was staged."""
+    path = folder / file.path
+    with MachineWatch(path):
+        if not is_there(path):
+            raise SourceError(f"{path}: missing, though it was staged; {_advice(folder)}")
+        size = persist(path.stat).st_size
+    if size != file.size:
+        raise SourceError(f"{path}: {size} bytes, {file.size} were staged; {_advice(folder)}")
+
+
+def check_unchanged(folder: Path, file: RawFile) -> None:
+    """Raise SourceError unless the raw copy has the checksum that was staged."""
+    path = folder / file.path
+    with MachineWatch(path):
+        if file.checksum and persist(lambda: checksums.of_file(path, file.algorithm)) != file.checksum:
+            raise SourceError(f"{path}: changed since it was staged ({file.algorithm}); {_advice(folder)}")
+
+
+def confirmed(folder: Path, file: RawFile, read: Callable[[], Answer]) -> Answer:
+    """Read a raw copy; raise FormatError only for bytes that have the staged checksum and are refused twice.
+
+    A file server that answers late or in part looks like a file of a wrong form.
+    """
+    try:
+        return read()
+    except FormatError:
+        check_unchanged(folder, file)
+        return read()
+
+
+def _advice(folder: Path) -> str:
+    return f"delete {folder}.parquet and stage the range again"
+
+
+@cache
+def _manifest_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            pa.field("path", pa.string(), nullable=False),
+            pa.field("uri", pa.string(), nullable=False),
+            pa.field("size", pa.int64()),
+            pa.field("mtime", pa.timestamp("us", tz="UTC")),
+        ]
+    )
+
+
+@cache
+def _staged_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    words = ("state", "reason", "checksum", "algorithm", "verified")
+    return pa.schema([*_manifest_schema(), *(pa.field(name, pa.string(), nullable=False) for name in words)])
+
+
+def _write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows.sort(key=lambda row: str(row["path"]))
+    with replacing(path) as part:
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), part)

@@ -1,0 +1,174 @@
+"""The record of a finished split: a workflow deletes outputs of a job that it starts again, but not this.
+
+In: the folders of a range's shards and outliers. Out: whether it is finished, and from which raw files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from crpipe.campaign.raw_files import STAGED, Proof, StagedFile
+from crpipe.core.causes import is_plain, is_present, look_at
+from crpipe.core.errors import DataError
+from crpipe.core.files import read_json
+from crpipe.core.paths import FINISHED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from crpipe.campaign.raw_files import Entry, RawFile
+    from crpipe.core.paths import Paths
+
+TABLE, HISTOGRAM, LEDGER = "multiplicity.parquet", "histogram.json", "ledger.json"
+OUTLIER_SHARDS, BULK_SHARDS, KEY = "outliers.json", "shards.json", "key.json"
+LISTING = "manifest.parquet"  # an earlier crpipe kept none
+FILES = (TABLE, HISTOGRAM, LEDGER, OUTLIER_SHARDS, BULK_SHARDS, KEY)
+ASIDE = ".finished.old"  # where a person has set it aside
+SPILLS, NOTES = ".scatter", "working-on"  # while it is split: what each process works on
+NOTE = 4096  # bytes of a process in the file of notes
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRecord:
+    """The record of a range: where its outputs are, besides the record itself."""
+
+    name: str
+    listing: Path
+    shards: Path
+    outliers: Path
+    ledger: Path
+
+    @classmethod
+    def of(cls, paths: Paths, name: str) -> Self:
+        """Name the record of a range of a campaign."""
+        return cls(name, paths.manifest(name), paths.shards(name), paths.outliers(name), paths.ledger(name))
+
+    @property
+    def folder(self) -> Path:
+        """The record's own folder."""
+        return self.shards / FINISHED
+
+    def is_whole(self) -> bool:
+        """Return whether the range is finished: its record has all files, and every shard has its size.
+
+        Times say nothing about it, nor does what else is there: only a person can take it back.
+        """
+        return all(is_present(self.folder / file) for file in FILES) and self._has_shards()
+
+    def _has_shards(self) -> bool:
+        for file, folder in ((BULK_SHARDS, self.shards), (OUTLIER_SHARDS, self.outliers)):
+            for entry in read_json(self.folder / file)["shards"]:
+                for part, recorded in entry["files"].items():
+                    path = folder / f"{entry['name']}.{part}.parquet"
+                    found = look_at(path)
+                    if found is None or found.st_size != recorded["size"]:
+                        return False
+        return True
+
+    def rows(self) -> list[dict[str, Any]]:
+        """List the raw files that the range was made from; none where no ledger is left."""
+        for path in (self.folder / LEDGER, self.ledger, self.shards / ASIDE / LEDGER):
+            with contextlib.suppress(DataError):
+                if is_present(path):
+                    found: list[dict[str, Any]] = read_json(path)["files"]
+                    return found
+        return []
+
+    def has_key(self, key: Mapping[str, Any]) -> bool:
+        """Return whether the range, finished or set aside, was made from what ``key`` describes."""
+        for folder in (self.folder, self.shards / ASIDE):
+            with contextlib.suppress(DataError):
+                if is_present(folder / KEY) and read_json(folder / KEY) == key:
+                    return True
+        return False
+
+    def staged_again(self, entries: Sequence[Entry]) -> list[StagedFile]:
+        """Give the staged table of a finished range without its raw copies.
+
+        Raise DataError when the listing is another one.
+        """
+        self.refuse_other_listing(entries)
+        rows = {row["path"]: row for row in self.rows()}
+        return [StagedFile(entry, _proof(rows[entry.path]), rows[entry.path]["reason"]) for entry in entries]
+
+    def refuse_other_listing(self, entries: Sequence[Entry]) -> None:
+        """Raise DataError unless a listing names the files that the range was made from, with their sizes."""
+        self._refuse(_listed(entries), self.rows(), "the listing has")
+
+    def differs(self, entries: Sequence[Entry]) -> bool:
+        """Return whether a listing names other files than the range was made from."""
+        return any(_changes(_listed(entries), {row["path"]: row for row in self.rows()}))
+
+    def refuse_other_files(self, files: Sequence[RawFile]) -> None:
+        """Raise DataError when staged files are not those that the range was made from."""
+        rows = self.rows()
+        aside = {row["path"] for row in rows if row["state"] != STAGED}
+        there = {
+            file.path: (file.size, file.algorithm, file.checksum)
+            for file in files
+            if file.state == STAGED and file.path not in aside
+        }
+        self._refuse(there, [row for row in rows if row["path"] not in aside], "there is")
+
+    def _refuse(
+        self, found: Mapping[str, tuple[int | None, str, str]], rows: Iterable[Mapping[str, Any]], says: str
+    ) -> None:
+        recorded = {row["path"]: row for row in rows}
+        changes = list(_changes(found, recorded)) if recorded else []
+        if not changes:
+            return
+        more = [f"  … and {len(changes) - _SHOWN} more"] if len(changes) > _SHOWN else []
+        head = f"range {self.name} is split, and was made from other files than {says} now:"
+        remedy = (
+            "it stays as it is: restore these files, or the listing; to make the range again from what the "
+            f"source has now: {self.remove()}, and run the same command again"
+        )
+        raise DataError("\n".join([head, *changes[:_SHOWN], *more, remedy]))
+
+    def remove(self) -> str:
+        """Give the command by which a person gives a finished range up."""
+        files = (self.shards, self.outliers, self.ledger, self.listing)
+        return f"rm -rf {shlex.join(map(str, files))}"
+
+
+def left_notes(notes: Path) -> dict[int, str]:
+    """Read what each process worked on when it, or its parent, died: {process: file}."""
+    if not is_plain(notes):
+        return {}
+    data = notes.read_bytes()
+    texts = [data[at : at + NOTE].partition(b"\0")[0] for at in range(0, len(data), NOTE)]
+    pairs = [os.fsdecode(text).partition(" ") for text in texts if text]
+    return {int(process): path for process, _, path in pairs}
+
+
+def _listed(entries: Iterable[Entry]) -> dict[str, tuple[int | None, str, str]]:
+    return {entry.path: (entry.size, "", "") for entry in entries}
+
+
+def _changes(
+    found: Mapping[str, tuple[int | None, str, str]], recorded: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """Say how files differ from the rows of a ledger, as far as sizes and checksums are known."""
+    for path in sorted({*found, *recorded}):
+        if path not in recorded:
+            yield f"  {path}: new"
+        elif path not in found:
+            yield f"  {path}: gone"
+        else:
+            (size, algorithm, checksum), row = found[path], recorded[path]
+            if size is not None and row["state"] == STAGED and size != row["size"]:
+                yield f"  {path}: {row['size']} bytes before, {size} now"
+            elif checksum and algorithm == row["algorithm"] and checksum != row["checksum"]:
+                yield f"  {path}: {algorithm} {row['checksum']} before, {checksum} now"
+
+
+def _proof(row: Mapping[str, Any]) -> Proof | None:
+    if row["state"] != STAGED:
+        return None
+    return Proof(row["size"], row["checksum"], row["algorithm"], row["verified"])

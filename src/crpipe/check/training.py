@@ -1,0 +1,394 @@
+"""The chain of training: receipts, checkpoints, evaluations and exports that follow from each other."""
+
+from __future__ import annotations
+
+import filecmp
+import pickle
+import shlex
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from crpipe.check.findings import MALFORMED, differing, removing, retrain, train_again
+from crpipe.core.causes import is_present, look_at
+from crpipe.core.errors import CheckpointError
+from crpipe.core.files import digest, read_json, sha256
+from crpipe.core.lease import is_held
+from crpipe.core.paths import CONSOLIDATED, EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST
+from crpipe.core.ranges import HASH_DIGITS, key_of
+from crpipe.events.shard_manifest import changed_shards, read_manifest, shards_record
+from crpipe.train.deleted_checkpoints import dropped_receipt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from crpipe.check.findings import CheckJob, CheckReport, Facts
+    from crpipe.core.ranges import ChainLink
+
+# What a checkpoint says of itself, read without torch and without its tensors.
+
+
+_STATE = "/data.pkl"  # torch.save writes a zip file: plain values in this one, each tensor in its own
+_LEFT_OUT = ("model", "average", "optimizers")
+
+
+class _Tensor:
+    """Takes the place of a tensor and of everything else that is not a plain value."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __setstate__(self, _: Any) -> None:
+        pass
+
+
+class _PlainValues(pickle.Unpickler):
+    """Reads plain values; what else a file names is neither imported nor called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return OrderedDict if (module, name) == ("collections", "OrderedDict") else _Tensor
+
+    def persistent_load(self, _: Any) -> Any:
+        return _Tensor()
+
+
+def read_notes(path: Path) -> dict[str, Any]:
+    """Read the keys, counters and metrics of a checkpoint; raise CheckpointError when it is none."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if name.endswith(_STATE)]
+            with archive.open(names[0]) as file:
+                state = _PlainValues(file).load()
+    except (zipfile.BadZipFile, pickle.UnpicklingError, IndexError, EOFError, TypeError) as error:
+        raise CheckpointError(f"{path}: not a checkpoint of crpipe ({error})") from error
+    if not isinstance(state, dict) or "counters" not in state:
+        raise CheckpointError(f"{path}: not a checkpoint of crpipe")
+    return {name: value for name, value in state.items() if name not in _LEFT_OUT}
+
+
+_COUNTERS = ("step", "events", "items", "skipped")
+
+
+def check_link(report: CheckReport, job: CheckJob, facts: Facts, name: str) -> None:
+    """Check the receipts and the store of one link."""
+    link, paths = job.chain.named(name), job.paths
+    receipt, best = paths.receipt(name), paths.best_receipt(name)
+    later = job.chain.links[job.chain.links.index(link) + 1 :]
+    if is_held(paths.store(name) / "lease"):
+        report.note(f"link {name}", "a job trains it")
+        return
+    if not is_present(receipt):
+        if any(is_present(paths.receipt(other.name)) for other in later):
+            report.wrong(receipt, "missing, though later links are trained", train_again(paths, name))
+        elif any(paths.store(name).glob("*.pt")):
+            report.note(f"link {name}", "not finished")
+        else:
+            report.note(f"link {name}", "not trained yet")
+        _check_snapshots(report, paths.store(name))
+        return
+    remedy = train_again(paths, name)
+    row = report.read_object(receipt, remedy)
+    if row is None:
+        return
+    report.counts["links"] += 1
+    with report.reading(receipt, remedy):
+        _check_receipt(report, job, facts, link, row)
+        _check_best(report, job, link, str(row["key"]), best)
+        _check_shards(report, job, link, str(row["key"]))
+    _check_snapshots(report, paths.store(name))
+
+
+def _check_receipt(
+    report: CheckReport, job: CheckJob, facts: Facts, link: ChainLink, row: dict[str, Any]
+) -> None:
+    """Compare a receipt with what follows from its link, the receipt before it, and its checkpoint."""
+    paths = job.paths
+    receipt, remedy = paths.receipt(link.name), train_again(paths, link.name)
+    parent, before = _parent(report, job, facts, link)
+    fingerprint = facts.fingerprint or row["fingerprint"]
+    key = key_of(link.name, fingerprint, row["parent"] if parent is None else parent, link.ranges)
+    expected = {
+        "range": link.name,
+        "ranges": list(link.ranges),
+        "round": link.round,
+        "key": key,
+        "checkpoint": f"checkpoint-{key}-{row['sha256'][:HASH_DIGITS]}.pt",
+        "parent": row["parent"] if parent is None else parent,
+        "fingerprint": fingerprint,
+    }
+    path = paths.store(link.name) / row["checkpoint"]
+    notes = _notes_of(report, job, link, path, row)
+    if notes is None:
+        found = {name: row[name] for name in expected}
+    else:
+        found = dict(row)
+        expected |= {"sha256": row["sha256"], "metrics": notes["metrics"]}
+        expected |= {name: notes["counters"][name] for name in _COUNTERS}
+        expected |= {"stopped": notes["stopped"]} if "stopped" in notes else {}
+        used = notes.get("numerics", [])
+        expected |= {"numerics": [digest(each) for each in used]} if used else {}
+        _note_numerics(report, job, link, used)
+        if notes["range"] != link.name or (facts.fingerprint and digest(notes["keys"]) != facts.fingerprint):
+            report.wrong(path, "was trained as another link, or under other keys", retrain(paths, link.name))
+    wrong = differing(found, expected)
+    if wrong:
+        report.wrong(receipt, wrong, remedy)
+    elif before is not None and "stopped" not in row:
+        _check_trained(report, job, facts, link, row["events"] - before)
+
+
+def _parent(
+    report: CheckReport, job: CheckJob, facts: Facts, link: ChainLink
+) -> tuple[str | None, int | None]:
+    """Give the hash of the checkpoint that a link began with, and the events trained on until then.
+
+    Each is None where it cannot be known here.
+    """
+    if link.parent:
+        row = _receipt_of(job.paths.receipt(link.parent))
+        return (row["sha256"], row["events"]) if row else (None, None)
+    begun = str(facts.run_keys.get("train.init_from", ""))
+    if not begun:
+        return "", 0
+    source = _receipt_of(Path(begun))
+    if source:
+        return source["sha256"], None
+    if Path(begun).suffix == ".pt" and Path(begun).is_file():
+        return sha256(Path(begun)), None
+    report.note(f"link {link.name}", f"{begun}, from which the run began, is not here")
+    return None, None
+
+
+def _note_numerics(
+    report: CheckReport, job: CheckJob, link: ChainLink, used: Sequence[Mapping[str, Any]]
+) -> None:
+    """Name the numerics of a link that was computed with several, or with others than the link before."""
+    names = ("device", "threads", "instructions", "torch", "numpy")
+    said = [", ".join(f"{name} {each[name]}" for name in names if name in each) for each in used]
+    before = (_receipt_of(job.paths.receipt(link.parent)) or {}).get("numerics") if link.parent else None
+    if len(used) > 1:
+        report.note(f"link {link.name}", f"was computed with {len(used)} numerics in turn: {'; '.join(said)}")
+    elif used and before and before[-1] != digest(used[0]):
+        report.note(f"link {link.name}", f"has other numerics than {link.parent}: {said[0]}")
+
+
+def _receipt_of(path: Path) -> dict[str, Any] | None:
+    """Read the receipt of another link, which is judged there."""
+    try:
+        row = read_json(path) if path.suffix == ".json" else None
+    except MALFORMED:
+        return None
+    whole = (
+        isinstance(row, dict) and isinstance(row.get("sha256"), str) and isinstance(row.get("events"), int)
+    )
+    return row if whole else None
+
+
+def _notes_of(
+    report: CheckReport, job: CheckJob, link: ChainLink, path: Path, row: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Hash a checkpoint and read what it says of itself; None where it is gone or damaged."""
+    if not is_present(path) and _is_passed(job, link):
+        dropped = dropped_receipt(job.paths.run_dir(), link.name, str(row["key"])) == row
+        gone = "was deleted by `crpipe clean`" if dropped else "is gone"
+        report.note(
+            f"link {link.name}", f"its checkpoint {gone}; the next link is finished and does not need it"
+        )
+        return None
+    remedy = f"crpipe train {link.name}"
+    size = found.st_size if (found := look_at(path)) else 0
+    if not report.has_bytes(path, size, row["sha256"], remedy):
+        return None
+    with report.reading(path, remedy):
+        report.counts["checkpoints"] += 1
+        return read_notes(path)
+    return None
+
+
+def _is_passed(job: CheckJob, link: ChainLink) -> bool:
+    """Return whether the next link is finished: nothing of the chain needs this checkpoint any more."""
+    following = job.chain.links[job.chain.links.index(link) + 1 :][:1]
+    return any(is_present(job.paths.receipt(other.name)) for other in following)
+
+
+def _shards_of(job: CheckJob, link: ChainLink) -> list[Path]:
+    return [job.paths.shards(name) for name in link.ranges] or [job.paths.outliers(CONSOLIDATED)]
+
+
+def _check_shards(report: CheckReport, job: CheckJob, link: ChainLink, key: str) -> None:
+    """Compare the shards of a link with those that it was trained on."""
+    record, remedy = shards_record(job.paths.store(link.name), key), retrain(job.paths, link.name)
+    if not is_present(record):
+        report.note(f"link {link.name}", "has no record of the shards that it was trained on")
+    with report.reading(record, remedy):
+        changed = changed_shards(record, _shards_of(job, link))
+        if changed:
+            report.wrong(record, f"names other shards than there are in {changed[0]}", remedy)
+
+
+def _check_trained(report: CheckReport, job: CheckJob, facts: Facts, link: ChainLink, trained: int) -> None:
+    """Compare the events that a link trained on with those of its shards, in each epoch."""
+    folders = _shards_of(job, link)
+    role, key = ("train", "train.epochs") if link.ranges else ("outliers", "train.outlier_epochs")
+    try:
+        entries = [entry for folder in folders for entry in read_manifest(folder, None)["shards"]]
+        there = sum(entry["events"] for entry in entries if entry["role"] == role) * facts.run_keys[key]
+    except MALFORMED:
+        return  # reported where the shards are checked
+    if trained != there:
+        report.wrong(
+            job.paths.receipt(link.name),
+            f"trained on {trained} events, its shards hold {there} (in all epochs)",
+            retrain(job.paths, link.name),
+        )
+
+
+def _check_best(report: CheckReport, job: CheckJob, link: ChainLink, key: str, receipt: Path) -> None:
+    """Check the best checkpoint of a finished link against what points to it."""
+    paths, store = job.paths, job.paths.store(link.name)
+    there = sorted(store.glob(f"best-{key}-*.pt"))
+    if not is_present(receipt):
+        if there:
+            report.wrong(receipt, "missing, though there is a best checkpoint", train_again(paths, link.name))
+        return
+    remedy = f"{removing(receipt)} && crpipe train {link.name}"
+    row = report.read_object(receipt, remedy)
+    if row is None:
+        return
+    with report.reading(receipt, remedy):
+        path = store / row["checkpoint"]
+        if not is_present(path) and len(there) == 1:
+            report.wrong(receipt, f"names {row['checkpoint']}; {there[0].name} is there", remedy)
+            return
+        size = found.st_size if (found := look_at(path)) else 0
+        if not report.has_bytes(path, size, row["sha256"], retrain(paths, link.name)):
+            return
+        report.counts["checkpoints"] += 1
+        wrong = differing(row, _expected_best(link.name, key, row, read_notes(path)))
+        if wrong:
+            report.wrong(receipt, wrong, remedy)
+
+
+def _expected_best(name: str, key: str, row: Mapping[str, Any], notes: Mapping[str, Any]) -> dict[str, Any]:
+    counters, best = notes["counters"], notes["best"]
+    file = f"best-{key}-{counters['range_step']:010d}-{row['sha256'][:HASH_DIGITS]}.pt"
+    return {
+        "range": name,
+        "key": key,
+        "checkpoint": file,
+        "sha256": row["sha256"],
+        "step": counters["step"],
+        "metric": best["metric"],
+        "value": best["value"],
+    }
+
+
+def _check_snapshots(report: CheckReport, store: Path) -> None:
+    """Check the snapshots of a link that is not being trained against the hashes in their names."""
+    for path in sorted(store.glob("snapshot-*.pt")):
+        with report.reading(path, removing(path)):
+            report.counts.update(files=1, bytes=path.stat().st_size)
+            if sha256(path)[:HASH_DIGITS] != path.stem.rpartition("-")[2]:
+                report.wrong(path, "damaged: its bytes do not have the hash in its name", removing(path))
+
+
+# Evaluations of a run: each names a checkpoint of this run, and has a row for each event that it judged.
+
+
+def list_evaluations(job: CheckJob) -> list[str]:
+    """Name the evaluations of a run."""
+    return sorted(path.parent.name for path in job.paths.evaluation("x").parent.glob("*/metrics.json"))
+
+
+def check_evaluation(report: CheckReport, job: CheckJob, name: str) -> None:
+    """Check that an evaluation judged a checkpoint that the receipts of its link name."""
+    folder, remedy = job.paths.evaluation(name), f"crpipe evaluate {name.removesuffix('.best')}"
+    remedy += f" --checkpoint {name}" if name.endswith(".best") else ""
+    path = folder / "metrics.json"
+    row = report.read_object(path, remedy)
+    if row is None:
+        return
+    report.counts["evaluations"] += 1
+    with report.reading(path, remedy):
+        link = name.removesuffix(".best")
+        if job.chain.find(link) is None:
+            files = job.paths.store("x").parent.glob(f"*/*-{row['checkpoint'][:HASH_DIGITS]}.pt")
+            if not any(files):
+                report.note(f"evaluation {name}", "of a checkpoint that is not in this run")
+        else:
+            receipts = [job.paths.best_receipt(link), job.paths.receipt(link)]
+            if not any(_names(receipt, row) for receipt in receipts):
+                report.wrong(path, "judged a checkpoint that no receipt of this link names", remedy)
+        if not isinstance(row["values"], dict) or not isinstance(row["metrics"], list):
+            report.wrong(path, "damaged: holds no numbers", remedy)
+    rows = folder / "predictions.parquet"
+    with report.reading(rows, remedy), pq.ParquetFile(rows) as file:
+        if file.metadata.num_rows != row["events"]:
+            report.wrong(
+                rows, f"holds {file.metadata.num_rows} events, metrics.json says {row['events']}", remedy
+            )
+    _check_kept(report, folder, name, remedy)
+
+
+def _check_kept(report: CheckReport, folder: Path, name: str, remedy: str) -> None:
+    """Check the second names of the results, and the key that these follow from."""
+    record = folder / FINISHED
+    if not is_present(record / EVALUATED_KEY):
+        report.note(f"evaluation {name}", "has no second copy of its results")
+        return
+    key = report.read_object(record / EVALUATED_KEY, remedy)
+    if key is not None and key.pop(KEY_DIGEST, None) != digest(key):
+        report.wrong(record / EVALUATED_KEY, "damaged: its values do not have the digest in it", remedy)
+    for own in EVALUATED:
+        twin, path = record / own, folder / own
+        with report.reading(twin, remedy):
+            if is_present(path) and not path.samefile(twin) and not filecmp.cmp(path, twin, shallow=False):
+                report.wrong(twin, f"is not {path}", remedy)
+
+
+def _names(receipt: Any, row: dict[str, Any]) -> bool:
+    """Return whether a receipt points to the checkpoint of an evaluation, at its step."""
+    try:
+        made = read_json(receipt)
+        return bool(made["sha256"] == row["checkpoint"] and made["step"] == row["step"])
+    except MALFORMED:
+        return False
+
+
+# Exports of a run: every file has its recorded hash, and the checkpoint is one that a receipt names.
+
+
+_ABOUT = "config.json"
+
+
+def check_export(report: CheckReport, job: CheckJob, folder: Path) -> None:
+    """Check the folder that `crpipe export` wrote."""
+    path, paths = folder / _ABOUT, job.paths
+    own = {name: paths.receipt(name) for name in job.chain.names}
+    own |= {f"{name}.best": paths.best_receipt(name) for name in job.chain.names}
+    remedy = f"crpipe export --checkpoint latest --out {shlex.quote(str(folder))}"
+    row = report.read_object(path, remedy)
+    if row is None:
+        return
+    with report.reading(path, remedy):
+        made = [name for name, receipt in own.items() if _hash_in(receipt) == row["checkpoint"]]
+        if made:
+            remedy = remedy.replace("latest", made[0])
+        else:
+            report.wrong(path, "is of a checkpoint that no receipt of this run names", remedy)
+        for name, expected in row["files"].items():
+            file = folder / name
+            found = look_at(file)
+            size = found.st_size if found else 0
+            report.has_bytes(file, size, expected, remedy)
+        report.counts["exports"] += 1
+
+
+def _hash_in(receipt: Path) -> str:
+    try:
+        return str(read_json(receipt)["sha256"])
+    except MALFORMED:
+        return ""

@@ -1,0 +1,248 @@
+"""Verbs around a model: train, evaluate, predict, generate, export."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from crpipe.cli import completion, importing
+from crpipe.cli.terminal import LinkArgument, Settings, Terminal, completing
+from crpipe.core.ranges import pick
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from crpipe.campaign.campaign import Campaign
+
+# ruff: noqa: PLC0415
+
+# Handlers import what they call: a verb pays for its own libraries only.
+
+models = typer.Typer()
+
+_CHECKPOINT = (
+    "best, latest, a link (in full, its beginning, or its number from 0), LINK.best, or the path of a "
+    "checkpoint or receipt"
+)
+_checkpoints = completing(completion.checkpoints)
+CheckpointOption = Annotated[str, typer.Option(help=_CHECKPOINT, autocompletion=_checkpoints)]
+InputOption = Annotated[
+    list[Path], typer.Option("--in", readable=False, help="file to read; several: repeat --in")
+]
+MoreInputs = Annotated[
+    list[Path] | None, typer.Argument(metavar="FILE …", readable=False, help="more files to read")
+]
+DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute")]
+
+
+@models.command()
+def probe(
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option("--in", readable=False, help="raw file to take the batch from; several: repeat --in"),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="steps on the one batch", min=1)] = 200,
+    name: Annotated[
+        str,
+        typer.Option(
+            "--range", help="split range to take the batch from", autocompletion=completing(completion.ranges)
+        ),
+    ] = "",
+    *,
+    anomaly: Annotated[
+        bool, typer.Option("--anomaly", help="name the operation of the first bad gradient; slow")
+    ] = False,
+    profile: Annotated[
+        Path | None, typer.Option(readable=False, help="write a trace of some steps to this file")
+    ] = None,
+) -> None:
+    """Train on one batch of your data again and again, and show losses, times and memory."""
+    with importing():
+        from crpipe.cli.jobs.model import check_campaign
+        from crpipe.inference.probe import probe_batch, probe_job, render_probe
+
+    config = Settings.config()
+    check_campaign(config)
+    job = probe_job(config, inputs or (), name, steps, profile, anomaly=anomaly)
+    print(render_probe(job, probe_batch(job, Terminal())))
+
+
+@models.command()
+def train(
+    name: LinkArgument,
+    max_minutes: Annotated[float, typer.Option(help="snapshot and stop after this long; 0: never")] = 0.0,
+    profile: Annotated[int, typer.Option(help="steps to profile; 0: none")] = 0,
+) -> None:
+    """Train one link of the chain (or on `outliers`), from its last snapshot or the link before it."""
+    with importing():
+        from crpipe.workflow.rules import start_ranks
+
+    config = Settings.config()
+    start_ranks(config.train.nodes, config.train.processes_of_node, name)
+    with importing():
+        from crpipe.campaign import claims
+        from crpipe.campaign.campaign import open_campaign
+        from crpipe.cli.jobs.model import train_job
+        from crpipe.train.job import train_link
+
+    campaign = open_campaign(config)
+    link = pick(name, campaign.chain.names, "link")
+    job = train_job(campaign, link)
+    refuse_torn_ranges(campaign, link)
+    refuse_double_files(campaign, link)
+    claims.claim_train(campaign.paths, dict(job.keys))
+    train_link(job, Terminal(), max_minutes=max_minutes, profile_steps=profile)
+
+
+def refuse_torn_ranges(campaign: Campaign, name: str) -> None:
+    """Raise ConfigError when a group of events is held out in one range and trained on in another.
+
+    The ranges are those that are trained on once the link is finished. One rank looks.
+    """
+    from crpipe.cli.jobs.data import parts_of, split_ranges
+    from crpipe.split.parts import refuse_torn_groups
+
+    if parts_of(campaign.config).by_files and os.environ.get("RANK", "0") == "0":
+        seen = campaign.chain.seen(campaign.chain.named(name))
+        refuse_torn_groups(split_ranges(campaign, seen), campaign.layout)
+
+
+def refuse_double_files(campaign: Campaign, name: str) -> None:
+    """Raise DataError when a link would train on a raw file a second time; one rank looks."""
+    from crpipe.campaign.duplicates import refuse_twins
+
+    if campaign.config.ranges.duplicates == "refuse" and os.environ.get("RANK", "0") == "0":
+        refuse_twins(campaign.paths, campaign.chain.seen(campaign.chain.named(name)))
+
+
+@models.command()
+def evaluate(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="LINK",
+            help="a link; empty: that of --checkpoint",
+            autocompletion=completing(completion.links),
+        ),
+    ] = "",
+    checkpoint: CheckpointOption = "",
+) -> None:
+    """Score the checkpoint of one link (or of `outliers`) on held-out events."""
+    with importing():
+        from crpipe.campaign.campaign import open_campaign
+        from crpipe.cli.jobs.model import evaluate_job
+        from crpipe.inference.evaluate import evaluate_link
+
+    if not (name or checkpoint):
+        raise typer.BadParameter("name a link, or a checkpoint with --checkpoint best, latest, LINK or PATH")
+    campaign = open_campaign(Settings.config())
+    link = pick(name, campaign.chain.names, "link") if name else ""
+    evaluate_link(evaluate_job(campaign, link, checkpoint), Terminal())
+
+
+@models.command()
+def predict(
+    checkpoint: CheckpointOption,
+    inputs: InputOption,
+    out: Annotated[Path, typer.Option(readable=False, help="table to write: .parquet, .csv or .root")],
+    more: MoreInputs = None,
+    device: DeviceOption = "auto",
+    seed: Annotated[int, typer.Option(help="seed of everything random")] = 1,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="a side table of these files in place of the campaign's; may be repeated",
+        ),
+    ] = None,
+    columns: Annotated[
+        str, typer.Option(help="columns to write, as NAME,NAME,…, in this order; all without it")
+    ] = "",
+) -> None:
+    """Predict for all events of raw files; the same command continues after a crash."""
+    with importing():
+        from crpipe.cli.jobs.model import checkpoint_of, predict_job
+        from crpipe.cli.jobs.written import written
+        from crpipe.inference.predict import predict_files
+
+    config = Settings.config()
+    found = checkpoint_of(config, checkpoint)
+    chosen = [name.strip() for name in columns.split(",") if name.strip()]
+    files = [*inputs, *(more or ())]
+    job = predict_job(config, found, files, out, device, seed, _own_tables(table or ()), chosen)
+    print(written(out, predict_files(job, Terminal())))
+
+
+def _own_tables(given: Iterable[str]) -> dict[str, Path]:
+    tables = {}
+    for each in given:
+        name, equals, path = each.partition("=")
+        if not (name and equals and path):
+            raise typer.BadParameter(
+                f"--table {each}: expected NAME=FILE, for example meta=test_meta.parquet"
+            )
+        tables[name] = Path(path)
+    return tables
+
+
+@models.command()
+def generate(
+    checkpoint: CheckpointOption,
+    out: Annotated[Path, typer.Option(readable=False, help="table to write: .parquet, .csv or .root")],
+    inputs: Annotated[
+        list[Path] | None, typer.Option("--in", readable=False, help="file to read; several: repeat --in")
+    ] = None,
+    more: MoreInputs = None,
+    event: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NUMBER,…", help="one event in place of a file; may be repeated"),
+    ] = None,
+    multiplicity: Annotated[
+        str, typer.Option(help="predicted, a number, column, or a column's name")
+    ] = "predicted",
+    cap: Annotated[int, typer.Option(help="most items in one event")] = 10_000_000,
+    seed: Annotated[int, typer.Option(help="seed of the generation")] = 1,
+    device: DeviceOption = "auto",
+    *,
+    flat: Annotated[
+        bool, typer.Option("--flat", help="one row for each item in place of each event")
+    ] = False,
+) -> None:
+    """Generate an event for each row: of a flat table of event columns (Parquet, CSV), or of raw files."""
+    with importing():
+        from crpipe.cli.jobs.model import checkpoint_of, predict_job
+        from crpipe.cli.jobs.written import events_file, written
+        from crpipe.inference.generate import GenerateJob, generate_files
+
+    files = [*(inputs or ()), *(more or ())]
+    if bool(files) == bool(event):
+        raise typer.BadParameter('name files with --in FILE, or events with --event "NAME=NUMBER,…"')
+    config = Settings.config()
+    found = checkpoint_of(config, checkpoint)
+    use = predict_job(config, found, files or [events_file(event or (), out)], out, device, seed)
+    print(written(out, generate_files(GenerateJob(use, multiplicity, cap, flat), Terminal())))
+
+
+@models.command()
+def export(
+    checkpoint: CheckpointOption,
+    out: Annotated[
+        Path, typer.Option(readable=False, help="directory for weights, options, tables, graphs and the card")
+    ],
+) -> None:
+    """Write a trained checkpoint for use elsewhere: weights, options, side tables, graphs, model card."""
+    with importing():
+        from crpipe.cli.jobs.model import checkpoint_of, export_job
+        from crpipe.inference.export import CARD, export_checkpoint
+
+    config = Settings.config()
+    export_checkpoint(export_job(config, checkpoint_of(config, checkpoint), out), Terminal())
+    print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
+    options = [part for path in Settings.files for part in ("--config", str(path))]
+    options += [part for text in Settings.overrides for part in ("--set", text)]
+    print(f"next: read {out / CARD}, how to use it; or prove it with the command")
+    print(f"  {shlex.join(['crpipe', *options, 'check', '--export', str(out)])}")

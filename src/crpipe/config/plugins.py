@@ -1,0 +1,135 @@
+"""Readers, simulators and workloads by name: ``module:Name``, built from options of their own.
+
+The options of ``package.module:Name`` are the model ``NameOptions``: in the module ``options`` beside
+``module`` if there is one, else in ``module`` itself. A module ``options`` without torch lets a configuration
+be checked without importing what it names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import inspect
+from importlib import import_module
+from importlib.resources import files
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import BaseModel
+
+from crpipe.core.causes import Foreign
+from crpipe.core.errors import ConfigError, ForeignError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from types import ModuleType
+
+_EXAMPLES = {
+    "source.reader": "mylab.hits:HitReader",
+    "source.simulator": "mylab.simulation:HitSimulator",
+    "train.workload": "mylab.model:HitWorkload",
+    "train.loggers": "mylab.logging:HitLogger",
+}
+_SUFFIX = "Options"
+
+
+def options_class(key: str, name: str) -> type[BaseModel] | None:
+    """Find the model of the options of ``name``, the value of ``key``; None when it takes no options.
+
+    Raise ConfigError when the name has another form or its module cannot be imported.
+    """
+    module, attribute = _split(key, name)
+    wanted = attribute + _SUFFIX
+    with _importing(key, name, module):
+        spec = find_spec(module)
+        if spec is None:
+            raise ModuleNotFoundError(f"No module named {module!r}")
+        base = module if spec.submodule_search_locations is not None else module.rpartition(".")[0]
+        beside = bool(base) and find_spec(f"{base}.options") is not None
+        holder = import_module(f"{base}.options" if beside else module)
+    found = getattr(holder, wanted, None)
+    if found is not None and not (isinstance(found, type) and issubclass(found, BaseModel)):
+        raise ConfigError(f"{key}: {holder.__name__}:{wanted} is not a pydantic model")
+    return found
+
+
+def free_options(model: type[BaseModel] | None) -> set[str]:
+    """Name the options that no checkpoint depends on: those of scope ``site``."""
+    fields = model.model_fields if model else {}
+    extras = {name: field.json_schema_extra for name, field in fields.items()}
+    return {
+        name for name, extra in extras.items() if isinstance(extra, dict) and extra.get("scope") == "site"
+    }
+
+
+def build(key: str, name: str, options: Mapping[str, Any], needed: Iterable[str]) -> Any:
+    """Import ``name``, the value of ``key``, and build it from its options.
+
+    Raise ConfigError when it cannot be imported, refuses its options, or lacks a member that is ``needed``.
+    """
+    module, attribute = _split(key, name)
+    model = options_class(key, name)
+    found = find_class(key, name)
+    if model is None and hasattr(import_module(module), attribute + _SUFFIX):
+        raise ConfigError(
+            f"{key}: {module} holds {attribute}{_SUFFIX}, but a module `options` is beside it and holds all "
+            "options: move the class there"
+        )
+    with Foreign(f"{key}: {name} cannot be built"):
+        built = found() if model is None else found(model.model_validate(dict(options)))
+    lacking = [member for member in needed if not hasattr(built, member)]
+    if lacking:
+        raise ConfigError(f"{key}: {name} has no {', no '.join(lacking)}; docs/workload.md shows an example")
+    return built
+
+
+def find_class(key: str, name: str) -> Any:
+    """Import the class ``name``, a value of ``key``; raise ConfigError when it cannot be imported."""
+    module, attribute = _split(key, name)
+    with _importing(key, name, module):
+        holder = import_module(module)
+        found = getattr(holder, attribute, None)
+    if not callable(found):
+        raise ConfigError(f"{key}: {module} has no class {attribute}{_offer(holder, attribute)}")
+    return found
+
+
+def _split(key: str, name: str) -> tuple[str, str]:
+    module, _, attribute = name.partition(":")
+    if not name:
+        raise ConfigError(f"{key}: not set; write module:Name, for example {_EXAMPLES[key]}")
+    if not (module and attribute.isidentifier()):
+        raise ConfigError(f"{key}: {name!r}: expected module:Name, for example {_EXAMPLES[key]}")
+    return module, attribute
+
+
+@contextlib.contextmanager
+def _importing(key: str, name: str, module: str) -> Iterator[None]:
+    try:
+        with Foreign(f"{key}: {name}: {module} cannot be imported"):
+            yield
+    except ForeignError as error:
+        moved = renamed(getattr(error.__cause__, "name", None) or "")
+        help_of = moved or "; is its package installed, or its folder in PYTHONPATH?"
+        raise ConfigError(f"{error}{help_of}") from error
+
+
+def renamed(dotted: str) -> str:
+    """Say the new name of a key, or of a module, that an earlier version had."""
+    text = files("crpipe.config").joinpath("renamed.yaml").read_text()
+    new = yaml.safe_load(text).get(dotted)
+    return f"; it is now called {new}" if new else ""
+
+
+def _offer(module: ModuleType, wanted: str) -> str:
+    """List the classes that a module offers, the nearest name first."""
+    public = getattr(module, "__all__", None) or [
+        name
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    ]
+    names = sorted(name for name in public if not name.endswith(_SUFFIX))
+    near = difflib.get_close_matches(wanted, names, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"; it offers {', '.join(names)}{hint}" if names else "; it offers no class"

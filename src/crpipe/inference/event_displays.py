@@ -1,0 +1,95 @@
+"""Events that a workload chooses after an evaluation: read a second time, with their items, and shown."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from crpipe.core.errors import ForeignError
+from crpipe.core.files import writing
+from crpipe.events.batch import Events, concatenate
+from crpipe.train.workload import ShowsEvents, WorkloadCall, weighed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from crpipe.inference.checkpoints import LoadedModel
+    from crpipe.train.workload import Columns
+
+MOST_SHOWN = 1000  # they are in memory together, with all their items
+
+
+def show_events(
+    trained: LoadedModel,
+    compared: tuple[Events, Events | Columns],
+    sample: Iterable[Events],
+    weight: str,
+    folder: Path,
+    known: Mapping[str, float],
+) -> dict[str, float]:
+    """Let the workload show the events that it chooses; return the numbers that it gives, if finite.
+
+    compared: truth and prediction of all events, as ``score`` got them. sample: the same events once more,
+    block by block, with their items; read as far as the last chosen one. known: the numbers of ``score``.
+    Raise ForeignError for a choice of other than at most MOST_SHOWN places, and for a number of a known name.
+    """
+    workload, (truth, prediction) = trained.workload, compared
+    assert isinstance(workload, ShowsEvents)
+    with WorkloadCall(workload, "shown", truth):
+        chosen = _checked(workload.shown(truth, prediction), len(truth), f"{trained.name}.shown")
+    if not len(chosen):
+        return {}
+    events = weighed(_read(sample, chosen), weight)
+    trained.model.eval()
+    with WorkloadCall(workload, "show", events), writing(folder), torch.no_grad():
+        found = workload.show(trained.model, events, _taken(prediction, chosen), folder)
+        numbers = {str(name): float(value) for name, value in found.items()}
+    twice = sorted(numbers.keys() & known.keys())
+    if twice:
+        raise ForeignError(f"{trained.name}.show: score gives a number {twice[0]} too; give it another name")
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def _checked(found: Any, count: int, method: str) -> NDArray[np.int64]:
+    """Give the chosen places as int64; raise ForeignError for anything else."""
+    chosen = np.asarray(found)
+    if chosen.ndim != 1 or (len(chosen) and chosen.dtype.kind not in "iu"):
+        raise ForeignError(
+            f"{method}: expected places of events as a list of whole numbers, found {chosen.dtype} of the "
+            f"shape {list(chosen.shape)}; np.flatnonzero turns a mask into places"
+        )
+    if len(chosen) > MOST_SHOWN:
+        raise ForeignError(f"{method}: {len(chosen)} events are chosen; choose at most {MOST_SHOWN}")
+    if len(chosen) and not 0 <= chosen.min() <= chosen.max() < count:
+        raise ForeignError(
+            f"{method}: the places {chosen.min()} to {chosen.max()} are not all among the {count} events, "
+            f"which are 0 to {count - 1}"
+        )
+    return chosen.astype(np.int64)
+
+
+def _taken(prediction: Events | Columns, chosen: NDArray[np.int64]) -> Events | Columns:
+    if isinstance(prediction, Events):
+        return prediction.take(chosen)
+    return {name: values[chosen] for name, values in prediction.items()}
+
+
+def _read(sample: Iterable[Events], chosen: NDArray[np.int64]) -> Events:
+    """Keep the chosen events of a stream of blocks, and put them into the order in which they were chosen."""
+    wanted, order = np.unique(chosen, return_inverse=True)
+    kept: list[Events] = []
+    first = 0
+    for block in sample:
+        low, high = np.searchsorted(wanted, [first, first + len(block)])
+        if low < high:
+            kept.append(block.take(wanted[low:high] - first))
+        first += len(block)
+        if high == len(wanted):
+            break
+    return concatenate(kept).take(order)

@@ -1,1 +1,0 @@
-"""What the files of a prediction need beyond rows: other formats, and checks."""

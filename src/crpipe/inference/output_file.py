@@ -1,0 +1,335 @@
+"""One output file that is made part by part: after a crash the same command continues with the next part."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import itertools
+import json
+import os
+import shutil
+import uuid
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from crpipe.core.causes import is_present
+from crpipe.core.errors import CheckpointError, ConfigError, FormatError, require
+from crpipe.core.files import digest, make_folder, read_json, remove_tree, replacing, write_json, writing
+from crpipe.core.paths import EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST
+from crpipe.events.shard_reader import values_of
+from crpipe.train.checkpoints import checkpoint_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+    from types import ModuleType, TracebackType
+
+    from numpy.typing import NDArray
+
+    from crpipe.events.batch import Events
+
+# Rows as a ROOT file: the TTree ``predictions``, one branch for each column, and the TTree ``metadata``.
+#
+# Written with uproot in portions, so memory does not grow with the rows; equal rows give equal bytes.
+
+
+TREE, METADATA = "predictions", "metadata"
+_PORTION = 1 << 16  # rows of one basket; small ones make the file large and its reading slow
+_DATE = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+
+
+def uproot_module() -> ModuleType:
+    """Import uproot; raise MissingExtra where it is not installed."""
+    require("awkward", extra="root", why="to write ROOT files")
+    return require("uproot", extra="root", why="to write ROOT files")
+
+
+def refuse_for_root(schema: pa.Schema, out: Path) -> None:
+    """Raise ConfigError for columns that a branch cannot hold: lists, dates, texts of a dictionary."""
+    held = [field.name for field in schema if _branch(field.type) is None]
+    if held:
+        kinds = ", ".join(f"{name} ({schema.field(name).type})" for name in held)
+        raise ConfigError(
+            f"--out {out}: a ROOT tree of numbers and texts cannot hold {kinds}; choose a name that ends in "
+            ".parquet, or other columns with --columns"
+        )
+
+
+class RootWriter:
+    """Writes tables of one schema into a ROOT file, which is whole when the block ends.
+
+    metadata: one entry of the tree ``metadata``: texts, whole numbers or floats.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, metadata: Mapping[str, Any]) -> None:
+        self._path, self._schema, self._metadata = path, schema, metadata
+        self._stack = contextlib.ExitStack()
+        self._held: list[pa.Table] = []
+        self._rows = 0
+
+    def __enter__(self) -> Self:
+        """Open the file and declare the branches."""
+        uproot = uproot_module()
+        # ROOT files have a UUID: that of random numbers would make equal files differ.
+        text = json.dumps([self._schema.names, *sorted(self._metadata.items())])
+        own = uuid.uuid5(uuid.NAMESPACE_OID, text)
+        self._stack.enter_context(_fixed_dates(uproot))
+        # Not by its name, which uproot would write into the file.
+        handle = self._stack.enter_context(self._path.open("w+b"))
+        self._file = self._stack.enter_context(uproot.recreate(handle, uuid_function=lambda: own))
+        branches = {field.name: _branch(field.type) for field in self._schema}
+        self._tree = self._file.mktree(TREE, branches, title="one entry for each row")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Write what is held, then the metadata, and close the file; after an error only close it."""
+        with self._stack:
+            if error is None:
+                self._flush()
+                row = pa.table({name: [value] for name, value in self._metadata.items()})
+                branches = {field.name: _branch(field.type) for field in row.schema}
+                tree = self._file.mktree(METADATA, branches, title="where the predictions come from")
+                tree.extend(_arrays(row))
+
+    def write_table(self, table: pa.Table) -> None:
+        """Append rows."""
+        self._held.append(table)
+        self._rows += len(table)
+        if self._rows >= _PORTION:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._tree.extend(_arrays(pa.concat_tables(self._held)))
+        self._held, self._rows = [], 0
+
+
+def _branch(kind: pa.DataType) -> str | None:
+    """Name the type of the branch of a column; None where there is none."""
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return "string"
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return str(kind)
+    return {pa.float32(): "float32", pa.float64(): "float64"}.get(kind)
+
+
+def _arrays(table: pa.Table) -> dict[str, Any]:
+    return {name: _array(name, table[name]) for name in table.column_names}
+
+
+def _array(name: str, column: pa.ChunkedArray) -> NDArray[Any] | Any:
+    if column.null_count:
+        raise ConfigError(
+            f"--out: {column.null_count} values of {name} are missing, which a ROOT tree cannot hold; choose "
+            "a name that ends in .parquet"
+        )
+    if _branch(column.type) == "string":
+        return require("awkward", extra="root", why="to write ROOT files").from_arrow(column)
+    return values_of(column)
+
+
+@contextlib.contextmanager
+def _fixed_dates(uproot: ModuleType) -> Iterator[None]:
+    """Give all records of a ROOT file one date: that of now would make equal files differ.
+
+    uproot has no option for it. A version without this function writes equal contents with other dates.
+    """
+    util = uproot._util  # noqa: SLF001
+    real = getattr(util, "datetime_to_code", None)
+    if real is None:
+        yield
+        return
+    fixed = real(_DATE)
+    util.datetime_to_code = lambda _: fixed
+    try:
+        yield
+    finally:
+        util.datetime_to_code = real
+
+
+BLOCKS_PER_PART = 16
+# A row group of the output: each one takes some kB in the file's footer, which readers keep in memory.
+GROUP_ROWS, GROUP_BYTES = 1 << 17, 1 << 24
+SUFFIXES = (".parquet", ".csv", ".root")
+# A dictionary of floats is as long as the column: with one, ten million items take 2 GB to write.
+_PARQUET = {"compression": "zstd", "use_dictionary": False}
+
+
+def check_suffix(out: Path) -> None:
+    """Raise ConfigError unless the name says Parquet, CSV or ROOT; MissingExtra where ROOT needs one."""
+    if out.suffix not in SUFFIXES:
+        raise ConfigError(f"--out {out}: expected a name that ends in {' or '.join(SUFFIXES)}")
+    if out.suffix == ".root":
+        uproot_module()
+
+
+def write_in_parts(
+    out: Path,
+    identity: Any,
+    blocks: Iterable[Events],
+    rows: Callable[[int, Events], Iterable[pa.Table]],
+    advance: Callable[[int], None],
+    metadata: Mapping[str, Any],
+) -> int:
+    """Write the ``rows(number, block)`` of all blocks to ``out`` and return the number of events.
+
+    Parts are kept in ``<out>.parts`` until all are done. ``identity`` is a JSON value that names everything
+    that the rows depend on: parts of another identity are not used. ``advance`` is called with the events
+    done. ``metadata`` says in a ROOT file where the rows come from. Raise FormatError when there is no event
+    at all.
+    """
+    folder = out.with_name(f"{out.name}.parts") / digest(identity)
+    paths, done = [], 0
+    groups = itertools.groupby(enumerate(blocks), lambda pair: pair[0] // BLOCKS_PER_PART)
+    for number, group in groups:
+        path = folder / f"part-{number:06d}.parquet"
+        paths.append(path)
+        counted = _Counted(group)
+        if is_present(path):
+            for _ in counted:
+                pass
+        else:
+            _write_part(path, (table for index, block in counted for table in rows(index, block)), out)
+        done += counted.events
+        advance(done)
+    if not done:
+        raise FormatError(f"{out}: not written, the input holds no event")
+    _join(paths, out, metadata)
+    remove_tree(folder.parent)
+    return done
+
+
+class _Counted:
+    """Passes numbered blocks on, and counts their events."""
+
+    def __init__(self, blocks: Iterator[tuple[int, Events]]) -> None:
+        self._blocks = blocks
+        self.events = 0
+
+    def __iter__(self) -> Iterator[tuple[int, Events]]:
+        for number, block in self._blocks:
+            self.events += len(block)
+            yield number, block
+
+
+def _write_part(path: Path, tables: Iterator[pa.Table], out: Path) -> None:
+    first = next(tables)
+    _refuse_columns(first.schema, out)
+    with replacing(path) as part, pq.ParquetWriter(part, first.schema, **_PARQUET) as writer:
+        for table in itertools.chain([first], tables):
+            writer.write_table(table)
+
+
+def _refuse_columns(schema: pa.Schema, out: Path) -> None:
+    """Raise ConfigError for columns that the format of ``out`` cannot hold."""
+    if out.suffix == ".root":
+        refuse_for_root(schema, out)
+    nested = [field.name for field in schema if pa.types.is_nested(field.type)]
+    if out.suffix == ".csv" and nested:
+        raise ConfigError(
+            f"--out {out}: CSV cannot hold the lists in {', '.join(nested)}; choose a name that ends in "
+            ".parquet"
+        )
+
+
+def _join(parts: list[Path], out: Path, metadata: Mapping[str, Any]) -> None:
+    schema = pq.read_schema(parts[0])
+    with replacing(out) as part, _writer(part, out, schema, metadata) as writer:
+        for table in _row_groups(_tables(parts, schema)):
+            writer.write_table(table)
+
+
+def _tables(parts: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Read the parts, one small table after the other."""
+    for path in parts:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            if not file.schema_arrow.equals(schema):
+                raise FormatError(
+                    f"{path}: other columns than in {parts[0]}; delete {path.parent.parent} and run the "
+                    "same command again"
+                )
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group)
+
+
+def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Put tables together until they are worth a row group."""
+    held: list[pa.Table] = []
+    rows = size = 0
+    for table in tables:
+        held.append(table)
+        rows, size = rows + len(table), size + table.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield pa.concat_tables(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _writer(part: Path, out: Path, schema: pa.Schema, metadata: Mapping[str, Any]) -> Any:
+    if out.suffix == ".root":
+        return RootWriter(part, schema, metadata)
+    if out.suffix == ".csv":
+        return pyarrow.csv.CSVWriter(part, schema)
+    return pq.ParquetWriter(part, schema, **_PARQUET)
+
+
+# The results of an evaluation once more: a workflow deletes outputs of a job that it starts, but not these.
+#
+# In: the folder of an evaluation. Out: its declared files, put back where the checkpoint is gone.
+
+
+def keep_results(folder: Path, key: Mapping[str, Any]) -> None:
+    """Give the finished results of an evaluation a second name each; no second copy on most disks."""
+    record = folder / FINISHED
+    with writing(record):
+        make_folder(record)
+        (record / EVALUATED_KEY).unlink(missing_ok=True)
+    for name in EVALUATED:
+        _name_again(folder / name, record / name)
+    write_json(record / EVALUATED_KEY, {**key, KEY_DIGEST: digest(dict(key))})
+
+
+def restore_results(receipt: Path, folder: Path, key: Mapping[str, Any]) -> bool:
+    """Put the results back where the receipt's checkpoint is gone; return whether they are those of ``key``.
+
+    Raise CheckpointError where they were made with other settings: nothing can make them again.
+    """
+    record = folder / FINISHED
+    if (
+        receipt.suffix != ".json"
+        or not is_present(record / EVALUATED_KEY)
+        or is_present(checkpoint_file(receipt))
+    ):
+        return False
+    there, wanted = read_json(record / EVALUATED_KEY), {**key, "checkpoint": read_json(receipt).get("sha256")}
+    there.pop(KEY_DIGEST, None)
+    if there.get("checkpoint") != wanted["checkpoint"]:
+        return False
+    differing = sorted(name for name in {*there, *wanted} if there.get(name) != wanted.get(name))
+    if differing:
+        values = "; ".join(
+            f"{name}: {there.get(name)!r} then, {wanted.get(name)!r} now" for name in differing
+        )
+        raise CheckpointError(
+            f"{checkpoint_file(receipt)}: gone, so its evaluation cannot be made again; the one in {record} "
+            f"was made with other settings ({values}): give them back their values, or restore the checkpoint"
+        )
+    for name in EVALUATED:
+        _name_again(record / name, folder / name)
+    return True
+
+
+def _name_again(source: Path, target: Path) -> None:
+    with writing(target):
+        target.unlink(missing_ok=True)  # two names of one file cannot be renamed onto each other
+    with replacing(target) as part:
+        try:
+            os.link(source, part)
+        except OSError:  # the file system has no links
+            shutil.copyfile(source, part)

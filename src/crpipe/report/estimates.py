@@ -1,0 +1,384 @@
+"""What a plan is made from: a look at the source, and what it says of files, events, disk and tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from crpipe.campaign.ledger import read_sums
+from crpipe.core.causes import is_present
+from crpipe.core.errors import DataError
+from crpipe.core.files import read_json, read_json_if_any, tree_bytes
+from crpipe.core.paths import HELD_OUT, roles_of
+from crpipe.core.text import counted, number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from crpipe.campaign.view import CampaignView
+    from crpipe.core.paths import Part, Paths
+    from crpipe.events.layout import Layout, Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How events become steps.
+
+    events: those of one batch. budget_items: most items that a micro-batch holds. ranks: batches that make up
+    one step. epochs: passes over a link. per_step: batches that one step takes on each rank. held_out: share
+    of the events that training never sees; judged: share of those that an evaluation judges on. Both are 0
+    where files are held out.
+    """
+
+    events: int = 4096
+    budget_items: int = 2_000_000
+    ranks: int = 1
+    epochs: int = 1
+    per_step: int = 1
+    held_out: float = 0.0
+    judged: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFile:
+    """One raw file as the configured reader reads it, and how many events the files beside it have.
+
+    name: path or URI. reader: what read it. columns: dtype of each column of the file, or of the layout.
+    files, bytes, events, items: sums over the files that were counted. rows: events that were read;
+    groups: how many groups they belong to; doubt: why the group columns look wrong, mostly empty; largest:
+    items of the largest; below: share of them that are no outliers. notes: what the reader converted, or did
+    not read.
+    """
+
+    name: str
+    reader: str
+    columns: Mapping[str, str]
+    files: int
+    bytes: int
+    events: int
+    items: int
+    rows: int
+    groups: int
+    largest: int
+    below: float
+    notes: tuple[str, ...] = ()
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLook:
+    """What a look at the source found.
+
+    listed: files and bytes of each range that was listed now. file: one raw file, where one was read.
+    notes: what was not looked at, and why. warnings: what keeps the source from being read now.
+    problems: what is wrong, and what to type: the workflow would fail.
+    """
+
+    listed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    file: SeenFile | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanJob:
+    """What a plan is made from.
+
+    source: URI or list file, as configured. look_ahead: ranges that may be staged ahead of training.
+    range_files, range_bytes: one range as long as none is listed; bytes are None where nobody knows them
+    before the files are staged, because a simulator writes them. held_out: what the configuration holds
+    out, in words; metrics: the numbers of an evaluation. max_files: files taken of each range; 0: all.
+    """
+
+    view: CampaignView
+    source: str
+    look_ahead: int
+    range_files: int
+    range_bytes: int | None
+    held_out: tuple[str, ...] = ()
+    metrics: tuple[Metric, ...] = ()
+    batching: Batching = Batching()
+    max_files: int = 0
+    seen: SourceLook = SourceLook()
+
+
+# What ``crpipe plan`` says, before training, of the events that judge a model.
+
+
+WARNING = "WARNING"
+_ROWS = 1 << 16  # of a table in memory at a time
+
+
+def describe_held_out(
+    view: CampaignView, shares: Sequence[str], metrics: Sequence[Metric], expected: int | None = None
+) -> Iterator[str]:
+    """Yield lines, the first one of a warning with ``WARNING`` before it.
+
+    shares: what the configuration holds out, in words. metrics: the numbers of an evaluation. expected:
+    groups that judge, as far as they can be estimated before any range is split.
+    """
+    if not shares:
+        yield f"{WARNING} nothing is held out: an evaluation has no numbers. Before the first range is split,"
+        yield "set split.validation_fraction above 0, or split.validation_files"
+        return
+    paths = view.paths
+    split = [
+        name
+        for name in view.ranges
+        if is_present(paths.ledger(name)) and is_present(paths.multiplicity(name))
+    ]
+    if not split or view.layout is None:
+        yield ", ".join(shares)
+        if expected is not None:
+            yield from _expected(expected, metrics)
+        elif any(metric.groups > 1 for metric in metrics):
+            yield f"{_needed(metrics)}; plan again once a range is split"
+        return
+    if len(split) == len(view.ranges):
+        yield from _trained_on(view, split)
+    yield from _judged_on(view, split, metrics)
+
+
+def _expected(groups: int, metrics: Sequence[Metric]) -> Iterator[str]:
+    short = [metric.title for metric in metrics if metric.groups > groups]
+    if not short:
+        yield f"about {counted(groups, 'group')} of them, enough for every number"
+        return
+    yield f"{WARNING} about {counted(groups, 'group')} of held-out events are expected:"
+    yield f"not enough for {', '.join(short)}"
+    yield f"{_needed(metrics)}:"
+    yield "raise split.validation_fraction (or test_fraction), or add files"
+
+
+def count_groups(view: CampaignView, ranges: Sequence[str], enough: int) -> tuple[Part, int]:
+    """Count the groups of the part that judges, at most about ``enough``, in ranges that are split.
+
+    The part is the test part where any of the ranges has test events, as in an evaluation.
+    """
+    roles = {name: _roles(view, name) for name in ranges}
+    for part in reversed(HELD_OUT):
+        holding = [name for name in ranges if not roles[name].isdisjoint(roles_of(part))]
+        if holding:
+            return part, _count(view, holding, part, enough)
+    return HELD_OUT[0], 0
+
+
+def _roles(view: CampaignView, name: str) -> set[str]:
+    paths = view.paths.shard_manifest(name), view.paths.outlier_manifest(name)
+    manifests = [found for path in paths if (found := read_json_if_any(path))]
+    return {shard["role"] for found in manifests for shard in found["shards"] if shard["events"]}
+
+
+def _count(view: CampaignView, ranges: Sequence[str], part: Part, enough: int) -> int:
+    """Read the multiplicity tables until there are ``enough`` groups."""
+    assert view.layout is not None
+    names = list(view.layout.group)
+    of_part = pc.field("destination").isin(list(roles_of(part)))
+    found: set[tuple[object, ...]] = set()
+    for name in ranges:
+        path = view.paths.multiplicity(name)
+        try:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(_ROWS, columns=[*names, "destination"]):
+                    mine = pa.Table.from_batches([batch]).filter(of_part)
+                    rows = mine.group_by(names).aggregate([]).to_pylist()
+                    found.update(tuple(row.values()) for row in rows)
+                    if len(found) >= enough:
+                        return len(found)
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"{path}: damaged ({error}); `crpipe check` says what to type") from error
+    return len(found)
+
+
+def _judged_on(view: CampaignView, split: Sequence[str], metrics: Sequence[Metric]) -> Iterator[str]:
+    most = max((metric.groups for metric in metrics), default=1)
+    part, groups = count_groups(view, split, most)
+    if groups >= most:
+        yield f"{number(most)} groups of {part} events or more: enough groups for every number"
+        return
+    whole = len(split) == len(view.ranges)
+    seen = "" if whole else f" in {number(len(split))} of {counted(len(view.ranges), 'range')}"
+    yield f"{WARNING} the {part} events have {counted(groups, 'group')}{seen}:"
+    short = [metric.title for metric in metrics if metric.groups > groups]
+    few = "not enough" if whole else "if the others hold no more, too few"
+    yield f"{few} for {', '.join(short)}"
+    yield f"{_needed(metrics)}: hold out more in a new results directory and run, or add files"
+
+
+def _needed(metrics: Sequence[Metric]) -> str:
+    least, most = (pick((metric.groups for metric in metrics), default=1) for pick in (min, max))
+    if least == most:
+        return f"an evaluation needs at least {counted(most, 'group')}"
+    return f"an evaluation needs at least {counted(least, 'group')}, and {number(most)} for all numbers"
+
+
+def _trained_on(view: CampaignView, split: Sequence[str]) -> Iterator[str]:
+    ledgers = [read_sums(view.paths.ledger(name))["events"] for name in split]
+    if not sum(ledger["train"] + ledger["outliers"] for ledger in ledgers):
+        yield f"{WARNING} no event is left to train on:"
+        yield "lower split.validation_fraction in a new results directory and run, or add files"
+
+
+# Files and bytes of a campaign, and the disk that it takes at its peak; measured as far as it has run.
+
+
+# Assumptions until one range is split. Raw files are usually compressed, and so are shards, but a split's
+# temporary files are not.
+SHARDS_TO_RAW = 1.0
+SPILLS_TO_RAW = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """Files and bytes of all ranges: ``known`` of ``ranges`` have known sizes, the others are estimated.
+
+    bytes and largest are None where nothing is known to estimate them from.
+    """
+
+    ranges: int
+    known: int
+    files: int
+    bytes: int | None
+    largest: int | None
+
+    @property
+    def mark(self) -> str:
+        """Mark an estimate."""
+        return "" if self.known == self.ranges else "about "
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """Bytes written for each byte of raw files, and in how many ranges (``seen``) this was measured.
+
+    shards: all of a range's shards; outliers: those of them that are consolidated, and so exist twice;
+    spills: a split's temporary files.
+    """
+
+    shards: float = SHARDS_TO_RAW
+    outliers: float = 0.0
+    spills: float = SPILLS_TO_RAW
+    seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Most disk that the campaign takes at one time, in bytes: raw copies, temporary files, all shards."""
+
+    raw: int
+    spills: int
+    shards: int
+    taken: int
+
+    @property
+    def more(self) -> int:
+        """What is still to be written at the peak."""
+        return max(0, self.raw + self.spills + self.shards - self.taken)
+
+
+def measure_volume(job: PlanJob) -> Volume:
+    """Add up the files; a range of unknown size counts as the mean of the others, or as configured."""
+    found = [known_volume(job, name) for name in job.view.ranges]
+    counts = [count for count, _ in found if count is not None]
+    sizes = [taken for _, taken in found if taken is not None]
+    typical_count = sum(counts) / len(counts) if counts else job.range_files
+    typical_size = sum(sizes) / len(sizes) if sizes else job.range_bytes
+    unknown = len(found) - len(sizes)
+    return Volume(
+        ranges=len(found),
+        known=len(sizes),
+        files=sum(counts) + round((len(found) - len(counts)) * typical_count),
+        bytes=None if typical_size is None else sum(sizes) + round(unknown * typical_size),
+        largest=None if typical_size is None else max(sizes or [round(typical_size)]),
+    )
+
+
+def measure_ratios(view: CampaignView) -> Ratios:
+    """Compare shards and temporary files with raw files in the ranges that are split."""
+    paths = view.paths
+    done = [name for name in view.ranges if is_split(view, name)]
+    ledgers = [read_sums(paths.ledger(name)) for name in done]
+    raw = sum(ledger["staged"]["bytes"] for ledger in ledgers)
+    if not raw:
+        return Ratios()
+    bulk = sum(_shard_bytes(paths.shard_manifest(name)) for name in done)
+    large = sum(_shard_bytes(paths.outlier_manifest(name)) for name in done)
+    spills = SPILLS_TO_RAW
+    if view.layout is not None:
+        layout = view.layout
+        events, items = (sum(ledger[kind]["listed"] for ledger in ledgers) for kind in ("events", "items"))
+        spills = (events * (layout.event_bytes() + _row_bytes(layout)) + items * layout.item_bytes()) / raw
+    return Ratios((bulk + large) / raw, large / raw, spills, len(done))
+
+
+def peak_disk(job: PlanJob, volume: Volume, ratios: Ratios) -> Peak | None:
+    """Estimate the peak: ranges staged ahead of training, all being split, and the shards of all ranges.
+
+    None as long as no range has a known size.
+    """
+    if volume.bytes is None or volume.largest is None:
+        return None
+    ahead = min(job.look_ahead, volume.ranges) * volume.largest
+    return Peak(
+        raw=ahead,
+        spills=round(ahead * ratios.spills),
+        shards=round((ratios.shards + ratios.outliers) * volume.bytes),
+        taken=tree_bytes(job.view.paths.results),
+    )
+
+
+def known_volume(job: PlanJob, name: str) -> tuple[int | None, int | None]:
+    """Count a range's files and bytes as its manifest says, else as the source does now."""
+    made = range_volume(job.view.paths, name)
+    return job.seen.listed.get(name, made) if made[0] is None else made
+
+
+def range_volume(paths: Paths, name: str) -> tuple[int | None, int | None]:
+    """Count a range's files and bytes; None for what is not known yet.
+
+    Files that a simulator writes have no size in the manifest; staging adds it.
+    """
+    if not is_present(paths.manifest(name)):
+        return None, None
+    count, taken = _read_sizes(paths.manifest(name))
+    if taken is None and is_present(paths.ledger(name)):
+        taken = read_sums(paths.ledger(name))["staged"]["bytes"] or None
+    elif taken is None and is_present(paths.staged(name)):
+        _, taken = _read_sizes(paths.staged(name))
+    return count, taken
+
+
+def _read_sizes(path: Path) -> tuple[int, int | None]:
+    try:
+        column = pq.read_table(path, columns=["size"])["size"]
+    except (pa.ArrowException, KeyError) as error:
+        raise DataError(f"{path}: damaged ({error}); delete it and run the same command again") from error
+    return len(column), pc.sum(column).as_py() or None
+
+
+def _shard_bytes(manifest: Path) -> int:
+    if not is_present(manifest):
+        return 0
+    shards = read_json(manifest)["shards"]
+    return sum(file["size"] for shard in shards for file in shard["files"].values())
+
+
+def _row_bytes(layout: Layout) -> int:
+    """Count the bytes of one row of the multiplicity table, whose last columns are destination and reason."""
+    group = sum(np.dtype(field.dtype).itemsize for field in layout.events if field.name in layout.group)
+    return group + 3 * 4 + 1 + 4
+
+
+def is_split(view: CampaignView, name: str) -> bool:
+    """Return whether all files of a split range are there."""
+    made = [view.paths.ledger(name), view.paths.shard_manifest(name)]
+    if view.has_outliers:
+        made.append(view.paths.outlier_manifest(name))
+    return all(is_present(path) for path in made)

@@ -1,0 +1,177 @@
+"""Why a workflow did not finish: from Snakemake's own log, the journals and the logs of the jobs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crpipe.campaign.split_record import NOTES, SPILLS, left_notes
+from crpipe.core.causes import is_present
+from crpipe.core.errors import code_of
+from crpipe.core.journal import Row, attempts
+from crpipe.core.text import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from crpipe.core.paths import Paths
+
+TAIL = 5
+_WIDTH = 200
+_BLOCK = re.compile(
+    r"^Error in rule \w+:\n(.*?)(?=^(?:Error in|\[|Logfile|Trying|Shutting|Exiting|Finished|=)|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_FIELD = r"^ {4}%s: (.+)$"
+_REFUSED = re.compile(r"sbatch failed\. The error message was '(.*?)'\.\s", re.DOTALL)
+_STATE = re.compile(r"SLURM status is: '(\w+)'")
+_STATES = {
+    "TIMEOUT": "ran into its time limit",
+    "DEADLINE": "ran into its time limit",
+    "OUT_OF_MEMORY": "needed more memory than it asked for",
+    "NODE_FAIL": "lost its node",
+    "BOOT_FAIL": "lost its node",
+    "CANCELLED": "was cancelled",
+}
+_AROUND = re.compile(r"^WorkflowError:\n(.+)\n(?:\[.*\]\n)?\Z", re.MULTILINE)
+_MEMORY = re.compile(r"exceeded (?:job )?memory limit|oom[-_ ]kill", re.IGNORECASE)
+_LOGS = re.compile(r"(?<=\.log), ")  # a directory's name may have a comma, too
+_HINT = " (check log file(s) for error details)"
+_SILENT = "ended without a message: killed, or out of memory"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailure:
+    """One job that failed in its last attempt: what it did, its log, and what Snakemake and Slurm report.
+
+    state: Slurm's name for how the job ended; refused: why Slurm did not accept it; slurm_log: Slurm's own
+    log; around: an error in Snakemake's own work around the job, such as recording its resources.
+    """
+
+    verb: str
+    name: str
+    log: Path
+    slurm_job: str = ""
+    state: str = ""
+    refused: str = ""
+    slurm_log: Path | None = None
+    around: str = ""
+
+
+def explain(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[str]:
+    """Describe each job that failed in its last attempt.
+
+    messages: Snakemake's own log. ends: where the journals ended when the workflow started, in bytes.
+    Gives a line for each failure with its cause, then the end of its log.
+    """
+    journals = (paths.data_journal(), paths.train_journal())
+    rows = [row for path in journals for row in attempts(path)]
+    new = [row for path in journals for row in attempts(path, ends.get(path, 0))]
+    last = {(row["verb"], row["range"]): row for row in new}
+    starts = {(row["verb"], row["range"]): row for row in rows if row["what"] == "start"}
+    lines: list[str] = []
+    for failure in failures_in(messages):
+        work = (failure.verb, failure.name)
+        cause = _cause(failure, last.get(work), paths)
+        lines.append(f"{' '.join(filter(None, work))}{cause}")
+        host = starts[work]["host"] if work in starts and not failure.refused else ""
+        where = [f"Slurm job {failure.slurm_job}" if failure.slurm_job else "", f"on {host}" if host else ""]
+        lines.append(f"  log: {failure.log}  {' '.join(filter(None, where))}".rstrip())
+        text = cause.partition(": ")[2]
+        said = {shorten(each, _WIDTH) for each in (text, f"crpipe: {text}")}
+        lines += [f"  | {line}" for line in _tail(failure.log) if line not in said]
+    return lines
+
+
+def kinds_of(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[Row]:
+    """Give verb, name, kind of error and cause of each job that failed in its last attempt.
+
+    The kind is empty for one that died without an error. The arguments are those of `explain`.
+    """
+    last: dict[tuple[str, str], Row] = {}
+    for path in (paths.data_journal(), paths.train_journal()):
+        last |= {(row["verb"], row["range"]): row for row in attempts(path, ends.get(path, 0))}
+    found = []
+    for failure in failures_in(messages):
+        row = last.get((failure.verb, failure.name), {})
+        kind = row["kind"] if row.get("what") == "failed" else ""
+        cause = _cause(failure, row or None, paths).removeprefix(": ")
+        found.append({"verb": failure.verb, "name": failure.name, "kind": kind, "cause": cause.strip()})
+    return found
+
+
+def failures_in(messages: str) -> Iterable[JobFailure]:
+    """Find the jobs that failed and did not succeed in a later attempt, in the order of their failures."""
+    found: dict[Path, JobFailure] = {}
+    recovered: set[Path] = set()
+    for block in _BLOCK.finditer(messages):
+        log, number = _field("log", block[1]), _field("jobid", block[1])
+        path, *more = map(Path, _LOGS.split(log.removesuffix(_HINT)))
+        if re.search(rf"^Finished jobid: {number} ", messages[block.end() :], re.MULTILINE):
+            recovered.add(path)
+        if not log or path in recovered:
+            continue
+        refused, state = _REFUSED.search(block[1]), _STATE.search(block[1])
+        failure = JobFailure(
+            *_work(path),
+            path,
+            _field("external_jobid", block[1]),
+            state[1] if state else "",
+            " ".join(refused[1].split()) if refused else "",
+            more[0] if more else None,
+            around[1] if (around := _AROUND.search(messages, 0, block.start())) else "",
+        )
+        # The log of a job on a node repeats the failure, but without the state and the reason from Slurm.
+        if path not in found or failure.state or failure.refused:
+            found[path] = failure
+    return found.values()
+
+
+def _field(name: str, block: str) -> str:
+    found = re.search(_FIELD % name, block, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _work(log: Path) -> tuple[str, str]:
+    """Read the verb and the range from a log's path: logs/<verb>/<range>.log or logs/<verb>.log."""
+    return (log.stem, "") if log.parent.name == "logs" else (log.parent.name, log.stem)
+
+
+def _cause(failure: JobFailure, row: dict[str, Any] | None, paths: Paths) -> str:
+    if failure.refused:
+        return f": Slurm refused the job: {failure.refused}"
+    if row is not None and row["what"] == "failed":
+        return f" (exit {code_of(row['kind'])}): {row['error']}"
+    state = "OUT_OF_MEMORY" if _killed_for_memory(failure.slurm_log) else failure.state
+    if row is not None and row["what"] == "finished":
+        if failure.around:
+            return f": finished its work, but Snakemake failed afterwards: {failure.around}"
+        why = f" ({_STATES[state]})" if state in _STATES else ""
+        return f": finished its work, but its job failed afterwards{why}; the next run will reuse the result"
+    if state in _STATES:
+        return f": {_STATES[state]}"
+    lines = _tail(failure.log)
+    return f": {lines[-1] if lines and row is None else _SILENT + _read_by(failure, paths)}"
+
+
+def _read_by(failure: JobFailure, paths: Paths) -> str:
+    """Name the raw files that a split worked on when it was killed; a library that ends it names none."""
+    record = paths.shards(failure.name) / SPILLS / NOTES if failure.verb == "split" else None
+    found = sorted(left_notes(record).values()) if record is not None else []
+    return f" (while it read {', '.join(found)})" if found else ""
+
+
+def _killed_for_memory(slurm_log: Path | None) -> bool:
+    """Return whether Slurm's log says that the job was killed for its memory; its state is only FAILED."""
+    if slurm_log is None or not is_present(slurm_log):
+        return False
+    return _MEMORY.search(slurm_log.read_text(errors="replace")) is not None
+
+
+def _tail(log: Path) -> list[str]:
+    if not is_present(log):
+        return []
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return [shorten(line, _WIDTH) for line in lines[-TAIL:]]

@@ -1,0 +1,226 @@
+"""What was done, where and how long it took: attempts of jobs and machines, from the journals."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+from dataclasses import dataclass
+from os.path import relpath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from crpipe.campaign.ledger import read_sums_if_any
+from crpipe.core.causes import is_present
+from crpipe.core.errors import ConfigError
+from crpipe.core.journal import tail
+from crpipe.core.paths import OUTLIERS
+from crpipe.core.text import Column, duration, moment, number, size, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from crpipe.campaign.view import CampaignView
+    from crpipe.core.journal import Row
+    from crpipe.core.paths import Paths
+    from crpipe.report.state_types import CampaignStatus
+
+JOURNAL_BYTES = 16 << 20  # of each journal, the newest
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One attempt of a verb on a range: when it began and ended (None: not known), where, and its error."""
+
+    verb: str
+    name: str
+    start: float
+    end: float | None
+    host: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRow:
+    """One row of the table of ranges, every cell as text.
+
+    logs: name and address of each log that exists; none where the page has no place to link from.
+    """
+
+    name: str
+    state: str
+    events: str
+    files: str
+    outliers: str
+    times: str
+    attempts: str
+    logs: tuple[tuple[str, str], ...]
+
+
+def work_of(paths: Paths) -> list[Work]:
+    """Read the attempts of all verbs in the order in which they began."""
+    rows = (row for path in (paths.data_journal(), paths.train_journal()) for row in _rows(path))
+    return sorted(_attempts(rows), key=lambda each: each.start)
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    for row in tail(path, JOURNAL_BYTES, b'"verb"'):
+        texts = (row.get(name) for name in ("verb", "range", "what", "host"))
+        if isinstance(row.get("time"), int | float) and all(isinstance(text, str) for text in texts):
+            yield row
+
+
+def _attempts(rows: Iterable[Row]) -> Iterator[Work]:
+    begun: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        key = row["verb"], row["range"]
+        if row["what"] == "start":
+            if key in begun:  # killed: nothing says when
+                yield _work(begun[key], None, "no end recorded")
+            begun[key] = row
+        elif row["what"] in ("finished", "failed") and key in begun:
+            yield _work(begun.pop(key), row, str(row.get("error", "")))
+    for row in begun.values():
+        yield _work(row, None, "")
+
+
+def _work(start: Row, end: Row | None, error: str) -> Work:
+    ended = None if end is None else float(end["time"])
+    return Work(start["verb"], start["range"], float(start["time"]), ended, start["host"], error)
+
+
+def range_rows(
+    view: CampaignView, status: CampaignStatus, work: Sequence[Work], folder: Path | None = None
+) -> list[RangeRow]:
+    """List all ranges with the time that each verb took on them; folder: of the page that links to logs."""
+    seconds: dict[tuple[str, str], float] = {}
+    for each in work:
+        if each.end is not None:
+            key = each.name, each.verb
+            seconds[key] = seconds.get(key, 0.0) + each.end - each.start
+    rows = []
+    for item in status.ranges:
+        ledger: Mapping[str, Any] | None = read_sums_if_any(view.paths.ledger(item.name))
+        verbs = ("consolidate", "train") if item.name == OUTLIERS else ("stage", "split", "train")
+        spent = [(verb, seconds.get(("" if verb == "consolidate" else item.name, verb))) for verb in verbs]
+        bad = f", {number(item.quarantined)} bad" if item.quarantined else ""
+        rows.append(
+            RangeRow(
+                item.name,
+                str(item.state),
+                "" if ledger is None else number(ledger["events"]["listed"]),
+                "" if item.files is None else f"{number(item.files)}{bad}",
+                "" if item.outliers is None else number(item.outliers),
+                ", ".join(f"{verb} {duration(value)}" for verb, value in spent if value is not None),
+                number(item.attempt) if item.attempt else "",
+                () if folder is None else tuple(_logs(view.paths, item.name, folder)),
+            )
+        )
+    return rows
+
+
+def _logs(paths: Paths, name: str, folder: Path) -> Iterator[tuple[str, str]]:
+    for verb in ("list", "stage", "split", "train"):
+        top = paths.run_dir() if verb == "train" else paths.results
+        log = top / "logs" / verb / f"{name}.log"
+        if is_present(log):
+            yield verb, quote(relpath(log, folder))
+
+
+def machines(journal: Path) -> list[tuple[str, str]]:
+    """Say which hosts trained, each with its device and versions, as the training jobs recorded them."""
+    found: dict[tuple[str, str], int] = {}
+    for row in tail(journal, JOURNAL_BYTES, b'"machine"'):
+        if row.get("what") == "machine":
+            ranks = row.get("ranks", 1)
+            text = f"{row.get('device', '?')}{f', {ranks} ranks' if ranks != 1 else ''}"
+            versions = f"torch {row.get('torch', '?')}, Python {row.get('python', '?')}"
+            key = str(row.get("host", "?")), f"{text}; {versions}, crpipe {row.get('crpipe', '?')}"
+            found[key] = found.get(key, 0) + 1
+    return [(host, f"{text}; {jobs} job{'' if jobs == 1 else 's'}") for (host, text), jobs in found.items()]
+
+
+# The logs that jobs of the workflow write: which there are, and what is added while a job runs.
+
+
+_CHUNK = 1 << 16
+_GONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class JobLog:
+    """One log. name: the range or link that the job worked on; empty for a job of the whole campaign.
+
+    time: when it was last written; bytes: its size.
+    """
+
+    verb: str
+    name: str
+    path: Path
+    time: float
+    bytes: int
+
+
+def job_logs(paths: Paths) -> list[JobLog]:
+    """List the logs of a campaign and its run, the newest last."""
+    found = []
+    for top in (paths.results / "logs", paths.run_dir() / "logs"):
+        for path in (*top.glob("*.log"), *top.glob("*/*.log")):
+            verb, name = (path.stem, "") if path.parent == top else (path.parent.name, path.stem)
+            with contextlib.suppress(FileNotFoundError):  # a retry of its job begins with a new one
+                about = path.stat()
+                found.append(JobLog(verb, name, path, about.st_mtime, about.st_size))
+    return sorted(found, key=lambda log: (log.time, log.path))
+
+
+def chosen(logs: Sequence[JobLog], name: str, verb: str) -> list[JobLog]:
+    """Keep the logs of a range or link, and of a verb; empty: of any. Raise ConfigError when none is left."""
+    kept = [log for log in logs if name in ("", log.name) and verb in ("", log.verb)]
+    if not kept:
+        wanted = " ".join(filter(None, (verb, name)))
+        verbs = ", ".join(dict.fromkeys(log.verb for log in logs if name in ("", log.name)))
+        if not wanted:
+            raise ConfigError("logs: no job of the workflow has written a log yet; to run it: crpipe run")
+        there = f"there are logs of: {verbs}" if verbs else "`crpipe logs` lists what there is"
+        raise ConfigError(f"{wanted}: no job of the workflow has written a log yet; {there}")
+    return kept
+
+
+def list_logs(logs: Sequence[JobLog], width: int) -> str:
+    """Write the logs as a table."""
+    columns = [
+        Column("written", [moment(log.time) for log in logs]),
+        Column("job", [f"{log.verb} {log.name}".rstrip() for log in logs]),
+        Column("size", [size(log.bytes) for log in logs], right=True),
+        Column("file", [str(log.path) for log in logs]),
+    ]
+    return "\n".join(table(columns, width))
+
+
+def read_on(path: Path, wait: Callable[[], None], said: Callable[[str], None]) -> Iterator[str]:
+    """Yield the text of a log and then what is added to it; ``wait`` is called where there is nothing new.
+
+    A retry of the job replaces the log: ``said`` gets a line, and the new log is read from its start.
+    """
+    number, place = 0, 0
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    while True:
+        try:
+            with path.open("rb") as file:
+                about = os.fstat(file.fileno())
+                if number and (about.st_ino != number or about.st_size < place):
+                    said(f"{path}: the job began again")
+                    place = 0
+                    decoder.reset()
+                number = about.st_ino
+                file.seek(place)
+                data = file.read(_CHUNK)
+        except FileNotFoundError:
+            # The next file may get the same inode.
+            data, number = b"", number and _GONE
+        place += len(data)
+        if data:
+            yield decoder.decode(data)
+        else:
+            wait()

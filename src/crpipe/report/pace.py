@@ -1,0 +1,159 @@
+"""Events, steps and hours of a campaign: counted in split ranges, else estimated from a few files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from crpipe.campaign.ledger import read_sums
+from crpipe.core.journal import METRICS_BYTES, attempts, metric_rows, tail
+from crpipe.report.estimates import is_split, known_volume
+from crpipe.report.state import median_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from crpipe.campaign.view import CampaignView
+    from crpipe.core.journal import Row
+    from crpipe.core.paths import Paths
+    from crpipe.report.estimates import PlanJob
+
+FEW_STEPS = 100  # of a link: fewer hardly train a model, and hardly show a trend
+GOOD_STEPS = 500
+_DATA_VERBS = ("stage", "split")
+
+
+@dataclass(frozen=True, slots=True)
+class EventCounts:
+    """Events and items of all ranges; those that training sees, by range; ``exact`` where all are split."""
+
+    events: int
+    items: int
+    trained: dict[str, float]
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Events that training took in a second, and where that was measured."""
+
+    events_per_s: float
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """Seconds that the whole campaign takes, at measured rates; None where nothing was measured.
+
+    range_s: staging and splitting of one range.
+    """
+
+    training_s: float | None
+    rate: Rate | None
+    data_s: float | None
+    range_s: dict[str, float]
+
+
+def estimate_events(job: PlanJob) -> EventCounts | None:
+    """Add up the events; None as long as no range is split and no file was read."""
+    view, file = job.view, job.seen.file
+    split = {name: _counted(view, name) for name in view.ranges if is_split(view, name)}
+    sizes = {name: known_volume(job, name)[1] for name in view.ranges if name not in split}
+    known = [size for size in sizes.values() if size is not None]
+    usual = sum(known) / len(known) if known else job.range_bytes
+    found = dict(split)
+    if file is not None and file.bytes:
+        share = file.below * (1 - job.batching.held_out)
+        for name, size in sizes.items():
+            taken = usual if size is None else size
+            if taken is not None:
+                ratio = taken / file.bytes
+                found[name] = (file.events * ratio, file.items * ratio, file.events * ratio * share)
+    if not found:
+        return None
+    means = [sum(column) / len(found) for column in zip(*found.values(), strict=True)]
+    every = [found.get(name, tuple(means)) for name in view.ranges]
+    events, items = (round(sum(row[place] for row in every)) for place in (0, 1))
+    trained = {name: row[2] for name, row in zip(view.ranges, every, strict=True)}
+    return EventCounts(events, items, trained, exact=len(split) == len(view.ranges))
+
+
+def steps_of_links(job: PlanJob, events: EventCounts) -> list[int]:
+    """Count the steps of each link on bulk events, at least one."""
+    batching = job.batching
+    per_step = batching.events * batching.ranks * batching.per_step
+    return [
+        max(1, round(sum(events.trained[name] for name in link.ranges) * batching.epochs / per_step))
+        for link in job.view.chain.links
+        if link.ranges
+    ]
+
+
+def better_batch(job: PlanJob, steps: int) -> int:
+    """Choose a power of two for ``load.batch_events`` with which a link has about GOOD_STEPS steps."""
+    wanted = max(1, job.batching.events * steps // GOOD_STEPS)
+    return int(2 ** (wanted.bit_length() - 1))
+
+
+def estimate_hours(job: PlanJob, events: EventCounts | None) -> Hours:
+    """Scale the rates of this run, or of another one here, to the whole campaign."""
+    view = job.view
+    rate = measured_rate(view.paths)
+    training = None
+    if rate is not None and events is not None:
+        shown = sum(events.trained[name] for link in view.chain.links for name in link.ranges)
+        training = shown * job.batching.epochs / rate.events_per_s
+    range_s = _durations(attempts(view.paths.data_journal()))
+    data = sum(range_s.values()) * len(view.ranges) if range_s.keys() == {*_DATA_VERBS} else None
+    return Hours(training, rate, data, range_s)
+
+
+def measured_rate(paths: Paths) -> Rate | None:
+    """Find the rate in the newest metrics of this run, else of the other runs in the same folder."""
+    others = sorted(
+        {path.parents[2] for path in paths.runs.glob("*/store/*/metrics.jsonl")} - {paths.run_dir()}
+    )
+    for group in ([paths.run_dir()], others):
+        files = [path for run in group for path in run.glob("store/*/metrics.jsonl")]
+        for path in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
+            speed = _speed(metric_rows(tail(path, METRICS_BYTES)))
+            if speed is not None:
+                return Rate(speed, f"run {path.parents[2].name}, link {path.parent.name}")
+    return None
+
+
+def _speed(rows: list[Row]) -> float | None:
+    """Take the median over pairs of rows, so that a pause between two attempts has no effect."""
+    return median_of(
+        [
+            (after["events"] - before["events"]) / (after["time"] - before["time"])
+            for before, after in pairwise(rows)
+            if "events" in after
+            and "events" in before
+            and after["time"] > before["time"]
+            and after["events"] > before["events"]
+        ]
+    )
+
+
+def _durations(rows: Iterable[Row]) -> dict[str, float]:
+    """Give the mean seconds of the finished attempts at staging and splitting a range."""
+    begun: dict[tuple[str, str], float] = {}
+    taken: dict[str, list[float]] = {}
+    for row in rows:
+        place = (str(row.get("verb")), str(row.get("range")))
+        moment = row.get("time")
+        if place[0] not in _DATA_VERBS or not isinstance(moment, int | float):
+            continue
+        if row.get("what") == "start":
+            begun[place] = moment
+        elif row.get("what") == "finished" and place in begun:
+            taken.setdefault(place[0], []).append(max(0.0, moment - begun.pop(place)))
+    return {verb: sum(times) / len(times) for verb, times in taken.items()}
+
+
+def _counted(view: CampaignView, name: str) -> tuple[float, float, float]:
+    """Read the events, items and training events of a range that is split."""
+    ledger = read_sums(view.paths.ledger(name))
+    return ledger["events"]["listed"], ledger["items"]["listed"], ledger["events"]["train"]

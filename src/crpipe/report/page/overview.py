@@ -1,0 +1,165 @@
+"""The page of ``crpipe status --html``: one file that needs no other, for desktop and phone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from crpipe import __version__
+from crpipe.core.files import write_text
+from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
+from crpipe.core.text import compact, counted, duration, moment, number
+from crpipe.report.evaluations import COLUMNS, evaluations
+from crpipe.report.jobs import machines, range_rows, work_of
+from crpipe.report.page import charts
+from crpipe.report.page.charts import COLOURS
+from crpipe.report.page.panels import panels
+from crpipe.report.state import collect
+from crpipe.report.state_types import AT_WORK, State
+from crpipe.report.status import facts, resume_command, warnings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from jinja2 import Template
+
+    from crpipe.campaign.view import CampaignView
+    from crpipe.report.state_types import CampaignStatus, LinkStatus, RangeStatus, SourceToken
+
+RELOAD_S = 60
+UNFOLDED = 30  # ranges up to which their table is unfolded
+# One letter beside the colour, for readers who cannot distinguish the colours.
+LETTERS = {
+    State.WAITING: "·",
+    State.LISTED: "L",
+    State.STAGING: "g",
+    State.STAGED: "G",
+    State.SPLITTING: "p",
+    State.SPLIT: "P",
+    State.CONSOLIDATED: "C",
+    State.TRAINING: "t",
+    State.INTERRUPTED: "‖",
+    State.TRAINED: "✓",
+    State.FAILED: "✗",
+    State.SKIPPED: "/",
+    State.STALE: "≠",
+}
+
+
+def write_page(view: CampaignView, path: Path, token: SourceToken | None = None) -> None:
+    """Write the page of the campaign's present state to ``path``, atomically."""
+    write_text(path, render_page(view, token, path.parent))
+
+
+def render_page(view: CampaignView, token: SourceToken | None = None, folder: Path | None = None) -> str:
+    """Give the page as one HTML document; a browser loads it again every minute.
+
+    folder: where the page will be; without it there are no links to logs.
+    """
+    status, newest = collect(view, token), next(evaluations(view), None)
+    trained, total = status.finished(), len(status.bulk())
+    left = "" if status.eta_s is None or trained == total else f", {duration(status.eta_s)} left"
+    links = () if status.one_to_one else status.links
+    shown = status.ranges if status.one_to_one else status.rows()
+    order = list(State)
+    return _template().render(
+        title=f"crpipe {status.run}",
+        reload_s=RELOAD_S,
+        moment=moment(status.time),
+        version=__version__,
+        progress=f"{status.trained_of()} trained{left}",
+        trained=trained,
+        total=total,
+        facts=[*(fact for fact in facts(status) if fact[0] != "progress"), *_training(view)],
+        next_step=_next_step(view, status, evaluated=newest is not None),
+        rows=range_rows(view, status, work_of(view.paths), folder),
+        unfolded=len(status.ranges) <= UNFOLDED,
+        warnings=list(warnings(status)),
+        cells=[_cell(item) for item in status.ranges],
+        states=sorted(status.states().items(), key=lambda item: order.index(item[0])),
+        links=[_link_cell(link) for link in links],
+        link_states=sorted(
+            Counter(link.state for link in links).items(), key=lambda item: order.index(item[0])
+        ),
+        letters=LETTERS,
+        errors=[(_heading(item), item.error) for item in shown if item.error],
+        evaluation=newest,
+        comparisons=COLUMNS,
+        panels=list(panels(view)),
+        geometry=charts,
+        colours=COLOURS,
+    )
+
+
+def _training(view: CampaignView) -> Iterator[tuple[str, str]]:
+    """Yield the learning rate of the newest metrics, and what trains or trained."""
+    for name in reversed(view.chain.names):
+        rows = metric_rows(tail(view.paths.store(name) / "metrics.jsonl", METRICS_BYTES))
+        newest = next((row for row in reversed(rows) if "learning_rate" in row), None)
+        if newest is not None:
+            step = number(newest["step"])
+            yield "learning rate", f"{newest['learning_rate']:.4g} times that of each phase, at step {step}"
+            break
+    for host, text in machines(view.paths.train_journal()):
+        yield "trained on", f"{host}: {text}"
+
+
+def _next_step(view: CampaignView, status: CampaignStatus, *, evaluated: bool) -> str:
+    """Say what a person does next."""
+    resume = resume_command(status)
+    if resume:
+        return f"to resume, {resume}"
+    if any(item.state is State.FAILED for item in status.rows()):
+        return "read the errors below; the same command again tries once more what failed"
+    if any(item.state in AT_WORK for item in status.rows()):
+        return "nothing: jobs are at work"
+    if status.finished() < len(status.bulk()):
+        return "snakemake: begin the campaign"
+    if not evaluated:
+        return "snakemake evaluation: evaluate the final checkpoint"
+    return f"crpipe report: the page of the finished campaign, {view.paths.report()}"
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("crpipe.report.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("page.html.j2")
+
+
+def _cell(item: RangeStatus) -> tuple[State, str]:
+    """Give the state of one range, and what its cell says when pointed at."""
+    text = [item.name, str(item.state)]
+    if item.steps:
+        text.append(f"step {number(item.step or 0)} of {number(item.steps)}")
+    if item.outliers is not None:
+        text.append(f"{compact(item.outliers)} outliers")
+    if item.error:
+        text.append(item.error)
+    return item.state, "; ".join(text)
+
+
+def _link_cell(link: LinkStatus) -> tuple[State, str]:
+    """Give the state of one link, and what its cell says when pointed at."""
+    text = [link.name, str(link.state)]
+    if link.ranges:
+        text += [counted(len(link.ranges), "range"), f"round {link.round}"]
+    if link.steps:
+        text.append(f"step {number(link.step or 0)} of {number(link.steps)}")
+    text += [part for part in (link.stopped, link.error) if part]
+    return link.state, "; ".join(text)
+
+
+def _heading(item: RangeStatus | LinkStatus) -> str:
+    attempt = f", attempt {item.attempt}" if item.attempt else ""
+    return f"{item.name}: {item.state}{attempt}"

@@ -1,1 +1,0 @@
-"""What a campaign will read, write and run, before it does."""

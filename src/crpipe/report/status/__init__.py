@@ -1,1 +1,0 @@
-"""Status of a campaign: table, page, messages, and why jobs failed."""

@@ -1,0 +1,1 @@
+"""New campaigns, and a look at the machine they run on."""

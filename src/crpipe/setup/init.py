@@ -1,0 +1,374 @@
+"""`crpipe init`: answers in, a commented YAML file out, and the folder that the workflow runs in."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+import crpipe
+from crpipe.campaign.readers import open_reader
+from crpipe.config.loading import AUTO, SYNTHETIC, flatten, validate
+from crpipe.config.reference import comment, entries, scalar
+from crpipe.core.errors import ConfigError
+from crpipe.core.files import make_folder, replacing, writing
+from crpipe.core.ranges import Range
+from crpipe.setup.local_files import from_here, look
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from crpipe.config.loading import Tree
+    from crpipe.config.reference import KeyEntry
+
+# What a user changes first; besides, every key that a starter or an answer sets.
+SHOWN = (
+    "run",
+    "results",
+    "source.uri",
+    "source.reader",
+    "source.max_files",
+    "ranges.first",
+    "ranges.last",
+    "ranges.step",
+    "split.threshold",
+    "split.validation_fraction",
+    "load.batch_events",
+    "load.budget_items",
+    "train.workload",
+    "train.ranges_per_link",
+    "train.epochs",
+    "train.gpus",
+)
+_RANGES = {"first": 0, "last": 99_999, "step": 1000}
+_HEADER = """\
+# The keys of this campaign that one changes first: meaning, then [legal values; what a change of it changes].
+# A key marked `data` changes the shards, `train` the checkpoints. All other keys are in config/config.yaml,
+# with their values; a key that is written here wins. Relative paths start at the directory in which the
+# commands are run, and that is this one.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """What a workload begins with.
+
+    readers: ``module:Name`` of its readers, the first is the default; each with ``about``, what it reads, and
+        ``extra``, what pip has to install for it. extras: those that its evaluation needs, and why.
+    always, synthetic: keys of the configuration for any files, and those besides for simulated ones.
+    """
+
+    about: str
+    readers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    extras: Mapping[str, str] = field(default_factory=dict)
+    always: Tree = field(default_factory=dict)
+    synthetic: Tree = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the user said; an empty value means what the starter has."""
+
+    workload: str
+    uri: str
+    files: str = ""
+    reader: str = ""
+    simulator: str = ""
+    results: str = ""
+    run: str = ""
+    ranges: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a simulator makes the files."""
+        return self.uri == SYNTHETIC
+
+
+@cache
+def starters() -> dict[str, Starter]:
+    """Read what each workload of this installation begins with, by its short name."""
+    files = sorted((Path(crpipe.__file__).parent / "workloads").glob("*/start.yaml"))
+    return {path.parent.name: Starter(**yaml.safe_load(path.read_text())) for path in files}
+
+
+def starter_of(workload: str) -> Starter:
+    """Find what a workload begins with, by short name or ``module:Name``; raise ConfigError for others."""
+    known = starters()
+    if not workload:
+        raise ConfigError(f"--workload: not given; write one of {', '.join(known)}, or module:Name")
+    if workload in known:
+        return known[workload]
+    if ":" in workload:
+        return Starter(workload, always={"train": {"workload": workload}})
+    raise ConfigError(
+        f"--workload {workload}: not known; write one of {', '.join(known)}, or module:Name of your own"
+    )
+
+
+def default_run(workload: str) -> str:
+    """Name a run after its workload."""
+    return workload.rpartition(":")[2]
+
+
+def complete(answers: Answers, folder: Path) -> tuple[Answers, list[str]]:
+    """Look for the files that the user named, and fill in the ranges that fit; also return what was found.
+
+    Raise ConfigError with what lies there when no file matches.
+    """
+    starter = starter_of(answers.workload)
+    if not (answers.uri or answers.files):
+        raise ConfigError(
+            "--uri: not given; name the raw files, for example --uri '/data/{range}/*.parquet', or try "
+            "--uri synthetic://"
+        )
+    uri, files = from_here(answers.uri, folder), from_here(answers.files, folder)
+    found = look(uri, files)
+    usual = starter.synthetic.get("ranges", _RANGES) if answers.simulated else _RANGES
+    ranges = {**usual, **found.ranges, **answers.ranges}
+    if "skip" in ranges:
+        ranges = _with_skip(ranges, found.ranges)
+    lines = [f"found: {found.text}"] if found.text else []
+    return replace(answers, uri=uri, files=files, ranges=ranges), lines
+
+
+def _with_skip(ranges: Tree, found: Mapping[str, Any]) -> Tree:
+    """Keep of the missing ranges those that are among the ranges which the user chose."""
+    skip = [] if any(ranges[name] != found[name] for name in ("first", "step")) else ranges["skip"]
+    skip = [name for name in skip if ranges["last"] == AUTO or Range.parse(name).last <= ranges["last"]]
+    return {**ranges, "skip": skip} if skip else {name: ranges[name] for name in ranges if name != "skip"}
+
+
+def compose(answers: Answers) -> Tree:
+    """Make the configuration of a campaign from complete answers; raise ConfigError when it is none."""
+    starter = starter_of(answers.workload)
+    run = answers.run or default_run(answers.workload)
+    source = {
+        "uri": answers.uri,
+        "files": answers.files,
+        "reader": answers.reader or _default_reader(starter, simulated=answers.simulated),
+        "simulator": answers.simulator,
+        "tables": dict(answers.tables),
+    }
+    tree: Tree = {}
+    for part in (
+        starter.always,
+        starter.synthetic if answers.simulated else {},
+        {"run": run, "results": answers.results or f"results/{run}"},
+        {"source": {name: value for name, value in source.items() if value}},
+        {"ranges": dict(answers.ranges)},
+    ):
+        tree = _merged(tree, part)
+    for name in ("reader", *(["simulator"] if answers.simulated else [])):
+        if name not in tree["source"]:
+            raise ConfigError(f"--{name}: this workload names none; add --{name} module:Name")
+    validate(tree)
+    return tree
+
+
+def extras_of(reader: str, workload: str) -> dict[str, str]:
+    """Name the extras that a reader and the evaluation of a workload need, each with the reason."""
+    found: dict[str, str] = {}
+    for starter in starters().values():
+        if starter.always["train"]["workload"].partition(":")[0] == workload.partition(":")[0]:
+            found |= starter.extras
+        extra = starter.readers.get(reader, {}).get("extra")
+        if extra:
+            found[extra] = f"for the reader {reader.rpartition(':')[2]}"
+    return found
+
+
+def lacking_tables(tree: Tree) -> list[str]:
+    """Name the side tables that the reader needs and the configuration does not name."""
+    config = validate(tree)
+    if config.simulates():
+        return []
+    reader = open_reader(config.source.reader, config.options("reader"))
+    return sorted({*reader.needs} - {*config.source.tables})
+
+
+def _merged(base: Tree, over: Mapping[str, Any]) -> Tree:
+    """Put one tree over another, key by key."""
+    both = {
+        name: _merged(tree, over[name]) for name, tree in base.items() if isinstance(over.get(name), dict)
+    }
+    return {**base, **over, **both}
+
+
+def _default_reader(starter: Starter, *, simulated: bool) -> str:
+    """Name the reader where the user named none; that of simulated files may be another one."""
+    if simulated and "reader" in starter.synthetic.get("source", {}):
+        return ""
+    return next(iter(starter.readers), "")
+
+
+def render(tree: Tree) -> str:
+    """Write a configuration as YAML with a comment above every key; the comments are those of the models."""
+    given = [name for name, _ in flatten(tree)]
+    lines = [_HEADER]
+    heads: list[list[str]] = []  # of the sections that a key is in, each written before its first key
+    for entry in entries(validate(tree)):
+        del heads[entry.depth :]
+        indent = "  " * entry.depth
+        if entry.section:
+            blank = [] if entry.depth else [""]
+            heads.append([*blank, *comment(entry.meaning, indent), f"{indent}{entry.name}:"])
+        elif entry.dotted in SHOWN or _is_given(entry.dotted, given):
+            for head in heads:
+                lines += head
+                head.clear()
+            lines += _key_lines(entry, tree, indent)
+    return "\n".join(lines) + "\n"
+
+
+def _key_lines(entry: KeyEntry, tree: Tree, indent: str) -> Iterator[str]:
+    note = "; ".join(part for part in (entry.legal, entry.changes) if part)
+    value = _value_at(tree, entry.dotted, entry.value)
+    yield from comment(f"{entry.meaning}  [{note}]", indent)
+    # Braces begin a mapping where YAML is written on one line: text with them is always quoted.
+    braces = isinstance(value, str) and "{" in value
+    text = json.dumps(value, ensure_ascii=False) if braces else scalar(value)
+    yield f"{indent}{entry.name}: {text}"
+
+
+def _is_given(dotted: str, given: list[str]) -> bool:
+    return any(name == dotted or name.startswith(f"{dotted}.") for name in given)
+
+
+def _value_at(tree: Tree, dotted: str, default: Any) -> Any:
+    node: Any = tree
+    for part in dotted.split("."):
+        if not isinstance(node, dict) or part not in node:
+            return default
+        node = node[part]
+    return node
+
+
+# The folder of a campaign: workflow, configuration and profiles, as this installation has them.
+
+
+_PATTERNS = Path(__file__).with_name("workflow_files.txt")
+CONFIGURATION = Path("crpipe.yaml")
+# What only the workflow of crpipe has.
+_MARK = Path("workflow/rules/common.smk")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """One file that ``crpipe init`` writes: its path in the folder, and its content."""
+
+    path: Path
+    content: bytes
+
+
+def workflow_home() -> Path:
+    """Return the folder that holds the workflow's files: in the wheel, or the root of the checkout.
+
+    Raise ConfigError where the installation has none.
+    """
+    package = Path(crpipe.__file__).parent
+    for home in (package / "setup" / "folder", package.parent.parent):
+        if (home / _MARK).exists():
+            return home
+    raise ConfigError(
+        f"{package}: this installation has no workflow; install crpipe from its wheel, or from a clone with "
+        "pip install -e ."
+    )
+
+
+def workflow_files() -> list[PlannedFile]:
+    """Read every file that the workflow needs in the folder of a campaign."""
+    home = workflow_home()
+    patterns = [line for line in _PATTERNS.read_text().splitlines() if not line.startswith("#")]
+    found = [path for pattern in patterns for path in sorted(home.glob(pattern))]
+    found.sort(key=lambda path: path == home / _MARK)  # written last: where it is, the workflow is whole
+    return [PlannedFile(path.relative_to(home), path.read_bytes()) for path in found]
+
+
+def has_workflow(folder: Path) -> bool:
+    """Return whether crpipe's workflow is in a folder."""
+    return (folder / _MARK).exists()
+
+
+def start_campaign(folder: Path, configuration: str, *, force: bool = False) -> list[str]:
+    """Write a campaign's configuration, and the workflow where the folder has none or with ``force``.
+
+    Return what was written and what to type next, as lines. Nothing is written where a file with other
+    content is in the way; ``force`` keeps it as NAME.old.
+    """
+    workflow = workflow_files() if force or not has_workflow(folder) else []
+    # The configuration last: where it is, the folder is ready.
+    written = write_files(
+        folder, [*workflow, PlannedFile(CONFIGURATION, configuration.encode())], force=force
+    )
+    tops = dict.fromkeys(path.parts[0] + ("/" if len(path.parts) > 1 else "") for path in written)
+    lines = [f"wrote in {folder}: {', '.join(tops)}" if written else f"{folder}: nothing to change"]
+    here = [] if folder.resolve() == Path.cwd().resolve() else [f"  cd {shlex.quote(str(folder))}"]
+    return [
+        *lines,
+        "next:",
+        *here,
+        f"  (edit {CONFIGURATION})",
+        "  crpipe doctor   # this machine, the source of the files, what is missing",
+        "  crpipe plan     # what will run",
+        "  crpipe run      # run it; the same command continues after any stop",
+    ]
+
+
+def changed_files(folder: Path) -> list[Path]:
+    """Name the rules of the workflow in a folder that are not those of this version, or are missing."""
+    rules = [file for file in workflow_files() if file.path.parts[0] in ("Snakefile", "workflow")]
+    places = [(file, folder / file.path) for file in rules]
+    return [file.path for file, path in places if not path.is_file() or path.read_bytes() != file.content]
+
+
+def write_files(folder: Path, files: list[PlannedFile], *, force: bool = False) -> list[Path]:
+    """Write the files that are not there yet, and return their paths; nothing is written after an error.
+
+    force: replace files with other content; each old one is kept as NAME.old. Without it they are a
+    ConfigError.
+    """
+    differing = list(_differing(folder, files))
+    if differing and not force:
+        shown = ", ".join(str(folder / path) for path in differing[:5])
+        more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""  # noqa: PLR2004 - as above
+        raise ConfigError(
+            f"{shown}{more}: already there, with other content; nothing was written. Choose another "
+            "folder, or add --force: then each old file is kept as NAME.old"
+        )
+    written = []
+    for file in files:
+        path = folder / file.path
+        if path.is_file() and path.read_bytes() == file.content:
+            continue
+        with writing(path):
+            make_folder(path.parent)
+            if path.exists() or path.is_symlink():
+                path.rename(_free_name(path))
+        with replacing(path) as part:
+            part.write_bytes(file.content)
+        written.append(file.path)
+    return written
+
+
+def _differing(folder: Path, files: list[PlannedFile]) -> Iterator[Path]:
+    for file in files:
+        path = folder / file.path
+        broken = path.is_symlink() and not path.exists()
+        if broken or (path.exists() and (not path.is_file() or path.read_bytes() != file.content)):
+            yield file.path
+
+
+def _free_name(path: Path) -> Path:
+    """Return NAME.old, or the first of NAME.old2, NAME.old3 … that is free."""
+    number = 1
+    while True:
+        candidate = path.with_name(f"{path.name}.old{number if number > 1 else ''}")
+        if not (candidate.exists() or candidate.is_symlink()):
+            return candidate
+        number += 1

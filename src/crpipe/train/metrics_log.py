@@ -1,0 +1,365 @@
+"""The rows of metrics.jsonl, and what else gets them: TensorBoard and loggers of the user.
+
+Both are cut back to the resumed step before a job continues, so that no step is written twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+import threading
+import time
+from collections import deque
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.summary.writer.record_writer import RecordWriter
+from torch.utils.tensorboard import summary
+
+from crpipe.config.plugins import find_class
+from crpipe.core.causes import Foreign, is_present
+from crpipe.core.errors import ForeignError, MachineError
+from crpipe.core.files import replacing, sync, writing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from crpipe.train.link import TrainJob
+
+
+class MetricsFile:
+    """Rows of metrics, one JSON object per line, appended at each log interval."""
+
+    def __init__(self, path: Path, resumed_step: int) -> None:
+        self.path = path
+        rows = [row for row in read_metrics(path) if row["step"] <= resumed_step]
+        with replacing(path) as part:
+            part.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        self.last_step = max((row["step"] for row in rows), default=0)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append one row."""
+        with writing(self.path), self.path.open("a") as handle:
+            handle.write(json.dumps(row) + "\n")
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read all whole rows; a last line cut by a crash is left out."""
+    rows = []
+    if is_present(path):
+        for line in path.read_text().splitlines():
+            with contextlib.suppress(ValueError):
+                rows.append(json.loads(line))
+    return rows
+
+
+class EventFile:
+    """One TensorBoard event file, cut back to the resumed step, then appended to."""
+
+    def __init__(self, folder: Path, name: str, resumed_step: int) -> None:
+        self.path = folder / f"events.out.tfevents.{name}"
+        found = [(Event.FromString(record).step, record) for record in _records(self.path)]
+        kept = [record for step, record in found if step <= resumed_step]
+        self.last_step = max((step for step, _ in found if step <= resumed_step), default=0)
+        self._begin(kept)
+
+    def scalars(self, step: int, time_s: float, values: Mapping[str, float]) -> None:
+        """Write named numbers of one step."""
+        for tag, value in values.items():
+            self._add(step, time_s, summary.scalar(tag, value))  # type: ignore[no-untyped-call]
+        self._flush()
+
+    def histogram(self, step: int, time_s: float, tag: str, values: NDArray[Any]) -> None:
+        """Write the distribution of an array at one step; values that are not finite are left out."""
+        finite = values[np.isfinite(values)]
+        if not finite.size:
+            return
+        content = summary.histogram(tag, finite, bins=64)  # type: ignore[no-untyped-call]
+        self._add(step, time_s, content)
+        self._flush()
+
+    def text(self, step: int, time_s: float, tag: str, markdown: str) -> None:
+        """Write a text at one step; TensorBoard shows Markdown, tables included."""
+        self._add(step, time_s, summary.text(tag, markdown))  # type: ignore[no-untyped-call]
+        self._flush()
+
+    def hyper_parameters(self, step: int, keys: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+        """Write the configuration beside the final metrics: TensorBoard's table of runs."""
+        plain = {
+            name: value if isinstance(value, int | float | str) else str(value)
+            for name, value in keys.items()
+        }
+        for content in summary.hparams(plain, dict(metrics)):  # type: ignore[no-untyped-call]
+            self._add(step, time.time(), content)
+        self._flush()
+
+    def keep(self) -> bool:
+        """Begin the file again where somebody deleted it, and flush it to the disk; return whether it was so.
+
+        An open file takes what is written, whatever its name: the curves would end without a word.
+        """
+        found = is_present(self.path)
+        if not found:
+            self._writer.close()
+            self._begin([])
+        sync(self.path)
+        return not found
+
+    def close(self) -> None:
+        """Flush and close the file."""
+        self._writer.close()
+
+    def _begin(self, records: Sequence[bytes]) -> None:
+        with replacing(self.path) as part, part.open("wb") as handle:
+            writer = RecordWriter(handle)
+            for record in records or [Event(file_version="brain.Event:2").SerializeToString()]:
+                writer.write(record)
+            writer.flush()
+        self._writer = RecordWriter(self.path.open("ab"))
+
+    def _add(self, step: int, time_s: float, content: Any) -> None:
+        event = Event(step=step, wall_time=time_s, summary=content)
+        with writing(self.path):
+            self._writer.write(event.SerializeToString())
+
+    def _flush(self) -> None:
+        with writing(self.path):
+            self._writer.flush()
+
+
+def _records(path: Path) -> Iterator[bytes]:
+    """Yield the whole records of an event file (length, checksum, bytes, checksum); leave out a cut one.
+
+    A power failure may leave zeros at the end; no event is empty.
+    """
+    data = path.read_bytes() if is_present(path) else b""
+    start = 0
+    while start + 12 <= len(data):
+        (length,) = struct.unpack_from("<Q", data, start)
+        body = data[start + 12 : start + 12 + length]
+        if not length or start + 16 + length > len(data):
+            return
+        yield body
+        start += 16 + length
+
+
+# The user's own loggers (train.loggers): each gets the metrics in a thread that training never waits for.
+
+
+KEY = "train.loggers"
+MOST_WAITING = 1000  # rows for one logger; the oldest is dropped
+CLOSE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRun:
+    """What a logger is built with.
+
+    run, link: names; step: of the whole chain, at which this job begins or resumes. Steps that an interrupted
+        job had logged after its last snapshot come again.
+    keys: everything that changes a checkpoint, by dotted names. folder: runs/<run>.
+    """
+
+    run: str
+    link: str
+    step: int
+    keys: Mapping[str, Any]
+    folder: Path
+
+
+class Logger(Protocol):
+    """A class that train.loggers names as ``module:Name``; built as ``Name(run)`` with a LoggedRun.
+
+    Building it and all calls happen in one thread of its own, in the leading rank. An exception is reported
+    once and ends this logger; training goes on.
+    """
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take the metrics of one log interval, or of one validation (``validation/…``)."""
+
+    def close(self) -> None:
+        """Send what is left; the job waits for it at most 10 s."""
+
+
+def find_loggers(names: Sequence[str]) -> dict[str, Callable[[LoggedRun], Logger]]:
+    """Import the classes that train.loggers names; raise ConfigError when one cannot be."""
+    return {name: find_class(KEY, name) for name in names}
+
+
+class Loggers:
+    """All loggers of a job; close it to send what is left."""
+
+    def __init__(
+        self,
+        classes: Mapping[str, Callable[[LoggedRun], Logger]],
+        run: LoggedRun,
+        say: Callable[[str], None],
+    ) -> None:
+        self._threads = [_LoggerThread(name, found, run) for name, found in classes.items()]
+        self._say = say
+        for thread in self._threads:
+            thread.start()
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Hand the metrics to every logger, and report what went wrong since the last call."""
+        for thread in self._threads:
+            thread.add(step, dict(metrics))
+        self._report(self._threads)
+
+    def close(self) -> None:
+        """Let all loggers finish; wait at most 10 s for all of them together."""
+        ends = time.monotonic() + CLOSE_S
+        for thread in self._threads:
+            thread.end()
+        for thread in self._threads:
+            thread.join(max(0.0, ends - time.monotonic()))
+        self._report(self._threads)
+        for thread in self._threads:
+            if thread.is_alive():
+                left = thread.waiting()
+                self._say(
+                    f"{KEY}: {thread.name} has not finished in {CLOSE_S:g} s; {left} rows of metrics not sent"
+                )
+            if thread.dropped:
+                self._say(
+                    f"{KEY}: {thread.name} was too slow: {thread.dropped} rows of metrics were not logged"
+                )
+
+    def _report(self, threads: Iterable[_LoggerThread]) -> None:
+        for thread in threads:
+            if thread.problem:
+                self._say(f"warning: {thread.problem}; training goes on without this logger")
+                thread.problem = ""
+
+
+class _LoggerThread(threading.Thread):
+    """One logger and the rows that wait for it."""
+
+    def __init__(self, name: str, found: Callable[[LoggedRun], Logger], run: LoggedRun) -> None:
+        super().__init__(name=name, daemon=True)  # one that never returns must not keep the job
+        self.problem = ""
+        self.dropped = 0
+        self._found = found
+        self._run = run
+        self._rows: deque[tuple[int, dict[str, float]]] = deque()
+        self._changed = threading.Condition()
+        self._ending = False
+        self._failed = False
+
+    def add(self, step: int, metrics: dict[str, float]) -> None:
+        """Append a row; drop the oldest one when too many wait."""
+        with self._changed:
+            if self._failed:
+                return
+            if len(self._rows) >= MOST_WAITING:
+                self._rows.popleft()
+                self.dropped += 1
+            self._rows.append((step, metrics))
+            self._changed.notify()
+
+    def end(self) -> None:
+        """Close the logger after the rows that wait."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+
+    def waiting(self) -> int:
+        """Count the rows that wait."""
+        return len(self._rows)
+
+    def run(self) -> None:
+        """Build the logger, hand it one row after the other, and close it."""
+        try:
+            with Foreign(f"{KEY}: {self.name} failed"):
+                logger = self._found(self._run)
+                while (row := self._next()) is not None:
+                    logger.log(*row)
+                logger.close()
+        except (ForeignError, MachineError) as error:
+            with self._changed:
+                self._failed = True
+                self._rows.clear()
+            self.problem = str(error)
+
+    def _next(self) -> tuple[int, dict[str, float]] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._rows or self._ending)
+            return self._rows.popleft() if self._rows else None
+
+
+# The files and loggers that the leading rank of a training job writes its metrics to.
+
+
+_TOTALS = ("events", "items", "skipped")
+
+
+class Outputs:
+    """metrics.jsonl, a TensorBoard file, and the loggers of train.loggers; a context manager."""
+
+    def __init__(
+        self,
+        job: TrainJob,
+        step: int,
+        logged: int,
+        loggers: Mapping[str, Callable[[LoggedRun], Logger]],
+        say: Callable[[str], None],
+    ) -> None:
+        """Cut the files back to ``step``, at which the job begins or resumes.
+
+        logged: the last step that both files had when the snapshot was taken; report a file that lost it.
+        """
+        files = job.files
+        self._stack, self._say = ExitStack(), say
+        self._rows = MetricsFile(files.store / "metrics.jsonl", step)
+        self._events = self._stack.enter_context(closing(EventFile(files.events, files.event_file, step)))
+        for file in (self._rows, self._events):
+            if file.last_step < logged:
+                say(
+                    f"warning: {file.path}: cut; what it had after step {file.last_step}, up to {logged}, is "
+                    "lost and stays missing in the curves; the training itself goes on exactly"
+                )
+        folder = files.journal.parent
+        run = LoggedRun(folder.name, job.link.name, step, job.keys, folder)
+        self._loggers = self._stack.enter_context(closing(Loggers(loggers, run, say)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def add(self, row: Mapping[str, Any], values: Mapping[str, float]) -> None:
+        """Write the metrics of a step; ``row``: where it is in the chain, and the totals so far."""
+        now = time.time()
+        self._rows.add({**row, "time": round(now, 3), **values})
+        totals = {f"total/{name}": float(row[name]) for name in _TOTALS}
+        shown = {**values, **totals}
+        self._events.scalars(row["step"], now, shown)
+        self._loggers.log(row["step"], shown)
+
+    def histograms(self, step: int, found: Mapping[str, NDArray[Any]]) -> None:
+        """Write distributions to TensorBoard."""
+        for tag, values in found.items():
+            self._events.histogram(step, time.time(), tag, values)
+
+    def hyper_parameters(self, step: int, keys: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+        """Write the configuration beside the final metrics, and flush all that was written to the disk."""
+        self._events.hyper_parameters(step, keys, metrics)
+        self.sync()
+
+    def sync(self) -> None:
+        """Flush everything written to the disk: a resume continues after it."""
+        if self._events.keep():
+            self._say(
+                f"warning: {self._events.path}: deleted while this job ran; it begins again, and the curves "
+                "of what came before are in metrics.jsonl alone; the training itself goes on exactly"
+            )
+        self._rows.path.touch()  # as it begins again with its next row
+        sync(self._rows.path)

@@ -1,1 +1,0 @@
-"""Validation inside training, the best checkpoint, and early stopping."""

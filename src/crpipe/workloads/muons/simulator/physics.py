@@ -1,0 +1,416 @@
+"""The simulation: primary nuclei, their showers in the air, and the muons that get through the ice.
+
+In: the configuration's synthetic section. Out: ``Primaries``, one array per quantity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crpipe.workloads.common import elementary
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from crpipe.workloads.muons.simulator.options import AirShowersOptions
+
+    Floats = NDArray[np.float64]
+    from collections.abc import Iterator, Sequence
+
+MASS_NUMBERS = np.array([1.0, 4.0, 14.0, 27.0, 56.0])  # proton, He, N, Al, Fe
+CHARGES = np.array([1.0, 2.0, 7.0, 13.0, 26.0])
+
+# Gaisser 2012 (Astropart. Phys. 35, 801, table 1), H3a and H4a: for each population of sources the flux at
+# 1 GeV [1/(GeV m2 sr s)] and the spectral index of each nucleus, and the rigidity of the cut-off [GV].
+_GALACTIC = (
+    ((7860.0, 3550.0, 2200.0, 1430.0, 2120.0), (2.66, 2.58, 2.63, 2.67, 2.63), 4e6),
+    ((20.0, 20.0, 13.4, 13.4, 13.4), (2.4, 2.4, 2.4, 2.4, 2.4), 3e7),
+)
+POPULATIONS = {
+    "gaisser_h3a": (*_GALACTIC, ((1.7, 1.7, 1.14, 1.14, 1.14), (2.4, 2.4, 2.4, 2.4, 2.4), 2e9)),
+    "gaisser_h4a": (*_GALACTIC, ((200.0, 0.0, 0.0, 0.0, 0.0), (2.6, 2.6, 2.6, 2.6, 2.6), 6e10)),
+}
+_GRID_PER_DECADE = 200  # a table this fine follows the cut-offs to 1e-4
+_FLAT = 1e-9  # an index this close to 1: the integral is a logarithm
+
+
+@dataclass(frozen=True, slots=True)
+class Primaries:
+    """N primaries: total energy [GeV], mass number, cosine of the zenith angle; each [N] float64."""
+
+    energy_gev: Floats
+    mass_number: Floats
+    cos_zenith: Floats
+
+    def __len__(self) -> int:
+        """Count the primaries."""
+        return len(self.energy_gev)
+
+
+def flux(model: str, energy_gev: Floats) -> Floats:
+    """Evaluate Gaisser's H3a or H4a: [5, ...] in 1/(GeV m2 sr s), proton to iron; energy per particle."""
+    energy = np.asarray(energy_gev, np.float64)
+    shape = (-1,) + (1,) * energy.ndim
+    total = np.zeros((len(CHARGES), *energy.shape))
+    for norm, index, rigidity in POPULATIONS[model]:
+        cutoff = np.exp(-energy / (rigidity * CHARGES.reshape(shape)))
+        total += np.reshape(norm, shape) * energy ** -np.reshape(index, shape) * cutoff
+    return total
+
+
+def sample_primaries(rng: np.random.Generator, options: AirShowersOptions, count: int) -> Primaries:
+    """Draw ``count`` primaries with the section's spectrum, composition and zenith law."""
+    if options.spectrum == "power_law":
+        energy, nucleus = _sample_power_law(rng, options, count)
+    else:
+        energy, nucleus = _sample_model(rng, options, count)
+    lowest = np.cos(np.deg2rad(options.zenith_max_deg))
+    uniform = rng.random(count)
+    if options.zenith_law == "isotropic":
+        cosine = lowest + (1 - lowest) * uniform
+    else:  # through a horizontal plane: density proportional to the cosine
+        cosine = np.sqrt(lowest**2 + (1 - lowest**2) * uniform)
+    return Primaries(energy, MASS_NUMBERS[nucleus], cosine)
+
+
+def power_law(uniform: Floats, low: Any, high: Any, index: Any) -> Floats:
+    """Map uniform variates to E^-index between ``low`` and ``high`` (all broadcast against each other)."""
+    power = 1 - np.asarray(index, np.float64)
+    span = np.divide(high, low)
+    flat = np.abs(power) < _FLAT
+    power = np.where(flat, 1.0, power)
+    sloped = (1 + uniform * (span**power - 1)) ** (1 / power)
+    return np.asarray(low * np.where(flat, span**uniform, sloped))
+
+
+def _sample_power_law(
+    rng: np.random.Generator, options: AirShowersOptions, count: int
+) -> tuple[Floats, NDArray[np.intp]]:
+    limits = options.energy_min_gev, options.energy_max_gev
+    energy = power_law(rng.random(count), *limits, options.spectral_index)
+    share = np.array(options.composition) / np.sum(options.composition)
+    return energy, rng.choice(len(share), count, p=share)
+
+
+def _sample_model(
+    rng: np.random.Generator, options: AirShowersOptions, count: int
+) -> tuple[Floats, NDArray[np.intp]]:
+    """Draw (nucleus, bin) from the tabulated flux, then the energy within the bin as a local power law."""
+    low, high = options.energy_min_gev, options.energy_max_gev
+    bins = int(np.ceil(_GRID_PER_DECADE * elementary.log10(high / low)))
+    edges = np.geomspace(low, high, bins + 1)
+    value = np.maximum(flux(options.spectrum, edges), np.finfo(float).tiny)
+    slope = np.diff(np.log(value), axis=1) / np.diff(np.log(edges))
+    # The flux of a bin with local index s: E f(E) over (s + 1), between the edges; s = -1 does not occur.
+    content = np.diff(value * edges, axis=1) / (slope + 1)
+    cumulative = np.cumsum(content.ravel())
+    cell = np.searchsorted(cumulative, rng.random(count) * cumulative[-1], side="right")
+    cell = np.minimum(cell, content.size - 1)
+    nucleus, bin_ = np.divmod(cell, bins)
+    energy = power_law(rng.random(count), edges[bin_], edges[bin_ + 1], -slope.ravel()[cell])
+    return energy, nucleus
+
+
+# Muons on their way down through the ice: energy loss, multiple scattering, death.
+#
+# In: muons at the surface and the path to a depth. Out: those still alive there, in the same order.
+
+
+EARTH_RADIUS_M = 6_374_134.0
+FIRN_M, FIRN_DENSITY, BULK_DENSITY = 200.0, 0.832, 1.005  # relative to the ice of the loss tables
+
+# Energy loss, fitted to the ice tables of MMC (Chirkin and Rhode, hep-ph/0407075): dE/dx = a + (dg/dx) E with
+# g a gamma process (its mean and scale below) plus jumps: catastrophic losses, exponential with mean 1.
+IONISATION_GEV_PER_M = 0.24476
+RADIATION_PER_M = 2.3872e-4
+RADIATION_SCALE = 0.084795
+JUMPS_PER_M = 1.76207e-4
+
+RADIATION_LENGTH_M = 0.39
+SCATTERING_GEV = 0.0136  # Highland's constant (PDG, passage of particles), without its logarithm
+REST_ENERGY_GEV = 0.1057
+
+STEP_M = 400.0  # losses and scattering are folded over steps no longer than this
+CHUNK = 1 << 15  # muons propagated at once: their temporaries stay in the cache, and bounded
+
+
+@dataclass(slots=True)
+class Muons:
+    """M muons in the plane across their shower's axis.
+
+    shower: [M] int32, ascending; energy [GeV], x, y [m] and their slopes [rad]: [M] float32 each.
+    """
+
+    shower: NDArray[np.int32]
+    energy: NDArray[np.float32]
+    x: NDArray[np.float32]
+    y: NDArray[np.float32]
+    slope_x: NDArray[np.float32]
+    slope_y: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        """Count the muons."""
+        return len(self.energy)
+
+    def take(self, index: slice | NDArray[np.bool_]) -> Muons:
+        """Choose muons by a slice (a view) or a mask (a copy)."""
+        return Muons(*(column[index] for column in self.columns()))
+
+    def columns(self) -> Iterator[NDArray[Any]]:
+        """Yield the arrays in their order of declaration."""
+        return (getattr(self, field.name) for field in fields(self))
+
+    def table(self) -> NDArray[np.float32]:
+        """Copy energy, x and y into the layout of the files: [M, 3] float32."""
+        return np.stack([self.energy, self.x, self.y], axis=1)
+
+
+def concatenate(parts: Sequence[Muons]) -> Muons:
+    """Join muons end to end."""
+    return Muons(*(np.concatenate(column) for column in zip(*(p.columns() for p in parts), strict=True)))
+
+
+def track(cos_zenith: Floats, depth_m: float | Floats) -> Floats:
+    """Follow the axis from the surface of a sphere to a vertical depth.
+
+    Return [2, N]: the length in m, and the same weighted by density (metres of the loss tables' ice).
+    """
+    radius, depth = EARTH_RADIUS_M, np.asarray(depth_m, np.float64)
+    below = radius - depth
+    length = np.sqrt(2 * radius * depth + (cos_zenith * below) ** 2 - depth**2) - below * cos_zenith
+    firn = np.minimum(depth, FIRN_M)
+    matter = firn * FIRN_DENSITY + (depth - firn) * BULK_DENSITY
+    return np.stack([length, length * matter / depth])
+
+
+def advance(rng: np.random.Generator, muons: Muons, leg: Floats) -> Muons:
+    """Carry muons along ``leg`` ([2, showers]: length, density-weighted length); return those still alive."""
+    if not len(muons):
+        return muons
+    chunks = (muons.take(slice(start, start + CHUNK)) for start in range(0, len(muons), CHUNK))
+    return concatenate([_advance_chunk(rng, chunk, leg) for chunk in chunks])
+
+
+def _advance_chunk(rng: np.random.Generator, muons: Muons, leg: Floats) -> Muons:
+    steps = max(1, int(np.ceil(leg[1, muons.shower].max() / STEP_M)))
+    length, matter = (leg / steps).astype(np.float32)
+    for _ in range(steps):
+        if len(muons):
+            muons = _step(rng, muons, length, matter)
+    return muons
+
+
+def _step(
+    rng: np.random.Generator, muons: Muons, length: NDArray[np.float32], matter: NDArray[np.float32]
+) -> Muons:
+    before = muons.energy
+    passed = matter[muons.shower]
+    muons.energy = _lose(rng, before, passed)
+    alive = muons.energy > REST_ENERGY_GEV
+    if not alive.all():
+        muons, before, passed = muons.take(alive), before[alive], passed[alive]
+    _scatter(rng, muons, np.sqrt(before * muons.energy), length[muons.shower], passed)
+    return muons
+
+
+def _lose(
+    rng: np.random.Generator, energy: NDArray[np.float32], matter: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Solve dE/dx = -a - (g/matter) E over the step, g drawn once per muon; below zero means stopped."""
+    loss = elementary.gamma(rng, matter * np.float32(RADIATION_PER_M / RADIATION_SCALE))
+    loss *= np.float32(RADIATION_SCALE)
+    _add_jumps(rng, loss, matter)
+    np.maximum(loss, np.float32(1e-9), out=loss)
+    ionised = np.float32(IONISATION_GEV_PER_M) * matter / loss
+    return np.asarray(energy + elementary.expm1(-loss) * (energy + ionised))
+
+
+def _add_jumps(rng: np.random.Generator, loss: NDArray[np.float32], matter: NDArray[np.float32]) -> None:
+    """Add the catastrophic losses: a Poisson process over all muons, thinned to each muon's own path."""
+    longest = float(matter.max())
+    count = rng.poisson(JUMPS_PER_M * longest * len(loss))
+    at = rng.integers(0, len(loss), count)
+    at = at[rng.random(count) * longest < matter[at]]
+    np.add.at(loss, at, elementary.exponential(rng, len(at)))
+
+
+def _scatter(
+    rng: np.random.Generator,
+    muons: Muons,
+    energy: NDArray[np.float32],
+    length: NDArray[np.float32],
+    matter: NDArray[np.float32],
+) -> None:
+    """Drift, and scatter in angle and place with their correlation (PDG, passage of particles)."""
+    angle = np.float32(SCATTERING_GEV) / energy * np.sqrt(matter / np.float32(RADIATION_LENGTH_M))
+    shift = angle * length
+    half, narrow = np.float32(0.5), np.float32(1 / np.sqrt(12))
+    kick_x, kick_y, offset_x, offset_y = elementary.normal(rng, (4, len(muons)))
+    muons.x = muons.x + muons.slope_x * length + shift * (half * kick_x + narrow * offset_x)
+    muons.y = muons.y + muons.slope_y * length + shift * (half * kick_y + narrow * offset_y)
+    muons.slope_x = muons.slope_x + angle * kick_x
+    muons.slope_y = muons.slope_y + angle * kick_y
+
+
+# Air showers as seen by deep detectors: how many high-energy muons, with which energies, how far apart.
+#
+# In: primaries. Out: the muons of each at the surface, above a threshold. Every number has its source.
+
+
+# Number of muons. Elbert's law as in Gaisser, Cosmic Rays and Particle Physics (1990): its exponents are
+# 1.757 in both energies and 5.25 at the end point; muon index and end point are re-tuned to a cascade with
+# SIBYLL 2.3d. The law is tied to MUON_THRESHOLD_GEV and holds above it.
+MUON_THRESHOLD_GEV = 273.0
+ELBERT_GEV = 14.5
+PRIMARY_INDEX = 1.757
+MUON_INDEX = 1.657
+END_POINT = 6.65
+CRITICAL = 1.1 / 115.0  # 1/GeV: decay against interaction of the parent pions
+CLUSTERS_PER_NUCLEON = 7.0  # k of the negative binomial is this times the mass number
+
+# Effective cosine of the zenith angle at production (Chirkin, hep-ph/0407078).
+_CURVED = (0.102573, -0.068287, 0.958633, 0.0407253, 0.817285)
+
+# Production and lateral spread, tuned to the cascade and to published tables of bundle radii.
+MOMENTUM_GEV, MOMENTUM_SHAPE, MOMENTUM_RISE = 0.375, 2.2, 0.06  # mean transverse momentum at 330 GeV
+DEPTH_G_CM2, DEPTH_PRIMARY, DEPTH_MUON = 128.2, 0.188, -0.219  # geometric mean production depth
+DEPTH_VARIANCE, DEPTH_MASS = 0.48, -0.65  # of its logarithm, from shower to shower
+_DEPTH_SHAPE = (
+    (1.0, 4.0, 14.0, 27.0, 56.0),
+    (1.86, 1.15, 1.07, 1.06, 1.04),
+)  # within a shower, by mass number
+SCALE_HEIGHT_M, SURFACE_G_CM2 = 6300.0, 692.9
+_LEVER, _LEVER_MEAN, _LEVER_SPREAD, _LEVER_ZENITH = 1.27, -0.045, 0.3, -0.45
+
+# Earth's field at the South Pole.
+FIELD_T, DIP_RAD = 54e-6, np.deg2rad(72.5)
+POSITIVE_SHARE = 1.3 / 2.3  # charge ratio 1.3
+BENDING_GEV_PER_T_M = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Showers:
+    """N showers, and what all muons of one share; arrays [N] float64 unless noted.
+
+    threshold_gev: least energy of its muons at the surface. multiplicity: [N] int64. stretch: log of this
+    shower's production depth over the mean one. bending: curvature of a 1 GeV muon's track [1/m].
+    """
+
+    energy_gev: Floats
+    mass_number: Floats
+    cos_zenith: Floats
+    threshold_gev: Floats
+    multiplicity: NDArray[np.int64]
+    stretch: Floats
+    bending: Floats
+
+    def __len__(self) -> int:
+        """Count the showers."""
+        return len(self.energy_gev)
+
+    def take(self, index: slice | NDArray[np.int32]) -> Showers:
+        """Choose showers; an index array may repeat them."""
+        return Showers(*(getattr(self, field.name)[index] for field in fields(self)))
+
+
+def effective_cosine(cos_zenith: Floats) -> Floats:
+    """Correct the cosine for the curved atmosphere: larger than the cosine itself near the horizon."""
+    p1, p2, p3, p4, p5 = _CURVED
+    square = cos_zenith**2 + p1**2 + p2 * cos_zenith**p3 + p4 * cos_zenith**p5
+    return np.asarray(np.sqrt(square / (1 + p1**2 + p2 + p4)))
+
+
+def angular_factor(energy_gev: Floats, cosine: Floats) -> Floats:
+    """Enhance inclined showers, whose pions decay in thinner air: 1 at low energy, 1/cosine at high."""
+    return (1 + CRITICAL * energy_gev) / (1 + CRITICAL * cosine * energy_gev)
+
+
+def mean_multiplicity(primaries: Primaries, threshold_gev: float | Floats) -> Floats:
+    """Mean number of muons above ``threshold_gev`` at the surface: Elbert's law, [N]."""
+    nucleon = primaries.energy_gev / primaries.mass_number
+    threshold = np.asarray(threshold_gev, np.float64)
+    left = 1 - np.minimum(threshold / nucleon, 1)
+    law = ELBERT_GEV * primaries.mass_number / nucleon * (nucleon / MUON_THRESHOLD_GEV) ** PRIMARY_INDEX
+    law *= (threshold / MUON_THRESHOLD_GEV) ** -MUON_INDEX * left**END_POINT
+    return np.asarray(law * angular_factor(threshold, effective_cosine(primaries.cos_zenith)))
+
+
+def sample_showers(rng: np.random.Generator, primaries: Primaries, threshold_gev: Floats) -> Showers:
+    """Draw what happens to each primary as a whole; muons below its threshold [N] are left out.
+
+    Leaving them out is exact: a negative binomial, thinned, keeps its k.
+    """
+    mass, cosine = primaries.mass_number, primaries.cos_zenith
+    threshold = np.maximum(threshold_gev, MUON_THRESHOLD_GEV)
+    clusters = CLUSTERS_PER_NUCLEON * mass
+    activity = rng.standard_gamma(clusters) / clusters
+    multiplicity = rng.poisson(mean_multiplicity(primaries, threshold) * activity)
+    stretch = rng.standard_normal(len(mass)) * np.sqrt(DEPTH_VARIANCE * mass**DEPTH_MASS)
+    azimuth = rng.random(len(mass)) * 2 * np.pi
+    along = np.sqrt(1 - cosine**2) * np.cos(azimuth) * np.cos(DIP_RAD) + cosine * np.sin(DIP_RAD)
+    across = FIELD_T * np.sqrt(1 - np.clip(along, -1, 1) ** 2)
+    return Showers(
+        primaries.energy_gev, mass, cosine, threshold, multiplicity, stretch, BENDING_GEV_PER_T_M * across
+    )
+
+
+def sample_muons(rng: np.random.Generator, showers: Showers) -> Muons:
+    """Draw every muon of every shower at the surface, in the order of the showers."""
+    shower = np.repeat(np.arange(len(showers), dtype=np.int32), showers.multiplicity)
+    starts = range(0, max(len(shower), 1), CHUNK)
+    return concatenate([_sample_chunk(rng, showers, shower[start : start + CHUNK]) for start in starts])
+
+
+def sample_energies(rng: np.random.Generator, each: Showers) -> Floats:
+    """Draw one muon energy for each entry, exactly from the spectrum whose integral is Elbert's law.
+
+    The law is a product of two survival functions, so the smaller of two inverse-transform samples follows
+    it: a power law with the angular factor (inverted by Newton's method in log E), and the end point.
+    """
+    threshold, cosine = each.threshold_gev, effective_cosine(each.cos_zenith)
+    start = np.log(threshold)
+    target = np.log(rng.random(len(each))) + np.log(angular_factor(threshold, cosine))
+    log_energy = start - target / MUON_INDEX
+    for _ in range(3):
+        pull, weak = CRITICAL * np.exp(log_energy), CRITICAL * cosine * np.exp(log_energy)
+        value = -MUON_INDEX * (log_energy - start) + np.log((1 + pull) / (1 + weak)) - target
+        log_energy -= value / (-MUON_INDEX + pull / (1 + pull) - weak / (1 + weak))
+    nucleon = each.energy_gev / each.mass_number
+    room = 1 - threshold / nucleon
+    return np.minimum(np.exp(log_energy), nucleon * (1 - room * rng.random(len(each)) ** (1 / END_POINT)))
+
+
+def _sample_chunk(rng: np.random.Generator, showers: Showers, shower: NDArray[np.int32]) -> Muons:
+    each = showers.take(shower)
+    energy = sample_energies(rng, each)
+    height = _production_distance(rng, each, energy)
+    momentum = rng.standard_gamma(MOMENTUM_SHAPE, len(each)) * (MOMENTUM_GEV / MOMENTUM_SHAPE)
+    angle = momentum * (energy / 330.0) ** MOMENTUM_RISE / energy
+    spread = np.exp(_LEVER_MEAN + _LEVER_SPREAD * rng.standard_normal(len(each)))
+    lever = height * _LEVER * spread * each.cos_zenith**_LEVER_ZENITH
+    # The shower's own azimuth is uniform, so each muon may take its bending along a direction of its own: the
+    # positions are then isotropic at every depth, and no rotation is needed there.
+    charge = np.where(rng.random(len(each)) < POSITIVE_SHARE, 1.0, -1.0)
+    bend = charge * each.bending / energy
+    out, turn = rng.random((2, len(each))) * 2 * np.pi
+    columns = []
+    for direction in (np.cos, np.sin):
+        slope, deflect = angle * direction(out), bend * direction(turn)
+        columns += [slope * lever + deflect * height**2 / 2, slope + deflect * height]
+    x, slope_x, y, slope_y = columns
+    return Muons(shower, *(value.astype(np.float32) for value in (energy, x, y, slope_x, slope_y)))
+
+
+def _production_distance(rng: np.random.Generator, each: Showers, energy: Floats) -> Floats:
+    """Draw the slant distance [m] between each muon's production and the surface."""
+    from scipy.special import digamma  # noqa: PLC0415 - 0.1 s that only the simulator needs
+
+    shape = np.interp(np.log(each.mass_number), np.log(_DEPTH_SHAPE[0]), _DEPTH_SHAPE[1])
+    nucleon = each.energy_gev / each.mass_number
+    typical = DEPTH_G_CM2 * (nucleon / 1e5) ** DEPTH_PRIMARY * (energy / 500.0) ** DEPTH_MUON
+    depth = typical * np.exp(each.stretch - digamma(shape)) * rng.standard_gamma(shape)
+    vertical = np.clip(depth * each.cos_zenith, 0.5, SURFACE_G_CM2 * 0.98)
+    return np.asarray(SCALE_HEIGHT_M / each.cos_zenith * np.log(SURFACE_G_CM2 / vertical))

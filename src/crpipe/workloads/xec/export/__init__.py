@@ -1,1 +1,0 @@
-"""What an export of a trained model adds: ONNX graphs with raw inputs."""

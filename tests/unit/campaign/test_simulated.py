@@ -1,0 +1,109 @@
+import pyarrow.parquet as pq
+import pytest
+
+from crpipe.campaign.raw_files import read_manifest
+from crpipe.campaign.simulators import open_simulator, simulate_range
+from crpipe.cli.jobs.source import list_job, stage_job
+from crpipe.config.loading import validate
+from crpipe.core.errors import ConfigError, DiskError, ForeignError, SourceError
+from crpipe.core.ranges import Range
+from crpipe.core.text import Silent
+from crpipe.source.listing import list_range
+from crpipe.source.stage import stage_range
+from named import SOURCE
+
+
+@pytest.fixture
+def name():
+    return Range.parse("0000000-0000999")
+
+
+def campaign(folder, simulator="simulators:Tiny", **options):
+    source = {**SOURCE, "simulator": simulator}
+    return validate({"results": str(folder), "ranges": {"last": 999}, "source": source, "simulator": options})
+
+
+def listed(config, name):
+    list_range(list_job(config, str(name)), Silent())
+    return read_manifest(config.paths().manifest(str(name)))
+
+
+def staged(config, name):
+    listed(config, name)
+    stage_range(stage_job(config, str(name)), Silent())
+    return pq.read_table(config.paths().staged(str(name)))
+
+
+def test_sizes_are_unknown_until_the_files_are_made(tmp_path, name):
+    config = campaign(tmp_path)
+    entries = listed(config, name)
+    assert [(entry.path, entry.size, entry.mtime) for entry in entries] == [
+        ("0.bin", None, None),
+        ("999.bin", None, None),
+    ]
+    rows = staged(config, name).to_pylist()
+    raw = config.paths().raw(str(name))
+    assert [row["size"] for row in rows] == [(raw / row["path"]).stat().st_size for row in rows]
+    assert {row["verified"] for row in rows} == {"generated"}
+    assert (raw / "0.bin").read_text() == "0000000-0000999 0.bin 1"
+
+
+def test_two_campaigns_of_the_simulator_that_ships_make_the_same_bytes(tmp_path, name):
+    small = {"files_per_range": 3, "showers_per_file": 2, "depths": 2, "energy_max_gev": 1e5}
+    one, two = (staged(campaign(tmp_path / key, SOURCE["simulator"], **small), name) for key in "ab")
+    assert one.equals(two)
+
+
+def test_files_can_be_written_without_a_campaign(tmp_path, name):
+    simulate_range(open_simulator("simulators:Tiny", {}), name, 7, tmp_path / "out", Silent())
+    assert (tmp_path / "out" / "999.bin").read_text() == "0000000-0000999 999.bin 7"
+
+
+@pytest.mark.parametrize(
+    ("simulator", "message"),
+    [
+        ("", r"source\.simulator: not set; write module:Name, for example mylab"),
+        ("simulators", "expected module:Name"),
+        ("simulators:Tinny", "simulators has no class Tinny.*did you mean Tiny"),
+        ("no_such_module:Tiny", "cannot be imported"),
+        ("simulators:NoLayout", r"simulators:NoLayout\.layout is no crpipe\.events\.layout\.Layout"),
+        ("simulators:NoTables", "has no tables"),
+    ],
+)
+def test_a_simulator_that_is_none_is_an_error(tmp_path, name, simulator, message):
+    with pytest.raises(ConfigError, match=message):
+        listed(campaign(tmp_path, simulator), name)
+
+
+@pytest.mark.parametrize(
+    ("simulator", "error", "message"),
+    [
+        (
+            "simulators:FailsToName",
+            ForeignError,
+            r"range 0000000-0000999: simulators:FailsToName\.files failed: KeyError: 'nothing' \(support/",
+        ),
+        ("simulators:NamesNoList", ForeignError, r"NamesNoList\.files gave 'a text'; it has to give a list"),
+        (
+            "simulators:FailsToWrite",
+            ForeignError,
+            r"0000000-0000999/\d+\.bin: simulators:FailsToWrite\.write failed: ValueError: no such particle",
+        ),
+        ("simulators:WritesNothing", ForeignError, "wrote no file at the path it was given"),
+        ("simulators:FillsTheDisk", DiskError, "the disk is full"),
+    ],
+)
+def test_what_a_simulator_does_wrong_names_file_and_package(tmp_path, name, simulator, error, message):
+    config = campaign(tmp_path, simulator)
+    with pytest.raises(error, match=message):
+        staged(config, name)
+
+
+def test_a_file_that_the_simulator_no_longer_names_is_told(tmp_path, name, monkeypatch):
+    import simulators
+
+    config = campaign(tmp_path)
+    listed(config, name)
+    monkeypatch.setattr(simulators.Tiny, "files", lambda *_: ["other.bin"])
+    with pytest.raises(SourceError, match=r"0\.bin: not a file of the simulated range 0000000-0000999"):
+        stage_range(stage_job(config, str(name)), Silent())

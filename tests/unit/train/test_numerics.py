@@ -1,0 +1,169 @@
+"""How a state was computed travels with it; another way to compute is named, or refused."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import torch
+
+from crpipe.core.errors import CheckpointError, Interrupted
+from crpipe.core.journal import Journal
+from crpipe.train.checkpoints import Store, load
+from crpipe.train.numerics import difference, judge, numerics, short
+from crpipe.train.ranks import World
+from models import train_range
+from told import Told
+from toy import RANGES, toy_config
+
+FIRST, SECOND, _ = RANGES
+WORLD = World(0, 1, torch.device("cpu"))
+SHOWN = "import torch; from crpipe.train.numerics import *; from crpipe.train.ranks import World; "
+SHOWN += "import json; print(json.dumps(numerics(World(0, 1, torch.device('cpu')))))"
+
+
+def train(config, name=FIRST, **options):
+    told = Told()
+    train_range(config, name, told, **options)
+    receipt = json.loads(config.paths().receipt(name).read_text())
+    return receipt, load(config.paths().store(name) / receipt["checkpoint"]), str(told)
+
+
+def interrupt(config):
+    with pytest.raises(Interrupted):
+        train_range(config, FIRST, Told(), max_minutes=1e-9)
+    return max(config.paths().store(FIRST).glob("snapshot-*.pt"))
+
+
+def of_process(**variables):
+    done = subprocess.run(
+        [sys.executable, "-c", SHOWN], env=os.environ | variables, capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def made_before(path):
+    """Take the numerics out of a snapshot: as an earlier version of crpipe wrote it."""
+    state = torch.load(path, weights_only=True)
+    del state["numerics"]
+    stem = path.stem.split("-")
+    path.unlink()
+    Store(path.parent, stem[1]).save_snapshot(state, int(stem[2]))
+
+
+def test_it_is_the_same_each_time_and_in_each_process():
+    mine = numerics(WORLD)
+    assert numerics(WORLD) == mine
+    there = of_process(OMP_NUM_THREADS=str(torch.get_num_threads()))
+    assert {**there, "threads": 0} == {**mine, "threads": 0}
+    assert difference([mine], numerics(WORLD)) == ""
+
+
+def test_it_draws_nothing_from_the_generators_of_training():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    numerics(WORLD)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"), reason="needs a processor with AVX2"
+)
+def test_other_instructions_are_seen_and_named():
+    plain = of_process(ATEN_CPU_CAPABILITY="default")
+    told = difference([plain], numerics(WORLD))
+    assert "instruction set" in told
+    assert "DEFAULT" in told
+    assert "results of functions of tensors" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("threads", "CPU threads 99, here"),
+        ("torch", "torch 99, here"),
+        ("numpy", "numpy 99, here"),
+        ("device", "device 99, here cpu"),
+        ("products", "other results of matrix products"),
+        ("library", "other results of the C library's float64 functions (here: "),
+        ("random", "other random numbers"),
+    ],
+)
+def test_what_differs_is_said_in_words(name, words):
+    here = numerics(WORLD)
+    other = {**here, name: 99}
+    assert difference([other], here).startswith(words)
+    said = []
+    judge([other], here, "s.pt", "warn", said.append)
+    assert len(said) == 1
+    assert "\n" not in said[0]
+    with pytest.raises(CheckpointError, match="train.numerics: warn"):
+        judge([other], here, "s.pt", "refuse", said.append)
+
+
+def test_receipt_checkpoint_and_journal_hold_it(tmp_path):
+    config = toy_config(tmp_path, train={"threads": 1})
+    receipt, checkpoint, _ = train(config)
+    (used,) = checkpoint["numerics"]
+    assert used["threads"] == 1
+    assert receipt["numerics"] == short([used])
+    rows = [row for row in Journal(config.paths().train_journal()).rows() if row["what"] == "numerics"]
+    assert rows[0].items() >= used.items()
+    assert rows[0]["c_library"]
+
+
+def test_the_same_numerics_are_silent_at_a_resume_and_in_the_next_link(tmp_path):
+    config = toy_config(tmp_path, train={"threads": 1, "numerics": "refuse"})
+    whole = toy_config(tmp_path / "whole", train={"threads": 1})
+    interrupt(config)
+    receipt, checkpoint, told = train(config)
+    assert "numerics" not in told
+    assert len(checkpoint["numerics"]) == 1
+    assert receipt["sha256"] == train(whole)[0]["sha256"]
+    assert "numerics" not in train(config, SECOND)[2]
+
+
+@pytest.mark.parametrize("policy", ["warn", "refuse"])
+def test_a_resume_with_other_threads_is_told_or_refused(tmp_path, policy):
+    path = interrupt(toy_config(tmp_path, train={"threads": 1}))
+    config = toy_config(tmp_path, train={"threads": 2, "numerics": policy})
+    if policy == "refuse":
+        with pytest.raises(CheckpointError, match=f"{path.name}.*CPU threads 1, here 2"):
+            train(config)
+        assert path.exists()
+        assert "numerics" not in train(toy_config(tmp_path, train={"threads": 1, "numerics": policy}))[2]
+        return
+    receipt, checkpoint, told = train(config)
+    assert told.count("CPU threads 1, here 2") == 1
+    assert [each["threads"] for each in checkpoint["numerics"]] == [1, 2]
+    assert receipt["numerics"] == short(checkpoint["numerics"])
+
+
+def test_so_is_a_link_whose_parent_was_computed_otherwise(tmp_path):
+    train(toy_config(tmp_path, train={"threads": 1}))
+    with pytest.raises(CheckpointError, match="CPU threads 1, here 2"):
+        train(toy_config(tmp_path, train={"threads": 2, "numerics": "refuse"}), SECOND)
+    _, checkpoint, told = train(toy_config(tmp_path, train={"threads": 2}), SECOND)
+    assert told.count("CPU threads 1, here 2") == 1
+    assert [each["threads"] for each in checkpoint["numerics"]] == [2]
+
+
+def test_a_snapshot_of_an_earlier_version_is_named(tmp_path):
+    made_before(interrupt(toy_config(tmp_path)))
+    with pytest.raises(CheckpointError, match="an earlier version of crpipe"):
+        train(toy_config(tmp_path, train={"numerics": "refuse"}))
+    receipt, _, told = train(toy_config(tmp_path))
+    assert told.count("an earlier version of crpipe") == 1
+    assert len(receipt["numerics"]) == 1
+
+
+def test_damaged_numerics_are_no_checkpoint(tmp_path):
+    path = interrupt(toy_config(tmp_path))
+    state = torch.load(path, weights_only=True)
+    for wrong in ("text", ["text"], [{"threads": torch.zeros(1)}]):
+        torch.save({**state, "numerics": wrong}, tmp_path / "wrong.pt")
+        assert zipfile.is_zipfile(tmp_path / "wrong.pt")
+        with pytest.raises(CheckpointError, match="numerics is no list of mappings"):
+            load(tmp_path / "wrong.pt")
