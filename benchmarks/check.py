@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from data import READER, write_file
 from side_by_side import compared
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.check.check import check_campaign
 from crpipe.check.findings import CheckJob
 from crpipe.cli.jobs.data import consolidate_job, split_job
@@ -57,7 +57,7 @@ def make(root: Path, files: int) -> Config:
     folder.mkdir(parents=True)
     for number in range(files):
         write_file(folder / f"{number:07d}.parquet", number)
-    campaign = open_campaign(config)
+    campaign = Campaign.open(config)
     list_range(list_job(config, name), Silent())
     stage_range(stage_job(config, name), Silent())
     split_range(split_job(campaign, name), Silent())

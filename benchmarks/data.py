@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from peak import peak_mib
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.readers import ReaderChoice
 from crpipe.cli.jobs.data import split_job
 from crpipe.config.loading import load_config
@@ -188,7 +188,7 @@ def staged_split(folder: Path) -> tuple[Config, SplitJob]:
         row = {"path": path.name, "size": path.stat().st_size, "state": "staged"}
         rows.append(row | dict.fromkeys(("uri", "reason", "checksum", "algorithm", "verified"), ""))
     pq.write_table(pa.Table.from_pylist(rows), config.paths().staged(RANGE))
-    return config, split_job(open_campaign(config), RANGE)
+    return config, split_job(Campaign.open(config), RANGE)
 
 
 def split_staged(config: Config, job: SplitJob) -> Counts:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.cli.jobs.data import split_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
@@ -64,7 +64,7 @@ def shards(raw: Path) -> Path:
         stage_tables(tables_job(config), Silent())
         list_range(list_job(config, name), Silent())
         stage_range(stage_job(config, name), Silent())
-        split_range(split_job(open_campaign(config), name), Silent())
+        split_range(split_job(Campaign.open(config), name), Silent())
     return folder
 
 

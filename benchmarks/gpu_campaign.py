@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from tiny_campaign import FIRST, lay_out
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import load_config
 from crpipe.inference.checkpoints import open_checkpoint
 
@@ -38,7 +38,7 @@ DIRECTION: dict[str, dict[str, Any]] = {
 }
 
 
-class Campaign:
+class TimedCampaign:
     """A campaign of one range in a folder of its own, made again each time."""
 
     def __init__(self, given: Given, name: str, link: str = RANGE, **sections: Any) -> None:
@@ -88,7 +88,7 @@ class Campaign:
 
     def trained(self, device: str) -> LoadedModel:
         """Load the trained checkpoint onto a device."""
-        campaign = open_campaign(self.config())
+        campaign = Campaign.open(self.config())
         receipt = campaign.config.paths().receipt(campaign.chain.names[0])
         return open_checkpoint(receipt, device, campaign.tables, campaign.table_keys)
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.cli.jobs.data import consolidate_job
 from crpipe.cli.jobs.model import evaluate_job, predict_job
 from crpipe.cli.jobs.report import configured_keys, view_of
@@ -79,7 +79,7 @@ def _evaluation(case: Case) -> EvaluateJob:
     """Describe the evaluation of the first link's checkpoint on the first ranges."""
     section = case.config.evaluate.model_copy(update={"events": case.size})
     config = case.config.model_copy(update={"evaluate": section})
-    campaign = open_campaign(config)
+    campaign = Campaign.open(config)
     names = campaign.chain.names
     links = [name for name in names if name[0].isdigit()]
     job = evaluate_job(
@@ -92,7 +92,7 @@ def _evaluation(case: Case) -> EvaluateJob:
 
 def _opened(case: Case) -> tuple[LoadedModel, torch.Generator]:
     use_threads(1)
-    campaign = open_campaign(case.config)
+    campaign = Campaign.open(case.config)
     receipt = case.config.paths().receipt(campaign.chain.names[0])
     trained = open_checkpoint(receipt, "cpu", campaign.tables, campaign.table_keys)
     return trained, torch.Generator().manual_seed(1)
@@ -297,7 +297,7 @@ def _stored(case: Case, role: str) -> Iterator[Events]:
 
 def merging(case: Case) -> Work:
     """Prepare ``crpipe consolidate``."""
-    job = consolidate_job(open_campaign(case.config))
+    job = consolidate_job(Campaign.open(case.config))
     job = replace(job, target=case.scratch / "merged")
     job.target.mkdir()
 

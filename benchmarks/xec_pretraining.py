@@ -21,7 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from crpipe.campaign.campaign import claim_data, open_campaign
+from crpipe.campaign.campaign import Campaign, claim_data
 from crpipe.cli.jobs.data import split_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
@@ -86,7 +86,7 @@ def split_one(settings: Settings, name: str) -> None:
     config = load_config((), texts(settings))
     list_range(list_job(config, name), Silent())
     stage_range(stage_job(config, name), Silent())
-    split_range(split_job(open_campaign(config), name), Silent())
+    split_range(split_job(Campaign.open(config), name), Silent())
 
 
 def make_shards(settings: Settings) -> list[str]:
@@ -113,7 +113,7 @@ def crpipe(settings: Settings, *verb: str) -> None:
 
 def link_of(settings: Settings) -> str:
     """Name the only link of a campaign."""
-    return open_campaign(load_config((), texts(settings))).chain.names[0]
+    return Campaign.open(load_config((), texts(settings))).chain.names[0]
 
 
 def pretrain(given: argparse.Namespace, shared: Settings, names: list[str]) -> Path:

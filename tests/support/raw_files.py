@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.cli.jobs import data as data_jobs
 from crpipe.config.loading import load_config
 from crpipe.core import checksums
@@ -155,16 +155,16 @@ def write_rows(path, rows):
 
 def split(config, name=NAME, **changes):
     """Split one range; ``changes`` replace fields of its job."""
-    job = data_jobs.split_job(open_campaign(config), name)
+    job = data_jobs.split_job(Campaign.open(config), name)
     split_range(dataclasses.replace(job, **changes), Silent())
 
 
 def consolidate(config):
-    consolidate_outliers(data_jobs.consolidate_job(open_campaign(config)), Silent())
+    consolidate_outliers(data_jobs.consolidate_job(Campaign.open(config)), Silent())
 
 
 def choose(config):
-    choose_threshold(data_jobs.threshold_job(open_campaign(config)), Silent())
+    choose_threshold(data_jobs.threshold_job(Campaign.open(config)), Silent())
 
 
 def export(config, out, name=NAME, reader=True):
@@ -175,7 +175,7 @@ def export(config, out, name=NAME, reader=True):
 
 
 def suggest(config):
-    campaign = open_campaign(config)
+    campaign = Campaign.open(config)
     tables = [path for name in campaign.ranges if (path := campaign.paths.multiplicity(name)).exists()]
     return suggest_threshold(tables, campaign.layout, config.load.batch_events)
 

@@ -11,7 +11,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import nn
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import validate
 from crpipe.core.files import sha256
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
@@ -260,7 +260,7 @@ def toy_config(root: Path, **sections):
         **sections,
     }
     config = validate(tree)
-    data = open_campaign(config).data
+    data = Campaign.open(config).data
     outliers = config.paths().outliers(CONSOLIDATED)
     if not outliers.exists():
         write_shards(outliers, [("outliers-00000", OUTLIERS, make_events(40, 99))], data)

@@ -15,7 +15,7 @@ from snakemake.io import IOFile, _IOFile
 from snakemake.rules import Rule
 
 from crpipe.campaign.campaign import check_data
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.cli.jobs.source import check_source, ensure_counted
 from crpipe.cli.terminal import Terminal
 from crpipe.campaign import claims
@@ -78,11 +78,11 @@ def checked_campaign(files, changes):
     with refusing():
         settings = load_config(files, changes)
         check_source(settings)
-        check_data(settings)
+        campaign = Campaign.open(settings)
+        check_data(campaign)
         ensure_counted(settings, Terminal())
-        campaign = open_campaign(settings)
-        claims.check_data(campaign.paths, campaign.data_keys)
-        claims.check_train(campaign.paths, campaign.run_keys)
+        claims.check_data(campaign)
+        claims.check_train(campaign)
     return campaign
 
 

@@ -1,158 +1,187 @@
-"""One configuration and all that follows from it, asked once; each verb hands plain values down from here."""
+"""The one description of a campaign: every step, report and check gets it, and asks nothing else."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
-from crpipe.campaign import claims
 from crpipe.campaign.ledger import table_keys, table_paths
-from crpipe.campaign.readers import check_needs, open_reader
-from crpipe.campaign.simulators import offered_tables, open_simulator
-from crpipe.core.errors import ConfigError
-from crpipe.core.files import digest
-from crpipe.events.histograms import check_binnings
+from crpipe.core.errors import ConfigError, DataError, LayoutError
+from crpipe.core.files import digest, read_json, read_json_if_any
+from crpipe.events.layout import Layout
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from crpipe.campaign.ledger import Tables
+    from crpipe.campaign.readers import ReaderChoice
     from crpipe.config.loading import Config, Tree
     from crpipe.core.paths import Paths
     from crpipe.core.ranges import Chain
-    from crpipe.events.layout import Layout
+
+# ruff: noqa: PLC0415 - readers import pyarrow, and `status` has to start without it.
+
+ITEMS = "items"  # the word for items as long as the layout is unknown
 
 
 @dataclass(frozen=True, slots=True)
-class Campaign:
-    """A campaign as its jobs see it.
+class RunRecord:
+    """What the files of a run say of it where no configuration is given.
 
-    ranges: names in order, without the skipped ones. chain: the links of training.
-    tables: the verified copies of the side tables.
-    data_keys: what the shards follow from (configured keys and layout); train_keys: what the checkpoints do.
-    table_keys: hashes of the side tables, known once they are staged. simulated_tables: those that the
-        simulator writes.
+    data_keys: None where the data of the run are not known. train_keys: those of the run, side tables included.
+    """
+
+    chain: Chain
+    data_keys: Tree | None
+    train_keys: Tree
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A campaign and one of its runs.
+
+    known_layout: columns of events and items; None where no job recorded them and the reader was not asked.
+    tables: the verified copies of the side tables. table_keys: their hashes, known once they are staged.
+    recorded: what the run's files say, where they are all that is known; else the configuration counts.
     """
 
     config: Config
     paths: Paths
-    ranges: tuple[str, ...]
-    chain: Chain
-    layout: Layout
+    known_layout: Layout | None
     tables: Tables
-    data_keys: Tree
-    train_keys: Tree
     table_keys: Tree
-    simulated_tables: tuple[str, ...] = ()
+    recorded: RunRecord | None = None
+
+    @classmethod
+    def open(cls, config: Config, layout: Literal["reader", "recorded"] = "reader") -> Campaign:
+        """Read what follows from a configuration: the layout, and the side tables that are staged.
+
+        layout: "reader" imports the reader and asks it; "recorded" takes what a job has recorded, if any, and
+        needs no reader. Raise ConfigError for a reader that is none, DataError for a damaged record.
+        """
+        paths = config.paths()
+        known = recorded_layout(paths.layout()) if layout == "recorded" else _layout_of_reader(config)
+        return cls(config, paths, known, table_paths(paths.tables()), table_keys(paths.tables()))
 
     @property
-    def has_tables(self) -> bool:
-        """Return whether side tables are staged before anything is split."""
-        return bool(self.config.source.tables or self.simulated_tables)
+    def layout(self) -> Layout:
+        """Columns of events and items; DataError where they are not known."""
+        if self.known_layout is None:
+            raise DataError(f"{self.paths.layout()}: missing; the first job of a campaign writes it")
+        return self.known_layout
 
-    @property
-    def data(self) -> str:
-        """Hash of everything that changes a shard."""
-        return digest({**self.data_keys, **self.table_keys})
+    @cached_property
+    def ranges(self) -> tuple[str, ...]:
+        """Names in order, without the skipped ones; ConfigError as long as their files are not counted."""
+        if self.recorded is not None:
+            return self.recorded.chain.ranges
+        return tuple(str(name) for name in self.config.all_ranges())
+
+    @cached_property
+    def chain(self) -> Chain:
+        """The links of training; ConfigError as long as the files of the source are not counted."""
+        if self.recorded is not None:
+            return self.recorded.chain
+        return self.config.chain(has_outliers=self.has_outliers)
+
+    @cached_property
+    def data_keys(self) -> Tree:
+        """What the shards follow from: configured keys and the layout, by dotted names, in recorded order."""
+        if self.recorded is not None:
+            return self.recorded.data_keys or {}
+        return {**self.config.data_keys(), **self._identity()}
+
+    @cached_property
+    def train_keys(self) -> Tree:
+        """What the checkpoints follow from: all of ``data_keys`` and the keys of training."""
+        if self.recorded is not None:
+            return self.recorded.train_keys
+        return {**self.config.train_keys(), **self._identity()}
+
+    def _identity(self) -> Tree:
+        return {} if self.known_layout is None else self.known_layout.identity()
 
     @property
     def run_keys(self) -> Tree:
         """Everything that changes a checkpoint, as a run records it."""
-        return {**self.train_keys, **self.table_keys}
+        return {**self.train_keys, **({} if self.recorded else self.table_keys)}
+
+    @property
+    def data(self) -> str:
+        """Hash of everything that changes a shard; empty where the data or their layout are not known."""
+        known = (
+            self.known_layout is not None if self.recorded is None else self.recorded.data_keys is not None
+        )
+        return digest({**self.data_keys, **self.table_keys}) if known else ""
 
     @property
     def fingerprint(self) -> str:
-        """Hash of everything that changes a checkpoint."""
-        return digest(self.run_keys)
+        """Hash of everything that changes a checkpoint; empty as long as the layout is unknown."""
+        return digest(self.run_keys) if self.known_layout is not None or self.recorded else ""
+
+    @property
+    def has_outliers(self) -> bool:
+        """Whether events can be outliers: not when all of them have the same size."""
+        return self.known_layout is None or self.known_layout.has_outliers()
+
+    @property
+    def item(self) -> str:
+        """Plural noun for what an event contains."""
+        return ITEMS if self.known_layout is None else self.known_layout.item
+
+    @cached_property
+    def simulated_tables(self) -> tuple[str, ...]:
+        """Side tables that the simulator writes; none where the raw files are not simulated."""
+        from crpipe.campaign.simulators import offered_tables, open_simulator
+
+        if not self.config.simulates():
+            return ()
+        return offered_tables(open_simulator(self.config.source.simulator, self.config.options("simulator")))
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether side tables are staged before anything is split."""
+        return bool(self.config.source.tables or self.simulated_tables)
+
+    @property
+    def reader(self) -> ReaderChoice:
+        """The reader of the raw files, its options and the side tables; ``open`` builds it."""
+        from crpipe.campaign.readers import ReaderChoice
+
+        return ReaderChoice(self.config.source.reader, self.config.options("reader"), self.tables)
+
+    def threshold(self) -> int:
+        """Return the multiplicity above which an event is an outlier.
+
+        Raise DataError when ``split.quantile`` is set and the threshold is not chosen yet, ConfigError when
+        it would make an outlier of every event.
+        """
+        split = self.config.split
+        if split.quantile is None:
+            threshold = split.threshold
+        else:
+            threshold = int(read_json(self.paths.threshold())["threshold"])
+        if self.known_layout is not None:
+            check_threshold(self.known_layout, threshold)
+        return threshold
 
 
-def claim_data(config: Config) -> None:
-    """Record what the data are made with, or refuse other keys; needs no listing and no side tables."""
-    layout = open_reader(config.source.reader, config.options("reader")).layout
-    keys = {**config.data_keys(), **layout.identity()}
-    claims.claim_data(config.paths(), keys, layout.describe())
+def recorded_layout(path: Path) -> Layout | None:
+    """Read ``layout.json``, ``None`` when it does not exist; raise DataError when it is something else."""
+    tree = read_json_if_any(path)
+    try:
+        return None if tree is None else Layout.from_description(tree)
+    except LayoutError as error:
+        raise DataError(
+            f"{path}: {error}; delete it and campaign.json beside it: the next job writes both again"
+        ) from error
 
 
-def open_campaign(config: Config) -> Campaign:
-    """Read what a job needs besides the configuration: the reader's layout and the side tables."""
-    paths = config.paths()
-    layout = open_reader(config.source.reader, config.options("reader")).layout
-    identity = layout.identity()
-    return Campaign(
-        config=config,
-        paths=paths,
-        ranges=tuple(str(name) for name in config.all_ranges()),
-        chain=config.chain(has_outliers=layout.has_outliers()),
-        layout=layout,
-        tables=table_paths(paths.tables()),
-        data_keys={**config.data_keys(), **identity},
-        train_keys={**config.train_keys(), **identity},
-        table_keys=table_keys(paths.tables()),
-        simulated_tables=simulated_tables(config),
-    )
+def _layout_of_reader(config: Config) -> Layout:
+    from crpipe.campaign.readers import open_reader
 
-
-def simulated_tables(config: Config) -> tuple[str, ...]:
-    """Name the side tables that the simulator writes; none where the raw files are not simulated."""
-    if not config.simulates():
-        return ()
-    return offered_tables(open_simulator(config.source.simulator, config.options("simulator")))
-
-
-# What is compared before any job starts, as far as it needs neither torch nor the source.
-
-
-def check_data(config: Config) -> list[str]:
-    """Compare reader, simulator, side tables, threshold and histograms.
-
-    Give a phrase for each thing that was checked. Raise ConfigError with the module, what is missing, and an
-    example.
-    """
-    reader = open_reader(config.source.reader, config.options("reader"))
-    offered = simulated_tables(config)
-    check_needs(config.source.reader, reader.needs, (*config.source.tables, *offered))
-    if config.split.quantile is None:
-        check_threshold(reader.layout, config.split.threshold)
-    check_binnings(reader.layout, config.split.histograms)
-    checked = [f"reader {config.source.reader}"]
-    if config.simulates():
-        simulator = open_simulator(config.source.simulator, config.options("simulator"))
-        check_simulator(reader.layout, config.source.reader, simulator.layout, config.source.simulator)
-        checked.append(f"simulator {config.source.simulator}")
-    return checked
-
-
-def check_simulator(layout: Layout, reader: str, simulated: Layout, simulator: str) -> None:
-    """Raise ConfigError when the simulator does not make what the reader reads.
-
-    Options of a reader may leave event columns out, narrow legal values, or group events otherwise.
-    """
-    own, other = _columns(layout), _columns(simulated)
-    other["layout.events"] = [
-        column for column in other["layout.events"] if column in own["layout.events"]
-    ] or other["layout.events"]
-    for name in own:
-        if own[name] != other[name]:
-            ours, theirs = _differing(own[name], other[name])
-            raise ConfigError(
-                f"source.simulator: {simulator} makes another layout than {reader} reads: {name} is {theirs} "
-                f"and {ours}; name the reader of these files with source.reader, or another source.simulator"
-            )
-
-
-def _columns(layout: Layout) -> dict[str, Any]:
-    """Give the columns of a layout without their legal values."""
-    spelled = {
-        f"layout.{kind}": [f"{field.name} {field.dtype} {field.unit}".rstrip() for field in fields]
-        for kind, fields in (("events", layout.events), ("items", layout.items))
-    }
-    return {"layout.item": layout.item, "layout.fixed": layout.fixed, **spelled}
-
-
-def _differing(own: Any, other: Any) -> tuple[str, str]:
-    """Spell two values that differ; of two lists, what only one of them has."""
-    if not isinstance(own, list):
-        return repr(own), repr(other)
-    ours, theirs = ([one for one in a if one not in b] for a, b in ((own, other), (other, own)))
-    return ", ".join(ours) or repr(own), ", ".join(theirs) or repr(other)
+    return open_reader(config.source.reader, config.options("reader")).layout
 
 
 def check_threshold(layout: Layout, threshold: int) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.paths import Paths
 
     Rule = Callable[[Collection[str]], bool]
@@ -136,30 +137,35 @@ def _spelled(name: str, keys: Mapping[str, Any]) -> str:
     return "0 (all)" if name == _MAX_FILES and not value else repr(value)
 
 
-def check_data(paths: Paths, keys: Keys) -> None:
+def check_data(campaign: Campaign) -> None:
     """Raise ConfigError when the results directory was filled under other data keys."""
-    _check(paths.campaign(), keys, _data_advice(paths), may_change=_data_rule(paths))
+    paths = campaign.paths
+    _check(paths.campaign(), campaign.data_keys, _data_advice(paths), may_change=_data_rule(paths))
 
 
-def check_train(paths: Paths, keys: Keys) -> None:
+def check_train(campaign: Campaign) -> None:
     """Raise ConfigError when the run was started under other training keys.
 
-    The hashes of the side tables are compared where ``keys`` has them: their copies may be staged later.
+    The hashes of the side tables are compared where they are known: their copies may be staged later.
     """
+    paths, keys = campaign.paths, campaign.run_keys
     _check(paths.run_config(), keys, _train_advice(paths, keys), _run_rule(paths), optional=_TABLES)
 
 
-def claim_data(paths: Paths, keys: Keys, layout: Mapping[str, Any]) -> None:
+def claim_data(campaign: Campaign) -> None:
     """Record data keys and layout when nothing was made under others; refuse other keys.
 
-    Raw copies are kept where only keys differ that do not say what is copied, such as the reader.
-    layout: the description that reports read, with the meanings that the keys leave out.
+    Raw copies are kept where only keys differ that do not say what is copied, such as the reader. The layout
+    is recorded with the meanings that the keys leave out: reports read it.
     """
-    _claim(paths.campaign(), keys, _data_advice(paths), _data_rule(paths), {paths.layout(): layout})
+    paths = campaign.paths
+    layout = {paths.layout(): campaign.layout.describe()}
+    _claim(paths.campaign(), campaign.data_keys, _data_advice(paths), _data_rule(paths), layout)
 
 
-def claim_train(paths: Paths, keys: Keys) -> None:
+def claim_train(campaign: Campaign) -> None:
     """Record the training keys when the run has no checkpoint under others; refuse other keys."""
+    paths, keys = campaign.paths, campaign.run_keys
     _claim(paths.run_config(), keys, _train_advice(paths, keys), _run_rule(paths), spent=(paths.init_from(),))
 
 

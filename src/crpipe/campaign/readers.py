@@ -95,6 +95,10 @@ class ReaderChoice:
     options: Mapping[str, Any] = field(default_factory=dict)
     tables: Tables = field(default_factory=dict)
 
+    def needs(self) -> tuple[str, ...]:
+        """Return the names of the side tables that the reader needs."""
+        return tuple(open_reader(self.name, self.options).needs)
+
     def open(self) -> CheckedReader:
         """Build the reader; raise ConfigError when it is none, or when a table that it needs is missing."""
         reader = open_reader(self.name, self.options)

@@ -126,14 +126,14 @@ def plan(
 ) -> None:
     """Look at the source and show files, events, steps, disk, hours and jobs, before anything runs."""
     from crpipe.cli.jobs.look import look_at_source
-    from crpipe.cli.jobs.model import check_campaign
     from crpipe.cli.jobs.report import plan_job
     from crpipe.cli.jobs.source import check_source
     from crpipe.report.plan import describe_plan, render_plan
+    from crpipe.setup.compatibility import check_fit
 
     config = Settings.campaign()
     check_source(config)
-    checked = check_campaign(config)
+    checked = check_fit(config)
     job = plan_job(config, look_at_source(config, offline=offline))
     if as_json:
         print(json.dumps(describe_plan(job), indent=1))

@@ -50,9 +50,10 @@ def _attempt_on(verb: str, text: str) -> Iterator[tuple[Config, str]]:
 
 @contextlib.contextmanager
 def _noted(config: Config, verb: str, name: str) -> Iterator[None]:
-    from crpipe.campaign.campaign import claim_data
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.claims import claim_data
 
-    claim_data(config)
+    claim_data(Campaign.open(config))
     with Journal(config.paths().data_journal()).attempt(verb, name):
         yield
 
@@ -107,36 +108,36 @@ def count(
 @data.command()
 def threshold() -> None:
     """Choose the outlier threshold as a quantile of the reference ranges."""
-    from crpipe.campaign.campaign import open_campaign
+    from crpipe.campaign.campaign import Campaign
     from crpipe.cli.jobs.data import threshold_job
     from crpipe.split.parts import choose_threshold
 
     with _attempt("threshold") as config:
-        choose_threshold(threshold_job(open_campaign(config)), Terminal())
+        choose_threshold(threshold_job(Campaign.open(config)), Terminal())
 
 
 @data.command()
 def split(name: RangeArgument) -> None:
     """Turn one staged range into shards, outliers and a balanced ledger."""
     with importing():
-        from crpipe.campaign.campaign import open_campaign
+        from crpipe.campaign.campaign import Campaign
         from crpipe.cli.jobs.data import split_job
         from crpipe.split.split import split_range
 
     with _attempt_on("split", name) as (config, key):
-        split_range(split_job(open_campaign(config), key), Terminal())
+        split_range(split_job(Campaign.open(config), key), Terminal())
 
 
 @data.command()
 def consolidate() -> None:
     """Merge the outliers of all ranges into shards of a chosen size."""
-    from crpipe.campaign.campaign import open_campaign
+    from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.duplicates import refuse_twins
     from crpipe.cli.jobs.data import consolidate_job
     from crpipe.split.outliers import consolidate_outliers
 
     with _attempt("consolidate") as config:
-        campaign = open_campaign(config)
+        campaign = Campaign.open(config)
         if config.ranges.duplicates == "refuse":
             refuse_twins(campaign.paths, campaign.ranges)
         consolidate_outliers(consolidate_job(campaign), Terminal())
@@ -221,9 +222,9 @@ def table() -> None:
 @settings.command("check")
 def check_fit() -> None:
     """Check that reader, simulator, workload and side tables fit together; print one line when they do."""
-    from crpipe.cli.jobs.model import check_campaign
+    from crpipe.setup.compatibility import check_fit
 
-    print(check_campaign(Settings.campaign()))
+    print(check_fit(Settings.campaign()))
 
 
 @settings.command("commands")
@@ -283,9 +284,9 @@ def suggest(
 
         show(suggest_from_files(files, configured_reader(config), batch_events, Terminal()))
         return
-    from crpipe.campaign.campaign import open_campaign
+    from crpipe.campaign.campaign import Campaign
 
-    campaign = open_campaign(config)
+    campaign = Campaign.open(config)
     tables = [campaign.paths.multiplicity(name) for name in campaign.ranges]
     made = [path for path in tables if is_present(path)]
     show(suggest_threshold(made, campaign.layout, batch_events))

@@ -62,11 +62,11 @@ def probe(
 ) -> None:
     """Train on one batch of your data again and again, and show losses, times and memory."""
     with importing():
-        from crpipe.cli.jobs.model import check_campaign
         from crpipe.inference.probe import probe_batch, probe_job, render_probe
+        from crpipe.setup.compatibility import check_fit
 
     config = Settings.config()
-    check_campaign(config)
+    check_fit(config)
     job = probe_job(config, inputs or (), name, steps, profile, anomaly=anomaly)
     print(render_probe(job, probe_batch(job, Terminal())))
 
@@ -85,16 +85,16 @@ def train(
     start_ranks(config.train.nodes, config.train.processes_of_node, name)
     with importing():
         from crpipe.campaign import claims
-        from crpipe.campaign.campaign import open_campaign
+        from crpipe.campaign.campaign import Campaign
         from crpipe.cli.jobs.model import train_job
         from crpipe.train.job import train_link
 
-    campaign = open_campaign(config)
+    campaign = Campaign.open(config)
     link = pick(name, campaign.chain.names, "link")
     job = train_job(campaign, link)
     refuse_torn_ranges(campaign, link)
     refuse_double_files(campaign, link)
-    claims.claim_train(campaign.paths, dict(job.keys))
+    claims.claim_train(campaign)
     train_link(job, Terminal(), max_minutes=max_minutes, profile_steps=profile)
 
 
@@ -133,13 +133,13 @@ def evaluate(
 ) -> None:
     """Score the checkpoint of one link (or of `outliers`) on held-out events."""
     with importing():
-        from crpipe.campaign.campaign import open_campaign
+        from crpipe.campaign.campaign import Campaign
         from crpipe.cli.jobs.model import evaluate_job
         from crpipe.inference.evaluate import evaluate_link
 
     if not (name or checkpoint):
         raise typer.BadParameter("name a link, or a checkpoint with --checkpoint best, latest, LINK or PATH")
-    campaign = open_campaign(Settings.config())
+    campaign = Campaign.open(Settings.config())
     link = pick(name, campaign.chain.names, "link") if name else ""
     evaluate_link(evaluate_job(campaign, link, checkpoint), Terminal())
 

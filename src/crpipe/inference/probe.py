@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.readers import open_reader
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
@@ -38,7 +38,6 @@ from crpipe.train.workload import give_histograms, open_workload
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.ledger import Tables
     from crpipe.config.loading import Config
     from crpipe.config.sections import LoadSection, TrainSection
@@ -282,7 +281,7 @@ def probe_job(
     config: Config, inputs: Sequence[Path], name: str, steps: int, profile: Path | None, *, anomaly: bool
 ) -> ProbeJob:
     """Compose a probe; raise ConfigError when there are neither shards nor raw files to take a batch from."""
-    campaign = open_campaign(config)
+    campaign = Campaign.open(config)
     if inputs and name:
         raise ConfigError("--in and --range: a batch is of raw files or of a range; leave one of them out")
     if inputs:

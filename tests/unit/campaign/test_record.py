@@ -6,6 +6,7 @@ import time
 import pytest
 
 from crpipe.campaign import claims
+from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, write_json
@@ -25,19 +26,19 @@ def configure(tmp_path):
 
 
 def claim_data(config):
-    claims.claim_data(config.paths(), config.data_keys(), LAYOUT)
+    claims.claim_data(Campaign.open(config))
 
 
 def check_data(config):
-    claims.check_data(config.paths(), config.data_keys())
+    claims.check_data(Campaign.open(config))
 
 
 def claim_train(config):
-    claims.claim_train(config.paths(), config.train_keys())
+    claims.claim_train(Campaign.open(config))
 
 
 def check_train(config):
-    claims.check_train(config.paths(), config.train_keys())
+    claims.check_train(Campaign.open(config))
 
 
 def made(config):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import ShardError
 from crpipe.events.batch import Events
 from crpipe.events.shard_manifest import read_manifest, verifiable, verify
@@ -47,7 +47,7 @@ def test_a_flipped_byte_is_found_wherever_it_is(config):
 
 def test_a_manifest_of_another_campaign_is_refused(config):
     folder = config.paths().shards(NAME)
-    assert read_manifest(folder, open_campaign(config).data)["threshold"] == 20
+    assert read_manifest(folder, Campaign.open(config).data)["threshold"] == 20
     with pytest.raises(ShardError, match="made under other data keys"):
         read_manifest(folder, "0" * 16)
     (folder / "manifest.json").write_text("{}")

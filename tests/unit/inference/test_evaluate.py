@@ -10,7 +10,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from counting import Counting, Echo, Listing, checkpoint_of
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.raw_files import Entry, write_manifest
 from crpipe.cli.jobs.model import evaluate_job
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError
@@ -31,7 +31,7 @@ def job(tmp_path, monkeypatch):
 
     def prepare(kind=Counting, events=(100, 60), **sections):
         config = toy_config(tmp_path, train={"workload": f"counting:{kind.__name__}"}, **sections)
-        campaign = open_campaign(config)
+        campaign = Campaign.open(config)
         paths = campaign.paths
         for number, (name, count) in enumerate(zip(RANGES, events, strict=False)):
             block = make_events(count, number)
@@ -257,7 +257,7 @@ def best_of(job, step=3):
 def test_the_checkpoint_that_is_judged(job, tmp_path, name, asked, receipt, folder):
     best_of(job())
     config = toy_config(tmp_path, train={"workload": "counting:Counting"})
-    found = evaluate_job(open_campaign(config), name, asked)
+    found = evaluate_job(Campaign.open(config), name, asked)
     assert (found.receipt.stem, found.folder.name) == (receipt, folder)
     assert [each.name for each in found.shards] == [FIRST, SECOND]
     evaluate_link(found, Silent())
@@ -266,7 +266,7 @@ def test_the_checkpoint_that_is_judged(job, tmp_path, name, asked, receipt, fold
 
 def test_a_checkpoint_file_is_judged_in_a_folder_of_its_own(job, tmp_path):
     (path,) = (job().receipt.parents[1] / "store" / SECOND).glob("*.pt")
-    campaign = open_campaign(toy_config(tmp_path, train={"workload": "counting:Counting"}))
+    campaign = Campaign.open(toy_config(tmp_path, train={"workload": "counting:Counting"}))
     found = evaluate_job(campaign, "", str(path))
     assert (found.receipt, found.folder.name) == (path, path.stem)
     elsewhere = tmp_path / path.name
@@ -279,16 +279,16 @@ def test_a_checkpoint_file_is_judged_in_a_folder_of_its_own(job, tmp_path):
 def test_the_workflow_judges_the_best_checkpoint_on_request(job, tmp_path):
     first = job()
     config = toy_config(tmp_path, train={"workload": "counting:Counting"}, evaluate={"checkpoint": "best"})
-    assert evaluate_job(open_campaign(config), SECOND).receipt == first.receipt  # there is no best one
+    assert evaluate_job(Campaign.open(config), SECOND).receipt == first.receipt  # there is no best one
     best_of(first)
-    found = evaluate_job(open_campaign(config), SECOND)
+    found = evaluate_job(Campaign.open(config), SECOND)
     assert (found.receipt.name, found.folder.name) == (f"{SECOND}.best.json", SECOND)
 
 
 @pytest.mark.parametrize("asked", ["best", "newest", f"{FIRST}", "nowhere/x"])
 def test_a_checkpoint_that_is_not_there(job, tmp_path, asked):
     job()
-    campaign = open_campaign(toy_config(tmp_path, train={"workload": "counting:Counting"}))
+    campaign = Campaign.open(toy_config(tmp_path, train={"workload": "counting:Counting"}))
     with pytest.raises(
         CheckpointError, match="--checkpoint .*(none yet; set train.keep_best|legal: best, lat)"
     ):

@@ -13,7 +13,7 @@ import yaml
 from safetensors.numpy import load_file
 
 from counting import NAMED, checkpoint_of
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.cli.jobs.model import export_job
 from crpipe.config.loading import load_config
 from crpipe.core.errors import CheckpointError
@@ -88,7 +88,7 @@ def settings(folder, name, options=()):
 def trained(config):
     """Write what two trained ranges leave: store, receipts, evaluation; give the receipt of the second."""
     torch.manual_seed(1)
-    campaign = open_campaign(config)
+    campaign = Campaign.open(config)
     paths, parent = campaign.paths, ""
     workload = build_workload(config.train.workload, config.options())
     for link in RANGES:
@@ -109,7 +109,7 @@ def trained(config):
 
 
 def add_shards(config, write_shards):
-    data = open_campaign(config).data
+    data = Campaign.open(config).data
     for link in RANGES:
         folder = write_shards(config.paths().shards(link), [[[2, 0, 5] * 4, [1] * 3]])
         manifest = read_json(folder / "manifest.json")
@@ -240,7 +240,7 @@ def test_the_card_tells_data_metrics_and_limits(exported):
     config, _, out = exported("gan")
     card = (out / "MODEL_CARD.md").read_text()
     for text in (
-        open_campaign(config).fingerprint,
+        Campaign.open(config).fingerprint,
         "| source | `synthetic://` |",
         "0000000-0000009 … 0000010-0000019 (2 links of run `gan`)",
         "30 events, 62 muons",
@@ -275,7 +275,7 @@ def test_without_shards_the_limits_are_the_simulators_and_foreign_scores_are_not
 def test_the_campaign_beside_it_trains_the_same_model(exported):
     config, _, out = exported("gan")
     again = load_config([out / "campaign.yaml"])
-    assert open_campaign(again).fingerprint == open_campaign(config).fingerprint
+    assert Campaign.open(again).fingerprint == Campaign.open(config).fingerprint
     assert tuple(map(str, again.all_ranges())) == RANGES
 
 

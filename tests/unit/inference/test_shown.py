@@ -133,14 +133,14 @@ def test_whole_events_are_shown_with_their_predictions(trained, tmp_path):
 
 
 def test_an_evaluation_shows_events_of_the_model_alone(trained, tmp_path, monkeypatch):
-    from crpipe.campaign.campaign import open_campaign
+    from crpipe.campaign.campaign import Campaign
     from crpipe.cli.jobs.model import evaluate_job
 
     first, second, _ = RANGES
     config = toy_config(
         tmp_path, train={"workload": "counting:Showing"}, evaluate={"events": 110, "batch_events": 30}
     )
-    campaign = open_campaign(config)
+    campaign = Campaign.open(config)
     for number, name in enumerate((first, second)):
         events = make_events(60, number)
         write_shards(campaign.paths.shards(name), [("validation-0", "validation", events)], campaign.data)

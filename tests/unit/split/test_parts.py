@@ -5,7 +5,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.raw_files import RawFile
 from crpipe.cli.model import refuse_torn_ranges
 from crpipe.config.loading import load_config
@@ -122,7 +122,7 @@ def test_a_group_in_parts_of_two_ranges_is_refused_before_training(tmp_path):
     files(config, second, count=1, seed=1)  # training events whose groups are those of validation
     for name in (NAME, second):
         split(config, name)
-    whole = open_campaign(config)
+    whole = Campaign.open(config)
     refuse_torn_ranges(whole, NAME)
     found = r"\(validation\w*\) and in .* of 0001000-0001999 \((train|outliers)\)"
     with pytest.raises(ConfigError, match=found):

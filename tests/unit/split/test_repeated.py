@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.cli.jobs import data as data_jobs
 from crpipe.events.batch import Events
 from crpipe.split.hashing import SHOWN, find_repeated, identify, names_of
@@ -56,7 +56,7 @@ def test_a_file_under_two_names_is_counted_and_named(config):
     table = table.set_column(0, "primary", pa.array(last, table.schema.field("primary").type))
     pq.write_table(table, raw / "2.parquet", row_group_size=2)
     write_staged(config)
-    job = data_jobs.split_job(open_campaign(config), NAME)
+    job = data_jobs.split_job(Campaign.open(config), NAME)
     told = Told()
     split_range(_letting(job), told)
     ledger = ledger_of(config)

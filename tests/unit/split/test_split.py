@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.raw_files import Entry, lease_folder, write_manifest
 from crpipe.campaign.readers import ReaderChoice
 from crpipe.campaign.split_record import SplitRecord
@@ -168,7 +168,7 @@ def test_ledger_balances_and_raw_files_are_gone(staged):
     assert sum(ledger["events"][role] for role in LARGE_ROLES) == 22
     assert ledger["events"]["outliers"] > 0 < ledger["events"]["validation_outliers"]
     assert ledger["balanced"] is True
-    assert ledger["data"] == open_campaign(config).data
+    assert ledger["data"] == Campaign.open(config).data
     assert not config.paths().raw(NAME).exists()
     assert read_manifest(config.paths().shards(NAME), ledger["data"])["range"] == NAME
     large = sum(ledger["items"][role] for role in LARGE_ROLES)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.cli.jobs.model import train_job
 from crpipe.core.errors import ConfigError, ForeignError
 from crpipe.core.paths import OUTLIERS
@@ -80,7 +80,7 @@ def test_they_are_those_of_all_ranges_of_the_link(config, tmp_path):
         train={"workload": f"{__name__}:Balanced", "ranges_per_link": 2},
         run="together",
     )
-    campaign = open_campaign(together)
+    campaign = Campaign.open(together)
     link = campaign.chain.links[0].name
     train_range(together, link, Silent())
     assert counts(Balanced.calls[0]) == ([0, 11, 22, 33], 1, 10)

@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import (
     CheckpointError,
     ConfigError,
@@ -52,7 +52,7 @@ def test_every_event_is_trained_on_in_every_epoch(tmp_path):
 def test_a_chain_without_any_event_ends_in_an_error_and_no_receipt(tmp_path):
     """A range may be empty; but weights that never were trained must not be taken for a result."""
     config = toy_config(tmp_path)
-    paths, data = config.paths(), open_campaign(config).data
+    paths, data = config.paths(), Campaign.open(config).data
     for folder in [*map(paths.shards, RANGES), paths.outliers(CONSOLIDATED)]:
         shutil.rmtree(folder)
         write_shards(folder, [("validation-00000", "validation", make_events(60, 5))], data)
@@ -70,7 +70,7 @@ def test_a_chain_without_any_event_ends_in_an_error_and_no_receipt(tmp_path):
 
 def test_outliers_alone_are_trained_on(tmp_path):
     config = toy_config(tmp_path)
-    data = open_campaign(config).data
+    data = Campaign.open(config).data
     for name in RANGES:
         shutil.rmtree(config.paths().shards(name))
         write_shards(config.paths().shards(name), [], data)
@@ -405,7 +405,7 @@ def test_events_of_the_test_part_are_never_read(tmp_path):
     found = []
     for kind in ("whole", "gone"):
         config = toy_config(tmp_path / kind)
-        data = open_campaign(config).data
+        data = Campaign.open(config).data
         parts = [
             ("train-00000", "train", 1),
             ("validation-00000", "validation", 2),

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crpipe.cli.jobs.model import check_campaign
 from crpipe.core.errors import ConfigError
 from crpipe.core.text import Silent
+from crpipe.setup.compatibility import check_fit
 from crpipe.train.checkpoints import load
 from crpipe.train.metrics_log import read_metrics
 from crpipe.train.schedule import Schedule, Schedules
@@ -194,7 +194,7 @@ def test_a_schedule_that_ends_alone_is_refused_before_any_job(tmp_path):
     globals().update(Falling=Falling, FallingOptions=ToyOptions)
     train = {"workload": f"{__name__}:Falling", "schedule": "constant"}
     with pytest.raises(ConfigError, match="the learning rate of critic, generator ends with the campaign"):
-        check_campaign(toy_config(tmp_path, train=train))
+        check_fit(toy_config(tmp_path, train=train))
 
 
 def test_a_phase_that_never_ends_needs_nothing(tmp_path):

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import validate
 from crpipe.core.text import Silent
 from crpipe.events.layout import Metric
@@ -147,7 +147,7 @@ def config(request, tmp_path, monkeypatch):
     }
     config = validate(tree)
     shards = [("train-00000", "train", make_events(400, 1)), ("val-00000", "validation", make_events(100, 2))]
-    write_shards(config.paths().shards(FIRST), shards, open_campaign(config).data)
+    write_shards(config.paths().shards(FIRST), shards, Campaign.open(config).data)
     return config
 
 

@@ -5,11 +5,11 @@ import json
 import pytest
 import torch
 
-from crpipe.cli.jobs.model import check_campaign
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, Interrupted, ShardError, TrainError
 from crpipe.core.files import sha256
 from crpipe.core.journal import Journal
 from crpipe.events.layout import Metric
+from crpipe.setup.compatibility import check_fit
 from crpipe.train import metrics_log
 from crpipe.train.checkpoints import load
 from crpipe.train.metrics_log import read_metrics
@@ -175,17 +175,17 @@ def test_a_metric_that_nobody_measures_is_refused_with_the_legal_ones(tmp_path):
     with pytest.raises(ConfigError, match=words):
         train(config)
     with pytest.raises(ConfigError, match=words):
-        check_campaign(config)
+        check_fit(config)
 
 
 def test_the_check_leaves_a_workload_that_waits_for_its_tables_to_the_training(tmp_path, monkeypatch):
     config = toy_config(tmp_path, train={**VALIDATED, "keep_best": "generator/loss"})
     monkeypatch.setattr(Toy, "phases", lambda _: 1 / 0)
     with pytest.raises(ForeignError, match="toy:Toy.phases failed"):
-        check_campaign(config)
+        check_fit(config)
     monkeypatch.setattr(Toy, "needs", (), raising=False)
     monkeypatch.setattr(Toy, "use", lambda *_: None, raising=False)
-    assert "toy:Toy" in check_campaign(config)
+    assert "toy:Toy" in check_fit(config)
 
 
 def test_an_empty_sample_is_refused_before_the_first_step(tmp_path):
@@ -256,7 +256,7 @@ def test_loggers_get_every_row_and_disturb_nothing(tmp_path, monkeypatch):
 
 def test_a_logger_that_cannot_be_imported_is_refused(tmp_path):
     config = toy_config(tmp_path, train={"loggers": ["toy:KeptRow"]})
-    for call in (train, check_campaign):
+    for call in (train, check_fit):
         with pytest.raises(ConfigError, match="train.loggers: toy has no class KeptRow; .*mean KeptRows"):
             call(config)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError
 from crpipe.workflow.rules import parent_of, reference_ranges, shards_of
@@ -15,7 +15,7 @@ NAMES = ["0000000-0000999", "0001000-0001999", "0002000-0002999"]
 
 def settings(*changes):
     keys = ("ranges.last=2999", f"source.reader={READERS['bundles']}", *changes)
-    return open_campaign(load_config((), keys))
+    return Campaign.open(load_config((), keys))
 
 
 def test_the_chain_is_the_ranges_in_order_and_then_the_outliers():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import load_config
 from crpipe.workflow import monitor as module
 from crpipe.workflow.monitor import Monitor, last_line
@@ -30,7 +30,7 @@ def screen():
 def campaign(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "LIVE_S", 0.0)
     places = (f"results={tmp_path}/results", f"runs={tmp_path}/runs")
-    return open_campaign(
+    return Campaign.open(
         load_config((), ("ranges.last=2999", f"source.reader={READERS['bundles']}", *places))
     )
 

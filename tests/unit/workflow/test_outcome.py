@@ -2,7 +2,7 @@
 
 import pytest
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import load_config
 from crpipe.core.errors import DiskError
 from crpipe.workflow.head import what_failed
@@ -15,7 +15,7 @@ WORDS = ["snakemake", "all", "--config", "split={threshold: 7}"]
 def campaign(tmp_path):
     places = (f"results={tmp_path}/results", f"runs={tmp_path}/runs")
     reader = f"source.reader={READERS['bundles']}"
-    config = open_campaign(load_config((), ("ranges.last=2999", reader, *places)))
+    config = Campaign.open(load_config((), ("ranges.last=2999", reader, *places)))
     config.paths.receipt("0000000-0000999").parent.mkdir(parents=True)
     config.paths.receipt("0000000-0000999").touch()
     return config

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import load_config
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.workflow.rules import (
@@ -29,7 +29,7 @@ def campaign(tmp_path):
         places = (f"results={tmp_path}/results", f"runs={tmp_path}/runs")
         reader = f"source.reader={READERS['bundles']}"
         keys = ("ranges.last=2999", "source.look_ahead=1", reader, *places, *changes)
-        return open_campaign(load_config((), keys))
+        return Campaign.open(load_config((), keys))
 
     return load
 
@@ -103,7 +103,7 @@ def campaigns(draw):
         kept = [name for name in names if name not in skipped]
         chosen = draw(st.lists(st.sampled_from(kept), max_size=1))
         keys += ["split.quantile=0.9", f"split.reference_ranges=[{','.join(chosen)}]"]
-    return open_campaign(load_config((), keys))
+    return Campaign.open(load_config((), keys))
 
 
 def jobs_of(campaign, *, training):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from crpipe.campaign import claims
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.config.files import DEFAULTS
 from crpipe.config.loading import NAMED, flatten, load_config, read_tree
 from crpipe.core.causes import is_present
@@ -22,7 +22,6 @@ from crpipe.core.ranges import pick
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config, Tree
 
 _OWN = ("run", "results", "runs", "train.init_from", "train.start_after")
@@ -38,9 +37,9 @@ def write_fork(
     train, when ``run`` exists, and when ``out`` exists with another content.
     """
     present = load_config(files, overrides)
-    campaign = open_campaign(present)
+    campaign = Campaign.open(present)
     link = _named(campaign, link)
-    claims.check_train(campaign.paths, campaign.run_keys)
+    claims.check_train(campaign)
     start = [
         f"run={json.dumps(run)}",
         f"train.init_from={json.dumps(str(_checkpoint(campaign, link)))}",
@@ -53,7 +52,7 @@ def write_fork(
     _refuse_other_shards(campaign, forked)
     if is_present(forked.paths().run_dir()):
         raise ConfigError(f"--run {run}: {forked.paths().run_dir()} exists; choose another name")
-    links = open_campaign(forked).chain.names
+    links = Campaign.open(forked).chain.names
     tree = _validated(read_tree((), texts)[0], forked)
     head = f"# Goes on after link {link} of run {present.run}, under other settings.\n"
     text = head + yaml.safe_dump(tree, sort_keys=False)

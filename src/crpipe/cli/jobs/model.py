@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from typing import TYPE_CHECKING
 
-from crpipe.campaign.campaign import check_data, open_campaign, simulated_tables
+from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.ledger import table_keys, table_paths
-from crpipe.campaign.readers import check_needs, open_reader
-from crpipe.core.causes import Foreign, is_present
-from crpipe.core.errors import ConfigError, ForeignError
+from crpipe.core.causes import is_present
+from crpipe.core.errors import ConfigError
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
-from crpipe.events.histograms import check_wanted
 from crpipe.inference.card import TrainingData
 from crpipe.inference.checkpoints import find_checkpoint
 from crpipe.inference.evaluate import EvaluateJob, ValidationShards
@@ -20,27 +17,13 @@ from crpipe.inference.export import ExportJob
 from crpipe.inference.predict import PredictJob
 from crpipe.loading.loader import RangeShards
 from crpipe.train.link import Link, LinkFiles, TrainJob
-from crpipe.train.metrics_log import find_loggers
-from crpipe.train.pretrained import find_source
-from crpipe.train.schedule import Schedules
-from crpipe.train.validation import find_metric
-from crpipe.train.workload import (
-    UsesHistograms,
-    UsesTables,
-    build_workload,
-    check_weighted,
-    wanted_histograms,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
     from crpipe.core.ranges import ChainLink
-    from crpipe.events.layout import Layout
-    from crpipe.train.workload import Workload
 
 
 def train_job(campaign: Campaign, name: str) -> TrainJob:
@@ -207,7 +190,7 @@ def export_job(config: Config, checkpoint: Path, out: Path) -> ExportJob:
     """Describe an export; a configuration says where the training shards are."""
     if not config.source.reader:
         return ExportJob(checkpoint, out, {}, {}, TrainingData({}, "", {}, None), _named(config))
-    campaign = open_campaign(config)
+    campaign = Campaign.open(config)
     paths = campaign.paths
     training = TrainingData(
         keys={**campaign.data_keys, **campaign.table_keys},
@@ -216,59 +199,3 @@ def export_job(config: Config, checkpoint: Path, out: Path) -> ExportJob:
         outliers=paths.outliers(CONSOLIDATED),
     )
     return ExportJob(checkpoint, out, campaign.tables, campaign.table_keys, training, _named(config))
-
-
-def check_campaign(config: Config) -> str:
-    """Compare reader, simulator and workload, before any job; return one line for a person.
-
-    Raise ConfigError with the module, what is missing, and an example.
-    """
-    said = check_data(config)
-    reader = open_reader(config.source.reader, config.options("reader"))
-    workload = build_workload(config.train.workload, config.options())
-    check_columns(reader.layout, config.source.reader, workload, config.train.workload)
-    check_weighted(workload, config.train.workload, reader.layout)
-    wanted = wanted_histograms(workload)
-    check_wanted(config.train.workload, wanted, config.split.histograms, reader.layout)
-    if isinstance(workload, UsesTables):
-        tables = (*config.source.tables, *simulated_tables(config))
-        check_needs(config.train.workload, workload.needs, tables)
-    find_loggers(config.train.loggers)
-    if config.train.init_from and not is_present(config.paths().run_config()):
-        find_source(config.train.init_from)
-    # Without side tables or histograms a workload may be unable to give its phases; training asks again.
-    needs_more = isinstance(workload, UsesTables | UsesHistograms)
-    with contextlib.suppress(*([ForeignError] if needs_more else [])):
-        _check_phases(config, workload)
-    said.append(f"workload {config.train.workload}")
-    return f"{', '.join(said)}: they fit together; items are {reader.layout.item}"
-
-
-def _check_phases(config: Config, workload: Workload) -> None:
-    """Raise ConfigError for a schedule or a metric that does not fit the phases of the workload."""
-    name = config.train.workload
-    with Foreign(f"train.workload: {name}.phases failed"):
-        asked = {phase.name: phase.schedule for phase in workload.phases()}
-    Schedules.of(config.train, asked)
-    if config.train.keep_best:
-        find_metric(config.train.keep_best, workload, name)
-
-
-def check_columns(layout: Layout, reader: str, workload: Workload, name: str) -> None:
-    """Raise ConfigError when the reader's layout lacks a column that the workload reads."""
-    known = [field.name for field in layout.events]
-    missing = [column for column in workload.event_columns if column not in known]
-    if missing:
-        raise ConfigError(
-            f"train.workload: {name} reads the event columns {', '.join(missing)}, which {reader} does not "
-            f"give ({', '.join(known)}); name another source.reader, or another workload, for example one "
-            f"with event_columns = ({known[0]!r},)"
-        )
-    wanted = tuple(workload.item_columns)
-    items = tuple(field.name for field in layout.items)
-    if items[: len(wanted)] != wanted:
-        raise ConfigError(
-            f"train.workload: {name} reads the item columns {', '.join(wanted)} by position, but the first "
-            f"ones of {reader} are {', '.join(items[: len(wanted)])}; name another source.reader, or another "
-            f"workload, for example one with item_columns = {items[:1]!r}"
-        )

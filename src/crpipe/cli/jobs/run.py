@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.cli.jobs.report import notify_job
 from crpipe.cli.jobs.source import check_source, ensure_counted
 from crpipe.config.loading import load_config, read_tree
@@ -21,7 +21,6 @@ from crpipe.workflow.run import LOOK_S, HeadCall, HeadEnd, Patience, StopSignal,
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
     from crpipe.workflow.monitor import Screen
 
@@ -121,7 +120,7 @@ def run_once(request: RunRequest, chosen: list[tuple[str, ...]], screen: Screen,
     config = request.config()
     check_source(config)
     ensure_counted(config, screen)
-    campaign = open_campaign(config)
+    campaign = Campaign.open(config)
     if not chosen:
         chosen.append(request.chosen(campaign))
     monitor = Monitor(campaign, screen, dry_run=request.dry_run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.core.causes import Foreign
 from crpipe.core.files import read_json_if_any
 from crpipe.report.figures import RateCurve, RatePlan
@@ -12,13 +12,12 @@ from crpipe.train.schedule import Schedules
 from crpipe.train.workload import build_workload
 
 if TYPE_CHECKING:
-    from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
 
 
 def rate_plan(config: Config) -> RatePlan:
     """Collect the schedule of each phase, and the steps of a range where ranges are split already."""
-    campaign = open_campaign(config)
+    campaign = Campaign.open(config)
     name = config.train.workload
     workload = build_workload(name, config.options())
     with Foreign(f"train.workload: {name}.phases failed"):

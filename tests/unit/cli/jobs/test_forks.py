@@ -6,7 +6,7 @@ import sys
 import pytest
 import yaml
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.cli.app import main
 from crpipe.config.loading import load_config
 from crpipe.core.text import Silent
@@ -58,7 +58,7 @@ def test_the_file_goes_on_after_the_link_under_the_changed_keys(fork, campaign, 
     }
     config = load_config([campaign, tmp_path / "slow.yaml"])
     assert config.options()["rate"] == 1e-5
-    assert open_campaign(config).chain.names == (SECOND, THIRD, "outliers")
+    assert Campaign.open(config).chain.names == (SECOND, THIRD, "outliers")
     train_range(config, SECOND, Silent())
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from counting import Again, Counting, CountingOptions
-from crpipe.campaign.campaign import check_simulator, open_campaign
+from crpipe.campaign.campaign import Campaign, check_simulator
 from crpipe.cli.jobs.model import (
-    check_campaign,
     check_columns,
+    check_fit,
     evaluate_job,
     export_job,
     train_job,
@@ -34,7 +34,7 @@ def config_of(tmp_path, workload="counting:Counting", **source):
 
 
 def test_what_fits_together_gives_one_line(tmp_path):
-    line = check_campaign(config_of(tmp_path))
+    line = check_fit(config_of(tmp_path))
     assert line == (
         f"reader {READERS['bundles']}, simulator counting:Again, workload counting:Counting: they fit "
         "together; items are muons"
@@ -49,8 +49,8 @@ def test_a_side_table_that_is_not_configured_is_named(tmp_path, monkeypatch):
     )
     uri = str(tmp_path / "{range}" / "*.parquet")
     with pytest.raises(ConfigError, match=message):
-        check_campaign(config_of(tmp_path, uri=uri))
-    check_campaign(config_of(tmp_path, uri=uri, tables={"geometry": "/data/geometry.csv"}))
+        check_fit(config_of(tmp_path, uri=uri))
+    check_fit(config_of(tmp_path, uri=uri, tables={"geometry": "/data/geometry.csv"}))
 
 
 def test_a_histogram_that_the_workload_wants_must_be_counted(tmp_path, monkeypatch):
@@ -59,25 +59,25 @@ def test_a_histogram_that_the_workload_wants_must_be_counted(tmp_path, monkeypat
     with pytest.raises(
         ConfigError, match=r"(?s)counting:Counting wants .*split: {histograms: {zenith_rad: \["
     ):
-        check_campaign(config)
+        check_fit(config)
 
     def counting(**histograms):
         split = config.split.model_copy(update={"histograms": histograms})
         return config.model_copy(update={"split": split})
 
-    check_campaign(counting(zenith_rad=(0.0, 1.6, 10)))
+    check_fit(counting(zenith_rad=(0.0, 1.6, 10)))
     with pytest.raises(ConfigError, match="did you mean zenith_rad"):
-        check_campaign(counting(zenith=(0.0, 1.6, 10)))
+        check_fit(counting(zenith=(0.0, 1.6, 10)))
 
 
 def test_a_checkpoint_to_start_from_must_be_there_before_any_job(tmp_path):
     config = config_of(tmp_path)
     config = config.model_copy(update={"train": config.train.model_copy(update={"init_from": "old.pt"})})
     with pytest.raises(CheckpointError, match=r"train.init_from: old.pt does not exist"):
-        check_campaign(config)
+        check_fit(config)
     config.paths().run_config().parent.mkdir(parents=True)
     config.paths().run_config().write_text("{}")  # the run has begun: the file may be gone
-    check_campaign(config)
+    check_fit(config)
 
 
 def test_a_workload_that_reads_other_columns_is_refused():
@@ -116,7 +116,7 @@ def test_a_simulator_of_another_layout_is_refused():
 
 
 def test_the_links_of_a_chain_follow_each_other(tmp_path):
-    campaign = open_campaign(toy_config(tmp_path))
+    campaign = Campaign.open(toy_config(tmp_path))
     jobs = [train_job(campaign, name) for name in (*RANGES, OUTLIERS)]
     assert [job.link.parent for job in jobs] == ["", *RANGES]
     assert [job.link.progress for job in jobs] == [(0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1), (1, 1)]
@@ -128,7 +128,7 @@ def test_the_links_of_a_chain_follow_each_other(tmp_path):
 
 
 def test_an_evaluation_looks_at_all_ranges_up_to_its_own(tmp_path):
-    campaign = open_campaign(toy_config(tmp_path))
+    campaign = Campaign.open(toy_config(tmp_path))
     names = [[shards.name for shards in evaluate_job(campaign, name).shards] for name in (SECOND, OUTLIERS)]
     assert names == [[FIRST, SECOND], list(RANGES)]
     for job in (evaluate_job, train_job):
@@ -137,7 +137,7 @@ def test_an_evaluation_looks_at_all_ranges_up_to_its_own(tmp_path):
 
 
 def test_an_export_looks_for_the_training_shards(tmp_path):
-    campaign = open_campaign(toy_config(tmp_path))
+    campaign = Campaign.open(toy_config(tmp_path))
     training = export_job(campaign.config, tmp_path, tmp_path).training
     chain = [TrainedLink("several", RANGES), TrainedLink(f"{LAST}.2", (LAST,)), TrainedLink(OUTLIERS, ())]
     folders = [*map(campaign.paths.shards, RANGES), campaign.paths.outliers("consolidated")]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.cli.jobs import run as module
 from crpipe.cli.jobs.run import RunRequest, next_links, run_until_done
 from crpipe.core.errors import ConfigError, ListingError
@@ -53,7 +53,7 @@ def failure(kind):
 
 
 def test_the_next_links_are_those_without_a_receipt(request_):
-    campaign = open_campaign(request_.config())
+    campaign = Campaign.open(request_.config())
     receipts = [str(campaign.paths.receipt(name)) for name in campaign.chain.names]
     assert next_links(campaign, 2) == tuple(receipts[:2])
     campaign.paths.receipt(campaign.chain.names[0]).parent.mkdir(parents=True)
@@ -109,7 +109,7 @@ def test_a_killed_workflow_ends_with_the_code_of_its_signal(request_, ends):
 def test_trying_again_trains_no_more_links_than_were_asked_for(request_, ends, monkeypatch):
     script, started = ends
     script += [failure("ListingError"), HeadEnd()]
-    receipt = open_campaign(request_.config()).paths.receipt("0000000-0000999")
+    receipt = Campaign.open(request_.config()).paths.receipt("0000000-0000999")
 
     def pause(*_):  # meanwhile the first link was trained
         receipt.parent.mkdir(parents=True)

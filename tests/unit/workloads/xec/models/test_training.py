@@ -13,9 +13,9 @@ import pytest
 import torch
 import yaml
 
-from crpipe.campaign.campaign import open_campaign
+from crpipe.campaign.campaign import Campaign
 from crpipe.cli.jobs.data import split_job
-from crpipe.cli.jobs.model import check_campaign, export_job
+from crpipe.cli.jobs.model import export_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import validate
 from crpipe.config.sections import LoadSection, TrainSection
@@ -24,6 +24,7 @@ from crpipe.core.journal import Journal
 from crpipe.core.text import Silent
 from crpipe.inference.export import export_checkpoint
 from crpipe.inference.probe import ProbeJob, probe_batch
+from crpipe.setup.compatibility import check_fit
 from crpipe.source.listing import list_range
 from crpipe.source.side_tables import stage_tables
 from crpipe.source.stage import stage_range
@@ -84,7 +85,7 @@ def data(tmp_path_factory):
     for each in RANGES:
         list_range(list_job(config, each), Silent())
         stage_range(stage_job(config, each), Silent())
-        split_range(split_job(open_campaign(config), each), Silent())
+        split_range(split_job(Campaign.open(config), each), Silent())
     return folder
 
 
@@ -99,7 +100,7 @@ def checkpoint_of(config, name=FIRST):
 @pytest.mark.parametrize("name", ["Regressor", "MaskedAutoencoder", "Inpainter"])
 def test_reader_simulator_and_workloads_fit_together(tmp_path, name):
     config = configure(tmp_path, tmp_path, f"crpipe.workloads.xec:{name}", model={})
-    assert check_campaign(config).endswith(
+    assert check_fit(config).endswith(
         f"workload crpipe.workloads.xec:{name}: they fit together; items are sensors"
     )
 
@@ -107,7 +108,7 @@ def test_reader_simulator_and_workloads_fit_together(tmp_path, name):
 def test_a_histogram_that_is_not_counted_is_asked_for(tmp_path):
     config = configure(tmp_path, tmp_path, model={"reweight": ["w_cm"]})
     with pytest.raises(ConfigError, match="wants a histogram of w_cm, which split.histograms lacks"):
-        check_campaign(config)
+        check_fit(config)
 
 
 @pytest.mark.slow

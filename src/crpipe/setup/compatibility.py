@@ -1,0 +1,135 @@
+"""Whether reader, simulator, workload, side tables and histograms fit together, before any job starts."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from crpipe.campaign.campaign import Campaign
+from crpipe.campaign.readers import check_needs
+from crpipe.campaign.simulators import open_simulator
+from crpipe.core.causes import Foreign, is_present
+from crpipe.core.errors import ConfigError, ForeignError
+from crpipe.events.histograms import check_binnings, check_wanted
+
+if TYPE_CHECKING:
+    from crpipe.config.loading import Config
+    from crpipe.events.layout import Layout
+    from crpipe.train.workload import Workload
+
+# ruff: noqa: PLC0415 - the workflow checks the data without importing torch.
+
+
+def check_data(campaign: Campaign) -> list[str]:
+    """Compare reader, simulator, side tables, threshold and histograms; return a phrase for each.
+
+    Raise ConfigError with the module, what is missing, and an example.
+    """
+    config, source = campaign.config, campaign.config.source
+    check_needs(source.reader, campaign.reader.needs(), (*source.tables, *campaign.simulated_tables))
+    if config.split.quantile is None:
+        campaign.threshold()
+    check_binnings(campaign.layout, config.split.histograms)
+    checked = [f"reader {source.reader}"]
+    if config.simulates():
+        simulated = open_simulator(source.simulator, config.options("simulator")).layout
+        check_simulator(campaign.layout, source.reader, simulated, source.simulator)
+        checked.append(f"simulator {source.simulator}")
+    return checked
+
+
+def check_fit(config: Config) -> str:
+    """Compare reader, simulator and workload, before any job; return one line for a person.
+
+    Raise ConfigError with the module, what is missing, and an example.
+    """
+    from crpipe.train import workload as protocol
+    from crpipe.train.metrics_log import find_loggers
+    from crpipe.train.pretrained import find_source
+
+    campaign, name = Campaign.open(config), config.train.workload
+    source, layout = config.source, campaign.layout
+    checked = check_data(campaign)
+    workload = protocol.build_workload(name, config.options())
+    check_columns(layout, source.reader, workload, name)
+    protocol.check_weighted(workload, name, layout)
+    check_wanted(name, protocol.wanted_histograms(workload), config.split.histograms, layout)
+    if isinstance(workload, protocol.UsesTables):
+        check_needs(name, workload.needs, (*source.tables, *campaign.simulated_tables))
+    find_loggers(config.train.loggers)
+    if config.train.init_from and not is_present(campaign.paths.run_config()):
+        find_source(config.train.init_from)
+    # Without side tables or histograms a workload may be unable to give its phases; training asks again.
+    needs_more = isinstance(workload, protocol.UsesTables | protocol.UsesHistograms)
+    with contextlib.suppress(*([ForeignError] if needs_more else [])):
+        _check_phases(config, workload)
+    checked.append(f"workload {name}")
+    return f"{', '.join(checked)}: they fit together; items are {layout.item}"
+
+
+def _check_phases(config: Config, workload: Workload) -> None:
+    """Raise ConfigError for a schedule or a metric that does not fit the phases of the workload."""
+    from crpipe.train.schedule import Schedules
+    from crpipe.train.validation import find_metric
+
+    name = config.train.workload
+    with Foreign(f"train.workload: {name}.phases failed"):
+        asked = {phase.name: phase.schedule for phase in workload.phases()}
+    Schedules.of(config.train, asked)
+    if config.train.keep_best:
+        find_metric(config.train.keep_best, workload, name)
+
+
+def check_columns(layout: Layout, reader: str, workload: Workload, name: str) -> None:
+    """Raise ConfigError when the reader's layout lacks a column that the workload reads."""
+    known = [field.name for field in layout.events]
+    missing = [column for column in workload.event_columns if column not in known]
+    if missing:
+        raise ConfigError(
+            f"train.workload: {name} reads the event columns {', '.join(missing)}, which {reader} does not "
+            f"give ({', '.join(known)}); name another source.reader, or another workload, for example one "
+            f"with event_columns = ({known[0]!r},)"
+        )
+    wanted = tuple(workload.item_columns)
+    items = tuple(field.name for field in layout.items)
+    if items[: len(wanted)] != wanted:
+        raise ConfigError(
+            f"train.workload: {name} reads the item columns {', '.join(wanted)} by position, but the first "
+            f"ones of {reader} are {', '.join(items[: len(wanted)])}; name another source.reader, or another "
+            f"workload, for example one with item_columns = {items[:1]!r}"
+        )
+
+
+def check_simulator(layout: Layout, reader: str, simulated: Layout, simulator: str) -> None:
+    """Raise ConfigError when the simulator does not make what the reader reads.
+
+    Options of a reader may leave event columns out, narrow legal values, or group events otherwise.
+    """
+    own, other = _columns(layout), _columns(simulated)
+    other["layout.events"] = [
+        column for column in other["layout.events"] if column in own["layout.events"]
+    ] or other["layout.events"]
+    for name in own:
+        if own[name] != other[name]:
+            ours, theirs = _differing(own[name], other[name])
+            raise ConfigError(
+                f"source.simulator: {simulator} makes another layout than {reader} reads: {name} is {theirs} "
+                f"and {ours}; name the reader of these files with source.reader, or another source.simulator"
+            )
+
+
+def _columns(layout: Layout) -> dict[str, Any]:
+    """Give the columns of a layout without their legal values."""
+    spelled = {
+        f"layout.{kind}": [f"{field.name} {field.dtype} {field.unit}".rstrip() for field in fields]
+        for kind, fields in (("events", layout.events), ("items", layout.items))
+    }
+    return {"layout.item": layout.item, "layout.fixed": layout.fixed, **spelled}
+
+
+def _differing(own: Any, other: Any) -> tuple[str, str]:
+    """Spell two values that differ; of two lists, what only one of them has."""
+    if not isinstance(own, list):
+        return repr(own), repr(other)
+    ours, theirs = ([one for one in a if one not in b] for a, b in ((own, other), (other, own)))
+    return ", ".join(ours) or repr(own), ", ".join(theirs) or repr(other)
