@@ -14,8 +14,8 @@ from snakemake.dag import DAG
 from snakemake.io import IOFile, _IOFile
 from snakemake.rules import Rule
 
-from crpipe.campaign.campaign import check_data
 from crpipe.campaign.campaign import Campaign
+from crpipe.setup.compatibility import check_data
 from crpipe.cli.jobs.source import check_source, ensure_counted
 from crpipe.cli.terminal import Terminal
 from crpipe.campaign import claims

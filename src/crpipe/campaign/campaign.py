@@ -29,7 +29,7 @@ ITEMS = "items"  # the word for items as long as the layout is unknown
 class RunRecord:
     """What the files of a run say of it where no configuration is given.
 
-    data_keys: None where the data of the run are not known. train_keys: those of the run, side tables included.
+    data_keys: None where its data are not known. train_keys: those of the run, side tables included.
     """
 
     chain: Chain

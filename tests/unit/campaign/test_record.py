@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -13,14 +14,14 @@ from crpipe.core.files import read_json, write_json
 from crpipe.core.journal import Journal
 from named import READERS
 
-LAYOUT = {"item": "hits"}
 NAME = "0000000-0000999"
 
 
 @pytest.fixture
 def configure(tmp_path):
     def make(*overrides):
-        return load_config([], [f"results={tmp_path}/results", f"runs={tmp_path}/runs", *overrides])
+        places = [f"results={tmp_path}/results", f"runs={tmp_path}/runs"]
+        return load_config([], [*places, f"source.reader={READERS['bundles']}", *overrides])
 
     return make
 
@@ -74,7 +75,7 @@ def test_data_made_under_other_keys_is_refused_with_key_values_and_way_out(confi
 
 def test_the_layout_is_recorded_for_reports(configure):
     claim_data(configure())
-    assert read_json(configure().paths().layout()) == LAYOUT
+    assert read_json(configure().paths().layout())["item"] == "muons"
 
 
 def test_a_changed_run_is_refused_and_a_new_name_is_not(configure):
@@ -99,12 +100,12 @@ def test_a_changed_run_says_which_commands_and_keys_keep_what_is_trained(configu
 
 
 def test_side_tables_that_are_not_staged_again_yet_are_not_compared(configure):
-    paths, keys = configure().paths(), configure().train_keys()
-    claims.claim_train(paths, {**keys, "tables.geometry": "aa"})
+    campaign = Campaign.open(configure())
+    claims.claim_train(replace(campaign, table_keys={"tables.geometry": "aa"}))
     made(configure())
-    claims.check_train(paths, keys)
+    claims.check_train(campaign)
     with pytest.raises(ConfigError, match=r"tables\.geometry: .* 'aa', config 'bb'"):
-        claims.check_train(paths, {**keys, "tables.geometry": "bb"})
+        claims.check_train(replace(campaign, table_keys={"tables.geometry": "bb"}))
 
 
 def test_keys_of_the_site_may_change_under_a_campaign(configure):
@@ -127,9 +128,10 @@ def test_a_claim_is_never_overwritten(configure):
 
 CLAIMS = """
 import os, sys
+from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.claims import claim_data
 from crpipe.config.loading import load_config
-config = load_config([], sys.argv[1:])
+campaign = Campaign.open(load_config([], sys.argv[1:]))
 closed, gate = os.pipe()
 jobs = []
 for _ in range(6):
@@ -137,7 +139,7 @@ for _ in range(6):
     if job == 0:
         os.close(gate)
         os.read(closed, 1)  # returns when the last holder of the gate, the parent, has closed it
-        claim_data(config.paths(), config.data_keys(), {"item": "hits"})
+        claim_data(campaign)
         os._exit(0)
     jobs.append(job)
 os.close(gate)
@@ -146,7 +148,9 @@ sys.exit(sum(os.waitpid(job, 0)[1] != 0 for job in jobs))
 
 
 def test_the_first_jobs_of_a_campaign_may_start_together(configure):
-    words = [sys.executable, "-c", CLAIMS, f"results={configure().results}"]
+    config = configure()
+    keys = [f"results={config.results}", f"source.reader={config.source.reader}"]
+    words = [sys.executable, "-c", CLAIMS, *keys]
     assert subprocess.run(words, check=False).returncode == 0
     assert configure().paths().campaign().exists()
 
@@ -181,11 +185,11 @@ def test_a_record_without_products_is_replaced_by_the_corrected_keys(configure):
     write_json(init_from, {})
     check_data(corrected)
     check_train(corrected)
-    claims.claim_data(corrected.paths(), corrected.data_keys(), {"item": "pixels"})
+    claim_data(corrected)
     claim_train(corrected)
-    assert read_json(corrected.paths().campaign()) == corrected.data_keys()
-    assert read_json(corrected.paths().layout()) == {"item": "pixels"}
-    assert read_json(corrected.paths().run_config()) == corrected.train_keys()
+    assert read_json(corrected.paths().campaign()) == Campaign.open(corrected).data_keys
+    assert read_json(corrected.paths().layout()) == Campaign.open(corrected).layout.describe()
+    assert read_json(corrected.paths().run_config()) == Campaign.open(corrected).train_keys
     assert not init_from.exists()
 
 
@@ -195,7 +199,7 @@ def test_copies_are_kept_where_only_the_reader_changes(configure):
     changed = configure(
         f"source.reader={READERS['bundles_ids']}", "split.threshold=7", "source.on_bad_file=quarantine"
     )
-    claims.claim_data(changed.paths(), {**changed.data_keys(), "reader.depth": 3}, LAYOUT)
+    claim_data(changed)
     assert read_json(changed.paths().campaign())["source.reader"] == READERS["bundles_ids"]
     assert (changed.paths().raw(NAME) / "a.parquet").exists()
     changed.paths().staged(NAME).touch()

@@ -5,10 +5,8 @@ from dataclasses import replace
 import pytest
 
 from counting import Again, Counting, CountingOptions
-from crpipe.campaign.campaign import Campaign, check_simulator
+from crpipe.campaign.campaign import Campaign
 from crpipe.cli.jobs.model import (
-    check_columns,
-    check_fit,
     evaluate_job,
     export_job,
     train_job,
@@ -18,6 +16,7 @@ from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.paths import OUTLIERS
 from crpipe.events.layout import Field
 from crpipe.inference.card import TrainedLink
+from crpipe.setup.compatibility import check_columns, check_fit, check_simulator
 from crpipe.train.workload import check_weighted
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
