@@ -20,7 +20,6 @@ from side_by_side import compared
 from crpipe.campaign.campaign import Campaign
 from crpipe.check.check import check_campaign
 from crpipe.check.findings import CheckJob
-from crpipe.cli.jobs.data import consolidate_job, split_job
 from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import load_config
 from crpipe.core.files import sha256
@@ -60,8 +59,8 @@ def make(root: Path, files: int) -> Config:
     campaign = Campaign.open(config)
     list_range(list_job(config, name), Silent())
     stage_range(stage_job(config, name), Silent())
-    split_range(split_job(campaign, name), Silent())
-    consolidate_outliers(consolidate_job(campaign), Silent())
+    split_range(campaign, name, Silent())
+    consolidate_outliers(campaign, Silent())
     config.paths().staged(name).unlink()
     return config
 

@@ -22,9 +22,9 @@ import torch
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.data import consolidate_job
 from crpipe.cli.jobs.model import evaluate_job, predict_job
 from crpipe.cli.jobs.report import configured_keys, view_of
+from crpipe.core.paths import CONSOLIDATED
 from crpipe.core.text import Silent
 from crpipe.events.batch import Events, concatenate, cuts
 from crpipe.events.shard_manifest import groups_of, layout_of, read_manifest
@@ -297,13 +297,15 @@ def _stored(case: Case, role: str) -> Iterator[Events]:
 
 def merging(case: Case) -> Work:
     """Prepare ``crpipe consolidate``."""
-    job = consolidate_job(Campaign.open(case.config))
-    job = replace(job, target=case.scratch / "merged")
-    job.target.mkdir()
+    campaign = Campaign.open(case.config)
+    copy = replace(campaign, paths=replace(campaign.paths, results=case.scratch / "results"))
+    for name in campaign.ranges:
+        copy.paths.outliers(name).parent.mkdir(parents=True, exist_ok=True)
+        copy.paths.outliers(name).symlink_to(campaign.paths.outliers(name).absolute())
 
     def work() -> int:
-        outliers.consolidate_outliers(job, Silent())
-        entries = read_manifest(job.target, None)["shards"]
+        outliers.consolidate_outliers(copy, Silent())
+        entries = read_manifest(copy.paths.outliers(CONSOLIDATED), None)["shards"]
         return sum(entry["items"] for entry in entries)
 
     return work

@@ -12,7 +12,6 @@ import numpy as np
 import uproot
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.data import split_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
 from crpipe.core.ranges import Range
@@ -154,7 +153,7 @@ def split(raw: Path, names: list[str]) -> list[Path]:
     """Split what is staged; give the folders of shards."""
     config = configured(raw)
     for name in names:
-        split_range(split_job(Campaign.open(config), name), Silent())
+        split_range(Campaign.open(config), name, Silent())
     return [config.paths().shards(name) for name in names]
 
 

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from crpipe.campaign.campaign import Campaign, claim_data
-from crpipe.cli.jobs.data import split_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
 from crpipe.core.text import Silent
@@ -86,7 +85,7 @@ def split_one(settings: Settings, name: str) -> None:
     config = load_config((), texts(settings))
     list_range(list_job(config, name), Silent())
     stage_range(stage_job(config, name), Silent())
-    split_range(split_job(Campaign.open(config), name), Silent())
+    split_range(Campaign.open(config), name, Silent())
 
 
 def make_shards(settings: Settings) -> list[str]:

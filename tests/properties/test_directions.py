@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.data import split_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import Interrupted
@@ -157,7 +156,7 @@ def raw(tmp_path_factory):
     stage_tables(tables_job(config), Silent())
     list_range(list_job(config, RANGE), Silent())
     stage_range(stage_job(config, RANGE), Silent())
-    split_range(split_job(Campaign.open(config), RANGE), Silent())
+    split_range(Campaign.open(config), RANGE, Silent())
     return folder
 
 

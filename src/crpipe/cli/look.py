@@ -238,7 +238,7 @@ def export_range(
     ],
 ) -> None:
     """Write the shards of one range as Parquet files: in the raw files' schema if the reader has one."""
-    from crpipe.cli.jobs.data import configured_reader
+    from crpipe.campaign.readers import configured_reader
     from crpipe.split.export import export_shards
 
     config = Settings.campaign()

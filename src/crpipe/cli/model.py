@@ -103,12 +103,11 @@ def refuse_torn_ranges(campaign: Campaign, name: str) -> None:
 
     The ranges are those that are trained on once the link is finished. One rank looks.
     """
-    from crpipe.cli.jobs.data import parts_of, split_ranges
-    from crpipe.split.parts import refuse_torn_groups
+    from crpipe.split.parts import Parts, refuse_torn_groups
 
-    if parts_of(campaign.config).by_files and os.environ.get("RANK", "0") == "0":
+    if Parts.of(campaign.config).by_files and os.environ.get("RANK", "0") == "0":
         seen = campaign.chain.seen(campaign.chain.named(name))
-        refuse_torn_groups(split_ranges(campaign, seen), campaign.layout)
+        refuse_torn_groups(campaign, {each: campaign.paths.multiplicity(each) for each in seen})
 
 
 def refuse_double_files(campaign: Campaign, name: str) -> None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.raw_files import count_listed, read_manifest
-from crpipe.campaign.readers import ReaderChoice, open_reader
-from crpipe.cli.jobs.data import configured_reader
+from crpipe.campaign.readers import ReaderChoice, configured_reader, open_reader
 from crpipe.cli.jobs.source import source_options
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, ForeignError, FormatError, PlaceError, SourceError

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crpipe.core.causes import OF_FORM, is_folder, refuse_machine_error
+from crpipe.core.causes import OF_FORM, is_folder, is_present, refuse_machine_error
 from crpipe.core.errors import DataError, FormatError
 from crpipe.events.file_formats import open_parquet, refuse_unread
 from crpipe.events.layout import MULTIPLICITY
-from crpipe.split.parts import quantile_of
+from crpipe.split.parts import add_counts, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.readers import ReaderChoice
     from crpipe.core.text import Progress
-    from crpipe.events.layout import Layout
 
 _LEFT = OF_FORM | {errno.ENOENT, errno.ENOTDIR}  # a name that was typed
 _LEAST_SHARE = 0.5  # thresholds that would set aside more than this share of the items are of no use
@@ -43,11 +43,13 @@ class ItemSize:
     bytes: int
 
 
-def suggest_threshold(tables: Sequence[Path], layout: Layout, batch_events: int) -> str:
-    """Tabulate thresholds against what each would set aside, from the multiplicity tables of ranges.
+def suggest_threshold(campaign: Campaign) -> str:
+    """Tabulate thresholds against what each would set aside, from the multiplicity tables of split ranges.
 
     Raise DataError when there are no tables.
     """
+    tables = [path for name in campaign.ranges if is_present(path := campaign.paths.multiplicity(name))]
+    layout, batch_events = campaign.layout, campaign.config.load.batch_events
     if not tables:
         raise DataError(
             "no range is split yet; name raw files (`crpipe outliers suggest FILE …`), or run `crpipe split` "
@@ -73,9 +75,8 @@ def suggest_from_files(
         blocks = (
             _list_lengths(path) if reader is None else (block.multiplicity for block in reader.rows(path))
         )
-        for found in blocks:
-            for value, events in zip(*np.unique(found, return_counts=True), strict=True):
-                counts[int(value)] = counts.get(int(value), 0) + int(events)
+        for multiplicities in blocks:
+            add_counts(counts, multiplicities)
         progress.advance("read", done, len(paths), path.name)
     total = sum(counts.values())
     if not total:

@@ -7,7 +7,6 @@ import sys
 import numpy as np
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.data import split_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
 from crpipe.core.text import Silent
@@ -45,7 +44,7 @@ def run(config):
     for each in map(str, config.all_ranges()):
         list_range(list_job(config, each), Silent())
         stage_range(stage_job(config, each), Silent())
-        split_range(split_job(Campaign.open(config), each), Silent())
+        split_range(Campaign.open(config), each, Silent())
 
 
 def test_a_folder_of_kaggle_is_split_into_all_its_events(tmp_path):

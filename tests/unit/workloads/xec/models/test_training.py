@@ -14,7 +14,6 @@ import torch
 import yaml
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.data import split_job
 from crpipe.cli.jobs.model import export_job
 from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import validate
@@ -85,7 +84,7 @@ def data(tmp_path_factory):
     for each in RANGES:
         list_range(list_job(config, each), Silent())
         stage_range(stage_job(config, each), Silent())
-        split_range(split_job(Campaign.open(config), each), Silent())
+        split_range(Campaign.open(config), each, Silent())
     return folder
 
 
