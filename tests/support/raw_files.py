@@ -11,9 +11,9 @@ from crpipe.config.loading import load_config
 from crpipe.core import checksums
 from crpipe.core.text import Silent
 from crpipe.split.export import export_shards
-from crpipe.split.look.suggest import suggest_threshold
 from crpipe.split.outliers import consolidate_outliers
 from crpipe.split.parts import choose_threshold
+from crpipe.split.preview import suggest_threshold
 from crpipe.split.split import split_range
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY
 from named import NAMED, READERS

@@ -24,7 +24,7 @@ BUDGET = {
     "events": (10, 1750),
     "campaign": (9, 1750),
     "source": (32, 6100),
-    "split": (15, 3295),
+    "split": (13, 3270),
     "loading": (5, 1155),
     "report": (24, 5145),
     "train": (15, 4020),

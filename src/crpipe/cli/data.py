@@ -157,7 +157,7 @@ def inspect(
 ) -> None:
     """Show what a file holds: schema, rows, multiplicities, first events with items."""
     from crpipe.campaign.readers import configured_reader
-    from crpipe.split.look.inspect import facts_of, inspect_file
+    from crpipe.split.inspect import facts_of, inspect_file
 
     choice = configured_reader(Settings.config())
     if as_json:
@@ -265,7 +265,7 @@ def suggest(
     ] = None,
 ) -> None:
     """Show what each threshold would set aside, and the memory of a batch below it."""
-    from crpipe.split.look.suggest import suggest_from_files, suggest_threshold
+    from crpipe.split.preview import suggest_from_files, suggest_threshold
 
     config = Settings.config()
     if files:

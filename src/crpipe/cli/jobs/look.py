@@ -18,7 +18,7 @@ from crpipe.source.look.listings import LookJob, look
 from crpipe.source.look.one_file import bring, smallest, typical
 from crpipe.source.look.same_content import find_same
 from crpipe.source.uris import SourcePattern, host_and_path, scheme_of
-from crpipe.split.look.sample import FileSample, read_sample
+from crpipe.split.preview import FileSample, read_sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
