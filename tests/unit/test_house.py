@@ -19,21 +19,21 @@ WORDS = re.compile(
 EXEMPT = re.compile(r"REQUESTS_CA_BUNDLE|PRIMARY KEY")
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (10, 2430),
+    "core": (10, 2435),
     "config": (6, 1355),
     "events": (10, 1750),
-    "campaign": (9, 1750),
-    "source": (32, 6100),
+    "campaign": (9, 1740),
+    "source": (32, 6145),
     "split": (13, 3270),
     "loading": (5, 1155),
     "report": (24, 5145),
     "train": (15, 4020),
     "inference": (11, 2895),
     "check": (8, 1985),
-    "setup": (4, 1250),
+    "setup": (6, 1425),
     "workloads": (73, 13930),
     "workflow": (7, 1545),
-    "cli": (18, 3515),
+    "cli": (16, 3215),
     "api": (2, 660),
 }
 

@@ -125,16 +125,17 @@ def plan(
     offline: Annotated[bool, typer.Option("--offline", help="do not ask a remote source")] = False,
 ) -> None:
     """Look at the source and show files, events, steps, disk, hours and jobs, before anything runs."""
-    from crpipe.cli.jobs.look import look_at_source
+    from crpipe.campaign.campaign import Campaign
     from crpipe.cli.jobs.report import plan_job
-    from crpipe.cli.jobs.source import check_source
     from crpipe.report.plan import describe_plan, render_plan
     from crpipe.setup.compatibility import check_fit
+    from crpipe.setup.preview import look_at_source
+    from crpipe.source.counting import check_source
 
     config = Settings.campaign()
     check_source(config)
     checked = check_fit(config)
-    job = plan_job(config, look_at_source(config, offline=offline))
+    job = plan_job(config, look_at_source(Campaign.open(config), offline=offline))
     if as_json:
         print(json.dumps(describe_plan(job), indent=1))
     else:

@@ -49,6 +49,7 @@ def _attempt_on(verb: str, text: str) -> Iterator[tuple[Campaign, str]]:
 
 @contextlib.contextmanager
 def _noted(config: Config, verb: str, name: str) -> Iterator[Campaign]:
+    """Open the campaign once, claim its data, and note begin and end of the verb in its journal."""
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.claims import claim_data
 
@@ -62,32 +63,29 @@ def _noted(config: Config, verb: str, name: str) -> Iterator[Campaign]:
 def list_(name: RangeArgument) -> None:
     """List one range of the source into its manifest."""
     with importing():
-        from crpipe.cli.jobs.source import list_job
         from crpipe.source.listing import list_range
 
     with _attempt_on("list", name) as (campaign, key):
-        list_range(list_job(campaign.config, key), Terminal())
+        list_range(campaign, key, Terminal())
 
 
 @data.command()
 def stage(name: RangeArgument) -> None:
     """Copy one range next to the results, each file verified before its name appears."""
     with importing():
-        from crpipe.cli.jobs.source import stage_job
         from crpipe.source.stage import stage_range
 
     with _attempt_on("stage", name) as (campaign, key):
-        stage_range(stage_job(campaign.config, key), Terminal())
+        stage_range(campaign, key, Terminal())
 
 
 @data.command()
 def tables() -> None:
     """Copy the side tables of `source.tables` next to the results, verified and hashed."""
-    from crpipe.cli.jobs.source import tables_job
     from crpipe.source.side_tables import stage_tables
 
     with _attempt("tables") as campaign:
-        stage_tables(tables_job(campaign.config), Terminal())
+        stage_tables(campaign, Terminal())
 
 
 @data.command()
@@ -98,11 +96,10 @@ def count(
     ] = False,
 ) -> None:
     """Count the files of the source once, for `ranges.last: auto`; print the last file number."""
-    from crpipe.cli.jobs.source import count_job
     from crpipe.source.counting import count_files
 
     with _attempt("count") as campaign:
-        print(count_files(count_job(campaign.config, grown=grown), Terminal()))
+        print(count_files(campaign, Terminal(), grown=grown))
 
 
 @data.command()
@@ -315,26 +312,14 @@ def token(
     ] = False,
 ) -> None:
     """Show the token in use: where from, issuer, scope, end, and whether it covers the campaign."""
-    from crpipe.cli.jobs.source import token_uris
-    from crpipe.source.pelican.login import TokenJob, check_access
+    from crpipe.source.pelican.login import check_access, log_in
 
     config = Settings.config()
-    source = config.source
-    job = TokenJob(
-        token_uris(config),
-        source.token_file,
-        source.read_timeout_s,
-        source.token_issuer,
-        source.token_client,
-        config.sync.to,
-    )
     if write and not login:
         raise typer.BadParameter("--write says which token --login asks for; give both")
     if login:
-        from crpipe.source.pelican.login import log_in
-
-        log_in(job, Terminal(), write=write)
-    access = check_access(job, write=write)
+        log_in(config, Terminal(), write=write)
+    access = check_access(config, write=write)
     show(access.text)
     if access.problem:
         raise AccessError(access.problem)
