@@ -21,10 +21,11 @@ import pyarrow.parquet as pq
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.model import evaluate_job, predict_job
+from crpipe.campaign.campaign import Campaign, RunRecord
+from crpipe.cli.jobs.model import predict_job
 from crpipe.cli.jobs.report import configured_keys, view_of
 from crpipe.core.paths import CONSOLIDATED
+from crpipe.core.ranges import Chain, ChainLink
 from crpipe.core.text import Silent
 from crpipe.events.batch import Events, concatenate, cuts
 from crpipe.events.shard_manifest import groups_of, layout_of, read_manifest
@@ -35,7 +36,7 @@ from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
 from crpipe.inference.generate import GenerateJob, generate_files
 from crpipe.inference.inputs import RawInput
 from crpipe.inference.predict import predict_files
-from crpipe.loading.loader import held_out
+from crpipe.loading.loader import RangeShards, held_out
 from crpipe.report import figure_style, figures
 from crpipe.report.page.document import write_report
 from crpipe.split import export, outliers
@@ -50,12 +51,12 @@ if TYPE_CHECKING:
 
     from crpipe.config.loading import Config
     from crpipe.inference.checkpoints import LoadedModel
-    from crpipe.inference.evaluate import EvaluateJob
     from crpipe.inference.predict import PredictJob
 
     Work = Callable[[], int]
 
 FORMATS = ("svg", "png", "pdf")
+_LINK = "first-ranges"  # the link that is evaluated
 FILE_EVENTS = 12_700  # of the files that benchmarks/data.py writes
 
 
@@ -75,19 +76,14 @@ class Case:
     ranges: int
 
 
-def _evaluation(case: Case) -> EvaluateJob:
-    """Describe the evaluation of the first link's checkpoint on the first ranges."""
+def _evaluation(case: Case) -> Campaign:
+    """Return the campaign with results in the scratch folder, and one link on the first ranges."""
     section = case.config.evaluate.model_copy(update={"events": case.size})
-    config = case.config.model_copy(update={"evaluate": section})
-    campaign = Campaign.open(config)
-    names = campaign.chain.names
-    links = [name for name in names if name[0].isdigit()]
-    job = evaluate_job(
-        campaign, links[min(case.ranges, len(links)) - 1], str(config.paths().receipt(names[0]))
-    )
-    shards = tuple(islice(cycle(job.shards), case.ranges))
-    places = {"tensorboard": case.scratch, "journal": case.scratch / "journal"}
-    return replace(job, shards=shards, folder=case.scratch / "run/evaluation/link", **places)
+    update = {"evaluate": section, "runs": str(case.scratch)}
+    campaign = Campaign.open(case.config.model_copy(update=update))
+    ranges = tuple(islice(cycle(campaign.ranges), case.ranges))
+    chain = Chain((ChainLink(_LINK, ranges, 1, "", 0, len(ranges)),), ranges)
+    return replace(campaign, recorded=RunRecord(chain, campaign.data_keys, campaign.train_keys))
 
 
 def _opened(case: Case) -> tuple[LoadedModel, torch.Generator]:
@@ -98,32 +94,36 @@ def _opened(case: Case) -> tuple[LoadedModel, torch.Generator]:
     return trained, torch.Generator().manual_seed(1)
 
 
-def _sample(job: EvaluateJob) -> Iterator[Events]:
-    """Give the events of an evaluation."""
-    part, shards = evaluate.judged_on(job.shards)
-    folders = [each.folder for each in shards]
-    sizes = {"events": job.events, "batch_events": job.batch_events, "budget_items": job.budget_items}
-    with contextlib.closing(held_out(folders, part, seed=job.seed, **sizes)) as sample:
+def _sample(campaign: Campaign) -> Iterator[Events]:
+    """Yield the events of an evaluation."""
+    config, paths = campaign.config, campaign.paths
+    part, ranges = evaluate.judged_on(paths, campaign.ranges)
+    folders = [RangeShards.of(paths, name) for name in ranges]
+    sizes = {name: getattr(config.evaluate, name) for name in ("events", "batch_events")}
+    sizes["budget_items"] = config.load.budget_items
+    with contextlib.closing(held_out(folders, part, seed=config.seed, **sizes)) as sample:
         for _, block in sample:
             yield block
 
 
 def evaluation(case: Case) -> Work:
-    """Prepare ``crpipe evaluate``."""
-    job = _evaluation(case)
+    """Prepare ``crpipe evaluate``, with the checkpoint of the first link."""
+    campaign = _evaluation(case)
+    receipt = case.config.paths().receipt(Campaign.open(case.config).chain.names[0])
     _opened(case)
 
     def work() -> int:
-        evaluate.evaluate_link(job, Silent())
-        return pq.read_metadata(job.folder / "predictions.parquet").num_rows
+        evaluate.evaluate_link(campaign, _LINK, Silent(), checkpoint=str(receipt))
+        results = campaign.paths.evaluation(receipt.stem)
+        return pq.read_metadata(results / "predictions.parquet").num_rows
 
     return work
 
 
 def reading(case: Case) -> Work:
     """Prepare the loader alone, on the events of an evaluation."""
-    job = _evaluation(case)
-    return lambda: sum(map(len, _sample(job)))
+    campaign = _evaluation(case)
+    return lambda: sum(map(len, _sample(campaign)))
 
 
 def _noise(networks: Any, context: torch.Tensor, event: torch.Tensor) -> Callable[[], None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,8 +14,6 @@ from crpipe.core.ranges import pick
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from crpipe.campaign.campaign import Campaign
 
 # ruff: noqa: PLC0415
 
@@ -84,38 +81,12 @@ def train(
     config = Settings.config()
     start_ranks(config.train.nodes, config.train.processes_of_node, name)
     with importing():
-        from crpipe.campaign import claims
         from crpipe.campaign.campaign import Campaign
-        from crpipe.cli.jobs.model import train_job
-        from crpipe.train.job import train_link
+        from crpipe.train.link import train_link
 
     campaign = Campaign.open(config)
     link = pick(name, campaign.chain.names, "link")
-    job = train_job(campaign, link)
-    refuse_torn_ranges(campaign, link)
-    refuse_double_files(campaign, link)
-    claims.claim_train(campaign)
-    train_link(job, Terminal(), max_minutes=max_minutes, profile_steps=profile)
-
-
-def refuse_torn_ranges(campaign: Campaign, name: str) -> None:
-    """Raise ConfigError when a group of events is held out in one range and trained on in another.
-
-    The ranges are those that are trained on once the link is finished. One rank looks.
-    """
-    from crpipe.split.parts import Parts, refuse_torn_groups
-
-    if Parts.of(campaign.config).by_files and os.environ.get("RANK", "0") == "0":
-        seen = campaign.chain.seen(campaign.chain.named(name))
-        refuse_torn_groups(campaign, {each: campaign.paths.multiplicity(each) for each in seen})
-
-
-def refuse_double_files(campaign: Campaign, name: str) -> None:
-    """Raise DataError when a link would train on a raw file a second time; one rank looks."""
-    from crpipe.campaign.duplicates import refuse_twins
-
-    if campaign.config.ranges.duplicates == "refuse" and os.environ.get("RANK", "0") == "0":
-        refuse_twins(campaign.paths, campaign.chain.seen(campaign.chain.named(name)))
+    train_link(campaign, link, Terminal(), max_minutes=max_minutes, profile_steps=profile)
 
 
 @models.command()
@@ -133,14 +104,13 @@ def evaluate(
     """Score the checkpoint of one link (or of `outliers`) on held-out events."""
     with importing():
         from crpipe.campaign.campaign import Campaign
-        from crpipe.cli.jobs.model import evaluate_job
         from crpipe.inference.evaluate import evaluate_link
 
     if not (name or checkpoint):
         raise typer.BadParameter("name a link, or a checkpoint with --checkpoint best, latest, LINK or PATH")
     campaign = Campaign.open(Settings.config())
     link = pick(name, campaign.chain.names, "link") if name else ""
-    evaluate_link(evaluate_job(campaign, link, checkpoint), Terminal())
+    evaluate_link(campaign, link, Terminal(), checkpoint=checkpoint)
 
 
 @models.command()
