@@ -8,14 +8,12 @@ from counting import Again, Counting, CountingOptions
 from crpipe.campaign.campaign import Campaign
 from crpipe.cli.jobs.model import (
     evaluate_job,
-    export_job,
     train_job,
 )
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.paths import OUTLIERS
 from crpipe.events.layout import Field
-from crpipe.inference.card import TrainedLink
 from crpipe.setup.compatibility import check_columns, check_fit, check_simulator
 from crpipe.train.workload import check_weighted
 from crpipe.workloads.muons.layout import BUNDLES
@@ -133,13 +131,3 @@ def test_an_evaluation_looks_at_all_ranges_up_to_its_own(tmp_path):
     for job in (evaluate_job, train_job):
         with pytest.raises(ConfigError, match="not a link of this campaign"):
             job(campaign, "0009000-0009999")
-
-
-def test_an_export_looks_for_the_training_shards(tmp_path):
-    campaign = Campaign.open(toy_config(tmp_path))
-    training = export_job(campaign.config, tmp_path, tmp_path).training
-    chain = [TrainedLink("several", RANGES), TrainedLink(f"{LAST}.2", (LAST,)), TrainedLink(OUTLIERS, ())]
-    folders = [*map(campaign.paths.shards, RANGES), campaign.paths.outliers("consolidated")]
-    assert training.folders(chain) == folders
-    assert training.data == campaign.data
-    assert export_job(validate({}), tmp_path, tmp_path).training.shards == {}

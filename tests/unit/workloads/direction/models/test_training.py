@@ -1,12 +1,15 @@
 """A small model learns a batch of simulated tracks by heart, in the steps of the training."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from crpipe.config.sections import LoadSection, TrainSection
+from crpipe.campaign.campaign import Campaign
+from crpipe.config.loading import validate
 from crpipe.core.text import Silent
 from crpipe.events.batch import concatenate
-from crpipe.inference.probe import ProbeJob, probe_batch
+from crpipe.inference.probe import ProbeBatch, probe_batch
 from crpipe.workloads.direction.reading.kaggle import SimulatedFiles
 from crpipe.workloads.direction.simulator.files import write_batch
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
@@ -29,20 +32,22 @@ def tracks(tmp_path_factory):
 
 def fit(tracks, name, **options):
     events, tables = tracks
-    job = ProbeJob(
-        workload=f"crpipe.workloads.direction:{name}",
-        options={"loss": "angle", "learning_rate": 3e-3, "max_doms": 96, "pulses_per_dom": 4} | options,
-        tables=tables,
-        train=TrainSection(device="cpu", threads=1, clip_norm=1.0),
-        load=LoadSection(batch_events=64),
-        seed=1,
-        events=events,
-        source="batch_1.parquet",
-        item="pulses",
-        steps=STEPS,
+    config = validate(
+        {
+            "source": {"reader": "crpipe.workloads.direction.reading.kaggle:SimulatedFiles"},
+            "train": {
+                "workload": f"crpipe.workloads.direction:{name}",
+                "device": "cpu",
+                "threads": 1,
+                "clip_norm": 1.0,
+            },
+            "load": {"batch_events": 64},
+            "model": {"loss": "angle", "learning_rate": 3e-3, "max_doms": 96, "pulses_per_dom": 4} | options,
+        }
     )
-    (found,) = probe_batch(job, Silent()).losses
-    return found.before, found.after
+    campaign = replace(Campaign.open(config), tables=tables)
+    (loss,) = probe_batch(campaign, ProbeBatch(events, "batch_1.parquet"), STEPS, Silent()).losses
+    return loss.before, loss.after
 
 
 @pytest.mark.slow
