@@ -141,10 +141,13 @@ def plan(
         show(render_plan(job))
         show(f"checked: {checked}")
     if figure is not None:
-        from crpipe.cli.jobs.schedule import rate_plan
+        from crpipe.campaign.campaign import Campaign
         from crpipe.report.figures import plot_rates
+        from crpipe.train.rate_plan import rate_plan
 
-        print(plot_rates(rate_plan(config), figure), file=sys.stderr if as_json else sys.stdout)
+        print(
+            plot_rates(rate_plan(Campaign.open(config)), figure), file=sys.stderr if as_json else sys.stdout
+        )
     if job.seen.problems:
         raise SourceError("\n".join(["the workflow would fail:", *job.seen.problems]))
 

@@ -33,6 +33,7 @@ from crpipe.workloads.muons.export import check_graphs
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.standalone import Sampler
 from named import READERS, SIMULATOR
+from side_tables import with_tables
 from toy import RANGES as TOY_RANGES
 from toy import toy_config
 
@@ -303,11 +304,10 @@ def test_graphs_that_say_something_else_are_refused(exported):
             check_graphs(sampler, primaries(8), out)
 
 
-def unconfigured(folder, tables=None, table_keys=None):
+def unconfigured(folder):
     """Open a campaign that names a workload, and no reader: nothing is known of its shards."""
     config = validate({"results": str(folder / "none"), "train": {"workload": "counting:Counting"}})
-    campaign = Campaign.open(config, layout="recorded")
-    return replace(campaign, tables=tables or {}, table_keys=table_keys or {})
+    return Campaign.open(config, layout="recorded")
 
 
 def test_a_workload_without_graphs_is_exported_with_everything_else(tmp_path):
@@ -315,8 +315,7 @@ def test_a_workload_without_graphs_is_exported_with_everything_else(tmp_path):
     store = tmp_path / "runs" / "r" / "store" / "0000000-0000999"
     keys = {"tables.geometry": sha256(tmp_path / "geometry.csv"), "source.uri": "file:///data"}
     path = checkpoint_of(store, **keys)
-    tables = {"geometry": tmp_path / "geometry.csv"}
-    campaign = unconfigured(tmp_path, tables, {"tables.geometry": keys["tables.geometry"]})
+    campaign = with_tables(unconfigured(tmp_path), {"geometry": tmp_path / "geometry.csv"})
     export_model(campaign, path, tmp_path / "out", Silent())
     config = read_json(tmp_path / "out" / "config.json")
     assert Layout.from_description(config["layout"]) == BUNDLES
@@ -330,7 +329,7 @@ def test_a_workload_without_graphs_is_exported_with_everything_else(tmp_path):
 
 def test_a_side_table_of_another_content_is_refused(tmp_path):
     path = checkpoint_of(tmp_path, **{"tables.geometry": "1"})
-    campaign = unconfigured(tmp_path, table_keys={"tables.geometry": "2"})
+    campaign = replace(unconfigured(tmp_path), table_keys={"tables.geometry": "2"})
     with pytest.raises(CheckpointError, match="another content of the side table geometry"):
         export_model(campaign, path, tmp_path / "out", Silent())
 

@@ -24,6 +24,7 @@ from crpipe.inference.checkpoints import Predictor, open_checkpoint
 from crpipe.inference.predict import identity, predict_files
 from crpipe.workloads.muons.layout import nested_table
 from crpipe.workloads.muons.reading.parquet import Bundles
+from side_tables import with_tables
 from toy import make_events
 
 COUNTS = (30, 0, 20)
@@ -44,9 +45,8 @@ class Call:
             self.campaign, self.checkpoint, self.inputs, self.out, Silent(), device="cpu", **self.more
         )
 
-    def with_tables(self, staged=None, keys=None, **more):
-        campaign = replace(self.campaign, tables=staged or {}, table_keys=keys or {})
-        return replace(self, campaign=campaign, more=more)
+    def with_tables(self, staged, **more):
+        return replace(self, campaign=with_tables(self.campaign, staged), more=more)
 
 
 def campaign_of(folder, kind, reader, **sections):
@@ -260,7 +260,7 @@ def test_a_checkpoint_of_another_layout_or_table_is_refused(job):
     changed = job(**{"layout.item": "muons"})
     changed = replace(changed, checkpoint=checkpoint_of(changed.out.parent / "b", **{"tables.geometry": "1"}))
     with pytest.raises(CheckpointError, match="another content of the side table geometry"):
-        changed.with_tables(keys={"tables.geometry": "2"}).run()
+        replace(changed, campaign=replace(changed.campaign, table_keys={"tables.geometry": "2"})).run()
 
 
 def test_a_workload_may_write_its_own_table(job, monkeypatch):

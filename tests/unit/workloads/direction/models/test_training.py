@@ -1,7 +1,5 @@
 """A small model learns a batch of simulated tracks by heart, in the steps of the training."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -14,6 +12,7 @@ from crpipe.workloads.direction.reading.kaggle import SimulatedFiles
 from crpipe.workloads.direction.simulator.files import write_batch
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
 from crpipe.workloads.direction.simulator.physics import write_geometry
+from side_tables import with_tables
 
 STEPS = 250  # after 150, DeepSet is at 21 degrees on some processors and below 20 on others; after 250, at 8
 TRANSFORMER = {"width": 32, "layers": 2, "heads": 2, "feedforward": 64}
@@ -30,10 +29,11 @@ def tracks(tmp_path_factory):
     return concatenate(list(SimulatedFiles().rows(folder / "batch_1.parquet", tables))), tables
 
 
-def fit(tracks, name, **options):
+def fit(tracks, folder, name, **options):
     events, tables = tracks
     config = validate(
         {
+            "results": str(folder),
             "source": {"reader": "crpipe.workloads.direction.reading.kaggle:SimulatedFiles"},
             "train": {
                 "workload": f"crpipe.workloads.direction:{name}",
@@ -45,7 +45,7 @@ def fit(tracks, name, **options):
             "model": {"loss": "angle", "learning_rate": 3e-3, "max_doms": 96, "pulses_per_dom": 4} | options,
         }
     )
-    campaign = replace(Campaign.open(config), tables=tables)
+    campaign = with_tables(Campaign.open(config), tables)
     (loss,) = probe_batch(campaign, ProbeBatch(events, "batch_1.parquet"), STEPS, Silent()).losses
     return loss.before, loss.after
 
@@ -54,14 +54,14 @@ def fit(tracks, name, **options):
 @pytest.mark.parametrize(
     ("name", "options", "most_deg"), [("FlatTransformer", TRANSFORMER, 5), ("DeepSet", {}, 20)]
 )
-def test_64_tracks_are_learned_by_heart(tracks, name, options, most_deg):
-    before, after = np.degrees(fit(tracks, name, **options))
+def test_64_tracks_are_learned_by_heart(tracks, tmp_path, name, options, most_deg):
+    before, after = np.degrees(fit(tracks, tmp_path, name, **options))
     assert 60 < before < 120
     assert after < most_deg
 
 
 @pytest.mark.slow
-def test_kappa_rises_with_what_is_learned(tracks):
-    before, after = fit(tracks, "FlatTransformer", loss="von_mises_fisher", **TRANSFORMER)
+def test_kappa_rises_with_what_is_learned(tracks, tmp_path):
+    before, after = fit(tracks, tmp_path, "FlatTransformer", loss="von_mises_fisher", **TRANSFORMER)
     assert before == pytest.approx(np.log(4 * np.pi), abs=0.3)  # every direction alike
     assert after < -1.5  # more than 50 times as dense where the truth is

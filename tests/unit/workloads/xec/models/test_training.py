@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +31,7 @@ from crpipe.train.checkpoints import load, refuse_other_keys
 from crpipe.train.metrics_log import read_metrics
 from crpipe.workloads.xec.sensors import write_sensor_map
 from models import evaluate_range, train_range
+from side_tables import with_tables
 from unrendered import unrendered
 from xenon_models import SMALL
 from xenon_toy import make_gammas
@@ -187,7 +187,7 @@ def fit(folder, name, steps, gammas, **options):
         load={"batch_events": 64, "budget_items": 64 * 4760},
         model={**SMALL, "learning_rate": 5e-3, **options},
     )
-    campaign = replace(Campaign.open(config), tables={"sensors": folder / "sensors.csv"})
+    campaign = with_tables(Campaign.open(config), {"sensors": folder / "sensors.csv"})
     (loss,) = probe_batch(campaign, ProbeBatch(make_gammas(gammas), "gammas.root"), steps, Silent()).losses
     return loss.before, loss.after
 
