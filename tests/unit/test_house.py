@@ -22,19 +22,19 @@ BUDGET = {
     "core": (10, 2430),
     "config": (6, 1355),
     "events": (10, 1750),
-    "campaign": (9, 1750),
+    "campaign": (9, 1785),
     "source": (32, 6100),
     "split": (16, 3340),
     "loading": (5, 1155),
-    "report": (24, 5145),
+    "report": (24, 5180),
     "train": (15, 4020),
     "inference": (11, 2895),
     "check": (8, 1985),
     "setup": (4, 1250),
     "workloads": (73, 13930),
     "workflow": (7, 1545),
-    "cli": (19, 3745),
-    "api": (2, 660),
+    "cli": (18, 3540),
+    "api": (2, 540),
 }
 
 
