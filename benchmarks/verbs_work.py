@@ -24,7 +24,6 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from crpipe.campaign.campaign import Campaign
 from crpipe.cli.jobs.data import consolidate_job
 from crpipe.cli.jobs.model import evaluate_job
-from crpipe.cli.jobs.report import configured_keys, view_of
 from crpipe.core.text import Silent
 from crpipe.events.batch import Events, concatenate, cuts
 from crpipe.events.shard_manifest import groups_of, layout_of, read_manifest
@@ -263,23 +262,23 @@ def evaluation_figures(case: Case) -> Work:
 
 def campaign_figures(case: Case) -> Work:
     """Prepare ``crpipe figures``."""
-    view = view_of(case.config)
-    return lambda: len(figures.plot_figures(view))
+    campaign = Campaign.open(case.config, "recorded")
+    return lambda: len(figures.plot_figures(campaign))
 
 
 def bare_figures(case: Case) -> Work:
     """Prepare matplotlib's work for the figures of a campaign."""
-    view = view_of(case.config)
-    kept = _captured(lambda: figures.plot_figures(view), figures)
+    campaign = Campaign.open(case.config, "recorded")
+    kept = _captured(lambda: figures.plot_figures(campaign), figures)
     return _saving(kept, case.scratch, len(kept))
 
 
 def page(case: Case) -> Work:
     """Prepare ``crpipe report``."""
-    view = view_of(case.config)
+    campaign = Campaign.open(case.config, "recorded")
 
     def work() -> int:
-        write_report(view, configured_keys(case.config), case.scratch / "report.html")
+        write_report(campaign, case.scratch / "report.html")
         return 1
 
     return work

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.ledger import Tables
-    from crpipe.campaign.view import CampaignView
     from crpipe.events.layout import Layout
     from crpipe.inference.checkpoints import LoadedModel
     from crpipe.train.workload import Columns
@@ -185,24 +185,24 @@ class EventBatches:
 
 
 def open_batches(
-    view: CampaignView, part: str, ranges: Sequence[str], *, batch_events: int, epochs: int, seed: int
+    campaign: Campaign, part: str, ranges: Sequence[str], *, batch_events: int, epochs: int, seed: int
 ) -> EventBatches:
     """Open the shards of some ranges, or of all that are split."""
     if part not in ROLES:
         raise ConfigError(f"part {part!r}: unknown; legal: {', '.join(ROLES)}")
-    folders = list(_folders(view, part, ranges))
+    folders = list(_folders(campaign, part, ranges))
     if not folders:
-        raise DataError(f"{view.paths.results}: no range is split yet; run `crpipe run` first")
+        raise DataError(f"{campaign.paths.results}: no range is split yet; run `crpipe run` first")
     most = MOST_ITEMS if part in LARGE_ROLES else None  # thousands of them may not fit into memory
     return EventBatches(
         Loader(folders, part, batch_events=batch_events, seed=(seed,), epochs=epochs, max_items=most)
     )
 
 
-def _folders(view: CampaignView, part: str, asked: Sequence[str]) -> Generator[Path]:
-    for name in asked or view.ranges:
+def _folders(campaign: Campaign, part: str, asked: Sequence[str]) -> Generator[Path]:
+    for name in asked or campaign.ranges:
         outliers = part in LARGE_ROLES
-        manifest = view.paths.outlier_manifest(name) if outliers else view.paths.shard_manifest(name)
+        manifest = campaign.paths.outlier_manifest(name) if outliers else campaign.paths.shard_manifest(name)
         if is_present(manifest):
             yield manifest.parent
         elif asked:

@@ -130,7 +130,7 @@ def test_a_notification_that_fails_does_not_hide_why_the_workflow_failed(request
         raise ConfigError("the files are not counted yet")
 
     ends[0].append(failure("ForeignError"))
-    monkeypatch.setattr(module, "notify_job", refused)
+    monkeypatch.setattr(module, "notify", refused)
     screen = Lines()
     changes = (*request_.overrides, "notify.failure='true'")
     assert run_until_done(replace(request_, overrides=changes, pause_s=0.05), screen) == 1
