@@ -19,21 +19,21 @@ WORDS = re.compile(
 EXEMPT = re.compile(r"REQUESTS_CA_BUNDLE|PRIMARY KEY")
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (10, 2430),
+    "core": (10, 2435),
     "config": (6, 1355),
     "events": (10, 1750),
     "campaign": (9, 1785),
-    "source": (32, 6100),
+    "source": (32, 6145),
     "split": (16, 3340),
     "loading": (5, 1155),
     "report": (24, 5180),
     "train": (16, 4080),
     "inference": (11, 2865),
     "check": (8, 1985),
-    "setup": (5, 1335),
+    "setup": (7, 1580),
     "workloads": (73, 13930),
     "workflow": (7, 1545),
-    "cli": (15, 3285),
+    "cli": (12, 2835),
     "api": (2, 540),
 }
 

@@ -45,7 +45,7 @@ class Campaign:
 
     @classmethod
     def open(cls, config: Config, layout: Literal["reader", "recorded", "either"] = "reader") -> Campaign:
-        """Read what follows from a configuration: the layout, and the side tables that are staged.
+        """Read what follows from a configuration: the layout, and the hashes of side tables that are staged.
 
         layout: "reader" imports the reader and asks it; "recorded" takes what a job has recorded, if any, and
         needs no reader; "either" asks the reader where nothing is recorded. Raise ConfigError for a reader

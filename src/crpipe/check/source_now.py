@@ -12,33 +12,31 @@ from crpipe.core.files import read_json_if_any
 from crpipe.source.listing import find_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from crpipe.campaign.campaign import Campaign
     from crpipe.check.findings import CheckJob, CheckReport
     from crpipe.core.text import Progress
-    from crpipe.source.listing import ListJob
 
 
 _SHOWN = 3  # files that a finding names
 
 
-def check_source(report: CheckReport, job: CheckJob, listings: Sequence[ListJob], progress: Progress) -> None:
+def check_source(report: CheckReport, job: CheckJob, campaign: Campaign, progress: Progress) -> None:
     """Compare the manifests of ranges with the source as it is now.
 
     Files that are gone are a note once their range is split: its shards hold their events. Raise
     ListingError, or what else keeps the source from being listed.
     """
-    asked = [listing for listing in listings if job.wants(str(listing.name)) and is_present(listing.manifest)]
-    for done, listing in enumerate(asked, 1):
-        _check_range(report, job, listing)
-        progress.advance("check the source", done, len(asked), str(listing.name))
+    asked = [name for name in job.ranges if job.wants(name) and is_present(campaign.paths.manifest(name))]
+    for done, name in enumerate(asked, 1):
+        _check_range(report, job, campaign, name)
+        progress.advance("check the source", done, len(asked), name)
 
 
-def _check_range(report: CheckReport, job: CheckJob, listing: ListJob) -> None:
-    name, manifest = str(listing.name), listing.manifest
+def _check_range(report: CheckReport, job: CheckJob, campaign: Campaign, name: str) -> None:
+    manifest = campaign.paths.manifest(name)
     ledger = read_json_if_any(job.paths.ledger(name))
     aside = {row["path"] for row in (ledger or {"files": []})["files"] if row["state"] != STAGED}
-    changes = find_changes(listing, aside)
+    changes = find_changes(campaign, name, aside)
     wrong = [*changes.new, *changes.other]
     if ledger is None:
         wrong += changes.gone

@@ -126,16 +126,16 @@ def plan(
 ) -> None:
     """Look at the source and show files, events, steps, disk, hours and jobs, before anything runs."""
     from crpipe.campaign.campaign import Campaign
-    from crpipe.cli.jobs.look import look_at_source
-    from crpipe.cli.jobs.source import check_source
     from crpipe.report.plan import Plan, describe_plan, render_plan
     from crpipe.setup.compatibility import check_fit, planned_workload
+    from crpipe.setup.preview import look_at_source
+    from crpipe.source.counting import check_source
 
     config = Settings.campaign()
     check_source(config)
     checked = check_fit(config)
-    seen = look_at_source(config, offline=offline)
     campaign = Campaign.open(config, "either")
+    seen = look_at_source(campaign, offline=offline)
     planned = Plan.of(campaign, planned_workload(config), seen)
     if as_json:
         print(json.dumps(describe_plan(planned), indent=1))

@@ -22,6 +22,7 @@ from crpipe.core.ranges import Range
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
     from crpipe.source.loopback.federation import LoopbackFederation
 
@@ -33,61 +34,59 @@ data = typer.Typer()
 
 
 @contextlib.contextmanager
-def _attempt(verb: str) -> Iterator[Config]:
-    config = Settings.config()
-    with _noted(config, verb, ""):
-        yield config
+def _attempt(verb: str) -> Iterator[Campaign]:
+    with _noted(Settings.config(), verb, "") as campaign:
+        yield campaign
 
 
 @contextlib.contextmanager
-def _attempt_on(verb: str, text: str) -> Iterator[tuple[Config, str]]:
-    """Work on the range that ``text`` names; give the configuration and the full name."""
+def _attempt_on(verb: str, text: str) -> Iterator[tuple[Campaign, str]]:
+    """Work on the range that ``text`` names; yield the campaign and the full name."""
     config = Settings.config()
     name = find_range(config, text)
-    with _noted(config, verb, name):
-        yield config, name
+    with _noted(config, verb, name) as campaign:
+        yield campaign, name
 
 
 @contextlib.contextmanager
-def _noted(config: Config, verb: str, name: str) -> Iterator[None]:
+def _noted(config: Config, verb: str, name: str) -> Iterator[Campaign]:
+    """Open the campaign once, claim its data, and note begin and end of the verb in its journal."""
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.claims import claim_data
 
-    claim_data(Campaign.open(config))
-    with Journal(config.paths().data_journal()).attempt(verb, name):
-        yield
+    campaign = Campaign.open(config)
+    claim_data(campaign)
+    with Journal(campaign.paths.data_journal()).attempt(verb, name):
+        yield campaign
 
 
 @data.command("list")
 def list_(name: RangeArgument) -> None:
     """List one range of the source into its manifest."""
     with importing():
-        from crpipe.cli.jobs.source import list_job
         from crpipe.source.listing import list_range
 
-    with _attempt_on("list", name) as (config, key):
-        list_range(list_job(config, key), Terminal())
+    with _attempt_on("list", name) as (campaign, key):
+        list_range(campaign, key, Terminal())
 
 
 @data.command()
 def stage(name: RangeArgument) -> None:
     """Copy one range next to the results, each file verified before its name appears."""
     with importing():
-        from crpipe.cli.jobs.source import stage_job
         from crpipe.source.stage import stage_range
 
-    with _attempt_on("stage", name) as (config, key):
-        stage_range(stage_job(config, key), Terminal())
+    with _attempt_on("stage", name) as (campaign, key):
+        stage_range(campaign, key, Terminal())
 
 
 @data.command()
 def tables() -> None:
     """Copy the side tables of `source.tables` next to the results, verified and hashed."""
-    from crpipe.cli.jobs.source import tables_job
     from crpipe.source.side_tables import stage_tables
 
-    with _attempt("tables") as config:
-        stage_tables(tables_job(config), Terminal())
+    with _attempt("tables") as campaign:
+        stage_tables(campaign, Terminal())
 
 
 @data.command()
@@ -98,47 +97,42 @@ def count(
     ] = False,
 ) -> None:
     """Count the files of the source once, for `ranges.last: auto`; print the last file number."""
-    from crpipe.cli.jobs.source import count_job
     from crpipe.source.counting import count_files
 
-    with _attempt("count") as config:
-        print(count_files(count_job(config, grown=grown), Terminal()))
+    with _attempt("count") as campaign:
+        print(count_files(campaign, Terminal(), grown=grown))
 
 
 @data.command()
 def threshold() -> None:
     """Choose the outlier threshold as a quantile of the reference ranges."""
-    from crpipe.campaign.campaign import Campaign
     from crpipe.cli.jobs.data import threshold_job
     from crpipe.split.parts import choose_threshold
 
-    with _attempt("threshold") as config:
-        choose_threshold(threshold_job(Campaign.open(config)), Terminal())
+    with _attempt("threshold") as campaign:
+        choose_threshold(threshold_job(campaign), Terminal())
 
 
 @data.command()
 def split(name: RangeArgument) -> None:
     """Turn one staged range into shards, outliers and a balanced ledger."""
     with importing():
-        from crpipe.campaign.campaign import Campaign
         from crpipe.cli.jobs.data import split_job
         from crpipe.split.split import split_range
 
-    with _attempt_on("split", name) as (config, key):
-        split_range(split_job(Campaign.open(config), key), Terminal())
+    with _attempt_on("split", name) as (campaign, key):
+        split_range(split_job(campaign, key), Terminal())
 
 
 @data.command()
 def consolidate() -> None:
     """Merge the outliers of all ranges into shards of a chosen size."""
-    from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.duplicates import refuse_twins
     from crpipe.cli.jobs.data import consolidate_job
     from crpipe.split.outliers import consolidate_outliers
 
-    with _attempt("consolidate") as config:
-        campaign = Campaign.open(config)
-        if config.ranges.duplicates == "refuse":
+    with _attempt("consolidate") as campaign:
+        if campaign.config.ranges.duplicates == "refuse":
             refuse_twins(campaign.paths, campaign.ranges)
         consolidate_outliers(consolidate_job(campaign), Terminal())
 
@@ -329,26 +323,14 @@ def token(
     ] = False,
 ) -> None:
     """Show the token in use: where from, issuer, scope, end, and whether it covers the campaign."""
-    from crpipe.cli.jobs.source import token_uris
-    from crpipe.source.pelican.login import TokenJob, check_access
+    from crpipe.source.pelican.login import check_access, log_in
 
     config = Settings.config()
-    source = config.source
-    job = TokenJob(
-        token_uris(config),
-        source.token_file,
-        source.read_timeout_s,
-        source.token_issuer,
-        source.token_client,
-        config.sync.to,
-    )
     if write and not login:
         raise typer.BadParameter("--write says which token --login asks for; give both")
     if login:
-        from crpipe.source.pelican.login import log_in
-
-        log_in(job, Terminal(), write=write)
-    access = check_access(job, write=write)
+        log_in(config, Terminal(), write=write)
+    access = check_access(config, write=write)
     show(access.text)
     if access.problem:
         raise AccessError(access.problem)

@@ -140,11 +140,11 @@ def check(
     job = _check_job(Settings.campaign(options=False), names or (), jobs)
     report = check_campaign(replace(job, exports=tuple(export or ())), Terminal())
     if source:
+        from crpipe.campaign.campaign import Campaign
         from crpipe.check.source_now import check_source
-        from crpipe.cli.jobs.source import list_job
 
-        listings = [list_job(Settings.config(), name) for name in job.ranges]
-        check_source(report, job, listings, Terminal())
+        campaign = Campaign.open(Settings.config(), "recorded")
+        check_source(report, job, campaign, Terminal())
     for why, unjudged in _by_reason(report).items():
         more = f", … ({len(unjudged)} in all)" if len(unjudged) > _SHOWN else ""
         print(f"not judged: {', '.join(unjudged[:_SHOWN])}{more}: {why}")
@@ -305,16 +305,16 @@ def sync(
     ] = False,
 ) -> None:
     """Send what is new of the run to `sync.to`, and what its copy has lost; another machine can go on."""
-    from crpipe.cli.jobs.source import sync_job
+    from crpipe.campaign.campaign import Campaign
     from crpipe.cli.jobs.weeks import is_finished
     from crpipe.source.sync.repeat import sync_every
     from crpipe.source.sync.send import SyncRules, sync_run
 
-    config, rules = Settings.campaign(), SyncRules(verify, new)
+    campaign, rules = Campaign.open(Settings.campaign(), "recorded"), SyncRules(verify, new)
     if every:
-        sync_every(sync_job(config), every, lambda: is_finished(config), Terminal(), rules)
+        sync_every(campaign, every, lambda: is_finished(campaign.config), Terminal(), rules)
     else:
-        sync_run(sync_job(config), Terminal(), rules)
+        sync_run(campaign, Terminal(), rules)
 
 
 @weeks.command()
@@ -324,12 +324,13 @@ def restore(
     ] = "",
 ) -> None:
     """Bring a synced run into an empty directory, each file verified; the same workflow command goes on."""
-    from crpipe.cli.jobs.source import sync_job
+    from crpipe.campaign.campaign import Campaign
     from crpipe.source.sync.restore import restore_run
 
     config = Settings.config()  # the campaign comes from its copy
-    job = sync_job(config)
-    restore_run(replace(job, to=source or job.to), Terminal())
+    if source:
+        config = config.model_copy(update={"sync": config.sync.model_copy(update={"to": source})})
+    restore_run(Campaign.open(config, "recorded"), Terminal())
     print(
         "now start the workflow here, with the same configuration: it goes on where the copy ends. The copy "
         "has no shards; `snakemake outliers_consolidated` makes all of them again, also for validation"

@@ -10,10 +10,10 @@ from checked import FIRST, SECOND, Checked
 from crpipe.campaign.raw_files import read_manifest
 from crpipe.check.findings import CheckJob, CheckReport
 from crpipe.check.source_now import check_source
-from crpipe.cli.jobs.source import list_job
 from crpipe.core.errors import DataError, ListingError
 from crpipe.core.text import Silent
 from named import READERS
+from opened import opened
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def findings(campaign):
     config, report = campaign.config, CheckReport()
     ranges = tuple(map(str, config.all_ranges()))
     job = CheckJob(config.paths(), ranges, config.chain(has_outliers=True))
-    check_source(report, job, [list_job(config, name) for name in ranges], Silent())
+    check_source(report, job, opened(config), Silent())
     [finding] = report.findings
     with pytest.raises(DataError, match="1 things are wrong"):
         campaign.crpipe("check", "--source")

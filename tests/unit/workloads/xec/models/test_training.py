@@ -15,7 +15,6 @@ import yaml
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.cli.jobs.data import split_job
-from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.journal import Journal
@@ -31,6 +30,7 @@ from crpipe.train.checkpoints import load, refuse_other_keys
 from crpipe.train.metrics_log import read_metrics
 from crpipe.workloads.xec.sensors import write_sensor_map
 from models import evaluate_range, train_range
+from opened import opened
 from side_tables import with_tables
 from unrendered import unrendered
 from xenon_models import SMALL
@@ -80,10 +80,10 @@ def data(tmp_path_factory):
     """Shards of both ranges."""
     folder = tmp_path_factory.mktemp("data")
     config = configure(folder, folder)
-    stage_tables(tables_job(config), Silent())
+    stage_tables(opened(config), Silent())
     for each in RANGES:
-        list_range(list_job(config, each), Silent())
-        stage_range(stage_job(config, each), Silent())
+        list_range(opened(config), each, Silent())
+        stage_range(opened(config), each, Silent())
         split_range(split_job(Campaign.open(config), each), Silent())
     return folder
 
