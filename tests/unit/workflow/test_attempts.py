@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs import run as module
-from crpipe.cli.jobs.run import RunRequest, next_links, run_until_done
 from crpipe.core.errors import ConfigError, ListingError
+from crpipe.workflow import attempts as module
+from crpipe.workflow.attempts import RunRequest, next_links, run_until_done
 from crpipe.workflow.run import HeadEnd
 from named import READERS, SIMULATOR
 
