@@ -22,8 +22,6 @@ import torch
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from crpipe.campaign.campaign import Campaign, RunRecord
-from crpipe.cli.jobs.model import predict_job
-from crpipe.cli.jobs.report import configured_keys, view_of
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.core.ranges import Chain, ChainLink
 from crpipe.core.text import Silent
@@ -33,7 +31,7 @@ from crpipe.events.shard_reader import Shards
 from crpipe.events.shard_writer import _WRITER, _ZSTD
 from crpipe.inference import evaluate
 from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
-from crpipe.inference.generate import GenerateJob, generate_files
+from crpipe.inference.generate import generate_files
 from crpipe.inference.inputs import RawInput
 from crpipe.inference.predict import predict_files
 from crpipe.loading.loader import RangeShards, held_out
@@ -51,7 +49,6 @@ if TYPE_CHECKING:
 
     from crpipe.config.loading import Config
     from crpipe.inference.checkpoints import LoadedModel
-    from crpipe.inference.predict import PredictJob
 
     Work = Callable[[], int]
 
@@ -264,23 +261,23 @@ def evaluation_figures(case: Case) -> Work:
 
 def campaign_figures(case: Case) -> Work:
     """Prepare ``crpipe figures``."""
-    view = view_of(case.config)
-    return lambda: len(figures.plot_figures(view))
+    campaign = Campaign.open(case.config, "recorded")
+    return lambda: len(figures.plot_figures(campaign))
 
 
 def bare_figures(case: Case) -> Work:
     """Prepare matplotlib's work for the figures of a campaign."""
-    view = view_of(case.config)
-    kept = _captured(lambda: figures.plot_figures(view), figures)
+    campaign = Campaign.open(case.config, "recorded")
+    kept = _captured(lambda: figures.plot_figures(campaign), figures)
     return _saving(kept, case.scratch, len(kept))
 
 
 def page(case: Case) -> Work:
     """Prepare ``crpipe report``."""
-    view = view_of(case.config)
+    campaign = Campaign.open(case.config, "recorded")
 
     def work() -> int:
-        write_report(view, configured_keys(case.config), case.scratch / "report.html")
+        write_report(campaign, case.scratch / "report.html")
         return 1
 
     return work
@@ -371,10 +368,10 @@ def exporting_bare(case: Case) -> Work:
     return work
 
 
-def _use(case: Case, inputs: list[Path], out: Path) -> PredictJob:
-    return predict_job(
-        case.config, case.config.paths().receipt(str(case.config.all_ranges()[0])), inputs, out, "cpu"
-    )
+def _campaign(case: Case) -> tuple[Campaign, Path]:
+    """Open the campaign as its verbs do, and name the receipt of its first link."""
+    campaign = Campaign.open(case.config, layout="recorded")
+    return campaign, campaign.paths.receipt(campaign.ranges[0])
 
 
 def _raw(case: Case) -> list[Path]:
@@ -387,9 +384,10 @@ def _raw(case: Case) -> list[Path]:
 
 def predicting(case: Case) -> Work:
     """Prepare ``crpipe predict`` of raw files."""
-    job = _use(case, _raw(case), case.scratch / "out.parquet")
+    campaign, receipt = _campaign(case)
+    inputs, out = _raw(case), case.scratch / "out.parquet"
     _opened(case)
-    return lambda: predict_files(job, Silent())
+    return lambda: predict_files(campaign, receipt, inputs, out, Silent(), device="cpu")
 
 
 def predicting_reader(case: Case) -> Work:
@@ -437,9 +435,10 @@ def _conditions(case: Case) -> Path:
 
 def generating(case: Case) -> Work:
     """Prepare ``crpipe generate --flat --multiplicity column`` of a flat table."""
-    path = _conditions(case)
-    use = _use(case, [path], case.scratch / "out.parquet")
-    return lambda: generate_files(GenerateJob(use, "column", 10_000_000, flat=True), Silent())
+    campaign, receipt = _campaign(case)
+    inputs, out = [_conditions(case)], case.scratch / "out.parquet"
+    how = {"multiplicity": "column", "cap": 10_000_000, "flat": True, "device": "cpu"}
+    return lambda: generate_files(campaign, receipt, inputs, out, Silent(), **how)  # type: ignore[arg-type]
 
 
 def generating_network(case: Case) -> Work:

@@ -297,7 +297,7 @@ def fork(
     out: Annotated[Path | None, typer.Option(readable=False, help="file to write; default: RUN.yaml")] = None,
 ) -> None:
     """Write the configuration of a run that goes on after a link of this one, under other settings."""
-    from crpipe.cli.jobs.forks import write_fork
+    from crpipe.setup.fork import write_fork
 
     files = Settings.config_files()
     print(write_fork(files, Settings.overrides, link, run, changes or (), out or Path(f"{run}.yaml")))

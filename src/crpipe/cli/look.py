@@ -377,7 +377,7 @@ def run(
 
     Exit codes: 0 done, 1 a job failed, 130 stopped by Ctrl-C, 143 by SIGTERM, else that of the refusal.
     """
-    from crpipe.cli.jobs.run import RunRequest, run_until_done
+    from crpipe.workflow.attempts import RunRequest, run_until_done
 
     if not any(Path(name).is_file() for name in _SNAKEFILES):
         raise ConfigError(f"{Path.cwd()}: no Snakefile here; {way_to_campaign(Path())}")

@@ -27,7 +27,7 @@ from crpipe.report.state_types import AT_WORK, QUIET_S, CampaignStatus, LinkStat
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from crpipe.campaign.view import CampaignView
+    from crpipe.campaign.campaign import Campaign
     from crpipe.report.state_types import SourceToken
 
 # The table of links in the text of ``crpipe status``, where a link is not the same as a range.
@@ -135,7 +135,7 @@ _COLOURS = {
 
 
 def render_status(
-    view: CampaignView,
+    campaign: Campaign,
     width: int,
     *,
     unfold: bool = False,
@@ -146,7 +146,7 @@ def render_status(
 
     ``unfold`` gives each range its own line; ``colour`` adds terminal colours to the states.
     """
-    status = collect(view, token)
+    status = collect(campaign, token)
     lines = [*header(status, width), "", *_table(status, width, unfold=unfold, colour=colour)]
     if not status.one_to_one:
         links, states = link_table(status.links, width, unfold=unfold)
@@ -154,9 +154,9 @@ def render_status(
     return "\n".join(lines)
 
 
-def status_json(view: CampaignView, token: SourceToken | None = None) -> str:
+def status_json(campaign: Campaign, token: SourceToken | None = None) -> str:
     """Give the same as JSON: the fields of CampaignStatus, an entry of ``ranges`` and ``links`` for each."""
-    return json_text(asdict(collect(view, token)))
+    return json_text(asdict(collect(campaign, token)))
 
 
 def header(status: CampaignStatus, width: int) -> Iterator[str]:

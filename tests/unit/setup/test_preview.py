@@ -9,12 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.report import plan_job
 from crpipe.core.errors import SourceError
 from crpipe.core.text import Silent
-from crpipe.report.estimates import measure_volume
-from crpipe.report.plan import render_plan
+from crpipe.report.plan import Plan, render_plan
 from crpipe.setup import preview
+from crpipe.setup.compatibility import planned_workload
 from crpipe.setup.preview import look_at_source
 from crpipe.source.listing import list_range
 from raw_files import campaign, make_events, nested, write_parquet
@@ -22,6 +21,11 @@ from raw_files import campaign, make_events, nested, write_parquet
 QUARANTINE = "source.on_bad_file=quarantine"
 FIRST, SECOND = "0000000-0000009", "0000010-0000019"
 KEYS = ("ranges.last=19", "ranges.step=10", "split.validation_fraction=0.05")
+
+
+def planned(config):
+    opened = Campaign.open(config)
+    return Plan.of(opened, planned_workload(config), look_at_source(opened))
 
 
 @pytest.fixture
@@ -43,10 +47,10 @@ def configure(tmp_path, raw):
 
 def test_sizes_are_those_of_the_files_and_events_those_inside(configure, raw):
     config = configure()
-    job = plan_job(config, look_at_source(Campaign.open(config)))
+    plan = planned(config)
     whole = sum(path.stat().st_size for path in raw.rglob("*.parquet"))
-    assert measure_volume(job).bytes == whole
-    file = job.seen.file
+    assert plan.volume.bytes == whole
+    file = plan.seen.file
     assert (file.name, file.files, file.events, file.items) == (str(raw / FIRST / "1.parquet"), 6, 48, 396)
     # The threshold of the configuration is 20: one of four events is an outlier.
     assert (file.rows, file.largest, file.below) == (8, 2, 0.75)
@@ -142,7 +146,7 @@ def test_what_is_converted_or_not_read_is_said_once(configure, raw):
         ids = table["primary_major_id"].cast(pa.int64())
         pq.write_table(table.set_column(place, "primary_major_id", ids), path)
     config = configure()
-    text = render_plan(plan_job(config, look_at_source(Campaign.open(config))))
+    text = render_plan(planned(config))
     for note in ("column primary_major_id: int64 is read as uint64", "columns that are not read: weight"):
         assert text.count(note) == 1
 
@@ -184,7 +188,7 @@ def test_group_columns_that_number_the_rows_are_warned_of(configure, raw, number
             columns[name] = np.repeat(columns[name][::5], 5)
         pq.write_table(nested(columns, multiplicity, items), path)
     config = configure()
-    text = " ".join(render_plan(plan_job(config, look_at_source(Campaign.open(config)))).split())
+    text = " ".join(render_plan(planned(config)).split())
     said = (
         "WARNING each row is a group of its own (primary_major_id, primary_minor_id), but rows share energy"
     )

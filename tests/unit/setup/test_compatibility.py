@@ -5,18 +5,14 @@ from dataclasses import replace
 import pytest
 
 from counting import Again, Counting, CountingOptions
-from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.model import export_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError
-from crpipe.core.paths import OUTLIERS
 from crpipe.events.layout import Field
-from crpipe.inference.card import TrainedLink
 from crpipe.setup.compatibility import check_columns, check_fit, check_simulator
 from crpipe.train.workload import check_weighted
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
-from toy import RANGES, toy_config
+from toy import RANGES
 
 FIRST, SECOND, LAST = RANGES
 
@@ -108,13 +104,3 @@ def test_a_simulator_of_another_layout_is_refused():
     more = replace(BUNDLES, events=(*BUNDLES.events, Field("mood", "float32", "", 0, 1, "")))
     with pytest.raises(ConfigError, match="layout.events is .* and .*mood float32"):
         check_simulator(more, "lab:Read", BUNDLES, "lab:Sim")
-
-
-def test_an_export_looks_for_the_training_shards(tmp_path):
-    campaign = Campaign.open(toy_config(tmp_path))
-    training = export_job(campaign.config, tmp_path, tmp_path).training
-    chain = [TrainedLink("several", RANGES), TrainedLink(f"{LAST}.2", (LAST,)), TrainedLink(OUTLIERS, ())]
-    folders = [*map(campaign.paths.shards, RANGES), campaign.paths.outliers("consolidated")]
-    assert training.folders(chain) == folders
-    assert training.data == campaign.data
-    assert export_job(validate({}), tmp_path, tmp_path).training.shards == {}
