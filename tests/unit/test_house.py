@@ -26,7 +26,7 @@ BUDGET = {
     "source": (32, 6100),
     "split": (16, 3340),
     "loading": (5, 1155),
-    "report": (24, 5180),
+    "report": (24, 5110),
     "train": (15, 4020),
     "inference": (11, 2895),
     "check": (8, 1985),
