@@ -26,7 +26,7 @@ BUDGET = {
     "source": (32, 6145),
     "split": (13, 3270),
     "loading": (5, 1160),
-    "report": (24, 5180),
+    "report": (24, 5110),
     "train": (16, 4065),
     "inference": (11, 2900),
     "check": (8, 1985),

@@ -23,11 +23,10 @@ from crpipe.report.state_types import (
     AT_WORK,
     CampaignStatus,
     Disk,
-    LinkStatus,
-    RangeStatus,
     SourceToken,
     State,
     TrainingTotals,
+    WorkState,
     add_ledgers,
     jobs_here,
     last_validation,
@@ -223,12 +222,12 @@ class LinkTrace:
         """Number of its ranges."""
         return len(self.link.ranges)
 
-    def status(self) -> LinkStatus:
+    def status(self) -> WorkState:
         """Find the state: that of the training, or how far its data are."""
         state, verb, progress = self.training(self._before())
         if self.stale() and state not in AT_WORK:
             state = State.STALE
-        return LinkStatus(
+        return WorkState(
             name=self.link.name,
             state=state,
             ranges=self.link.ranges,
@@ -276,7 +275,7 @@ class LinkTrace:
         return (State.SPLIT, "split") if ready else (State.WAITING, "")
 
 
-def range_status(files: RangeFiles, links: Sequence[LinkTrace], *, alone: bool) -> RangeStatus:
+def range_status(files: RangeFiles, links: Sequence[LinkTrace], *, alone: bool) -> WorkState:
     """Find the state of a range: of its training, where that has begun, else how far its data are.
 
     links: those that train on it, one for each round. alone: it has a link of its own name, whose progress
@@ -287,7 +286,7 @@ def range_status(files: RangeFiles, links: Sequence[LinkTrace], *, alone: bool) 
     if not alone and verb == "train":
         about = {}
     stale = files.stale() or any(link.receipt is not None and link.stale() for link in links[-1:])
-    return RangeStatus(
+    return WorkState(
         name=files.name,
         state=State.STALE if stale and state not in AT_WORK else state,
         **{**files.split_columns(), **about},
@@ -336,7 +335,7 @@ def collect(campaign: Campaign, token: SourceToken | None = None) -> CampaignSta
         range_status(each, users.get(each.name, []), alone=alone or each.name == OUTLIERS)
         for each in files.values()
     ]
-    skipped = [RangeStatus(name, State.SKIPPED) for name in campaign.config.ranges.skip]
+    skipped = [WorkState(name, State.SKIPPED) for name in campaign.config.ranges.skip]
     links = [link.status() for link in chain]
     pace = _pace(chain)
     budget = round(campaign.config.source.disk_budget_gib * GIB)
@@ -437,7 +436,7 @@ def _pace(chain: Sequence[LinkTrace]) -> float | None:
     return None
 
 
-def _eta(links: Sequence[LinkStatus], pace: float | None) -> float | None:
+def _eta(links: Sequence[WorkState], pace: float | None) -> float | None:
     """Add up what is left of each link on ranges: a link takes as long as its ranges."""
     if pace is None:
         return None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.report.state_types import CampaignStatus, LinkStatus, RangeStatus, SourceToken
+    from crpipe.report.state_types import CampaignStatus, SourceToken, WorkState
 
 RELOAD_S = 60
 UNFOLDED = 30  # ranges up to which their table is unfolded
@@ -81,7 +81,7 @@ def render_page(campaign: Campaign, token: SourceToken | None = None, folder: Pa
         warnings=list(warnings(status)),
         cells=[_cell(item) for item in status.ranges],
         states=sorted(status.states().items(), key=lambda item: order.index(item[0])),
-        links=[_link_cell(link) for link in links],
+        links=[_cell(link) for link in links],
         link_states=sorted(
             Counter(link.state for link in links).items(), key=lambda item: order.index(item[0])
         ),
@@ -137,29 +137,19 @@ def _template() -> Template:
     return environment.get_template("page.html.j2")
 
 
-def _cell(item: RangeStatus) -> tuple[State, str]:
-    """Give the state of one range, and what its cell says when pointed at."""
+def _cell(item: WorkState) -> tuple[State, str]:
+    """Return the state of a range or link, and what its cell shows when pointed at."""
     text = [item.name, str(item.state)]
+    if item.ranges:
+        text += [counted(len(item.ranges), "range"), f"round {item.round}"]
     if item.steps:
         text.append(f"step {number(item.step or 0)} of {number(item.steps)}")
     if item.outliers is not None:
         text.append(f"{compact(item.outliers)} outliers")
-    if item.error:
-        text.append(item.error)
+    text += [part for part in (item.stopped, item.error) if part]
     return item.state, "; ".join(text)
 
 
-def _link_cell(link: LinkStatus) -> tuple[State, str]:
-    """Give the state of one link, and what its cell says when pointed at."""
-    text = [link.name, str(link.state)]
-    if link.ranges:
-        text += [counted(len(link.ranges), "range"), f"round {link.round}"]
-    if link.steps:
-        text.append(f"step {number(link.step or 0)} of {number(link.steps)}")
-    text += [part for part in (link.stopped, link.error) if part]
-    return link.state, "; ".join(text)
-
-
-def _heading(item: RangeStatus | LinkStatus) -> str:
+def _heading(item: WorkState) -> str:
     attempt = f", attempt {item.attempt}" if item.attempt else ""
     return f"{item.name}: {item.state}{attempt}"
