@@ -29,7 +29,7 @@ BUDGET = {
     "report": (24, 5145),
     "train": (15, 4020),
     "inference": (11, 2895),
-    "check": (8, 1985),
+    "check": (8, 2000),
     "setup": (4, 1250),
     "workloads": (73, 13930),
     "workflow": (7, 1545),

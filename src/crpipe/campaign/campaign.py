@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from crpipe.campaign.ledger import table_keys, table_paths
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, LayoutError
 from crpipe.core.files import digest, read_json, read_json_if_any
 from crpipe.events.layout import Layout
@@ -42,27 +43,38 @@ class Campaign:
     """A campaign and one of its runs.
 
     known_layout: columns of events and items; None where no job recorded them and the reader was not asked.
-    tables: the verified copies of the side tables. table_keys: their hashes, known once they are staged.
+    table_keys: hashes of the side tables, known once they are staged.
     recorded: what the run's files say, where they are all that is known; else the configuration counts.
     """
 
     config: Config
     paths: Paths
     known_layout: Layout | None
-    tables: Tables
     table_keys: Tree
     recorded: RunRecord | None = None
 
     @classmethod
     def open(cls, config: Config, layout: Literal["reader", "recorded"] = "reader") -> Campaign:
-        """Read what follows from a configuration: the layout, and the side tables that are staged.
+        """Read what follows from a configuration: the layout, and the hashes of side tables that are staged.
 
         layout: "reader" imports the reader and asks it; "recorded" takes what a job has recorded, if any, and
         needs no reader. Raise ConfigError for a reader that is none, DataError for a damaged record.
         """
         paths = config.paths()
         known = recorded_layout(paths.layout()) if layout == "recorded" else _layout_of_reader(config)
-        return cls(config, paths, known, table_paths(paths.tables()), table_keys(paths.tables()))
+        return cls(config, paths, known, table_keys(paths.tables()))
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The verified copies of the side tables that are staged; DataError where one is missing."""
+        return table_paths(self.paths.tables())
+
+    def is_finished(self) -> bool:
+        """Return whether every link of the chain has its receipt; not before its files are counted."""
+        try:
+            return all(is_present(self.paths.receipt(name)) for name in self.chain.names)
+        except ConfigError:
+            return False
 
     @property
     def layout(self) -> Layout:

@@ -14,7 +14,9 @@ from crpipe.source.listing import find_changes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from crpipe.check.findings import CheckJob, CheckReport
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.check.findings import CheckReport
+    from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
     from crpipe.source.listing import ListJob
 
@@ -22,21 +24,28 @@ if TYPE_CHECKING:
 _SHOWN = 3  # files that a finding names
 
 
-def check_source(report: CheckReport, job: CheckJob, listings: Sequence[ListJob], progress: Progress) -> None:
+def check_source(
+    report: CheckReport,
+    campaign: Campaign,
+    names: Sequence[str],
+    listings: Sequence[ListJob],
+    progress: Progress,
+) -> None:
     """Compare the manifests of ranges with the source as it is now.
 
     Files that are gone are a note once their range is split: its shards hold their events. Raise
     ListingError, or what else keeps the source from being listed.
     """
-    asked = [listing for listing in listings if job.wants(str(listing.name)) and is_present(listing.manifest)]
+    wanted = {*names} or {*campaign.ranges}
+    asked = [each for each in listings if str(each.name) in wanted and is_present(each.manifest)]
     for done, listing in enumerate(asked, 1):
-        _check_range(report, job, listing)
+        _check_range(report, campaign.paths, listing)
         progress.advance("check the source", done, len(asked), str(listing.name))
 
 
-def _check_range(report: CheckReport, job: CheckJob, listing: ListJob) -> None:
+def _check_range(report: CheckReport, paths: Paths, listing: ListJob) -> None:
     name, manifest = str(listing.name), listing.manifest
-    ledger = read_json_if_any(job.paths.ledger(name))
+    ledger = read_json_if_any(paths.ledger(name))
     aside = {row["path"] for row in (ledger or {"files": []})["files"] if row["state"] != STAGED}
     changes = find_changes(listing, aside)
     wrong = [*changes.new, *changes.other]
@@ -49,7 +58,7 @@ def _check_range(report: CheckReport, job: CheckJob, listing: ListJob) -> None:
         remedy = f"crpipe check --source {name}"
         wrong = [f"{line}, once the files that are gone are restored" for line in wrong]
     else:
-        again = SplitRecord.of(job.paths, name).remove()
+        again = SplitRecord.of(paths, name).remove()
         remedy = f"{again} && crpipe list {name} && crpipe stage {name} && crpipe split {name}"
     if wrong:
         lines = "; ".join(line.strip() for line in wrong[:_SHOWN])

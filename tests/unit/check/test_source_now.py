@@ -8,7 +8,8 @@ import pytest
 import raw_files
 from checked import FIRST, SECOND, Checked
 from crpipe.campaign.raw_files import read_manifest
-from crpipe.check.findings import CheckJob, CheckReport
+from crpipe.check.check import open_files
+from crpipe.check.findings import CheckReport
 from crpipe.check.source_now import check_source
 from crpipe.cli.jobs.source import list_job
 from crpipe.core.errors import DataError, ListingError
@@ -35,9 +36,8 @@ def source(tmp_path):
 def findings(campaign):
     """The one thing that is wrong, and what to type."""
     config, report = campaign.config, CheckReport()
-    ranges = tuple(map(str, config.all_ranges()))
-    job = CheckJob(config.paths(), ranges, config.chain(has_outliers=True))
-    check_source(report, job, [list_job(config, name) for name in ranges], Silent())
+    opened = open_files(config)
+    check_source(report, opened, (), [list_job(config, name) for name in opened.ranges], Silent())
     [finding] = report.findings
     with pytest.raises(DataError, match="1 things are wrong"):
         campaign.crpipe("check", "--source")
