@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
-from crpipe.check.check import check_campaign
-from crpipe.check.findings import CheckJob
+from crpipe.check.check import check, open_files
 from crpipe.cli.app import app
 from crpipe.config.loading import load_config
 from crpipe.core.text import Silent
@@ -78,10 +77,7 @@ class Checked:
                 self.crpipe(verb, name)
 
     def check(self, *names, processes=1):
-        config = self.config
-        chain = config.chain(has_outliers=True)
-        ranges = tuple(map(str, config.all_ranges()))
-        return check_campaign(CheckJob(config.paths(), ranges, chain, names, processes), Silent())
+        return check(open_files(self.config), names, Silent(), processes=processes)
 
     def type(self, remedy):
         """Run the commands of a remedy."""

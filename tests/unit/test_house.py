@@ -29,7 +29,7 @@ BUDGET = {
     "report": (24, 5110),
     "train": (16, 4065),
     "inference": (11, 2900),
-    "check": (8, 1985),
+    "check": (8, 2000),
     "setup": (7, 1580),
     "workloads": (73, 13930),
     "workflow": (8, 1710),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from crpipe.campaign.ledger import table_keys, table_paths
 from crpipe.campaign.recorded import read_run
 from crpipe.config.loading import validate
+from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, LayoutError
 from crpipe.core.files import digest, read_json, read_json_if_any
 from crpipe.events.layout import Layout
@@ -70,6 +71,13 @@ class Campaign:
         config = validate({} if threshold is None else {"split": {"threshold": threshold}})
         known = None if record.data_keys is None else recorded_layout(paths.layout())
         return cls(config, paths, known, table_keys(paths.tables()), record)
+
+    def is_finished(self) -> bool:
+        """Return whether every link of the chain has its receipt; not before its files are counted."""
+        try:
+            return all(is_present(self.paths.receipt(name)) for name in self.chain.names)
+        except ConfigError:
+            return False
 
     @property
     def layout(self) -> Layout:

@@ -7,16 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from crpipe.campaign.campaign import Campaign, recorded_layout
 from crpipe.check.consolidated import check_merged
 from crpipe.check.data import check_campaign_files, check_range, check_run_files
 from crpipe.check.findings import CheckReport, read_facts
 from crpipe.check.training import check_evaluation, check_export, check_link, list_evaluations
-from crpipe.core.errors import ConfigError
+from crpipe.core.errors import ConfigError, DataError
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.split.workers import in_order
 
 if TYPE_CHECKING:
-    from crpipe.check.findings import CheckJob, Facts
+    from collections.abc import Iterator, Sequence
+
+    from crpipe.check.findings import Facts
+    from crpipe.config.loading import Config
     from crpipe.core.text import Progress
 
 
@@ -28,61 +32,80 @@ class Unit:
     name: str
 
 
-def check_campaign(job: CheckJob, progress: Progress) -> CheckReport:
-    """Check a campaign; raise ConfigError for a name that is none of its ranges or links.
+def open_files(config: Config) -> Campaign:
+    """Describe a campaign by its files alone, whatever is damaged: a check reports it."""
+    paths = config.paths()
+    try:
+        return Campaign(config, paths, recorded_layout(paths.layout()), {})
+    except DataError:
+        return Campaign(config, paths, None, {})
 
-    Only reads. What is damaged is a finding, and the check goes on; running and waiting parts are notes.
+
+def check(
+    campaign: Campaign,
+    names: Sequence[str],
+    progress: Progress,
+    *,
+    exports: Sequence[Path] = (),
+    processes: int = 1,
+) -> CheckReport:
+    """Check ranges, links and consolidated outliers; without names all; raise ConfigError for an unknown one.
+
+    exports: folders that `crpipe export` wrote. Only reads. What is damaged is a finding, and the check goes
+    on; running and waiting parts are notes.
     """
-    facts, units = read_facts(job), list_units(job)
+    facts, units = read_facts(campaign), [*list_units(campaign, names)]
+    units += [Unit("export", str(folder)) for folder in exports]
     whole = CheckReport()
-    results = in_order(partial(check_unit, job, facts), units, job.processes)
+    results = in_order(partial(check_unit, campaign, facts), units, processes)
     for done, (unit, report) in enumerate(zip(units, results, strict=True), 1):
         whole.add(report)
         progress.advance("check", done, len(units), f"{unit.kind} {unit.name}".strip())
     return whole
 
 
-def list_units(job: CheckJob) -> list[Unit]:
-    """List the parts to check, in the order of the work."""
-    links = job.chain.names
-    known = {*job.ranges, *links, CONSOLIDATED}
-    for name in job.names:
+def list_units(campaign: Campaign, names: Sequence[str]) -> Iterator[Unit]:
+    """Yield the parts to check, in the order of the work."""
+    links = campaign.chain.names
+    known = {*campaign.ranges, *links, CONSOLIDATED}
+    for name in names:
         if name not in known:
             raise ConfigError(
                 f"{name}: neither a range nor a link of this campaign; `crpipe status` names them"
             )
-    units = [Unit("campaign", "")]
-    units += [Unit("range", name) for name in job.ranges if job.wants(name)]
-    merges = any(not link.ranges for link in job.chain.links)
-    units += [Unit("merged", CONSOLIDATED)] if merges and job.wants(CONSOLIDATED) else []
-    units += [Unit("run", "")]
-    units += [Unit("link", name) for name in links if job.wants(name)]
-    made = list_evaluations(job)
-    units += [Unit("evaluation", name) for name in made if job.wants(name.removesuffix(".best"))]
-    return units + [Unit("export", str(folder)) for folder in job.exports]
+    wanted = {*names} or known
+    yield Unit("campaign", "")
+    yield from (Unit("range", name) for name in campaign.ranges if name in wanted)
+    if CONSOLIDATED in wanted and any(not link.ranges for link in campaign.chain.links):
+        yield Unit("merged", CONSOLIDATED)
+    yield Unit("run", "")
+    yield from (Unit("link", name) for name in links if name in wanted)
+    for name in list_evaluations(campaign.paths):
+        if not names or name.removesuffix(".best") in names:
+            yield Unit("evaluation", name)
 
 
-def check_unit(job: CheckJob, facts: Facts, unit: Unit) -> CheckReport:
+def check_unit(campaign: Campaign, facts: Facts, unit: Unit) -> CheckReport:
     """Check one part; what is wrong is looked at twice: a job may just have been replacing it."""
-    first = _look(job, facts, unit)
-    return _look(job, facts, unit) if first.findings else first
+    first = _look(campaign, facts, unit)
+    return _look(campaign, facts, unit) if first.findings else first
 
 
-def _look(job: CheckJob, facts: Facts, unit: Unit) -> CheckReport:
+def _look(campaign: Campaign, facts: Facts, unit: Unit) -> CheckReport:
     report = CheckReport()
     match unit.kind:
         case "campaign":
-            check_campaign_files(report, job, facts)
+            check_campaign_files(report, campaign, facts)
         case "range":
-            check_range(report, job, facts, unit.name)
+            check_range(report, campaign, facts, unit.name)
         case "merged":
-            check_merged(report, job, facts)
+            check_merged(report, campaign, facts)
         case "run":
-            check_run_files(report, job, facts)
+            check_run_files(report, campaign, facts)
         case "link":
-            check_link(report, job, facts, unit.name)
+            check_link(report, campaign, facts, unit.name)
         case "evaluation":
-            check_evaluation(report, job, unit.name)
+            check_evaluation(report, campaign, unit.name)
         case "export":
-            check_export(report, job, Path(unit.name))
+            check_export(report, campaign, Path(unit.name))
     return report

@@ -19,31 +19,17 @@ from crpipe.core.ranges import HASH_DIGITS
 from crpipe.train.deleted_checkpoints import record_dropped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.paths import Paths
-    from crpipe.core.ranges import Chain, ChainLink
+    from crpipe.core.ranges import ChainLink
     from crpipe.core.text import Progress
 
 # Which checkpoints of a run are still needed, and by what.
 
 
 _BASE = 2  # links of the first round from which added ranges would go on: its last, and the one before it
-
-
-@dataclass(frozen=True, slots=True)
-class CleanJob:
-    """A campaign and one of its runs.
-
-    keep_links: newest finished links whose checkpoints stay; 0: all checkpoints stay. keep: further links
-    whose checkpoints stay. workplace: the directory of the workflow, with its lease and its logs.
-    """
-
-    paths: Paths
-    chain: Chain
-    keep_links: int
-    keep: tuple[str, ...]
-    workplace: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +40,31 @@ class FinishedLinks:
     newest: tuple[str, ...]
 
     @classmethod
-    def read(cls, job: CleanJob) -> FinishedLinks:
+    def read(cls, campaign: Campaign) -> FinishedLinks:
         """Read all receipts; raise DataError for a damaged one."""
-        found = {name: read_json_if_any(job.paths.receipt(name)) for name in job.chain.names}
-        receipts = {name: row for name, row in found.items() if row is not None}
-        return cls(receipts, tuple(receipts)[-max(job.keep_links, 1) :])
+        rows = {name: read_json_if_any(campaign.paths.receipt(name)) for name in campaign.chain.names}
+        receipts = {name: row for name, row in rows.items() if row is not None}
+        return cls(receipts, tuple(receipts)[-max(campaign.config.train.keep_links, 1) :])
 
 
-def why_needed(job: CleanJob, finished: FinishedLinks, link: ChainLink) -> str:
-    """Say why the checkpoint of a finished link stays; empty when nothing needs it any more."""
-    if not job.keep_links:
+def why_needed(campaign: Campaign, keep: Sequence[str], finished: FinishedLinks, link: ChainLink) -> str:
+    """Return why the checkpoint of a finished link stays; empty when nothing needs it any more."""
+    links, keep_links = campaign.chain.links, campaign.config.train.keep_links
+    if not keep_links:
         return "train.keep_links is 0"
     if link.name in finished.newest:
-        return f"one of the newest {job.keep_links}"
-    if link.name in job.keep:
+        return f"one of the newest {keep_links}"
+    if link.name in keep:
         return "named with --keep"
     row = finished.receipts[link.name]
-    place = job.chain.links.index(link) + 1
-    following = finished.receipts.get(job.chain.links[place].name) if place < len(job.chain.links) else None
+    after = links.index(link) + 1
+    following = finished.receipts.get(links[after].name) if after < len(links) else None
     if following is None or following["parent"] != row["sha256"]:
         return "the next link has not gone on from it yet"
-    if link.name in [each.name for each in job.chain.links if each.ranges and each.round == 1][-_BASE:]:
+    if link.name in [each.name for each in links if each.ranges and each.round == 1][-_BASE:]:
         return "added ranges would go on from it"
-    path = job.paths.store(link.name) / row["checkpoint"]
-    return next((why for user, why in _users(job.paths) if _means(user, path)), "")
+    path = campaign.paths.store(link.name) / row["checkpoint"]
+    return next((why for user, why in _users(campaign.paths) if _means(user, path)), "")
 
 
 def is_named(paths: Paths, path: Path) -> bool:
@@ -93,14 +80,14 @@ def _means(user: str, path: Path) -> bool:
     return Path(user).name == path.name or user[:HASH_DIGITS] == path.stem.rpartition("-")[2]
 
 
-def refuse_damaged(job: CleanJob, finished: FinishedLinks) -> None:
+def refuse_damaged(paths: Paths, finished: FinishedLinks) -> None:
     """Raise CheckpointError unless the checkpoints of the newest finished links are whole.
 
     As long as one of them is not, an older one may be needed to train it again.
     """
     for name in finished.newest:
         row = finished.receipts[name]
-        path = job.paths.store(name) / row["checkpoint"]
+        path = paths.store(name) / row["checkpoint"]
         if not is_present(path) or sha256(path) != row["sha256"]:
             what = "damaged" if is_present(path) else "missing"
             raise CheckpointError(
@@ -145,30 +132,33 @@ class SpentFile:
     recorded: bool = False
 
 
-def list_spent(job: CleanJob) -> list[SpentFile]:
+def list_spent(campaign: Campaign, keep: Sequence[str], workplace: Path) -> list[SpentFile]:
     """List what may be deleted; raise DataError where a file that decides it is damaged."""
-    finished = FinishedLinks.read(job)
-    found: list[SpentFile] = []
-    for link in job.chain.links:
+    finished = FinishedLinks.read(campaign)
+    spent: list[SpentFile] = []
+    for link in campaign.chain.links:
         if link.name in finished.receipts:
-            found += _of_link(job, finished, link)
-    return [*found, *_temporary(job), *_logs(job.workplace)]
+            spent += _of_link(campaign, keep, finished, link)
+    return [*spent, *_temporary(campaign.paths), *_logs(workplace)]
 
 
-def _of_link(job: CleanJob, finished: FinishedLinks, link: ChainLink) -> Iterator[SpentFile]:
+def _of_link(
+    campaign: Campaign, keep: Sequence[str], finished: FinishedLinks, link: ChainLink
+) -> Iterator[SpentFile]:
     """Yield the spent files in the store of a finished link."""
-    store, row = job.paths.store(link.name), finished.receipts[link.name]
+    paths, links, keep_links = campaign.paths, campaign.chain.links, campaign.config.train.keep_links
+    store, row = paths.store(link.name), finished.receipts[link.name]
     current = store / row["checkpoint"]
-    receipt = job.paths.receipt(link.name)
-    if is_present(current) and not why_needed(job, finished, link):
-        after = job.chain.links[job.chain.links.index(link) + 1].name
+    receipt = paths.receipt(link.name)
+    if is_present(current) and not why_needed(campaign, keep, finished, link):
+        after = links[links.index(link) + 1].name
         why = (
-            f"checkpoint: {job.paths.receipt(after)} goes on from it and is finished; the newest "
-            f"{job.keep_links} stay ({', '.join(finished.newest)})"
+            f"checkpoint: {paths.receipt(after)} goes on from it and is finished; the newest "
+            f"{keep_links} stay ({', '.join(finished.newest)})"
         )
         yield _spent(current, why, link.name, recorded=True)
     for path in sorted(store.glob("checkpoint-*.pt")):
-        if job.keep_links and path != current and not is_named(job.paths, path):
+        if keep_links and path != current and not is_named(paths, path):
             yield _spent(path, f"replaced checkpoint: {receipt} names another one", link.name)
     for path in sorted(store.glob("snapshot-*.pt")):
         yield _spent(path, f"snapshot of a finished link: {receipt}", link.name)
@@ -176,10 +166,10 @@ def _of_link(job: CleanJob, finished: FinishedLinks, link: ChainLink) -> Iterato
         yield _spent(path, f"damaged file of a link that was finished without it: {receipt}", link.name)
 
 
-def _temporary(job: CleanJob) -> Iterator[SpentFile]:
+def _temporary(paths: Paths) -> Iterator[SpentFile]:
     """Yield the temporary files of killed writers; not among raw copies, which resume from theirs."""
-    raw = job.paths.raw("")
-    for top in (job.paths.results, job.paths.run_dir()):
+    raw = paths.raw("")
+    for top in (paths.results, paths.run_dir()):
         for folder, folders, names in os.walk(top):
             if Path(folder) == raw:
                 folders.clear()
@@ -201,26 +191,29 @@ def _spent(path: Path, why: str, link: str = "", *, recorded: bool = False) -> S
     return SpentFile(path, path.lstat().st_size, why, link, recorded)
 
 
-def find_spent(job: CleanJob) -> list[SpentFile]:
+def find_spent(campaign: Campaign, keep: Sequence[str], workplace: Path) -> list[SpentFile]:
     """List what `crpipe clean` would delete; deletes nothing.
 
-    Raise CheckpointError while one of the checkpoints to keep is damaged, DataError for a damaged record.
+    keep: further links whose checkpoints stay. workplace: the directory of the workflow, with its lease and
+    its logs. Raise CheckpointError while one of the checkpoints to keep is damaged, DataError for a damaged
+    record.
     """
-    for name in job.keep:
-        job.chain.named(name)
-    found = list_spent(job)
-    if found:
-        refuse_damaged(job, FinishedLinks.read(job))
-    return found
+    for name in keep:
+        campaign.chain.named(name)
+    spent = list_spent(campaign, keep, workplace)
+    if spent:
+        refuse_damaged(campaign.paths, FinishedLinks.read(campaign))
+    return spent
 
 
-def delete_spent(job: CleanJob, progress: Progress) -> list[SpentFile]:
-    """Delete what nothing needs any more, and give what was deleted; after a kill the next call goes on.
+def clean(campaign: Campaign, keep: Sequence[str], progress: Progress, *, workplace: Path) -> list[SpentFile]:
+    """Delete what nothing needs any more, and return what was deleted; after a kill the next call goes on.
 
     Raise LeaseError while a workflow runs in this directory, or while a job works on one of the links.
     """
+    paths = campaign.paths
     with ExitStack() as stack:
-        head = job.workplace / ".snakemake" / "head"
+        head = workplace / ".snakemake" / "head"
         try:
             stack.enter_context(lease(head, wait_s=0.0, say=progress.say))
         except LeaseError as error:
@@ -228,26 +221,26 @@ def delete_spent(job: CleanJob, progress: Progress) -> list[SpentFile]:
                 f"{error}. A workflow runs in this directory: let it end, or stop it with Ctrl-C (training "
                 "takes a snapshot); then clean, and start it again"
             ) from error
-        held = {each.link for each in list_spent(job)}
+        held = {each.link for each in list_spent(campaign, keep, workplace)}
         for link in sorted(held - {""}):
-            refuse_links(job.paths.runs, job.paths.store(link))
-            stack.enter_context(lease(job.paths.store(link), wait_s=0.0, say=progress.say))
+            refuse_links(paths.runs, paths.store(link))
+            stack.enter_context(lease(paths.store(link), wait_s=0.0, say=progress.say))
         # Again: nothing changes it from here on. A link finished a moment ago waits for the next time.
-        found = [each for each in find_spent(job) if each.link in {*held, ""}]
-        _record(job, found)
-        for each in found:
+        spent = [each for each in find_spent(campaign, keep, workplace) if each.link in {*held, ""}]
+        _record(paths, spent)
+        for each in spent:
             with writing(each.path):
                 each.path.unlink(missing_ok=True)
-        for folder in {each.path.parent for each in found}:
+        for folder in {each.path.parent for each in spent}:
             sync(folder)
-        if found:
-            size = sum(each.size for each in found)
-            Journal(job.paths.train_journal()).add("cleaned", files=len(found), bytes=size)
-    return found
+        if spent:
+            size = sum(each.size for each in spent)
+            Journal(paths.train_journal()).add("cleaned", files=len(spent), bytes=size)
+    return spent
 
 
-def _record(job: CleanJob, found: list[SpentFile]) -> None:
+def _record(paths: Paths, spent: list[SpentFile]) -> None:
     """Write down which checkpoints go, before the first one does."""
-    rows: dict[Path, int] = {job.paths.receipt(each.link): each.size for each in found if each.recorded}
+    rows: dict[Path, int] = {paths.receipt(each.link): each.size for each in spent if each.recorded}
     if rows:
-        record_dropped(job.paths.dropped(), rows)
+        record_dropped(paths.dropped(), rows)

@@ -21,21 +21,25 @@ from crpipe.split.outliers import INDEX
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.check.events import FolderEvents
-    from crpipe.check.findings import CheckJob, Facts
+    from crpipe.check.findings import Facts
     from crpipe.core.paths import Role
 
 _NUMBERS = (SOURCE_FILE, SOURCE_ROW, MULTIPLICITY)
 
 
-def check_merged(report: CheckReport, job: CheckJob, facts: Facts) -> None:
+def check_merged(report: CheckReport, campaign: Campaign, facts: Facts) -> None:
     """Check the consolidated outliers against those of the ranges."""
-    folder, remedy = job.paths.outliers(CONSOLIDATED), merge_again(job.paths, CONSOLIDATED)
+    folder, remedy = campaign.paths.outliers(CONSOLIDATED), merge_again(campaign.paths, CONSOLIDATED)
     if is_held(folder / "lease"):
         report.note(CONSOLIDATED, "a job works on it")
         return
     if not is_present(folder / MANIFEST):
-        if is_present(job.paths.receipt(job.chain.names[-1])) and not job.chain.links[-1].ranges:
+        if (
+            is_present(campaign.paths.receipt(campaign.chain.names[-1]))
+            and not campaign.chain.links[-1].ranges
+        ):
             report.wrong(folder / MANIFEST, "missing, though the outliers were trained on", remedy)
         else:
             report.note(CONSOLIDATED, "not consolidated yet")
@@ -46,11 +50,11 @@ def check_merged(report: CheckReport, job: CheckJob, facts: Facts) -> None:
     with report.reading(folder / MANIFEST, remedy):
         if found.manifest["range"] != CONSOLIDATED:
             report.wrong(folder / MANIFEST, f"is of the range {found.manifest['range']}", remedy)
-        inputs = _check_inputs(report, job, found.manifest, remedy)
+        inputs = _check_inputs(report, campaign, found.manifest, remedy)
         if found.damaged:
             return
         with report.reading(folder / INDEX, remedy):
-            expected = _from_ranges(job, facts, inputs)
+            expected = _from_ranges(campaign, facts, inputs)
             for role, (_, columns) in expected.items():
                 if not _equal(columns, found.columns[role]):
                     report.wrong(
@@ -65,31 +69,31 @@ def _wanted(facts: Facts) -> tuple[str, ...]:
 
 
 def _check_inputs(
-    report: CheckReport, job: CheckJob, manifest: dict[str, Any], remedy: str
+    report: CheckReport, campaign: Campaign, manifest: dict[str, Any], remedy: str
 ) -> tuple[str, ...]:
     """Compare the manifests that were merged with those of the ranges; return the ranges in order."""
-    inputs, path = manifest["inputs"], job.paths.outlier_manifest(CONSOLIDATED)
+    inputs, path = manifest["inputs"], campaign.paths.outlier_manifest(CONSOLIDATED)
     for name, made_from in inputs.items():
-        folder = job.paths.outliers(name)
+        folder = campaign.paths.outliers(name)
         if not is_present(folder / MANIFEST):
             report.note(name, "its outliers are not there to be compared with the consolidated ones")
         elif digest(read_manifest(folder, None)) != made_from:
             report.wrong(path, f"was made from other outliers of {name} than those of now", remedy)
-    for name in job.ranges:
+    for name in campaign.ranges:
         if name not in inputs:
             report.note(name, "its outliers are not consolidated yet")
     return tuple(sorted(inputs))
 
 
 def _from_ranges(
-    job: CheckJob, facts: Facts, names: tuple[str, ...]
+    campaign: Campaign, facts: Facts, names: tuple[str, ...]
 ) -> dict[Role, tuple[list[str], Columns]]:
     """Read the outliers of all ranges, by role in the order in which they are merged, with their ranges."""
     parts: dict[Role, list[tuple[str, Columns]]] = {role: [] for role in LARGE_ROLES}
     for name in names:
         # What is damaged there is reported with its range.
         own = read_folder(
-            CheckReport(), job.paths.outliers(name), LARGE_ROLES, facts, "", _wanted(facts), hashes=False
+            CheckReport(), campaign.paths.outliers(name), LARGE_ROLES, facts, "", _wanted(facts), hashes=False
         )
         if own is not None:
             for role, found in parts.items():

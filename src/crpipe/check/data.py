@@ -38,16 +38,17 @@ from crpipe.split.scatter import known_columns
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.check.events import FolderEvents
-    from crpipe.check.findings import CheckJob, CheckReport, Facts
+    from crpipe.check.findings import CheckReport, Facts
     from crpipe.core.paths import Paths
 
 LEASE = "lease"
 
 
-def check_range(report: CheckReport, job: CheckJob, facts: Facts, name: str) -> None:
+def check_range(report: CheckReport, campaign: Campaign, facts: Facts, name: str) -> None:
     """Check one range as far as its data are finished."""
-    paths = job.paths
+    paths = campaign.paths
     if is_held(paths.shards(name) / LEASE) or is_held(lease_folder(paths.raw(name)) / LEASE):
         report.note(name, "a job works on it")
         return
@@ -238,14 +239,14 @@ def _check_unsplit(report: CheckReport, paths: Paths, name: str) -> None:
 # What all ranges share: the recorded keys, the layout, the threshold, side tables, numbered files.
 
 
-def check_campaign_files(report: CheckReport, job: CheckJob, facts: Facts) -> None:
+def check_campaign_files(report: CheckReport, campaign: Campaign, facts: Facts) -> None:
     """Check the files that all ranges share."""
-    paths = job.paths
+    paths = campaign.paths
     if not is_present(paths.campaign()) and not is_present(paths.layout()):
         report.note(str(paths.results), "no job has run yet")
         return
     # The first job of a campaign writes both, and `crpipe list` of any range is such a job.
-    remedy = f"{removing(paths.campaign(), paths.layout())} && crpipe list {job.ranges[0]}"
+    remedy = f"{removing(paths.campaign(), paths.layout())} && crpipe list {campaign.ranges[0]}"
     keys = report.read_object(paths.campaign(), remedy)
     with report.reading(paths.layout(), remedy):
         layout = Layout.from_description(read_json(paths.layout()))
@@ -256,41 +257,41 @@ def check_campaign_files(report: CheckReport, job: CheckJob, facts: Facts) -> No
             report.wrong(paths.layout(), "is not the layout of the shards", remedy)
     if keys is not None and facts.data != facts.recorded["data"] != "":
         report.wrong(paths.campaign(), "does not hold the keys that the shards were made with", remedy)
-    _check_threshold(report, job, facts, keys or {})
-    _check_tables(report, job)
-    _check_positions(report, job)
-    _check_twins(report, job)
+    _check_threshold(report, campaign, facts, keys or {})
+    _check_tables(report, campaign)
+    _check_positions(report, campaign)
+    _check_twins(report, campaign)
 
 
-def _check_twins(report: CheckReport, job: CheckJob) -> None:
+def _check_twins(report: CheckReport, campaign: Campaign) -> None:
     """Find raw files of the same content in two ranges."""
     try:
-        found = find_twins(job.paths, job.ranges)
+        found = find_twins(campaign.paths, campaign.ranges)
     except MALFORMED:
         return  # reported with its range
     if found is None:
         return
-    if job.duplicates:
+    if campaign.config.ranges.duplicates == "allow":
         report.note(found.ranges[1], f"{found.describe()}, as {ALLOW} says")
     else:
-        report.wrong(job.paths.ledger(found.ranges[1]), found.describe(), found.remedy())
+        report.wrong(campaign.paths.ledger(found.ranges[1]), found.describe(), found.remedy())
 
 
-def _check_threshold(report: CheckReport, job: CheckJob, facts: Facts, keys: dict[str, Any]) -> None:
+def _check_threshold(report: CheckReport, campaign: Campaign, facts: Facts, keys: dict[str, Any]) -> None:
     """Compare the threshold of a quantile with that of the shards."""
-    path = job.paths.threshold()
+    path = campaign.paths.threshold()
     if keys.get("split.quantile") is None or facts.threshold is None:
         return
     if facts.recorded["threshold"] != facts.threshold:
-        names = keys["split.reference_ranges"] or [job.ranges[0]]
+        names = keys["split.reference_ranges"] or [campaign.ranges[0]]
         # Ranges that are split have a table; of the others, the raw copies are needed for their split, too.
-        stage = [f"crpipe stage {name}" for name in names if not is_present(job.paths.ledger(name))]
+        stage = [f"crpipe stage {name}" for name in names if not is_present(campaign.paths.ledger(name))]
         remedy = " && ".join([removing(path), *stage, "crpipe threshold"])
         report.wrong(path, f"does not hold the threshold of the shards, {facts.threshold}", remedy)
 
 
-def _check_tables(report: CheckReport, job: CheckJob) -> None:
-    record = job.paths.tables()
+def _check_tables(report: CheckReport, campaign: Campaign) -> None:
+    record = campaign.paths.tables()
     remedy = f"{removing(record)} && crpipe tables"
     with report.reading(record, remedy):
         for row in read_tables(record).values():
@@ -299,12 +300,12 @@ def _check_tables(report: CheckReport, job: CheckJob) -> None:
             report.counts["tables"] += 1
 
 
-def _check_positions(report: CheckReport, job: CheckJob) -> None:
-    paths = job.paths
+def _check_positions(report: CheckReport, campaign: Campaign) -> None:
+    paths = campaign.paths
     record, names = paths.positions(), paths.position_names()
     if not is_present(record) and not is_present(names):
         return
-    remedy = f"{removing(record, names)} && crpipe list {job.ranges[0]}"
+    remedy = f"{removing(record, names)} && crpipe list {campaign.ranges[0]}"
     row = report.read_object(record, remedy)
     with report.reading(names, remedy):
         found = Positions(record, names).read()
@@ -312,10 +313,10 @@ def _check_positions(report: CheckReport, job: CheckJob) -> None:
             report.wrong(names, "damaged: not the ordered names that positions.json counts", remedy)
 
 
-def check_run_files(report: CheckReport, job: CheckJob, facts: Facts) -> None:
+def check_run_files(report: CheckReport, campaign: Campaign, facts: Facts) -> None:
     """Check the keys that the run recorded."""
-    path = job.paths.run_config()
-    trained = [link.name for link in job.chain.links if is_present(job.paths.receipt(link.name))]
+    path = campaign.paths.run_config()
+    trained = [link.name for link in campaign.chain.links if is_present(campaign.paths.receipt(link.name))]
     if trained:
         remedy = f"{removing(path)} && crpipe train {trained[0]}"
         if (

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.paths import Paths
-    from crpipe.core.ranges import Chain
 
 # What reading a file of any content raises. Here each is a finding: a check never stops at the first one.
 MALFORMED = (
@@ -176,28 +176,7 @@ def _short(values: dict[str, Any], name: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 - a line
 
 
-# What a check works on, as plain values, and the commands that repair each kind of damage.
-
-
-@dataclass(frozen=True, slots=True)
-class CheckJob:
-    """A campaign and one of its runs.
-
-    chain: its links in order. names: ranges, links, ``outliers`` or ``consolidated`` to look at; empty: all.
-    exports: folders that `crpipe export` wrote. duplicates: a file may be in two ranges.
-    """
-
-    paths: Paths
-    ranges: tuple[str, ...]
-    chain: Chain
-    names: tuple[str, ...] = ()
-    processes: int = 1
-    exports: tuple[Path, ...] = ()
-    duplicates: bool = False
-
-    def wants(self, name: str) -> bool:
-        """Return whether something of this name is checked."""
-        return not self.names or name in self.names
+# What the files of a campaign are compared with, and the commands that repair each kind of damage.
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,25 +200,25 @@ class Facts:
     recorded: Mapping[str, Any]
 
 
-def read_facts(job: CheckJob) -> Facts:
+def read_facts(campaign: Campaign) -> Facts:
     """Read them; what is damaged is reported where that file is checked."""
-    paths = job.paths
-    campaign, run_keys = _object(paths.campaign()), _object(paths.run_config())
+    paths = campaign.paths
+    data_keys, run_keys = _object(paths.campaign()), _object(paths.run_config())
     try:
-        data = digest({**campaign, **table_keys(paths.tables())}) if campaign else ""
+        data = digest({**data_keys, **table_keys(paths.tables())}) if data_keys else ""
     except MALFORMED:
         data = ""
-    threshold = campaign.get("split.threshold")
-    if campaign.get("split.quantile") is not None:
+    threshold = data_keys.get("split.threshold")
+    if data_keys.get("split.quantile") is not None:
         threshold = _object(paths.threshold()).get("threshold")
-    done = [link for link in job.chain.links if is_present(paths.receipt(link.name))]
+    done = [link for link in campaign.chain.links if is_present(paths.receipt(link.name))]
     recorded = {
         "layout": _object(paths.layout()),
         "data": data,
         "threshold": threshold,
         "fingerprint": digest(run_keys) if run_keys else "",
     }
-    manifests = [_object(paths.shard_manifest(name)) for name in job.ranges]
+    manifests = [_object(paths.shard_manifest(name)) for name in campaign.ranges]
     receipts = [_object(paths.receipt(link.name)) for link in done]
     claimed = {key: _agreed(key, manifests, recorded) for key in ("layout", "data", "threshold")}
     claimed["fingerprint"] = _agreed("fingerprint", receipts, recorded)
@@ -253,7 +232,7 @@ def read_facts(job: CheckJob) -> Facts:
         fingerprint=claimed["fingerprint"] if isinstance(claimed["fingerprint"], str) else "",
         threshold=claimed["threshold"] if isinstance(claimed["threshold"], int) else None,
         run_keys=run_keys,
-        trained=frozenset(name for link in done for name in link.ranges or job.ranges),
+        trained=frozenset(name for link in done for name in link.ranges or campaign.ranges),
         recorded=recorded,
     )
 

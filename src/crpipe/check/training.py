@@ -25,7 +25,9 @@ from crpipe.train.deleted_checkpoints import dropped_receipt
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from crpipe.check.findings import CheckJob, CheckReport, Facts
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.check.findings import CheckReport, Facts
+    from crpipe.core.paths import Paths
     from crpipe.core.ranges import ChainLink
 
 # What a checkpoint says of itself, read without torch and without its tensors.
@@ -72,11 +74,11 @@ def read_notes(path: Path) -> dict[str, Any]:
 _COUNTERS = ("step", "events", "items", "skipped")
 
 
-def check_link(report: CheckReport, job: CheckJob, facts: Facts, name: str) -> None:
+def check_link(report: CheckReport, campaign: Campaign, facts: Facts, name: str) -> None:
     """Check the receipts and the store of one link."""
-    link, paths = job.chain.named(name), job.paths
+    link, paths = campaign.chain.named(name), campaign.paths
     receipt, best = paths.receipt(name), paths.best_receipt(name)
-    later = job.chain.links[job.chain.links.index(link) + 1 :]
+    later = campaign.chain.links[campaign.chain.links.index(link) + 1 :]
     if is_held(paths.store(name) / "lease"):
         report.note(f"link {name}", "a job trains it")
         return
@@ -95,19 +97,19 @@ def check_link(report: CheckReport, job: CheckJob, facts: Facts, name: str) -> N
         return
     report.counts["links"] += 1
     with report.reading(receipt, remedy):
-        _check_receipt(report, job, facts, link, row)
-        _check_best(report, job, link, str(row["key"]), best)
-        _check_shards(report, job, link, str(row["key"]))
+        _check_receipt(report, campaign, facts, link, row)
+        _check_best(report, campaign, link, str(row["key"]), best)
+        _check_shards(report, campaign, link, str(row["key"]))
     _check_snapshots(report, paths.store(name))
 
 
 def _check_receipt(
-    report: CheckReport, job: CheckJob, facts: Facts, link: ChainLink, row: dict[str, Any]
+    report: CheckReport, campaign: Campaign, facts: Facts, link: ChainLink, row: dict[str, Any]
 ) -> None:
     """Compare a receipt with what follows from its link, the receipt before it, and its checkpoint."""
-    paths = job.paths
+    paths = campaign.paths
     receipt, remedy = paths.receipt(link.name), train_again(paths, link.name)
-    parent, before = _parent(report, job, facts, link)
+    parent, before = _parent(report, campaign, facts, link)
     fingerprint = facts.fingerprint or row["fingerprint"]
     key = key_of(link.name, fingerprint, row["parent"] if parent is None else parent, link.ranges)
     expected = {
@@ -120,7 +122,7 @@ def _check_receipt(
         "fingerprint": fingerprint,
     }
     path = paths.store(link.name) / row["checkpoint"]
-    notes = _notes_of(report, job, link, path, row)
+    notes = _notes_of(report, campaign, link, path, row)
     if notes is None:
         found = {name: row[name] for name in expected}
     else:
@@ -130,25 +132,25 @@ def _check_receipt(
         expected |= {"stopped": notes["stopped"]} if "stopped" in notes else {}
         used = notes.get("numerics", [])
         expected |= {"numerics": [digest(each) for each in used]} if used else {}
-        _note_numerics(report, job, link, used)
+        _note_numerics(report, campaign, link, used)
         if notes["range"] != link.name or (facts.fingerprint and digest(notes["keys"]) != facts.fingerprint):
             report.wrong(path, "was trained as another link, or under other keys", retrain(paths, link.name))
     wrong = differing(found, expected)
     if wrong:
         report.wrong(receipt, wrong, remedy)
     elif before is not None and "stopped" not in row:
-        _check_trained(report, job, facts, link, row["events"] - before)
+        _check_trained(report, campaign, facts, link, row["events"] - before)
 
 
 def _parent(
-    report: CheckReport, job: CheckJob, facts: Facts, link: ChainLink
+    report: CheckReport, campaign: Campaign, facts: Facts, link: ChainLink
 ) -> tuple[str | None, int | None]:
     """Give the hash of the checkpoint that a link began with, and the events trained on until then.
 
     Each is None where it cannot be known here.
     """
     if link.parent:
-        row = _receipt_of(job.paths.receipt(link.parent))
+        row = _receipt_of(campaign.paths.receipt(link.parent))
         return (row["sha256"], row["events"]) if row else (None, None)
     begun = str(facts.run_keys.get("train.init_from", ""))
     if not begun:
@@ -163,12 +165,12 @@ def _parent(
 
 
 def _note_numerics(
-    report: CheckReport, job: CheckJob, link: ChainLink, used: Sequence[Mapping[str, Any]]
+    report: CheckReport, campaign: Campaign, link: ChainLink, used: Sequence[Mapping[str, Any]]
 ) -> None:
     """Name the numerics of a link that was computed with several, or with others than the link before."""
     names = ("device", "threads", "instructions", "torch", "numpy")
     said = [", ".join(f"{name} {each[name]}" for name in names if name in each) for each in used]
-    before = (_receipt_of(job.paths.receipt(link.parent)) or {}).get("numerics") if link.parent else None
+    before = (_receipt_of(campaign.paths.receipt(link.parent)) or {}).get("numerics") if link.parent else None
     if len(used) > 1:
         report.note(f"link {link.name}", f"was computed with {len(used)} numerics in turn: {'; '.join(said)}")
     elif used and before and before[-1] != digest(used[0]):
@@ -188,11 +190,11 @@ def _receipt_of(path: Path) -> dict[str, Any] | None:
 
 
 def _notes_of(
-    report: CheckReport, job: CheckJob, link: ChainLink, path: Path, row: dict[str, Any]
+    report: CheckReport, campaign: Campaign, link: ChainLink, path: Path, row: dict[str, Any]
 ) -> dict[str, Any] | None:
     """Hash a checkpoint and read what it says of itself; None where it is gone or damaged."""
-    if not is_present(path) and _is_passed(job, link):
-        dropped = dropped_receipt(job.paths.run_dir(), link.name, str(row["key"])) == row
+    if not is_present(path) and _is_passed(campaign, link):
+        dropped = dropped_receipt(campaign.paths.run_dir(), link.name, str(row["key"])) == row
         gone = "was deleted by `crpipe clean`" if dropped else "is gone"
         report.note(
             f"link {link.name}", f"its checkpoint {gone}; the next link is finished and does not need it"
@@ -208,30 +210,32 @@ def _notes_of(
     return None
 
 
-def _is_passed(job: CheckJob, link: ChainLink) -> bool:
+def _is_passed(campaign: Campaign, link: ChainLink) -> bool:
     """Return whether the next link is finished: nothing of the chain needs this checkpoint any more."""
-    following = job.chain.links[job.chain.links.index(link) + 1 :][:1]
-    return any(is_present(job.paths.receipt(other.name)) for other in following)
+    following = campaign.chain.links[campaign.chain.links.index(link) + 1 :][:1]
+    return any(is_present(campaign.paths.receipt(other.name)) for other in following)
 
 
-def _shards_of(job: CheckJob, link: ChainLink) -> list[Path]:
-    return [job.paths.shards(name) for name in link.ranges] or [job.paths.outliers(CONSOLIDATED)]
+def _shards_of(campaign: Campaign, link: ChainLink) -> list[Path]:
+    return [campaign.paths.shards(name) for name in link.ranges] or [campaign.paths.outliers(CONSOLIDATED)]
 
 
-def _check_shards(report: CheckReport, job: CheckJob, link: ChainLink, key: str) -> None:
+def _check_shards(report: CheckReport, campaign: Campaign, link: ChainLink, key: str) -> None:
     """Compare the shards of a link with those that it was trained on."""
-    record, remedy = shards_record(job.paths.store(link.name), key), retrain(job.paths, link.name)
+    record, remedy = shards_record(campaign.paths.store(link.name), key), retrain(campaign.paths, link.name)
     if not is_present(record):
         report.note(f"link {link.name}", "has no record of the shards that it was trained on")
     with report.reading(record, remedy):
-        changed = changed_shards(record, _shards_of(job, link))
+        changed = changed_shards(record, _shards_of(campaign, link))
         if changed:
             report.wrong(record, f"names other shards than there are in {changed[0]}", remedy)
 
 
-def _check_trained(report: CheckReport, job: CheckJob, facts: Facts, link: ChainLink, trained: int) -> None:
+def _check_trained(
+    report: CheckReport, campaign: Campaign, facts: Facts, link: ChainLink, trained: int
+) -> None:
     """Compare the events that a link trained on with those of its shards, in each epoch."""
-    folders = _shards_of(job, link)
+    folders = _shards_of(campaign, link)
     role, key = ("train", "train.epochs") if link.ranges else ("outliers", "train.outlier_epochs")
     try:
         entries = [entry for folder in folders for entry in read_manifest(folder, None)["shards"]]
@@ -240,15 +244,15 @@ def _check_trained(report: CheckReport, job: CheckJob, facts: Facts, link: Chain
         return  # reported where the shards are checked
     if trained != there:
         report.wrong(
-            job.paths.receipt(link.name),
+            campaign.paths.receipt(link.name),
             f"trained on {trained} events, its shards hold {there} (in all epochs)",
-            retrain(job.paths, link.name),
+            retrain(campaign.paths, link.name),
         )
 
 
-def _check_best(report: CheckReport, job: CheckJob, link: ChainLink, key: str, receipt: Path) -> None:
+def _check_best(report: CheckReport, campaign: Campaign, link: ChainLink, key: str, receipt: Path) -> None:
     """Check the best checkpoint of a finished link against what points to it."""
-    paths, store = job.paths, job.paths.store(link.name)
+    paths, store = campaign.paths, campaign.paths.store(link.name)
     there = sorted(store.glob(f"best-{key}-*.pt"))
     if not is_present(receipt):
         if there:
@@ -298,14 +302,14 @@ def _check_snapshots(report: CheckReport, store: Path) -> None:
 # Evaluations of a run: each names a checkpoint of this run, and has a row for each event that it judged.
 
 
-def list_evaluations(job: CheckJob) -> list[str]:
+def list_evaluations(paths: Paths) -> list[str]:
     """Name the evaluations of a run."""
-    return sorted(path.parent.name for path in job.paths.evaluation("x").parent.glob("*/metrics.json"))
+    return sorted(path.parent.name for path in paths.evaluation("x").parent.glob("*/metrics.json"))
 
 
-def check_evaluation(report: CheckReport, job: CheckJob, name: str) -> None:
+def check_evaluation(report: CheckReport, campaign: Campaign, name: str) -> None:
     """Check that an evaluation judged a checkpoint that the receipts of its link name."""
-    folder, remedy = job.paths.evaluation(name), f"crpipe evaluate {name.removesuffix('.best')}"
+    folder, remedy = campaign.paths.evaluation(name), f"crpipe evaluate {name.removesuffix('.best')}"
     remedy += f" --checkpoint {name}" if name.endswith(".best") else ""
     path = folder / "metrics.json"
     row = report.read_object(path, remedy)
@@ -314,12 +318,12 @@ def check_evaluation(report: CheckReport, job: CheckJob, name: str) -> None:
     report.counts["evaluations"] += 1
     with report.reading(path, remedy):
         link = name.removesuffix(".best")
-        if job.chain.find(link) is None:
-            files = job.paths.store("x").parent.glob(f"*/*-{row['checkpoint'][:HASH_DIGITS]}.pt")
+        if campaign.chain.find(link) is None:
+            files = campaign.paths.store("x").parent.glob(f"*/*-{row['checkpoint'][:HASH_DIGITS]}.pt")
             if not any(files):
                 report.note(f"evaluation {name}", "of a checkpoint that is not in this run")
         else:
-            receipts = [job.paths.best_receipt(link), job.paths.receipt(link)]
+            receipts = [campaign.paths.best_receipt(link), campaign.paths.receipt(link)]
             if not any(_names(receipt, row) for receipt in receipts):
                 report.wrong(path, "judged a checkpoint that no receipt of this link names", remedy)
         if not isinstance(row["values"], dict) or not isinstance(row["metrics"], list):
@@ -364,11 +368,11 @@ def _names(receipt: Any, row: dict[str, Any]) -> bool:
 _ABOUT = "config.json"
 
 
-def check_export(report: CheckReport, job: CheckJob, folder: Path) -> None:
+def check_export(report: CheckReport, campaign: Campaign, folder: Path) -> None:
     """Check the folder that `crpipe export` wrote."""
-    path, paths = folder / _ABOUT, job.paths
-    own = {name: paths.receipt(name) for name in job.chain.names}
-    own |= {f"{name}.best": paths.best_receipt(name) for name in job.chain.names}
+    path, paths = folder / _ABOUT, campaign.paths
+    own = {name: paths.receipt(name) for name in campaign.chain.names}
+    own |= {f"{name}.best": paths.best_receipt(name) for name in campaign.chain.names}
     remedy = f"crpipe export --checkpoint latest --out {shlex.quote(str(folder))}"
     row = report.read_object(path, remedy)
     if row is None:

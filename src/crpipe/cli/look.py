@@ -8,7 +8,6 @@ import shlex
 import shutil
 import sys
 import time
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +19,6 @@ from crpipe.cli.help import VerbGroup
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal, completing, find_range, show
 from crpipe.config.files import way_to_campaign
 from crpipe.core.errors import ConfigError, DataError, DiskError
-from crpipe.core.files import read_json_if_any
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.core.ranges import pick
 from crpipe.core.text import printable
@@ -29,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from crpipe.check.clean import SpentFile
-    from crpipe.check.findings import CheckJob, CheckReport
-    from crpipe.config.loading import Config
+    from crpipe.check.findings import CheckReport
 
 # ruff: noqa: PLC0415
 
@@ -134,17 +131,19 @@ def check(
     ] = False,
 ) -> None:
     """Prove the campaign from its files alone, or list all that is wrong and what to type; writes nothing."""
-    from crpipe.check.check import check_campaign
+    from crpipe.check.check import check as check_campaign
+    from crpipe.check.check import open_files
     from crpipe.check.findings import AGAIN
 
-    job = _check_job(Settings.campaign(options=False), names or (), jobs)
-    report = check_campaign(replace(job, exports=tuple(export or ())), Terminal())
+    campaign = open_files(Settings.campaign(options=False))
+    known = tuple(dict.fromkeys((*campaign.ranges, *campaign.chain.names, CONSOLIDATED, OUTLIERS)))
+    asked = [pick(name, known, "range or link") for name in names or ()]
+    report = check_campaign(campaign, asked, Terminal(), exports=export or (), processes=jobs)
     if source:
         from crpipe.campaign.campaign import Campaign
         from crpipe.check.source_now import check_source
 
-        campaign = Campaign.open(Settings.config(), "recorded")
-        check_source(report, job, campaign, Terminal())
+        check_source(report, Campaign.open(Settings.config(), "recorded"), asked, Terminal())
     for why, unjudged in _by_reason(report).items():
         more = f", … ({len(unjudged)} in all)" if len(unjudged) > _SHOWN else ""
         print(f"not judged: {', '.join(unjudged[:_SHOWN])}{more}: {why}")
@@ -183,27 +182,6 @@ def _by_reason(report: CheckReport) -> dict[str, list[str]]:
     for note in report.notes:
         reasons.setdefault(note.why, []).append(note.name)
     return reasons
-
-
-def _check_job(config: Config, names: list[str] | tuple[str, ...], processes: int) -> CheckJob:
-    """Describe a check; a layout that cannot be read is reported by it."""
-    from crpipe.check.findings import CheckJob
-
-    try:
-        layout = read_json_if_any(config.paths().layout())
-    except DataError:
-        layout = None
-    fixed = isinstance(layout, dict) and bool(layout.get("fixed"))
-    ranges, chain = tuple(map(str, config.all_ranges())), config.chain(has_outliers=not fixed)
-    known = tuple(dict.fromkeys((*ranges, *chain.names, CONSOLIDATED, OUTLIERS)))
-    return CheckJob(
-        paths=config.paths(),
-        ranges=ranges,
-        chain=chain,
-        names=tuple(pick(name, known, "range or link") for name in names),
-        processes=processes,
-        duplicates=config.ranges.duplicates == "allow",
-    )
 
 
 shards = typer.Typer(cls=VerbGroup, help="Check shards alone, or export them as plain Parquet files.")
@@ -266,19 +244,19 @@ def clean(
     ] = None,
 ) -> None:
     """Show what nothing needs any more, and why; delete it with --yes, while no workflow runs here."""
-    from crpipe.check.clean import delete_spent, find_spent
-    from crpipe.cli.jobs.weeks import clean_job
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.check.clean import clean as clean_campaign
+    from crpipe.check.clean import find_spent
 
-    job = clean_job(Settings.campaign(), tuple(keep or ()), Path())
+    campaign = Campaign.open(Settings.campaign(options=False), layout="recorded")
     if yes:
-        found = delete_spent(job, Terminal())
-        show(_listed(found, "deleted"))
+        show(_listed(clean_campaign(campaign, keep or (), Terminal(), workplace=Path()), "deleted"))
         return
-    found = find_spent(job)
-    show(_listed(found, "to delete"))
-    if found:
+    spent = find_spent(campaign, keep or (), Path())
+    show(_listed(spent, "to delete"))
+    if spent:
         show("nothing was deleted; `crpipe clean --yes` deletes these files (stop the workflow first)")
-    if not job.keep_links:
+    if not campaign.config.train.keep_links:
         show("train.keep_links is 0: no checkpoint is deleted; 2 would keep those of the newest two links")
 
 
@@ -306,13 +284,17 @@ def sync(
 ) -> None:
     """Send what is new of the run to `sync.to`, and what its copy has lost; another machine can go on."""
     from crpipe.campaign.campaign import Campaign
-    from crpipe.cli.jobs.weeks import is_finished
     from crpipe.source.sync.repeat import sync_every
     from crpipe.source.sync.send import SyncRules, sync_run
 
     campaign, rules = Campaign.open(Settings.campaign(), "recorded"), SyncRules(verify, new)
     if every:
-        sync_every(campaign, every, lambda: is_finished(campaign.config), Terminal(), rules)
+
+        def is_finished() -> bool:
+            """Open the campaign again: jobs record the layout and count the files meanwhile."""
+            return Campaign.open(campaign.config, "recorded").is_finished()
+
+        sync_every(campaign, every, is_finished, Terminal(), rules)
     else:
         sync_run(campaign, Terminal(), rules)
 

@@ -17,11 +17,11 @@ import pytest
 
 import raw_files
 from checked import FIRST, SECOND, Checked, cut, edit, edit_rows, flip, swap
-from crpipe.campaign.campaign import claim_data
+from crpipe.campaign.campaign import Campaign
+from crpipe.campaign.claims import claim_data
 from crpipe.campaign.raw_files import Entry, read_staged, write_manifest
-from crpipe.check.check import check_campaign
+from crpipe.check.check import check, open_files
 from crpipe.check.data import check_range
-from crpipe.check.findings import CheckJob
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import remove_tree
 from crpipe.core.lease import lease
@@ -332,18 +332,21 @@ def test_an_evaluation_names_its_checkpoint_and_has_a_row_for_each_event(campaig
 def test_an_export_is_whole_and_of_a_checkpoint_of_the_run(campaign, tmp_path):
     out = tmp_path / "an export"
     campaign.crpipe("export", "--checkpoint", SECOND, "--out", str(out))
-    job = CheckJob(campaign.paths, (FIRST, SECOND), campaign.config.chain(has_outliers=True), exports=(out,))
-    sound = check_campaign(job, Silent())
+
+    def found():
+        return check(open_files(campaign.config), (), Silent(), exports=[out])
+
+    sound = found()
     assert (lines(sound), sound.counts["exports"]) == ([], 1)
     flip(out / "README.md" if (out / "README.md").exists() else next(out.glob("*.safetensors")))
-    (finding,) = check_campaign(job, Silent()).findings
+    (finding,) = found().findings
     assert "damaged: its bytes" in finding.what
     campaign.type(finding.remedy)
     edit(out / "config.json", assign("checkpoint", "0" * 64))
-    (finding,) = check_campaign(job, Silent()).findings
+    (finding,) = found().findings
     assert "no receipt of this run names" in finding.what
     campaign.type(finding.remedy)
-    assert lines(check_campaign(job, Silent())) == []
+    assert lines(found()) == []
 
 
 def test_a_damaged_name_cannot_write_to_the_terminal(campaign):
@@ -512,21 +515,21 @@ def test_a_run_that_began_from_another_checkpoint_names_it(sound, tmp_path):
 
 
 def split_one(config, source_files=0):
-    """Split a range whose raw files were written as staged; describe its check."""
+    """Split a range whose raw files were written as staged; return its campaign."""
     name, paths = raw_files.NAME, config.paths()
     entries = [Entry(file.path, file.uri, file.size, None) for file in read_staged(paths.staged(name))]
     write_manifest(paths.manifest(name), entries, source_files)
-    claim_data(config)
+    claim_data(Campaign.open(config))
     raw_files.split(config)
-    return CheckJob(paths, (name,), config.chain(has_outliers=True))
+    return open_files(config)
 
 
 def test_a_campaign_of_the_first_files_is_sound(tmp_path):
     config = raw_files.campaign(tmp_path)
     raw_files.write_parquet(raw_files.raw_folder(config) / "a.parquet", [1, 2, 3])
     raw_files.write_staged(config)
-    job = split_one(config, source_files=7)
-    assert lines(check_campaign(job, Silent())) == []
+    campaign = split_one(config, source_files=7)
+    assert lines(check(campaign, (), Silent())) == []
 
 
 @pytest.mark.parametrize(
@@ -541,18 +544,18 @@ def test_what_a_ledger_says_of_repeated_events_is_checked(tmp_path, change):
     config = raw_files.campaign(tmp_path)
     raw_files.write_parquet(raw_files.raw_folder(config) / "a.parquet", [1, 2, 3])
     raw_files.write_staged(config)
-    job = split_one(config)
+    campaign = split_one(config)
     edit(config.paths().ledger(raw_files.NAME), change)
-    assert "what it says of repeated events cannot be" in lines(check_campaign(job, Silent()))[0]
+    assert "what it says of repeated events cannot be" in lines(check(campaign, (), Silent()))[0]
 
 
 def test_sums_of_staged_files_are_checked(tmp_path):
     config = raw_files.campaign(tmp_path)
     raw_files.write_parquet(raw_files.raw_folder(config) / "a.parquet", [1, 2, 3])
     raw_files.write_staged(config)
-    job = split_one(config)
+    campaign = split_one(config)
     edit(config.paths().ledger(raw_files.NAME), assign("staged", "bytes", 0))
-    assert "sums of staged files are not those of its files" in lines(check_campaign(job, Silent()))[0]
+    assert "sums of staged files are not those of its files" in lines(check(campaign, (), Silent()))[0]
 
 
 def test_rejected_events_and_files_set_aside_are_accounted_for(tmp_path):
@@ -566,14 +569,14 @@ def test_rejected_events_and_files_set_aside_are_accounted_for(tmp_path):
         pq.write_table(raw_files.nested(columns, multiplicity, items), folder / f"{number}.parquet")
     cut(folder / "2.parquet")
     raw_files.write_staged(config, quarantined=["3.parquet"])
-    job = split_one(config)
-    report = check_campaign(job, Silent())
+    campaign = split_one(config)
+    report = check(campaign, (), Silent())
     assert lines(report) == []
     assert report.counts["events"] == 8
     ledger = json.loads(paths.ledger(name).read_text())
     assert (ledger["events"]["rejected"], ledger["quarantined"]) == (2, 2)
     edit(paths.ledger(name), assign("rejected", 0, "row", 2))
-    assert "rejected events are not those" in lines(check_campaign(job, Silent()))[0]
+    assert "rejected events are not those" in lines(check(campaign, (), Silent()))[0]
 
 
 def test_weights_add_up(tmp_path):
@@ -587,11 +590,11 @@ def test_weights_add_up(tmp_path):
     events.columns["flux"][:3] = np.nan, -2, np.inf
     write_events(raw_files.raw_folder(config) / "a.npz", events)
     raw_files.write_staged(config)
-    job = split_one(config)
-    assert lines(check_campaign(job, Silent())) == []
+    campaign = split_one(config)
+    assert lines(check(campaign, (), Silent())) == []
     ledger, name = config.paths().ledger(raw_files.NAME), "outliers"
     edit(ledger, lambda tree: tree["weights"].update({name: tree["weights"][name] * 1.0001}))
-    said = lines(check_campaign(job, Silent()))
+    said = lines(check(campaign, (), Silent()))
     assert any("do not balance" in line for line in said)
     assert any("the weights of outliers add up to" in line for line in said)
 

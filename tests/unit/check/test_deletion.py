@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from checked import FIRST, SECOND, finished
+from crpipe.campaign.campaign import Campaign
 from crpipe.check import clean
-from crpipe.cli.jobs.weeks import clean_job
 from crpipe.core.errors import CheckpointError, ConfigError, LeaseError
 from crpipe.core.files import sha256
 from crpipe.core.lease import lease
@@ -34,8 +34,16 @@ def campaign(grown, tmp_path):
     return grown.copy(tmp_path / "campaign")
 
 
-def job(campaign, keep=()):
-    return clean_job(campaign.config, keep, campaign.folder)
+def opened(campaign):
+    return Campaign.open(campaign.config, layout="recorded")
+
+
+def delete_spent(campaign, keep=()):
+    return clean.clean(opened(campaign), keep, Silent(), workplace=campaign.folder)
+
+
+def find_spent(campaign, keep=()):
+    return clean.find_spent(opened(campaign), keep, campaign.folder)
 
 
 def checkpoints(campaign, kind="checkpoint"):
@@ -59,7 +67,7 @@ def test_only_what_nothing_needs_goes_and_check_and_status_find_nothing_wrong(ca
     assert checkpoints(campaign) == list(LINKS)
     assert f"{campaign.paths.receipt(SECOND)} goes on from it and is finished; the newest 1 stay" in shown
     assert "nothing was deleted; `crpipe clean --yes`" in shown
-    spent = clean.delete_spent(job(campaign), Silent())
+    spent = delete_spent(campaign)
     # The last ranges of the first round stay: added ranges would go on from there.
     assert names(spent) == [FIRST]
     assert checkpoints(campaign) == [SECOND, THIRD, OUTLIERS]
@@ -70,18 +78,18 @@ def test_only_what_nothing_needs_goes_and_check_and_status_find_nothing_wrong(ca
     assert any("was deleted by `crpipe clean`" in note.why for note in report.notes)
     assert "3 of 3 ranges" in campaign.crpipe("status")
     campaign.crpipe("summary")
-    assert clean.delete_spent(job(campaign), Silent()) == []
+    assert delete_spent(campaign) == []
 
 
 def test_without_the_key_every_checkpoint_stays(campaign):
     all_of_them = replace(campaign, keys=(*campaign.keys, "train.keep_links=0"))
-    assert clean.delete_spent(job(all_of_them), Silent()) == []
+    assert delete_spent(all_of_them) == []
     assert "train.keep_links is 0" in all_of_them.crpipe("clean")
 
 
 def test_a_lost_receipt_of_a_dropped_checkpoint_is_written_again(campaign):
     """Snakemake deletes it before a job runs again, for example because its shards were made again."""
-    clean.delete_spent(job(campaign), Silent())
+    delete_spent(campaign)
     receipt = campaign.paths.receipt(FIRST)
     before = receipt.read_bytes()
     receipt.unlink()
@@ -92,7 +100,7 @@ def test_a_lost_receipt_of_a_dropped_checkpoint_is_written_again(campaign):
 
 
 def test_a_dropped_checkpoint_is_named_where_it_is_asked_for(campaign):
-    clean.delete_spent(job(campaign), Silent())
+    delete_spent(campaign)
     with pytest.raises(
         CheckpointError, match="deleted by `crpipe clean` on .* use the checkpoint of another"
     ):
@@ -124,19 +132,19 @@ def test_what_something_else_names_stays(campaign, user, tmp_path):
         )
     else:
         keep = (FIRST,)
-    assert names(clean.find_spent(job(campaign, keep))) == []
-    assert clean.delete_spent(job(campaign, keep), Silent()) == []
+    assert names(find_spent(campaign, keep)) == []
+    assert delete_spent(campaign, keep) == []
     assert path.exists()
 
 
 def test_a_link_to_keep_has_to_be_one(campaign):
     with pytest.raises(ConfigError, match="not a link of this campaign"):
-        clean.find_spent(job(campaign, ("0000009-0000010",)))
+        find_spent(campaign, ("0000009-0000010",))
 
 
 def test_the_parent_of_a_link_that_is_not_finished_stays(campaign):
     campaign.paths.receipt(SECOND).unlink()
-    assert names(clean.find_spent(job(campaign))) == []
+    assert names(find_spent(campaign)) == []
 
 
 def test_as_long_as_a_checkpoint_to_keep_is_damaged_nothing_goes(campaign):
@@ -145,7 +153,7 @@ def test_as_long_as_a_checkpoint_to_keep_is_damaged_nothing_goes(campaign):
     with pytest.raises(
         CheckpointError, match="is not whole, nothing is deleted; see `crpipe check outliers`"
     ):
-        clean.delete_spent(job(campaign), Silent())
+        delete_spent(campaign)
     assert checkpoints(campaign) == list(LINKS)
 
 
@@ -170,7 +178,7 @@ def test_leftovers_of_killed_writers_and_spent_snapshots_go_what_lives_stays(cam
     logs.mkdir(parents=True)
     for number in range(12):
         (logs / f"2026-11-{number + 10}T000000.000000.snakemake.log").write_text("a call")
-    spent = clean.delete_spent(job(campaign), Silent())
+    spent = delete_spent(campaign)
     assert {each.path for each in spent} >= {*gone}
     assert not any(path.exists() for path in gone)
     assert all(path.exists() for path in stays)
@@ -193,10 +201,10 @@ def test_killed_at_any_deletion_the_next_call_goes_on(campaign, monkeypatch, num
 
     monkeypatch.setattr(Path, "unlink", dies)
     with pytest.raises(KeyboardInterrupt):
-        clean.delete_spent(job(campaign), Silent())
+        delete_spent(campaign)
     monkeypatch.undo()
     assert campaign.check().findings == []
-    clean.delete_spent(job(campaign), Silent())
+    delete_spent(campaign)
     assert checkpoints(campaign) == [SECOND, THIRD, OUTLIERS]
     assert campaign.check().findings == []
 
@@ -213,15 +221,15 @@ def test_nothing_is_deleted_while_a_workflow_or_a_job_works(campaign, place):
         lease(folder, wait_s=0.0, say=Told().say),
         pytest.raises(LeaseError, match=text),
     ):
-        clean.delete_spent(job(campaign), Silent())
+        delete_spent(campaign)
     assert checkpoints(campaign) == list(LINKS)
     with lease(campaign.paths.store(SECOND), wait_s=0.0, say=Told().say):
-        assert names(clean.delete_spent(job(campaign), Silent())) == [FIRST]
+        assert names(delete_spent(campaign)) == [FIRST]
 
 
 def test_a_link_whose_lease_is_not_held_waits_for_the_next_time(campaign, monkeypatch):
     """Another directory's workflow finished it between the two looks."""
-    looks = iter([[], clean.list_spent(job(campaign))])
-    monkeypatch.setattr(clean, "list_spent", lambda _: next(looks))
-    assert clean.delete_spent(job(campaign), Silent()) == []
+    looks = iter([[], clean.list_spent(opened(campaign), (), campaign.folder)])
+    monkeypatch.setattr(clean, "list_spent", lambda *_: next(looks))
+    assert delete_spent(campaign) == []
     assert checkpoints(campaign) == list(LINKS)

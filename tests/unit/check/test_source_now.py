@@ -8,12 +8,12 @@ import pytest
 import raw_files
 from checked import FIRST, SECOND, Checked
 from crpipe.campaign.raw_files import read_manifest
-from crpipe.check.findings import CheckJob, CheckReport
+from crpipe.check.check import open_files
+from crpipe.check.findings import CheckReport
 from crpipe.check.source_now import check_source
 from crpipe.core.errors import DataError, ListingError
 from crpipe.core.text import Silent
 from named import READERS
-from opened import opened
 
 
 @pytest.fixture
@@ -35,9 +35,7 @@ def source(tmp_path):
 def findings(campaign):
     """The one thing that is wrong, and what to type."""
     config, report = campaign.config, CheckReport()
-    ranges = tuple(map(str, config.all_ranges()))
-    job = CheckJob(config.paths(), ranges, config.chain(has_outliers=True))
-    check_source(report, job, opened(config), Silent())
+    check_source(report, open_files(config), (), Silent())
     [finding] = report.findings
     with pytest.raises(DataError, match="1 things are wrong"):
         campaign.crpipe("check", "--source")
