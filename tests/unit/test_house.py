@@ -22,7 +22,7 @@ BUDGET = {
     "core": (10, 2435),
     "config": (6, 1355),
     "events": (10, 1750),
-    "campaign": (9, 1785),
+    "campaign": (9, 1800),
     "source": (32, 6145),
     "split": (13, 3270),
     "loading": (5, 1160),
@@ -33,7 +33,7 @@ BUDGET = {
     "setup": (7, 1580),
     "workloads": (73, 13930),
     "workflow": (8, 1710),
-    "cli": (11, 2670),
+    "cli": (10, 2670),
     "api": (2, 540),
 }
 
