@@ -453,7 +453,7 @@ def campaign_of(folder):
 
 def read_campaign(folder):
     campaign = campaign_of(folder)
-    check_train(campaign.paths, campaign.run_keys)
+    check_train(campaign)
     measure_ratios(campaign)
     found = [len(render_status(campaign, 120)), len(status_json(campaign)), len(render_summary(campaign))]
     return [*found, len(chain_rows(campaign)), Journal(campaign.paths.data_journal()).rows()]
