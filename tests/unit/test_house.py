@@ -23,7 +23,7 @@ BUDGET = {
     "config": (6, 1355),
     "events": (10, 1750),
     "campaign": (9, 1740),
-    "source": (32, 6145),
+    "source": (27, 5505),
     "split": (16, 3340),
     "loading": (5, 1155),
     "report": (24, 5145),
@@ -33,7 +33,7 @@ BUDGET = {
     "setup": (6, 1425),
     "workloads": (73, 13930),
     "workflow": (7, 1545),
-    "cli": (16, 3215),
+    "cli": (16, 3180),
     "api": (2, 660),
 }
 
