@@ -41,7 +41,7 @@ RUN_BY = {
     "docs/operations.md": {"bash": OPERATIONS},
     "docs/own-data.md": dict.fromkeys(("yaml", "bash"), STEPS),
     "docs/pelican.md": {"yaml": HERE},
-    "docs/simulator.md": {"yaml": HERE},
+    "docs/physics.md": {"yaml": HERE},
     "docs/training.md": dict.fromkeys(("yaml", "python", "bash"), TRAINING),
     "docs/weeks.md": dict.fromkeys(("yaml", "bash"), "tests/integration/test_weeks.py"),
     "docs/workload.md": dict.fromkeys(("yaml", "python", "bash"), "tests/outside/test_page.py"),
