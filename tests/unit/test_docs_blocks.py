@@ -32,7 +32,6 @@ RUN_BY = {
     "README.md": {"bash": "tests/integration/test_workflow.py"},
     "docs/api.md": {"python": "tests/integration/test_tutorial.py"},
     "docs/data.md": {"python": "tests/unit/test_docs_data.py", "yaml": HERE},
-    "docs/direction-simulator.md": {"yaml": HERE},
     "docs/direction.md": dict.fromkeys(("python", "yaml", "bash"), DIRECTION),
     "docs/export.md": dict.fromkeys(("python", "bash"), "tests/integration/test_docs_export.py"),
     # Its `sh` blocks are not run; this test reads the reason and the date after each.
