@@ -46,7 +46,6 @@ RUN_BY = {
     "docs/workload.md": dict.fromkeys(("yaml", "python", "bash"), "tests/outside/test_page.py"),
     "docs/write-a-reader.md": dict.fromkeys(("yaml", "python", "bash"), STEPS),
     "docs/write-a-simulator.md": dict.fromkeys(("yaml", "python", "bash"), STEPS),
-    "docs/xec-simulator.md": {"yaml": HERE},
     "docs/xec.md": dict.fromkeys(("python", "yaml", "bash"), XEC),
 }
 
