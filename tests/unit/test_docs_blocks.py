@@ -44,8 +44,6 @@ RUN_BY = {
     "docs/training.md": dict.fromkeys(("yaml", "python", "bash"), TRAINING),
     "docs/weeks.md": dict.fromkeys(("yaml", "bash"), "tests/integration/test_weeks.py"),
     "docs/workload.md": dict.fromkeys(("yaml", "python", "bash"), "tests/outside/test_page.py"),
-    "docs/write-a-reader.md": dict.fromkeys(("yaml", "python", "bash"), STEPS),
-    "docs/write-a-simulator.md": dict.fromkeys(("yaml", "python", "bash"), STEPS),
     "docs/xec.md": dict.fromkeys(("python", "yaml", "bash"), XEC),
 }
 
