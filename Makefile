@@ -25,7 +25,7 @@
 # make test-numerics   operations and trainings with two C libraries, in two Debian roots by debootstrap; as root
 # make audit   known vulnerabilities of the pinned versions; fails where no advisories can be reached
 # make bench   every comparison with other systems, some twenty minutes on a machine with nothing else to do; clones
-#              of others with PEERS="cr_muons=PATH iceaggr=PATH xec-ml-wl=PATH graphnet=PYTHON"
+#              of others with PEERS="cr_muons=PATH iceaggr=PATH xec-ml-wl=PATH"
 # make gpu     what crpipe does on an NVIDIA GPU: a checklist in four parts of at most ten minutes each, and a table;
 #              other systems with GPU_OPTIONS="--peer cr_muons=PATH iceaggr=PATH xec-ml-wl=PATH"; without a GPU
 #              GPU_OPTIONS="--device cpu --small" rehearses it

@@ -16,7 +16,7 @@ class Benchmark:
     small: options of the quickest form, which shows that it works. comparison: options with which
     ``python -m benchmarks all`` runs it. needs_peer: without a peer it compares nothing. minutes: ``all``
     stops it after twice as long, the checklist for a GPU then. programs, needs: what has to be installed,
-    modules by name. on_gpu: it makes sense on a GPU alone. least: seconds without which it is not started.
+    modules by name. least: seconds without which it is not started.
     """
 
     function: str
@@ -27,7 +27,6 @@ class Benchmark:
     needs_peer: bool = False
     programs: Sequence[str] = ()
     needs: Sequence[str] = ()
-    on_gpu: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     minutes: float = 3.0
     least: float = 20.0
@@ -37,7 +36,6 @@ def _entry(place: str, measures: str, *peers: str, small: dict[str, Any], **more
     return Benchmark(f"benchmarks.{place}", measures, peers, small, **more)
 
 
-_BOTH = {"only": ["loader", "step"]}
 BENCHMARKS = {
     "training": _entry(
         "muons.training:training",
@@ -49,7 +47,7 @@ BENCHMARKS = {
     ),
     "loader": _entry(
         "muons.loader:loader",
-        "batches of muon bundles from the loader and from seven other readers",
+        "batches of muon bundles from the loader and from other readers",
         "cr_muons",
         small={"rounds": 1, "events": 20_000, "few": 5_000},
         comparison={"rounds": 5, "events": 1_000_000, "few": 20_000},
@@ -63,9 +61,9 @@ BENCHMARKS = {
     "direction": _entry(
         "direction.benchmark:direction",
         "directions of neutrinos: loading and a training step",
-        *("iceaggr", "graphnet"),
-        small={"rounds": 1, "events": 400, "batch": 32} | _BOTH,
-        comparison={"rounds": 5, "events": 10_000} | _BOTH,
+        "iceaggr",
+        small={"rounds": 1, "events": 400, "batch": 32},
+        comparison={"rounds": 5, "events": 10_000},
         needs_peer=True,
         minutes=4,
     ),
@@ -73,17 +71,16 @@ BENCHMARKS = {
         "xec.benchmark:xec",
         "gammas in xenon: loading and a training step",
         "xec-ml-wl",
-        small={"rounds": 1, "events": 200, "file_events": 100, "batches": [64], "step_batches": [8, 2]}
-        | _BOTH,
-        comparison={"rounds": 5, "events": 4_000, "batches": [1024]} | _BOTH,
+        small={"rounds": 1, "events": 200, "file_events": 100, "batches": [64], "step_batches": [8, 2]},
+        comparison={"rounds": 5, "events": 4_000, "batches": [1024]},
         needs_peer=True,
         minutes=4,
     ),
     "staging": _entry(
         "staging.benchmark:staging",
         "copying files from a federation on loopback, beside curl, pelicanfs and a loop",
-        small={"rounds": 1, "sets": ["small"], "round_trip_ms": [0.0], "divide": 20},
-        comparison={"rounds": 5, "round_trip_ms": [0.0]},
+        small={"rounds": 1, "sets": ["small"], "divide": 20},
+        comparison={"rounds": 5},
         programs=("xrootd", "curl"),
         minutes=4,
     ),
@@ -95,7 +92,7 @@ BENCHMARKS = {
     ),
     "verbs": _entry(
         "muons.verbs:verbs",
-        "evaluate, predict and generate, beside what their networks alone take; memory",
+        "evaluate, predict and generate: speed and memory",
         "cr_muons",
         small={"rounds": 1, "files": 28, "size": 2000},
         comparison={"rounds": 5, "only": ["generate", "predict"]},
@@ -120,11 +117,6 @@ BENCHMARKS = {
         "before",
         small={"rounds": 1, "sizes": [0.005]},
     ),
-    "ranges": _entry(
-        "muons.ranges:ranges",
-        "the loader on links of one and many ranges: speed, memory, open files",
-        small={"rounds": 1, "counts": [1, 2], "events": 8192},
-    ),
     "start": _entry(
         "workflow.startup:start",
         "the start of crpipe's commands; status of 100 ranges",
@@ -141,16 +133,6 @@ BENCHMARKS = {
         small={"rounds": 1, "ranges": 1},
         programs=("slurmctld", "slurmd"),
     ),
-    "scale": _entry(
-        "workflow.scale:scale",
-        "the head of a campaign of 1,000 ranges, whose jobs only copy files",
-        small={"ranges": [2]},
-    ),
-    "outliers": _entry(
-        "muons.outliers:outliers",
-        "memory of each verb where events have a million muons",
-        small={"events": 2000, "outliers": 2, "muons": 5000, "hidden": 8},
-    ),
     "physics": _entry(
         "muons.physics:physics",
         "how good bundles are after a given time of training",
@@ -162,8 +144,6 @@ SMALL = {"device": "cpu", "small": True}
 _CHECKLIST = {
     "basics": {
         "gpu-device": ("basics:device", "bandwidth, matrix products, the cost of a launch", 1),
-        "gpu-campaign": ("basics:campaign", "a training that is killed and resumed; its records", 2),
-        "gpu-out-of-memory": ("memory:out_of_memory", "the error of full memory", 1),
     },
     "throughput": {
         "gpu-steps": ("throughput:steps", "events/s of the step in three precisions", 2),
@@ -176,8 +156,6 @@ _CHECKLIST = {
         "gpu-compile": ("compiling:compiled", "torch.compile beside eager steps, and its losses", 3.6),
     },
     "memory": {
-        "gpu-generate": ("memory:generate", "crpipe generate beside the CPU", 1.2),
-        "gpu-predict": ("memory:predict", "crpipe predict beside the CPU", 1.2),
         "gpu-expandable": ("memory:varying", "memory of 5,000 steps, expandable segments", 2.8),
         "gpu-fixed": ("memory:varying", "memory of 5,000 steps, fixed segments", 2.8),
     },
@@ -188,7 +166,6 @@ _CHECKLIST = {
     },
 }
 _MORE: dict[str, dict[str, Any]] = {
-    "gpu-out-of-memory": {"on_gpu": True},
     "gpu-steps": {"peers": ("cr_muons",)},
     # cuBLAS asks for it where runs have to repeat
     "gpu-determinism": {"environment": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}},

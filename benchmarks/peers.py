@@ -1,6 +1,6 @@
 """How other systems are named: ``--peer NAME=PLACE``, and what each PLACE has to be.
 
-PLACE is a clone, a Python, or, for ``before``, a checkout or a commit of crpipe. ``--prepare NAME`` prints
+PLACE is a clone, or, for ``before``, a checkout or a commit of crpipe. ``--prepare NAME`` prints
 the commands that make it. Peers of PyPI are those of the extra ``bench``, with the versions of
 constraints.txt: ``make bench`` installs them into an environment of its own.
 """
@@ -13,34 +13,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("numpy", "pyarrow", "torch", "polars", "duckdb", "datasets", "litdata", "torchdata", "webdataset")
+PACKAGES = ("numpy", "pyarrow", "torch", "polars", "duckdb", "datasets", "litdata")
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A system that is compared: where it comes from, at which commit, and what to install beside it."""
+    """A system that is compared: where it comes from, at which commit, and what it needs."""
 
     repository: str
     commit: str
-    python: bool = False  # its PLACE is a Python that imports it
     install: str = ""
 
     def commands(self, name: str) -> list[str]:
         """Return the commands that prepare it, and the option that names it then."""
         url = f"https://github.com/{self.repository}"
-        lines = [f"git clone {url} {name}", f"git -C {name} checkout {self.commit}"]
-        if self.python:
-            lines += [f"python -m venv {name}/.venv", f"{name}/.venv/bin/pip install {self.install}"]
-        elif self.install:
-            lines.append(f"pip install {self.install}")
-        place = f"{name}/.venv/bin/python" if self.python else name
-        return [*lines, f"--peer {name}={place}"]
+        more = [f"pip install {self.install}"] if self.install else []
+        return [
+            f"git clone {url} {name}",
+            f"git -C {name} checkout {self.commit}",
+            *more,
+            f"--peer {name}={name}",
+        ]
 
 
 PEERS = {
     "cr_muons": Peer("briedel/cr_muons", "bdff8ed"),
     "iceaggr": Peer("timinar/iceaggr", "314ef3b", install="pyyaml"),
-    "graphnet": Peer("graphnet-team/graphnet", "368927d", python=True, install="-e ./graphnet"),
     "xec-ml-wl": Peer("weiyuanli-icepp/xec-ml-wl", "cfa1a5c", install="uproot psutil"),
 }
 BEFORE = "before"  # another commit of crpipe
@@ -75,7 +73,7 @@ def checkout(place: str, folder: Path) -> Path:
 
 
 def commit_of(place: str | Path) -> str:
-    """Return commit and date of a clone, or where a Python is."""
+    """Return commit and date of a clone, or what names a commit."""
     folder = Path(place)
     text = _git(folder, "log", "-1", "--format=%h of %cs") if folder.is_dir() else ""
     return text or str(place)

@@ -60,7 +60,6 @@ class Side:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     path: str = ""
     root: Path = ROOT
-    python: str = sys.executable
     environment: Mapping[str, str] = field(default_factory=dict)
     fresh: bool = False
     ranks: int = 0
@@ -89,7 +88,7 @@ class Side:
             worker = self.root / "benchmarks" / "worker.py"
             if not worker.exists():
                 raise SystemExit(f"{self.root}: it has other benchmarks than these; use its own")
-            words = [self.python, str(worker), self.work, json.dumps(given, default=str)]
+            words = [sys.executable, str(worker), self.work, json.dumps(given, default=str)]
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             self.processes.append(subprocess.Popen(words, env=environment, **pipes))
 
@@ -178,6 +177,11 @@ class Run:
     noted: Path | None = None
     seconds: float = float(os.environ.get("BENCHMARK_SECONDS", "inf"))
     started: float = field(default_factory=time.monotonic)
+
+    def known(self, only: Sequence[str], names: Sequence[str]) -> None:
+        """Refuse names of parts that do not exist."""
+        if unknown := set(only) - set(names):
+            sys.exit(f"{', '.join(unknown)}: expected some of {', '.join(names)}")
 
     def left(self) -> float:
         """Return the seconds that are left."""

@@ -91,8 +91,6 @@ def obstacle(
     lacking += [module for module in benchmark.needs if importlib.util.find_spec(module) is None]
     if lacking:
         return f"not run: needs {' and '.join(lacking)}"
-    if benchmark.on_gpu and options.get("device") == "cpu":
-        return "not run: no NVIDIA GPU"
     if benchmark.needs_peer and not set(benchmark.peers) & set(given):
         return "not run: all of its peers are missing"
     if seconds < (min(benchmark.least, 5.0) if options.get("small") else benchmark.least):

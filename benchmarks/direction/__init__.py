@@ -1,1 +1,1 @@
-"""Directions of neutrinos, beside iceaggr and GraphNeT."""
+"""Directions of neutrinos, beside iceaggr."""

@@ -1,15 +1,14 @@
-"""Directions of neutrinos: loading and a training step, beside iceaggr and GraphNeT.
+"""Directions of neutrinos: loading and a training step, beside iceaggr.
 
-All read the same simulated events, in Kaggle's files, in shards by the real split, or in GraphNeT's Parquet
-files. The first epoch of each is not counted: it fills caches and starts workers. All epochs check the number
-of events and the sum of their ids. With 20,000 events there is one file of Kaggle's, which iceaggr decodes
-once and keeps; crpipe reads its shards in every epoch.
+All read the same simulated events, in Kaggle's files or in shards by the real split. The first epoch of each
+is not counted: it fills caches and starts workers. All epochs check the number of events and the sum of their
+ids. With 20,000 events there is one file of Kaggle's, which iceaggr decodes once and keeps; crpipe reads its
+shards in every epoch.
 """
 
 from __future__ import annotations
 
 import statistics
-import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
 
 SECTIONS = ("loader", "step")
 WORKERS = (0, 1, 2, 4)
-GOALS = {"iceaggr": 5.0, "graphnet": 3.0}
+GOAL = 5.0  # times as many events/s
 COLLATES = ("flat", "variable")  # sensors with their first pulses, padded; or all pulses, end to end
-FEW = 4_000  # events for GraphNeT, the slowest
 
 
 def side(system: str, folder: Path, raw: Path, collate: str, workers: int, **more: Any) -> Side:
@@ -40,7 +38,7 @@ def side(system: str, folder: Path, raw: Path, collate: str, workers: int, **mor
     return Side(name, "benchmarks.direction.loaders:side", given | {"workers": workers}, **more)
 
 
-def loaders(run: Run, raw: Path, few: int) -> dict[tuple[str, str], list[Side]]:
+def loaders(run: Run, raw: Path) -> dict[tuple[str, str], list[Side]]:
     """List all sides by system and what they hand out, crpipe before its peers."""
     shards = data.shards(raw)
     sides = {
@@ -51,39 +49,29 @@ def loaders(run: Run, raw: Path, few: int) -> dict[tuple[str, str], list[Side]]:
         path = {"path": str(clone / "src")}
         for collate in COLLATES:
             sides["iceaggr", collate] = [side("iceaggr", raw, raw, collate, n, **path) for n in WORKERS]
-    if python := run.peer("graphnet"):
-        part = data.kaggle(raw.parent, few)
-        folder, more = data.graphnet(part), {"python": str(python)}
-        sides["graphnet", "variable"] = [
-            side("graphnet", folder, part, "variable", n, **more) for n in WORKERS
-        ]
     return sides
 
 
-def measure_loaders(run: Run, raw: Path, rounds: int, few: int) -> None:
+def measure_loaders(run: Run, raw: Path, rounds: int) -> None:
     """Compare the loaders, each at its best number of workers."""
-    systems = loaders(run, raw, few)
+    systems = loaders(run, raw)
     take_turns([each for sides in systems.values() for each in sides], rounds)
-    events, rows = {}, []
-    for (system, _), sides in systems.items():
-        expected = data.ids(data.kaggle(raw.parent, few) if system == "graphnet" else raw)
-        events[system] = expected[0]
-        for turn in (turn for each in sides for turn in each.turns):
-            if turn.answer != list(expected):
-                print(f"{system}: {turn.answer[0]} events of {expected[0]}, or not each once")
+    expected, rows = data.ids(raw), []
+    for each in (each for sides in systems.values() for each in sides):
+        if any(turn.answer != list(expected) for turn in each.turns):
+            print(f"{each.name}: not each of {expected[0]} events once")
     best = {key: min(sides, key=Side.median) for key, sides in systems.items()}
     for key, sides in systems.items():
         system, collate = key
         for each in sides:
-            count, faster = events[system], ""
+            faster = ""
             if each is best[key] and system != "crpipe":
                 own = best["crpipe", collate]
-                scale = events["crpipe"] / count
-                found = ratios(each, own, "wall", scale)
-                faster = run.compared(f"directions, loader, {collate}", system, found, GOALS[system])
-                faster += f", in CPU time {statistics.median(ratios(each, own, 'cpu', scale)):.1f}"
-            rows.append([each.name, count / each.median(), 1e6 * each.median("cpu") / count, faster])
-    title = f"loader: {events['crpipe']:,} events, batches of {BATCH:,} (graphnet: {few:,} events)"
+                faster = run.compared(f"directions, loader, {collate}", system, ratios(each, own), GOAL)
+                faster += f", in CPU time {statistics.median(ratios(each, own, 'cpu')):.1f}"
+            cost = 1e6 * each.median("cpu") / expected[0]
+            rows.append([each.name, expected[0] / each.median(), cost, faster])
+    title = f"loader: {expected[0]:,} events, batches of {BATCH:,}"
     show(title, ["", "events/s", "CPU µs an event", "best crpipe is faster by"], rows)
 
 
@@ -106,7 +94,6 @@ def direction(
     *,
     only: tuple[str, ...] = SECTIONS,
     events: int = 40_000,
-    few: int = FEW,
     rounds: int = 3,
     sizes: tuple[str, ...] = ("0.5 M",),
     batch: int = 256,
@@ -114,14 +101,13 @@ def direction(
 ) -> None:
     """Measure the sections ``only``: loader, step.
 
-    events: for the loaders; few: for GraphNeT. sizes: networks of the step, also "5 M". threads: of torch in
+    events: for the loaders. sizes: networks of the step, also "5 M". threads: of torch in
     the step.
     """
-    if unknown := set(only) - set(SECTIONS):
-        sys.exit(f"{', '.join(unknown)}: expected some of {', '.join(SECTIONS)}")
+    run.known(only, SECTIONS)
     raw = data.kaggle(run.folder, events)
     if "loader" in only:
-        measure_loaders(run, raw, rounds, min(few, events))
+        measure_loaders(run, raw, rounds)
     if "step" in only:
         for size in sizes:
             sides = step_sides(run.peer("iceaggr"), raw, size, threads=threads, batch=batch)

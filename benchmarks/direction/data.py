@@ -1,16 +1,12 @@
-"""Simulated events for the benchmark: Kaggle's files, shards by the real split, GraphNeT's files."""
+"""Simulated events for the benchmark: Kaggle's files and shards by the real split."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet as pq
 
 from benchmarks import campaigns
-from crpipe.workloads.direction import layout
 from crpipe.workloads.direction.simulator.files import kaggle_folder
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
 
@@ -57,31 +53,3 @@ def ids(raw: Path) -> tuple[int, int]:
     """Return the number of events of a folder, and the sum of their ids."""
     found = pq.read_table(raw / "train_meta.parquet", columns=["event_id"])["event_id"].to_numpy()
     return len(found), int(found.sum())
-
-
-def graphnet(raw: Path) -> Path:
-    """Write the same events as GraphNeT does: tables truth and pulses, for each chunk a file of both."""
-    folder = raw / "graphnet"
-    if (folder / "finished").exists():
-        return folder
-    for name in ("truth", "pulses"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    places = layout.read_geometry(raw / "sensor_geometry.csv")
-    meta = pq.read_table(raw / "train_meta.parquet")
-    for chunk, path in enumerate(sorted((raw / "train").iterdir())):
-        table = pq.read_table(path)
-        number = int(path.stem.split("_")[1])
-        truth = meta.filter(pa.compute.equal(meta["batch_id"], number))
-        truth = truth.select(["event_id", "azimuth", "zenith"]).rename_columns(
-            ["event_no", "azimuth", "zenith"]
-        )
-        place = places[table["sensor_id"].to_numpy()]
-        columns = {name: place[:, axis] for axis, name in enumerate("xyz")}
-        columns |= {
-            name: table[name].to_numpy().astype(np.float32) for name in ("time", "charge", "auxiliary")
-        }
-        columns["event_no"] = table["event_id"].to_numpy()
-        pq.write_table(truth, folder / f"truth/truth_{chunk}.parquet")
-        pq.write_table(pa.table(columns), folder / f"pulses/pulses_{chunk}.parquet")
-    (folder / "finished").touch()
-    return folder

@@ -1,6 +1,6 @@
-"""Loaders of directions: crpipe, iceaggr or GraphNeT, each in a process with the Python that has it.
+"""Loaders of directions: crpipe or iceaggr, each in a process of its own.
 
-Imports stand inside the functions: no Python needs more than its own loader.
+Imports stand inside the functions: no loader pays for the other's libraries.
 """
 
 # ruff: noqa: PLC0415 - see above
@@ -90,33 +90,7 @@ def iceaggr(folder: Path, geometry: Path, collate: str, workers: int) -> Epoch:
     return lambda: (batch["event_ids"].numpy() for batch in loader)
 
 
-def graphnet(folder: Path, _: Path, __: str, workers: int) -> Epoch:
-    """Read GraphNeT's Parquet files, chunk after chunk in random order, into graphs without edges."""
-    from graphnet.constants import GRAPHNET_ROOT_DIR  # type: ignore[import-not-found] # noqa: F401
-    from graphnet.data.dataloader import DataLoader  # type: ignore[import-not-found]
-    from graphnet.data.dataset import ParquetDataset, RandomChunkSampler  # type: ignore[import-not-found]
-    from graphnet.models.data_representation import EdgelessGraph  # type: ignore[import-not-found]
-    from graphnet.models.detector.icecube import IceCubeKaggle  # type: ignore[import-not-found]
-
-    features = ["x", "y", "z", "time", "charge", "auxiliary"]
-    dataset = ParquetDataset(
-        path=str(folder),
-        pulsemaps="pulses",
-        features=features,
-        truth=["azimuth", "zenith"],
-        truth_table="truth",
-        data_representation=EdgelessGraph(detector=IceCubeKaggle(), input_feature_names=features),
-    )
-    more: dict[str, Any] = {"prefetch_factor": None, "persistent_workers": False}
-    if workers:
-        more = {"multiprocessing_context": "spawn"}
-    loader = DataLoader(
-        dataset, batch_size=BATCH, sampler=RandomChunkSampler(dataset), num_workers=workers, **more
-    )
-    return lambda: (batch["event_no"].numpy() for batch in loader)
-
-
-LOADERS = {"crpipe": crpipe, "iceaggr": iceaggr, "graphnet": graphnet}
+LOADERS = {"crpipe": crpipe, "iceaggr": iceaggr}
 
 
 def side(system: str, folder: str, geometry: str, collate: str, workers: int) -> Callable[[], list[int]]:

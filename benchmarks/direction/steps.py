@@ -89,7 +89,10 @@ def theirs(
     collate = make_collate_flat(GeometryLoader(geometry), PULSES, doms)
     made = [collate(single_events(events)) for events, _ in groups]
     if device != "cpu":  # as its script asks its loader to do
-        made = [{name: pinned(value) for name, value in batch.items()} for batch in made]
+        made = [
+            {name: value.pin_memory() if torch.is_tensor(value) else value for name, value in batch.items()}
+            for batch in made
+        ]
     steps = []
     for batch in made:
 
@@ -106,11 +109,6 @@ def theirs(
         steps.append(step)
     real = sum(int(batch["padding_mask"].sum()) for batch in made)
     return model, steps, 1 - real / sum(batch["padding_mask"].numel() for batch in made)
-
-
-def pinned(value: Any) -> Any:
-    """Put a tensor where a GPU copies it from beside other work."""
-    return value.pin_memory() if torch.is_tensor(value) else value
 
 
 def single_events(events: Events) -> list[dict[str, torch.Tensor]]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import statistics
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,17 +17,12 @@ from crpipe.events.batch import Cursor, Events
 from crpipe.train.step import compile_modules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from benchmarks.muons.training import Setting
     from benchmarks.runner import Run
-    from crpipe.train.step import Stepper
-
-AUTOTUNE = "max-autotune-no-cudagraphs"
 
 
 def compiled(run: Run, *, device: str = "cuda", small: bool = False) -> None:
-    """Compare compiled and eager steps in bfloat16, and the losses of float32; also with autotuning."""
+    """Compare compiled and eager steps in bfloat16, and the losses of float32."""
     if small:  # traced only: a processor compiles for minutes
         torch.compile = functools.partial(torch.compile, backend="aot_eager")
     place = torch.device(device)
@@ -36,10 +30,6 @@ def compiled(run: Run, *, device: str = "cuda", small: bool = False) -> None:
         setting = setting_of(name, small=small)
         _speed(run, f"{name}, compiled", setting, place, small=small)
         _loss_curves(run, name, setting, place)
-    for key, value in torch._inductor.list_mode_options(AUTOTUNE).items():  # noqa: SLF001 - it is documented
-        _set_option(key, value)
-    for name in ("README", "launcher"):
-        _speed(run, f"{name}, autotuned", setting_of(name, small=small), place, small=small)
 
 
 def _speed(run: Run, what: str, setting: Setting, device: torch.device, *, small: bool) -> None:
@@ -58,15 +48,6 @@ def _speed(run: Run, what: str, setting: Setting, device: torch.device, *, small
     run.note(f"{what}: faster than eager by", spread([eager / one for eager, one in pairs]))
 
 
-def _set_option(key: str, value: Any) -> None:
-    """Set an option of inductor, whose name may have a point in it."""
-    place = torch._inductor.config  # noqa: SLF001 - the documented place of its options
-    *groups, name = key.split(".")
-    for group in groups:
-        place = getattr(place, group)
-    setattr(place, name, value)
-
-
 def _loss_curves(run: Run, name: str, setting: Setting, device: torch.device) -> None:
     """Train the same steps eager and by train.compile; compare the losses of every step."""
     batches = [training.make_events(setting, seed) for seed in (1, 2, 3)]
@@ -77,21 +58,16 @@ def _loss_curves(run: Run, name: str, setting: Setting, device: torch.device) ->
             probe = functools.partial(stepper.probe, batches[0], (1, 0, 0))
             works = compile_modules(stepper.state.model, probe, print)
             run.note(f"{name}: train.compile", "works" if works else "does not work here: eager")
-        curves.append(curve(stepper, itertools.islice(itertools.cycle(batches), 4)))
+        losses = []
+        for number, events in enumerate([*batches, batches[0]]):
+            stepper.step([(events, Cursor(0, number + 1))], (1,), 1.0)
+            stepper.state.counters.step += 1
+            values = stepper.meter.read(stepper.world)
+            losses.append([values[name] for name in sorted(values) if name.endswith("/loss")])
+        curves.append(losses)
     eager, other = (torch.tensor(each) for each in curves)
     far = ((eager - other).abs() / eager.abs().amax(dim=0)).max().item()  # later steps amplify the rounding
     run.note(f"{name}: losses of 4 steps, float32: most difference from eager ÷ largest loss", far)
-
-
-def curve(stepper: Stepper, batches: Iterator[Events]) -> list[list[float]]:
-    """Train a step on each batch; return the losses of each step, sorted by name."""
-    losses = []
-    for number, events in enumerate(batches):
-        stepper.step([(events, Cursor(0, number + 1))], (1,), 1.0)
-        stepper.state.counters.step += 1
-        values = stepper.meter.read(stepper.world)
-        losses.append([values[name] for name in sorted(values) if name.endswith("/loss")])
-    return losses
 
 
 def determinism(run: Run, *, device: str = "cuda", small: bool = False) -> None:

@@ -67,15 +67,6 @@ def timed(work: Callable[[], object], device: torch.device, repeat: int) -> floa
     return (time.perf_counter() - begun) / repeat
 
 
-def peak_mib(device: torch.device) -> float | str:
-    """Return the largest memory that torch gave out since the last call."""
-    if device.type != "cuda":
-        return "not run: no NVIDIA GPU"
-    peak = torch.cuda.max_memory_allocated(device) / 2**20
-    torch.cuda.reset_peak_memory_stats(device)
-    return peak
-
-
 def ready_step(
     setting: Setting, device: torch.device, precision: str = "float32", *, compiles: bool = False
 ) -> Callable[[], None]:
@@ -120,7 +111,6 @@ def steps(run: Run, *, device: str = "cuda", small: bool = False) -> None:
         setting = setting_of(base.name, small=small)
         events = training.make_events(setting)
         name = setting.name.partition(":")[0]
-        peak_mib(place)
         contest = {precision: ready_step(setting, place, precision) for precision in PRECISIONS}
         contest["float32, collating too"] = training.ours(setting, "float32", World(0, 1, place))
         found = seconds_of(contest, rounds, repeat, place)
@@ -128,7 +118,6 @@ def steps(run: Run, *, device: str = "cuda", small: bool = False) -> None:
             seconds = statistics.median(times)
             run.note(f"{name}: training, {what}", len(events) / seconds, "events/s")
             run.note(f"{name}: training, {what}", len(events.items) / seconds, "muons/s")
-        run.note(f"{name}: largest memory given out", peak_mib(place), "MiB")
         if clone is None:
             continue
         pair = {"cr_muons": training.theirs(setting, clone, World(0, 1, place))}
@@ -231,12 +220,7 @@ def _profile(run: Run, name: str, fed: Fed, wall: float, device: torch.device) -
         for _ in range(PROFILED):
             fed.step()
         synchronise(device)
-    found.export_chrome_trace(str(run.folder / f"trace-{name}.json.gz"))
     averages = found.key_averages()
-    order = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
-    print(averages.table(sort_by=order, row_limit=30))
-    operators = sum(each.count for each in averages if each.key.startswith("aten::")) / PROFILED
-    run.note(f"{name}: operators in a step", operators)
     if device.type != "cuda":
         run.note(f"{name}: busy by the profiler", "not run: no NVIDIA GPU", "%")
         return

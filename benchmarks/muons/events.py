@@ -57,18 +57,6 @@ def collate(batch: list[tuple[Any, Any]]) -> Batch:
     )
 
 
-def batched(stream: Iterator[tuple[Any, Any]]) -> Iterator[Batch]:
-    """Collate a stream of single events."""
-    batch = []
-    for sample in stream:
-        batch.append(sample)
-        if len(batch) == BATCH:
-            yield collate(batch)
-            batch = []
-    if batch:
-        yield collate(batch)
-
-
 def whole(events: Events) -> Batch:
     """All events as one batch."""
     return Batch(

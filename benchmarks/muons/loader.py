@@ -63,10 +63,7 @@ READERS = {
     "HF datasets, Arrow tables": Reader(
         "files", "all", readers.write_lists, readers.read_datasets_arrow, HF, all=True
     ),
-    "HF datasets, events": Reader("buffer", "lists", readers.write_lists, readers.read_datasets, HF),
     "litdata": Reader("yes", "litdata", readers.write_litdata, readers.read_litdata, "litdata"),
-    "StatefulDataLoader": Reader("yes", "mapped", readers.write_npy, readers.read_torchdata, "torchdata"),
-    "webdataset": Reader("buffer", "tar", readers.write_webdataset, readers.read_webdataset, "webdataset"),
 }
 
 

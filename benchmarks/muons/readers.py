@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from benchmarks.muons.events import BATCH, Batch, batched, collate, primaries, samples
+from benchmarks.muons.events import BATCH, Batch, collate, primaries, samples
 from crpipe.core.files import sha256
 from crpipe.events.batch import Events, offsets
 from crpipe.loading.loader import Loader
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROW_GROUP = 65_536
-SHUFFLE_BUFFER = 10_000
 PARQUET = {
     "use_dictionary": False,
     "write_statistics": False,
@@ -156,54 +154,22 @@ def write_lists(folder: Path, events: Events) -> None:
         pq.write_table(table, folder / f"{number:03d}.parquet", row_group_size=10_000, **PARQUET)
 
 
-def _streamed(folder: Path, buffer: int) -> Any:
+def read_datasets_arrow(folder: Path) -> Iterator[Batch]:
+    """Hugging Face datasets at its best: files in random order, Arrow tables through a buffer of one file.
+
+    The tables become tensors by hand, with what this project knows about Arrow; nothing verifies the pages.
+    """
     import datasets
 
     datasets.disable_progress_bars()
     files = sorted(map(str, folder.glob("*.parquet")))
     stream = datasets.load_dataset("parquet", data_files=files, split="train", streaming=True)
-    return stream.shuffle(seed=1, buffer_size=buffer)
-
-
-def read_datasets(folder: Path) -> Iterator[Batch]:
-    """Hugging Face datasets, event by event, as its guide shows it: streamed, through its shuffle buffer."""
-    stream = _streamed(folder, SHUFFLE_BUFFER)
-    return batched((np.float32(event["primary"]), np.float32(event["muons"])) for event in stream)
-
-
-def read_datasets_arrow(folder: Path, buffer: int = ROW_GROUP) -> Iterator[Batch]:
-    """Hugging Face datasets at its best: files in random order, Arrow tables through a buffer of one file.
-
-    The tables become tensors by hand, with what this project knows about Arrow; nothing verifies the pages.
-    """
-    for batch in _streamed(folder, buffer).with_format("arrow").iter(batch_size=BATCH):
+    for batch in stream.shuffle(seed=1, buffer_size=ROW_GROUP).with_format("arrow").iter(batch_size=BATCH):
         lists = batch["muons"].combine_chunks()
         prims = batch["primary"].combine_chunks().flatten().to_numpy().reshape(-1, 4)
         muons = lists.flatten().to_numpy().reshape(-1, 3)
         counts = np.diff(lists.offsets.to_numpy()).astype(np.int64) // 3
         yield Batch(torch.from_numpy(prims.copy()), torch.from_numpy(counts), torch.from_numpy(muons.copy()))
-
-
-class _Mapped:
-    """A data set of single events over memory-mapped arrays."""
-
-    def __init__(self, folder: Path) -> None:
-        self.muons = np.load(folder / "muons.npy", mmap_mode="r")
-        self.primaries = np.load(folder / "primaries.npy")
-        self.ends = offsets(np.load(folder / "multiplicity.npy"))
-
-    def __len__(self) -> int:
-        return len(self.primaries)
-
-    def __getitem__(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        return self.primaries[row], self.muons[self.ends[row] : self.ends[row + 1]]
-
-
-def read_torchdata(folder: Path) -> Iterator[Batch]:
-    """Torchdata's StatefulDataLoader: random access, its state kept for a resume."""
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    yield from StatefulDataLoader(_Mapped(folder), batch_size=BATCH, shuffle=True, collate_fn=collate)
 
 
 def write_litdata(folder: Path, events: Events) -> None:
@@ -223,26 +189,3 @@ def read_litdata(folder: Path) -> Iterator[Batch]:
 
     dataset = StreamingDataset(str(folder), shuffle=True, seed=1)
     yield from StreamingDataLoader(dataset, batch_size=BATCH, collate_fn=collate)
-
-
-def _npy(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
-
-
-def write_webdataset(folder: Path, events: Events) -> None:
-    """One tar file of arrays."""
-    from webdataset import TarWriter
-
-    with TarWriter(str(folder / "0.tar")) as writer:
-        for row, (primary, muons) in enumerate(samples(events)):
-            writer.write({"__key__": f"{row:09d}", "primary.npy": _npy(primary), "muons.npy": _npy(muons)})
-
-
-def read_webdataset(folder: Path) -> Iterator[Batch]:
-    """Webdataset: tar files through its shuffle buffer."""
-    from webdataset import WebDataset
-
-    stream = WebDataset(str(folder / "0.tar"), shardshuffle=False).shuffle(SHUFFLE_BUFFER)
-    return batched(iter(stream.decode().to_tuple("primary.npy", "muons.npy")))

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 GB = 10**9
 DRAWN = 20
-OURS, BEFORE = "crpipe", "before"
 
 
 def generate(folder: Path, size: float) -> list[Path]:
@@ -89,7 +88,7 @@ def compare(run: Run, gigabytes: float, rounds: int, other: Path | None) -> None
             environment=ONE_THREAD,
             fresh=True,
         )
-        for name, root in ((OURS, ROOT), (BEFORE, other))
+        for name, root in (("crpipe", ROOT), (peers.BEFORE, other))
         if root
     ]
     take_turns(sides, rounds, warm=False)
@@ -109,7 +108,7 @@ def compare(run: Run, gigabytes: float, rounds: int, other: Path | None) -> None
 
 def split(run: Run, *, sizes: tuple[float, ...] = (0.25, 1.0, 4.0), rounds: int = 5) -> None:
     """Split ranges of so many GB of raw files."""
-    place = run.given.get(BEFORE)
+    place = run.given.get(peers.BEFORE)
     other = peers.checkout(place, run.folder) if place else None
     for size in sizes:
         compare(run, size, rounds, other)

@@ -102,7 +102,7 @@ def tree_of(
     return {"model": model, "load": load, "train": {"fresh_batches": False, "precision": precision}}
 
 
-def ours(setting: Setting, precision: str, world: World, *, compiled: bool = False, **model: Any) -> Step:
+def ours(setting: Setting, precision: str, world: World, **model: Any) -> Step:
     """Prepare one step of crpipe: collate, all phases, optimizers, averaged weights."""
     # Batches differ in their numbers of events and muons: a step has to meet shapes that it has not seen.
     batches = [make_events(setting, seed) for seed in range(1, 2 + OTHERS)]
@@ -110,9 +110,6 @@ def ours(setting: Setting, precision: str, world: World, *, compiled: bool = Fal
     use_large_pages()  # as crpipe's training jobs do
     keep_freed_memory()
     config, stepper = stepper_of(tree_of(setting, world, precision, **model), world)
-    if compiled:
-        for child in stepper.state.model.children():
-            child.compile(dynamic=True)
     losses = itertools.count()
     micro = len(micro_batches(stepper.workload.size(batches[0]), config.load.budget_items))
 
@@ -242,13 +239,13 @@ def described(limits: list[float], seconds: float, **given: Any) -> Callable[[],
     return lambda: roofline.describe(step, roofline.Machine(*limits), seconds)
 
 
-def sides_of(given: dict[str, Any], clone: Path | None, *, compiled: bool) -> list[Side]:
+def sides_of(given: dict[str, Any], clone: Path | None) -> list[Side]:
     """List crpipe in each of its ways, and the earlier system."""
     sides, threads = [], given["threads"]
     work = f"{__name__}:side"
     for precision in ("float32", "bfloat16"):
         for name, narrow in ((OURS, {}), (EQUAL, {"hidden": EQUAL_HIDDEN})):
-            more = {**given, **narrow, "precision": precision} | ({"compiled": True} if compiled else {})
+            more = {**given, **narrow, "precision": precision}
             end = "" if precision == "float32" else ", bfloat16"
             sides.append(Side(name + end, work, more))
             if threads > 1:
@@ -264,12 +261,10 @@ def training(
     threads: int = torch.get_num_threads(),
     scale: float = 1.0,
     clock: str = "wall",
-    compiled: bool = False,
 ) -> None:
     """Compare the steps of both settings.
 
     scale: share of the settings' batches. clock: cpu for a machine that others use, with one thread.
-    compiled: with torch.compile.
     """
     clone = run.peer(PEER)
     limits = once(f"{__name__}:measured_machine", {"threads": threads}).answer
@@ -278,7 +273,7 @@ def training(
         setting = chosen(name, scale)
         events = make_events(setting)
         given = {"setting": name, "scale": scale, "threads": threads}
-        sides = sides_of(given, clone, compiled=compiled)
+        sides = sides_of(given, clone)
         take_turns(sides, rounds)
         rows, peer = [], sides[-1]
         for each in sides:

@@ -1,17 +1,16 @@
-"""How fast trained models are used, beside the limit of each verb, and the memory that it takes.
+"""How fast trained models are used, and the memory that it takes.
 
 The first call makes a campaign through the verbs; later ones with the same ``--folder`` use it again. The
 contestants take turns, each in a process of one thread that has done the same once before, so that imports
-do not count. Below a verb is what its networks, its reader and the earlier system take for the same work.
+do not count.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import numpy as np
@@ -21,19 +20,13 @@ import torch
 
 from benchmarks import campaigns
 from benchmarks.muons.raw import READER, write_file
-from benchmarks.runner import ONE_THREAD, Side, ratios, take_turns
+from benchmarks.runner import ONE_THREAD, Side, take_turns
 from benchmarks.steppers import MUON_GAN
-from benchmarks.table import show, spread
+from benchmarks.table import show
 from crpipe.campaign.readers import ReaderChoice
-from crpipe.events.batch import Events, cuts
-from crpipe.inference.checkpoints import open_checkpoint
-from crpipe.workloads.muons import batches as collate
-from crpipe.workloads.muons import features
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
     from benchmarks.runner import Run
 
@@ -41,7 +34,6 @@ if TYPE_CHECKING:
 
 RANGE_FILES = 28
 FILE_EVENTS = 12_700
-BLOCK = 2_000  # events of a block, as the verbs use
 PEER = "cr_muons"
 SETTINGS: dict[str, object] = {
     "source.uri": "raw/{range}/*.parquet",
@@ -59,11 +51,7 @@ SETTINGS: dict[str, object] = {
     "train.validate_steps": 0,
 }
 SIZES = (10_000, 100_000, 1_000_000)
-SECTIONS = {
-    "evaluate": ("evaluate",),
-    "predict": ("predict", "the networks' forward passes, raw files", "the reader"),
-    "generate": ("generate", "the networks' forward passes, table", PEER),
-}
+SECTIONS = {"evaluate": ("evaluate",), "predict": ("predict",), "generate": ("generate", PEER)}
 EVENTS = {"evaluate": 40_000, "predict": 100_000, "generate": 100_000}
 
 
@@ -91,19 +79,10 @@ def raw_files(size: int) -> list[Path]:
     return sorted(Path("raw").rglob("*.parquet"))[: max(1, round(size / FILE_EVENTS))]
 
 
-def blocks_of(size: int) -> list[Events]:
-    """Read raw files, and cut their events into blocks."""
-    reader = ReaderChoice(READER).open()
-    rows = (events for path in raw_files(size) for events in reader.rows(path))
-    return [
-        events.part(low, min(low + BLOCK, len(events))).copy()
-        for events in rows
-        for low in range(0, len(events), BLOCK)
-    ]
-
-
-def table_of(blocks: list[Events]) -> pa.Table:
+def table_of(size: int) -> pa.Table:
     """Make a flat table of primaries with multiplicities, in the order that the earlier system wants."""
+    reader = ReaderChoice(READER).open()
+    blocks = [events.copy() for path in raw_files(size) for events in reader.rows(path)]
     names = ("energy_gev", "zenith_rad", "mass_number", "time", "depth_m")
     columns = {
         name: np.concatenate([block.columns.get(name, np.zeros(len(block), np.float32)) for block in blocks])
@@ -111,52 +90,6 @@ def table_of(blocks: list[Events]) -> pa.Table:
     }
     columns["multiplicity"] = np.concatenate([block.multiplicity for block in blocks]).astype(np.int64)
     return pa.table(columns)
-
-
-def _noise(networks: Any, context: torch.Tensor, event: torch.Tensor) -> Callable[[], None]:
-    generator = networks.generator
-    noise = torch.randn(len(context), generator.event_latent), torch.randn(len(event), generator.muon_latent)
-    return lambda: generator(context, event, *noise)
-
-
-def _forward(trained: Any, events: Events, counts: NDArray[Any]) -> Callable[[], None]:
-    """Prepare the bare passes of the networks for a block of at most 2,000 events; the noise is ready."""
-    networks: Any = trained.model
-    conditions = torch.from_numpy(features.conditions(events.columns))
-    filled = np.flatnonzero(counts)
-    steps = [partial(networks.multiplicity, conditions)]
-    for low, high in cuts(counts[filled], len(filled), 1 << 13):
-        rows = torch.from_numpy(filled[low:high])
-        own = torch.from_numpy(counts[filled[low:high]])
-        event = torch.repeat_interleave(torch.arange(high - low), own)
-        steps.append(_noise(networks, collate.context_of(conditions[rows], own), event))
-
-    def work() -> None:
-        for step in steps:
-            step()
-
-    return work
-
-
-def networks(receipt: Path, size: int, *, own_multiplicities: bool) -> Work:
-    """Prepare the bare networks on the events of raw files."""
-    trained, generator = open_checkpoint(receipt, "cpu"), torch.Generator().manual_seed(1)
-    workload: Any = trained.workload
-    passes, count = [], 0
-    for block in blocks_of(size):
-        counts = block.multiplicity.astype(np.int64)
-        if own_multiplicities:
-            counts = workload.multiplicities(trained.model, block, generator)
-        passes.append(_forward(trained, block, counts))
-        count += len(block)
-
-    def work() -> int:
-        with torch.no_grad():
-            for one in passes:
-                one()
-        return count
-
-    return work
 
 
 def verb(words: list[str], settings: dict[str, object]) -> Callable[[], None]:
@@ -206,15 +139,10 @@ def side(name: str, folder: str, scratch: str, files: int, size: int, clone: str
     if name == "evaluate":
         words = [name, ranges[-1], "--checkpoint", str(receipt)]
         return evaluation(words, settings)
-    if name.startswith("the networks"):
-        return networks(receipt, size, own_multiplicities=name.endswith("raw files"))
-    if name == "the reader":
-        reader = ReaderChoice(READER).open()
-        return lambda: sum(len(events) for path in raw_files(size) for events in reader.rows(path))
     inputs, out, more = raw_files(size), own / "out.parquet", ["--device", "cpu"]
     if name != "predict":
         inputs = [own / "primaries.parquet"]
-        pq.write_table(table_of(blocks_of(size)), inputs[0])
+        pq.write_table(table_of(size), inputs[0])
         more += ["--flat", "--multiplicity", "column"]
     if name == PEER:
         return earlier(Path(clone), inputs[0], own / "theirs.parquet")
@@ -236,8 +164,7 @@ def verbs(
 
     files: raw files, 28 in each range. size: about so many events, in place of each verb's.
     """
-    if unknown := set(only) - {*SECTIONS, "memory"}:
-        sys.exit(f"{', '.join(unknown)}: expected some of {', '.join(SECTIONS)}, memory")
+    run.known(only, (*SECTIONS, "memory"))
     clone, folder = run.peer(PEER), run.folder / "muons"
     make(folder, files)
 
@@ -252,18 +179,15 @@ def verbs(
         ]
 
     for name in (each for each in SECTIONS if each in only):
-        sides, rows = sides_of(SECTIONS[name], size or EVENTS[name]), []
+        sides = sides_of(SECTIONS[name], size or EVENTS[name])
         take_turns(sides, rounds)
+        rows: list[list[object]] = []
         for each in sides:
-            count = each.turns[0].answer
-            ratio = spread(ratios(sides[0], each, "cpu")) if each is not sides[0] else ""
-            if each is not sides[0]:
-                run.faster(f"{name}, CPU", sides[0], each, by="cpu")
-            peak = f"{max(turn.mib for turn in each.turns):.0f}"
-            rows.append(
-                [each.name, count, count / each.median(), 1e6 * each.median("cpu") / count, peak, ratio]
-            )
-        head = ["", "events", "events/s", "CPU µs an event", "peak MiB above", "verb ÷ it, CPU time"]
+            count, peak = each.turns[0].answer, f"{max(turn.mib for turn in each.turns):.0f}"
+            faster = run.faster(f"{name}, CPU", sides[0], each, by="cpu") if each is not sides[0] else ""
+            cost = 1e6 * each.median("cpu") / count
+            rows.append([each.name, count, count / each.median(), cost, peak, faster])
+        head = ["", "events", "events/s", "CPU µs an event", "peak MiB above", "crpipe is faster by"]
         show(f"{name}, {rounds} rounds", head, rows)
     for events in SIZES if "memory" in only else ():
         peaks = []

@@ -1,20 +1,16 @@
 """Staging against a loopback federation: crpipe, curl, pelicanfs and an open-and-copy loop, side by side.
 
 crpipe's copies are on the disk when it ends, those of the others only where that is said. The fair peer of
-its verified copies is the curl whose files are flushed and summed afterwards. The added round trip comes from
-a forwarding proxy in front of director and origin that holds every packet back for half of it in each
-direction (it does not slow the TCP handshake itself). Client, proxy and servers share this machine.
+its verified copies is the curl whose files are flushed and summed afterwards. Client and servers share this
+machine.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,10 +23,9 @@ from crpipe.core import checksums
 from crpipe.core.files import sync
 from crpipe.core.ranges import Range
 from crpipe.source.loopback.federation import LoopbackFederation
-from crpipe.source.loopback.topology import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pelicanfs import PelicanFileSystem
 
@@ -41,8 +36,8 @@ NAME = Range.parse("0000000-0000999")
 SETS = {"small": (1000, 200_000), "large": (20, 50_000_000)}
 CURL, FLUSHED, PEER = "curl -Z", "curl -Z, flushed", "curl -Z, flushed, summed"
 LOOP, GET = "open and copy, as the earlier system", "pelicanfs get"
-UNCHECKED, CHECKED = "crpipe, sizes only", "crpipe, checksums"
-CONTENDERS = (LOOP, GET, CURL, FLUSHED, PEER, UNCHECKED, CHECKED)
+CHECKED = "crpipe, checksums"
+CONTENDERS = (LOOP, GET, CURL, FLUSHED, PEER, CHECKED)
 GOALS = {"small": 0.7, "large": 1.0}
 LOOP_FILES = {"small": 60, "large": 2}  # the loop takes minutes: it copies this many, rates are per file
 
@@ -60,7 +55,7 @@ class Contest:
     def contender(self, name: str) -> Callable[[Path], int]:
         """Return what copies the files into a folder, and counts them."""
         functions = (self.loop, self.pelicanfs, self.curl, self.curl_flushed, self.curl_summed)
-        return dict(zip(CONTENDERS, (*functions, self.ours_unchecked, self.ours), strict=True))[name]
+        return dict(zip(CONTENDERS, (*functions, self.ours), strict=True))[name]
 
     def names(self) -> list[str]:
         """Paths of all files."""
@@ -127,21 +122,6 @@ class Contest:
         campaigns.stage(self.config(out), str(NAME))
         return self.files
 
-    def ours_unchecked(self, out: Path) -> int:
-        """The same, from servers that name no checksums."""
-
-        async def none(*_: object) -> None:
-            return None
-
-        from crpipe.source.pelican import transfer  # noqa: PLC0415 - once SSL_CERT_FILE is set
-
-        asked = transfer.Transfer._checksum  # noqa: SLF001 - what servers without checksums amount to
-        transfer.Transfer._checksum = none  # noqa: SLF001
-        try:
-            return self.ours(out)
-        finally:
-            transfer.Transfer._checksum = asked  # noqa: SLF001
-
     def config(self, out: Path) -> Config:
         """A campaign of this set whose manifest stands."""
         token_file = self.scratch / "token"
@@ -168,7 +148,7 @@ def side(
     """Prepare a contender; its work copies everything once."""
     contest = Contest(Path(folder), kind, concurrency, divide)
     copy, out = contest.contender(name), contest.scratch / "out"
-    if name in (UNCHECKED, CHECKED):
+    if name == CHECKED:
         contest.config(out)  # lists the range, once
         shutil.rmtree(out)
     out.mkdir()
@@ -185,26 +165,7 @@ def side(
     return lambda: copy(out), tidy
 
 
-@contextlib.contextmanager
-def round_trip(federation: LoopbackFederation, milliseconds: float) -> Iterator[None]:
-    """Put the delaying proxy in front of director and origin."""
-    here = federation.topology
-    ports = [(here.port + 20_000) % 40_000 + 10_000, (here.origin_port + 20_000) % 40_000 + 10_000]
-    pairs = [f"{port}:{target}" for port, target in zip(ports, (here.port, here.origin_port), strict=True)]
-    command = [sys.executable, str(Path(__file__).with_name("delay.py")), str(milliseconds), *pairs]
-    proxy = subprocess.Popen(command)
-    try:
-        director, server = (f"https://localhost:{port}" for port in ports)
-        Topology(here.port, here.origin_port, director, server, [server]).save(federation.folder)
-        time.sleep(1)
-        yield
-    finally:
-        here.save(federation.folder)
-        proxy.terminate()
-        proxy.wait()
-
-
-def compare(run: Run, kind: str, milliseconds: float, given: dict[str, int], rounds: int) -> None:
+def compare(run: Run, kind: str, given: dict[str, int], rounds: int) -> None:
     """Let every contender copy a set of files in turn."""
     folder, work = run.folder, f"{__name__}:side"
     certificate = str(LoopbackFederation(folder / "federation").certificate)
@@ -222,13 +183,13 @@ def compare(run: Run, kind: str, milliseconds: float, given: dict[str, int], rou
         files = side.turns[0].answer
         rates = spread([files / turn.wall for turn in side.turns], 1)
         cells = [name, rates, f"{1000 * side.median('cpu') / files:.2f}"]
-        against = spread(ratios(sides[PEER], side)) if name in (PEER, UNCHECKED, CHECKED) else ""
+        against = spread(ratios(sides[PEER], side)) if name in (PEER, CHECKED) else ""
         rows.append([*cells, f"{max(turn.peak for turn in side.turns):.0f}", against])
     count, size = SETS[kind][0] // given["divide"], SETS[kind][1]
-    what = f"{count:,} files of {size / 1e6:g} MB, {milliseconds:g} ms added round trip"
+    what = f"{count:,} files of {size / 1e6:g} MB"
     head = ["", "files/s", "CPU ms of the client for each", "peak memory, MiB", "compared with the peer"]
     show(f"{what}, {given['concurrency']} at once", head, rows)
-    what = f"staging, files of {size / 1e6:g} MB, {milliseconds:g} ms"
+    what = f"staging, files of {size / 1e6:g} MB"
     run.faster(what, sides[CHECKED], sides[PEER], goal=GOALS[kind])
     run.faster(what, sides[CHECKED], sides[GET])
 
@@ -238,11 +199,10 @@ def staging(
     *,
     sets: tuple[str, ...] = tuple(SETS),
     rounds: int = 3,
-    round_trip_ms: tuple[float, ...] = (0.0, 20.0),
     concurrency: int = 16,
     divide: int = 1,
 ) -> None:
-    """Compare copies of each set, at each added round trip; ``divide``: of the numbers of files."""
+    """Compare copies of each set; ``divide``: of the numbers of files."""
     run.folder.chmod(0o755)  # the origin runs as another user
     federation = LoopbackFederation(run.folder / "federation")
     for kind in sets:
@@ -254,9 +214,7 @@ def staging(
     given = {"concurrency": concurrency, "divide": divide}
     try:
         federation.up()
-        for milliseconds in round_trip_ms:
-            with round_trip(federation, milliseconds) if milliseconds else contextlib.nullcontext():
-                for kind in sets:
-                    compare(run, kind, milliseconds, given, rounds)
+        for kind in sets:
+            compare(run, kind, given, rounds)
     finally:
         federation.down()

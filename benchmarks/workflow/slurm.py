@@ -1,13 +1,11 @@
 """What Slurm and Snakemake cost a campaign: wall time, the head's peak memory, and seconds beside the work.
 
 Starts a Slurm of its own on this machine, stages and splits tiny simulated ranges through it with the profile
-as it is. A job runs its bare command; with ``--both`` also, in turn, under a Snakemake of its own, as jobs do
-that need more than a command (here by --benchmark-extended).
+as it is.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import statistics
@@ -29,8 +27,6 @@ from integration.slurm.cluster import Cluster  # noqa: E402 - the tests' cluster
 if TYPE_CHECKING:
     from benchmarks.runner import Run
 
-WAYS = {"bare command": [], "Snakemake in each job": ["--benchmark-extended"]}
-
 
 def busy_s() -> float:
     """Return the CPU time that this machine spent on anything, in seconds: trust it on a quiet one only."""
@@ -38,10 +34,10 @@ def busy_s() -> float:
     return float(times.user + times.nice + times.system)
 
 
-def run_campaign(folder: Path, cluster: Cluster, options: list[str]) -> tuple[float, float, float]:
+def run_campaign(folder: Path, cluster: Cluster) -> tuple[float, float, float]:
     """Run the campaign; return its wall time in seconds, the head's peak memory in MB, and all CPU time."""
     places = os.pathsep.join(map(str, (cluster.bin, Path(sys.executable).parent, "/usr/bin", "/bin")))
-    command = ["snakemake", "--profile", "slurm", "outliers_consolidated", *options]
+    command = ["snakemake", "--profile", "slurm", "outliers_consolidated"]
     started, peak, before = time.monotonic(), 0, busy_s()
     with (folder / "head.log").open("w") as log:
         environment = {**os.environ, "PATH": places, "OMP_NUM_THREADS": "1"}
@@ -81,24 +77,20 @@ def overhead(folder: Path, cluster: Cluster, before: set[str]) -> dict[str, floa
     }
 
 
-def slurm(run: Run, *, ranges: int = 100, rounds: int = 1, both: bool = False) -> None:
-    """Run campaigns of so many ranges; ``both``: each way in turn."""
-    ways = dict(list(WAYS.items())[: None if both else 1])
-    cluster = Cluster(run.folder / "slurm")
-    found: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+def slurm(run: Run, *, ranges: int = 100, rounds: int = 1) -> None:
+    """Run campaigns of so many ranges."""
+    cluster, seen, found = Cluster(run.folder / "slurm"), set[str](), []
     try:
         cluster.up()
-        seen: set[str] = set()
-        for number, (way, options) in itertools.product(range(rounds), ways.items()):
-            place = run.folder / f"{way}-{number}".replace(" ", "-")
+        for number in range(rounds):
+            place = run.folder / f"{number}"
             lay_out(place, ranges)
-            wall_s, peak_mb, cpu_s = run_campaign(place, cluster, options)
-            figures = {"ranges": ranges, "wall_s": round(wall_s), "head_peak_mb": round(peak_mb)}
+            wall_s, peak_mb, cpu_s = run_campaign(place, cluster)
             jobs = overhead(place, cluster, seen)
-            found[way].append(figures | jobs | {"cpu_s_per_job": round(cpu_s / jobs["jobs"], 2)})
-            print(json.dumps({"way": way, **found[way][-1]}), flush=True)
+            figures = {"wall_s": round(wall_s), "head_peak_mb": round(peak_mb)} | jobs
+            found.append(figures | {"cpu_s_per_job": round(cpu_s / jobs["jobs"], 2)})
+            print(json.dumps(found[-1]), flush=True)
     finally:
         cluster.down()
-    names = [name for name in next(iter(found.values()))[0] if name != "ranges"]
-    rows = [[way, *(spread([row[name] for row in turns]) for name in names)] for way, turns in found.items()]
-    show(f"{ranges} ranges on Slurm, {rounds} rounds", ["", *names], rows)
+    rows = [[name, spread([row[name] for row in found])] for name in found[0]]
+    show(f"{ranges} ranges on Slurm, {rounds} rounds", ["", ""], rows)

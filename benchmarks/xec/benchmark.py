@@ -8,14 +8,14 @@ ids.
 
 from __future__ import annotations
 
+import itertools
 import statistics
-import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from benchmarks import steppers
-from benchmarks.runner import Side, Turn, once, take_turns
+from benchmarks.runner import Side, once, take_turns
 from benchmarks.table import show
 from benchmarks.xec import data
 
@@ -32,38 +32,38 @@ LEAST = 2.0  # s of a turn: whole epochs until they are over
 GOALS = {"raw": 5.0, "normalised": None}
 
 
-def ours(shards: list[Path], hands_out: str, batch: int, workers: int, least: float = LEAST) -> Side:
-    """Describe the process that reads shards; its threads work on batches of their own."""
-    given = {"folders": list(map(str, shards)), "hands_out": hands_out, "batch": batch, "workers": workers}
-    name = f"crpipe, {HANDS_OUT[hands_out]}, {workers} threads that make tensors"
-    one = {"OMP_NUM_THREADS": "1"}
-    return Side(name, "benchmarks.xec.loaders:side", given | {"least": least}, environment=one)
+def side(name: str, folders: list[Path], batch: int, workers: int, path: str = "", **more: Any) -> Side:
+    """Describe the process that reads folders; threads of crpipe work on batches of their own."""
+    given = {"folders": list(map(str, folders)), "batch": batch, "workers": workers, "least": LEAST}
+    one = {} if path else {"OMP_NUM_THREADS": "1"}
+    return Side(name, "benchmarks.xec.loaders:side", given | more, path=path, environment=one)
 
 
-def theirs(
-    clone: Path,
-    raw: Path,
-    batch: int,
-    workers: int = 0,
-    threads: int = 1,
-    chunk: int = 0,
-    least: float = LEAST,
-) -> Side:
-    """Describe the process that reads ROOT files; chunk 0: with the defaults of get_dataloader."""
-    given = {"folders": [str(raw)], "batch": batch, "workers": workers, "least": least}
-    name = (
-        f"{PEER}, {workers} workers, {threads} threads, chunk {chunk:,}" if chunk else f"{PEER}, its defaults"
-    )
-    given |= {"threads": threads, "chunk": chunk}
-    return Side(name, "benchmarks.xec.loaders:side", given, path=str(clone))
+def choices_of(clone: Path | None, raw: Path, batch: int) -> dict[str, list[Side]]:
+    """List the settings of each row of the table."""
+    shards, found = data.shards(raw), {}
+    for kind, title in HANDS_OUT.items():
+        names = {workers: f"crpipe, {title}, {workers} threads that make tensors" for workers in (0, 1, 2)}
+        found[kind] = [side(name, shards, batch, n, hands_out=kind) for n, name in names.items()]
+    if clone:
+        found[PEER] = [
+            side(f"{PEER}, {n} workers, {m} threads, chunk {CHUNK:,}", [raw], batch, n, str(clone), **more)
+            for n, m in itertools.product((0, 1, 2, 4), (1, 2))
+            for more in ({"threads": m, "chunk": CHUNK},)
+        ]
+        found[f"{PEER}, its defaults"] = [side(f"{PEER}, its defaults", [raw], batch, 0, str(clone))]
+    return found
 
 
-def events_of(turn: Turn, expected: tuple[int, int]) -> int:
-    """Return the events of a turn; say so unless each came once an epoch."""
-    found = turn.answer
-    if [found["events"], found["ids"]] != [found.get("epochs", 1) * each for each in expected]:
-        print(f"not each event once: {found} instead of {expected} an epoch")
-    return int(found["events"])
+def costs_of(side: Side, expected: tuple[int, int]) -> list[tuple[float, float]]:
+    """Return wall and CPU time of an event in each turn; say so unless each event came once an epoch."""
+    costs = []
+    for turn in side.turns:
+        found = turn.answer
+        if [found["events"], found["ids"]] != [found["epochs"] * each for each in expected]:
+            print(f"{side.name}: not each event once: {found} instead of {expected} an epoch")
+        costs.append((turn.wall / found["events"], turn.cpu / found["events"]))
+    return costs
 
 
 def measure_loaders(run: Run, raw: Path, batches: tuple[int, ...], rounds: int) -> None:
@@ -72,41 +72,23 @@ def measure_loaders(run: Run, raw: Path, batches: tuple[int, ...], rounds: int) 
     turn = once("benchmarks.xec.steps:split", {"raw": raw})
     cost, size = 1e6 * turn.cpu / expected[0], turn.answer / expected[0] / 1e3
     print(f"{expected[0]:,} events; the split, once: {cost:.0f} µs of CPU an event, {size:.1f} kB")
-    shards = data.shards(raw)
     for batch in batches:
-        choices = {kind: [ours(shards, kind, batch, workers) for workers in (0, 1, 2)] for kind in HANDS_OUT}
-        if clone:
-            settings = [(workers, threads) for workers in (0, 1, 2, 4) for threads in (1, 2)]
-            choices[PEER] = [theirs(clone, raw, batch, *each, CHUNK) for each in settings]
-            choices[f"{PEER}, its defaults"] = [theirs(clone, raw, batch)]
         best = {}
-        for name, sides in choices.items():
-            if len(sides) > 1:
-                take_turns(sides, 1)
-            best[name] = min(
-                sides,
-                key=lambda side: side.median() / events_of(side.turns[0], expected) if side.turns else 0,
-            )
-        for side in best.values():
-            side.turns.clear()
+        for name, sides in choices_of(clone, raw, batch).items():
+            take_turns(sides, 1)
+            best[name] = min(sides, key=lambda each: costs_of(each, expected))
+            best[name].turns.clear()
         take_turns(list(best.values()), rounds)
         rows = []
-        for name, side in best.items():
-            costs = [
-                (turn.wall / count, turn.cpu / count)
-                for turn in side.turns
-                if (count := events_of(turn, expected))
-            ]
+        costs = {name: costs_of(each, expected) for name, each in best.items()}
+        for name, each in best.items():
             faster = []
             for kind in HANDS_OUT if name not in HANDS_OUT else ():
-                pairs = zip(side.turns, best[kind].turns, strict=True)
-                found = [
-                    one.wall / one.answer["events"] / (own.wall / own.answer["events"]) for one, own in pairs
-                ]
+                found = [one[0] / own[0] for one, own in zip(costs[name], costs[kind], strict=True)]
                 what = f"xenon, loader, batches of {batch}, {kind} columns"
-                faster.append(run.compared(what, side.name, found, GOALS[kind]))
-            wall, cpu = (statistics.median(each) for each in zip(*costs, strict=True))
-            rows.append([side.name, 1 / wall, 1e6 * cpu, ", ".join(faster)])
+                faster.append(run.compared(what, each.name, found, GOALS[kind]))
+            wall, cpu = (statistics.median(column) for column in zip(*costs[name], strict=True))
+            rows.append([each.name, 1 / wall, 1e6 * cpu, ", ".join(faster)])
         head = ["", "events/s", "CPU µs an event", "crpipe is faster by: raw, normalised"]
         show(f"loader, batches of {batch}", head, rows)
 
@@ -141,8 +123,7 @@ def xec(
     events: for the loaders, in files of ``file_events``; batches: theirs. sizes, step_batches: networks of
     the step and their batches. threads: of torch in the step.
     """
-    if unknown := set(only) - set(SECTIONS):
-        sys.exit(f"{', '.join(unknown)}: expected some of {', '.join(SECTIONS)}")
+    run.known(only, SECTIONS)
     raw = data.root_files(run.folder, events, file_events)
     small = data.root_files(run.folder, min(events, file_events), file_events)
     if "loader" in only:
