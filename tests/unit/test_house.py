@@ -19,17 +19,17 @@ WORDS = re.compile(
 EXEMPT = re.compile(r"REQUESTS_CA_BUNDLE|PRIMARY KEY")
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (10, 2430),
+    "core": (10, 2435),
     "config": (6, 1355),
     "events": (10, 1750),
     "campaign": (9, 1750),
     "source": (32, 6100),
-    "split": (16, 3340),
+    "split": (16, 3345),
     "loading": (5, 1155),
     "report": (24, 5145),
     "train": (15, 4020),
-    "inference": (11, 2895),
-    "check": (8, 2000),
+    "inference": (11, 2900),
+    "check": (7, 1660),
     "setup": (4, 1250),
     "workloads": (73, 13930),
     "workflow": (7, 1545),

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from crpipe.campaign.campaign import Campaign, recorded_layout
-from crpipe.check.consolidated import check_merged
-from crpipe.check.data import check_campaign_files, check_range, check_run_files
+from crpipe.check.data import check_campaign_files, check_consolidated, check_range, check_run_files
 from crpipe.check.findings import CheckReport, read_facts
 from crpipe.check.training import check_evaluation, check_export, check_link, list_evaluations
 from crpipe.core.errors import ConfigError, DataError
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 class Unit:
     """One part of a campaign that is checked by itself."""
 
-    kind: Literal["campaign", "range", "merged", "run", "link", "evaluation", "export"]
+    kind: Literal["campaign", "range", "consolidated", "run", "link", "evaluation", "export"]
     name: str
 
 
@@ -77,7 +76,7 @@ def list_units(campaign: Campaign, names: Sequence[str]) -> Iterator[Unit]:
     yield Unit("campaign", "")
     yield from (Unit("range", name) for name in campaign.ranges if name in wanted)
     if CONSOLIDATED in wanted and any(not link.ranges for link in campaign.chain.links):
-        yield Unit("merged", CONSOLIDATED)
+        yield Unit("consolidated", CONSOLIDATED)
     yield Unit("run", "")
     yield from (Unit("link", name) for name in links if name in wanted)
     for name in list_evaluations(campaign.paths):
@@ -88,7 +87,7 @@ def list_units(campaign: Campaign, names: Sequence[str]) -> Iterator[Unit]:
 def check_unit(campaign: Campaign, facts: Facts, unit: Unit) -> CheckReport:
     """Check one part; what is wrong is looked at twice: a job may just have been replacing it."""
     first = _look(campaign, facts, unit)
-    return _look(campaign, facts, unit) if first.findings else first
+    return _look(campaign, facts, unit) if first.errors else first
 
 
 def _look(campaign: Campaign, facts: Facts, unit: Unit) -> CheckReport:
@@ -98,8 +97,8 @@ def _look(campaign: Campaign, facts: Facts, unit: Unit) -> CheckReport:
             check_campaign_files(report, campaign, facts)
         case "range":
             check_range(report, campaign, facts, unit.name)
-        case "merged":
-            check_merged(report, campaign, facts)
+        case "consolidated":
+            check_consolidated(report, campaign, facts)
         case "run":
             check_run_files(report, campaign, facts)
         case "link":

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 
 from crpipe.core.causes import is_present
 from crpipe.core.errors import LedgerError, ShardError
-from crpipe.core.files import digest, is_held_open, replacing, write_json
+from crpipe.core.files import digest, is_held_open, replacing, sha256, write_json
 from crpipe.core.lease import lease
-from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES, MANIFEST
+from crpipe.core.paths import CONSOLIDATED, HASHES, LARGE_ROLES, MANIFEST
 from crpipe.events.batch import regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import check_hashes, groups_of, layout_of, read_manifest, verify
@@ -178,6 +178,7 @@ def _merge(job: ConsolidateJob, inputs: list[RangeOutliers], progress: Progress)
     manifest = {key: first[key] for key in ("data", "layout", "threshold")}
     manifest |= {"range": CONSOLIDATED, "shards": entries}
     manifest |= {"inputs": _input_digests(inputs), "shard_mib": job.shard_mib}
+    write_json(folder / HASHES, {INDEX: sha256(folder / INDEX), MANIFEST: digest(manifest)})
     write_json(folder / MANIFEST, manifest)
 
 

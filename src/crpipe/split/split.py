@@ -24,6 +24,7 @@ from crpipe.campaign.raw_files import (
 )
 from crpipe.campaign.split_record import (
     BULK_SHARDS,
+    FILES,
     HISTOGRAM,
     KEY,
     LEDGER,
@@ -45,6 +46,7 @@ from crpipe.core.files import (
     read_json,
     remove_tree,
     replacing,
+    write_hashes,
     write_json,
     writing,
 )
@@ -464,4 +466,5 @@ def _record(
         with replacing(part / LISTING) as copy:
             shutil.copyfile(job.listed, copy)  # no second name: one damage must not take both
     write_json(part / KEY, run.key)
+    write_hashes(part, (*FILES, LISTING))
     publish(part, job.record.folder)

@@ -38,7 +38,7 @@ def findings(campaign):
     config, report = campaign.config, CheckReport()
     opened = open_files(config)
     check_source(report, opened, (), [list_job(config, name) for name in opened.ranges], Silent())
-    [finding] = report.findings
+    [finding] = report.errors
     with pytest.raises(DataError, match="1 things are wrong"):
         campaign.crpipe("check", "--source")
     return finding.what, finding.remedy
