@@ -190,11 +190,11 @@ def _check_shards(
                 what = f"damaged: {entry['name']} has the role {entry['role']!r}"
                 report.wrong(path, what, remedy)
                 continue
-            files = {folder / f"{entry['name']}.{part}.parquet": row for part, row in entry["files"].items()}
-            sound = [
-                report.has_bytes(file, row["size"], row["sha256"], remedy) for file, row in files.items()
-            ]
-            if all(sound) and entry["role"] in whole:
+            sound = True
+            for part in ("events", manifest["layout"]["item"]):
+                file, row = folder / f"{entry['name']}.{part}.parquet", entry["files"][part]
+                sound &= report.has_bytes(file, row["size"], row["sha256"], remedy)
+            if sound and entry["role"] in whole:
                 whole[entry["role"]].append(entry)
             else:
                 whole.pop(entry["role"], None)

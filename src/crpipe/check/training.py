@@ -169,16 +169,18 @@ def _note_numerics(
 ) -> None:
     """Name the numerics of a link that was computed with several, or with others than the link before."""
     names = ("device", "threads", "instructions", "torch", "numpy")
-    said = [", ".join(f"{name} {each[name]}" for name in names if name in each) for each in used]
+    texts = [", ".join(f"{name} {each[name]}" for name in names if name in each) for each in used]
     before = (_receipt_of(campaign.paths.receipt(link.parent)) or {}).get("numerics") if link.parent else None
     if len(used) > 1:
-        report.note(f"link {link.name}", f"was computed with {len(used)} numerics in turn: {'; '.join(said)}")
+        report.note(
+            f"link {link.name}", f"was computed with {len(used)} numerics in turn: {'; '.join(texts)}"
+        )
     elif used and before and before[-1] != digest(used[0]):
-        report.note(f"link {link.name}", f"has other numerics than {link.parent}: {said[0]}")
+        report.note(f"link {link.name}", f"has other numerics than {link.parent}: {texts[0]}")
 
 
 def _receipt_of(path: Path) -> dict[str, Any] | None:
-    """Read the receipt of another link, which is judged there."""
+    """Read the receipt of another link; None where it is damaged, which is reported there."""
     try:
         row = read_json(path) if path.suffix == ".json" else None
     except MALFORMED:
