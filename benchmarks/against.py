@@ -61,7 +61,7 @@ def staging(folder: Path) -> Callable[[], None]:
     """List and stage 300 local files."""
     from data import write_file  # noqa: PLC0415
 
-    from crpipe.cli.jobs.source import list_job, stage_job  # noqa: PLC0415
+    from crpipe.campaign.campaign import Campaign  # noqa: PLC0415
     from crpipe.config.loading import load_config  # noqa: PLC0415
     from crpipe.core.text import Silent  # noqa: PLC0415
     from crpipe.source.listing import list_range  # noqa: PLC0415
@@ -76,8 +76,8 @@ def staging(folder: Path) -> Callable[[], None]:
 
     def work() -> None:
         shutil.rmtree(results, ignore_errors=True)
-        list_range(list_job(config, name), Silent())
-        stage_range(stage_job(config, name), Silent())
+        list_range(Campaign.open(config), name, Silent())
+        stage_range(Campaign.open(config), name, Silent())
 
     return work
 

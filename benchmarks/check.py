@@ -19,8 +19,6 @@ from side_by_side import compared
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.check.check import check, open_files
-from crpipe.cli.jobs.data import consolidate_job, split_job
-from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import load_config
 from crpipe.core.files import sha256
 from crpipe.core.text import Silent
@@ -57,10 +55,10 @@ def make(root: Path, files: int) -> Config:
     for number in range(files):
         write_file(folder / f"{number:07d}.parquet", number)
     campaign = Campaign.open(config)
-    list_range(list_job(config, name), Silent())
-    stage_range(stage_job(config, name), Silent())
-    split_range(split_job(campaign, name), Silent())
-    consolidate_outliers(consolidate_job(campaign), Silent())
+    list_range(Campaign.open(config), name, Silent())
+    stage_range(Campaign.open(config), name, Silent())
+    split_range(campaign, name, Silent())
+    consolidate_outliers(campaign, Silent())
     config.paths().staged(name).unlink()
     return config
 

@@ -31,7 +31,6 @@ from peak import peak_mib
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.readers import ReaderChoice
-from crpipe.cli.jobs.data import split_job
 from crpipe.config.loading import load_config
 from crpipe.core.files import read_json
 from crpipe.core.text import Silent
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from crpipe.config.loading import Config
-    from crpipe.split.split import SplitJob
 
 RANGE = "0000000-0000999"
 READER = "crpipe.workloads.muons.reading.parquet:Bundles"
@@ -174,7 +172,7 @@ def scan_duckdb(folder: Path) -> Counts:
     return row[0], int(row[1])
 
 
-def staged_split(folder: Path) -> tuple[Config, SplitJob]:
+def staged_split(folder: Path) -> Config:
     """Stage raw files for a split with one worker; they are linked in, because a split deletes them."""
     results = folder.parent / "results"
     shutil.rmtree(results, ignore_errors=True)
@@ -188,19 +186,19 @@ def staged_split(folder: Path) -> tuple[Config, SplitJob]:
         row = {"path": path.name, "size": path.stat().st_size, "state": "staged"}
         rows.append(row | dict.fromkeys(("uri", "reason", "checksum", "algorithm", "verified"), ""))
     pq.write_table(pa.Table.from_pylist(rows), config.paths().staged(RANGE))
-    return config, split_job(Campaign.open(config), RANGE)
+    return config
 
 
-def split_staged(config: Config, job: SplitJob) -> Counts:
+def split_staged(config: Config) -> Counts:
     """Split, ledger and all."""
-    split_range(job, Silent())
+    split_range(Campaign.open(config), RANGE, Silent())
     ledger = read_json(config.paths().ledger(RANGE))
     return ledger["events"]["listed"], ledger["items"]["listed"]
 
 
 def split_crpipe(folder: Path) -> Counts:
     """Stage raw files and split them."""
-    return split_staged(*staged_split(folder))
+    return split_staged(staged_split(folder))
 
 
 @dataclass

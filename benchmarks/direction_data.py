@@ -10,8 +10,6 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.data import split_job
-from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
 from crpipe.core.text import Silent
 from crpipe.source.listing import list_range
@@ -61,10 +59,10 @@ def shards(raw: Path) -> Path:
     (name,) = map(str, config.all_ranges())
     folder = config.paths().shards(name)
     if not (folder / "manifest.json").exists():
-        stage_tables(tables_job(config), Silent())
-        list_range(list_job(config, name), Silent())
-        stage_range(stage_job(config, name), Silent())
-        split_range(split_job(Campaign.open(config), name), Silent())
+        stage_tables(Campaign.open(config), Silent())
+        list_range(Campaign.open(config), name, Silent())
+        stage_range(Campaign.open(config), name, Silent())
+        split_range(Campaign.open(config), name, Silent())
     return folder
 
 

@@ -22,6 +22,7 @@ from steppers import stepper_of
 from torch.multiprocessing.spawn import spawn
 
 from crpipe.events.batch import Cursor, Events, concatenate
+from crpipe.inference.checkpoints import Predictor, open_its_reader
 from crpipe.inference.generate import generate_events
 from crpipe.inference.predict import predict_events
 from crpipe.loading.loader import Loader
@@ -178,7 +179,7 @@ def generate(given: Given) -> None:
         """Give mean and error of the number of muons, and of their log10(E)."""
         asked = Events(dict(events.columns), np.zeros(len(events), np.uint32), np.empty((0, 3), np.float32))
         sizes = {"multiplicity": "predicted", "cap": 10**7, "budget_items": 10**6, "seed": 1}
-        made = [made for _, made in generate_events(trained, _layout(trained), asked, device=device, **sizes)]  # type: ignore[arg-type]
+        made = [made for _, made in generate_events(_predictor(trained, device), asked, **sizes)]  # type: ignore[arg-type]
         whole = concatenate(made)
         energy = np.log10(np.maximum(whole.items[:, 0], 1e-3)) if len(whole.items) else np.zeros(1)
         columns = whole.multiplicity.astype(float), energy
@@ -204,7 +205,8 @@ def predict(given: Given) -> None:
     blocks = [events for events, _ in loader.batches()]
 
     def work(trained: LoadedModel, device: torch.device) -> np.ndarray[Any, Any]:
-        found: list[Any] = [predict_events(trained, loader.layout, block, 1, device) for block in blocks]
+        predictor = _predictor(trained, device)
+        found: list[Any] = [predict_events(predictor, block, 1) for block in blocks]
         names = sorted(found[0]) if isinstance(found[0], dict) else []
         floats = [name for name in names if found[0][name].dtype.kind == "f"]
         return np.stack([np.concatenate([each[name] for each in found]) for name in floats])
@@ -213,10 +215,8 @@ def predict(given: Given) -> None:
     given.note("most difference from the CPU's numbers", float(np.abs(here - there).max()))
 
 
-def _layout(trained: LoadedModel) -> Any:
-    from crpipe.inference.checkpoints import open_its_reader  # noqa: PLC0415
-
-    return open_its_reader(trained).layout
+def _predictor(trained: LoadedModel, device: torch.device) -> Predictor:
+    return Predictor(trained, open_its_reader(trained), device)
 
 
 def _both(

@@ -129,7 +129,7 @@ def split_alone(folder: Path, *, steps: bool) -> None:
     staged = staged_split(folder)
     clock = clock_steps() if steps else Clock()
     begin, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    events, items = clock.call("the rest", split_staged, *staged)
+    events, items = clock.call("the rest", split_staged, staged)
     wall, end = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
     mib, found = peak_mib(), hashlib.sha256()
     made = sorted((folder.parent / "results").rglob("*.parquet"))

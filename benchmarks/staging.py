@@ -30,7 +30,7 @@ from peak import peak_mib
 from pelicanfs import PelicanFileSystem
 from side_by_side import compared, spread
 
-from crpipe.cli.jobs.source import list_job, stage_job
+from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import Config, validate
 from crpipe.core import checksums
 from crpipe.core.files import sync
@@ -133,7 +133,7 @@ class Contest:
 
     def ours(self, out: Path) -> int:
         """Stage the range as a campaign does: verified, published, remembered."""
-        stage_range(stage_job(self.config(out), str(NAME)), Silent())
+        stage_range(Campaign.open(self.config(out)), str(NAME), Silent())
         return self.files
 
     def ours_unchecked(self, out: Path) -> int:
@@ -162,7 +162,7 @@ class Contest:
         manifest = config.paths().manifest(str(NAME))
         kept = self.scratch / f"{self.kind}.parquet"
         if not kept.exists():
-            list_range(list_job(config, str(NAME)), Silent())
+            list_range(Campaign.open(config), str(NAME), Silent())
             shutil.copy(manifest, kept)
         manifest.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(kept, manifest)

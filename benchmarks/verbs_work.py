@@ -21,10 +21,9 @@ import pyarrow.parquet as pq
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.data import consolidate_job
-from crpipe.cli.jobs.model import evaluate_job, predict_job
-from crpipe.cli.jobs.report import configured_keys, view_of
+from crpipe.campaign.campaign import Campaign, RunRecord
+from crpipe.core.paths import CONSOLIDATED
+from crpipe.core.ranges import Chain, ChainLink
 from crpipe.core.text import Silent
 from crpipe.events.batch import Events, concatenate, cuts
 from crpipe.events.shard_manifest import groups_of, layout_of, read_manifest
@@ -32,10 +31,10 @@ from crpipe.events.shard_reader import Shards
 from crpipe.events.shard_writer import _WRITER, _ZSTD
 from crpipe.inference import evaluate
 from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
-from crpipe.inference.generate import GenerateJob, generate_files
+from crpipe.inference.generate import generate_files
 from crpipe.inference.inputs import RawInput
 from crpipe.inference.predict import predict_files
-from crpipe.loading.loader import held_out
+from crpipe.loading.loader import RangeShards, held_out
 from crpipe.report import figure_style, figures
 from crpipe.report.page.document import write_report
 from crpipe.split import export, outliers
@@ -50,12 +49,11 @@ if TYPE_CHECKING:
 
     from crpipe.config.loading import Config
     from crpipe.inference.checkpoints import LoadedModel
-    from crpipe.inference.evaluate import EvaluateJob
-    from crpipe.inference.predict import PredictJob
 
     Work = Callable[[], int]
 
 FORMATS = ("svg", "png", "pdf")
+_LINK = "first-ranges"  # the link that is evaluated
 FILE_EVENTS = 12_700  # of the files that benchmarks/data.py writes
 
 
@@ -75,19 +73,14 @@ class Case:
     ranges: int
 
 
-def _evaluation(case: Case) -> EvaluateJob:
-    """Describe the evaluation of the first link's checkpoint on the first ranges."""
+def _evaluation(case: Case) -> Campaign:
+    """Return the campaign with results in the scratch folder, and one link on the first ranges."""
     section = case.config.evaluate.model_copy(update={"events": case.size})
-    config = case.config.model_copy(update={"evaluate": section})
-    campaign = Campaign.open(config)
-    names = campaign.chain.names
-    links = [name for name in names if name[0].isdigit()]
-    job = evaluate_job(
-        campaign, links[min(case.ranges, len(links)) - 1], str(config.paths().receipt(names[0]))
-    )
-    shards = tuple(islice(cycle(job.shards), case.ranges))
-    places = {"tensorboard": case.scratch, "journal": case.scratch / "journal"}
-    return replace(job, shards=shards, folder=case.scratch / "run/evaluation/link", **places)
+    update = {"evaluate": section, "runs": str(case.scratch)}
+    campaign = Campaign.open(case.config.model_copy(update=update))
+    ranges = tuple(islice(cycle(campaign.ranges), case.ranges))
+    chain = Chain((ChainLink(_LINK, ranges, 1, "", 0, len(ranges)),), ranges)
+    return replace(campaign, recorded=RunRecord(chain, campaign.data_keys, campaign.train_keys))
 
 
 def _opened(case: Case) -> tuple[LoadedModel, torch.Generator]:
@@ -98,32 +91,36 @@ def _opened(case: Case) -> tuple[LoadedModel, torch.Generator]:
     return trained, torch.Generator().manual_seed(1)
 
 
-def _sample(job: EvaluateJob) -> Iterator[Events]:
-    """Give the events of an evaluation."""
-    part, shards = evaluate.judged_on(job.shards)
-    folders = [each.folder for each in shards]
-    sizes = {"events": job.events, "batch_events": job.batch_events, "budget_items": job.budget_items}
-    with contextlib.closing(held_out(folders, part, seed=job.seed, **sizes)) as sample:
+def _sample(campaign: Campaign) -> Iterator[Events]:
+    """Yield the events of an evaluation."""
+    config, paths = campaign.config, campaign.paths
+    part, ranges = evaluate.judged_on(paths, campaign.ranges)
+    folders = [RangeShards.of(paths, name) for name in ranges]
+    sizes = {name: getattr(config.evaluate, name) for name in ("events", "batch_events")}
+    sizes["budget_items"] = config.load.budget_items
+    with contextlib.closing(held_out(folders, part, seed=config.seed, **sizes)) as sample:
         for _, block in sample:
             yield block
 
 
 def evaluation(case: Case) -> Work:
-    """Prepare ``crpipe evaluate``."""
-    job = _evaluation(case)
+    """Prepare ``crpipe evaluate``, with the checkpoint of the first link."""
+    campaign = _evaluation(case)
+    receipt = case.config.paths().receipt(Campaign.open(case.config).chain.names[0])
     _opened(case)
 
     def work() -> int:
-        evaluate.evaluate_link(job, Silent())
-        return pq.read_metadata(job.folder / "predictions.parquet").num_rows
+        evaluate.evaluate_link(campaign, _LINK, Silent(), checkpoint=str(receipt))
+        results = campaign.paths.evaluation(receipt.stem)
+        return pq.read_metadata(results / "predictions.parquet").num_rows
 
     return work
 
 
 def reading(case: Case) -> Work:
     """Prepare the loader alone, on the events of an evaluation."""
-    job = _evaluation(case)
-    return lambda: sum(map(len, _sample(job)))
+    campaign = _evaluation(case)
+    return lambda: sum(map(len, _sample(campaign)))
 
 
 def _noise(networks: Any, context: torch.Tensor, event: torch.Tensor) -> Callable[[], None]:
@@ -264,23 +261,23 @@ def evaluation_figures(case: Case) -> Work:
 
 def campaign_figures(case: Case) -> Work:
     """Prepare ``crpipe figures``."""
-    view = view_of(case.config)
-    return lambda: len(figures.plot_figures(view))
+    campaign = Campaign.open(case.config, "recorded")
+    return lambda: len(figures.plot_figures(campaign))
 
 
 def bare_figures(case: Case) -> Work:
     """Prepare matplotlib's work for the figures of a campaign."""
-    view = view_of(case.config)
-    kept = _captured(lambda: figures.plot_figures(view), figures)
+    campaign = Campaign.open(case.config, "recorded")
+    kept = _captured(lambda: figures.plot_figures(campaign), figures)
     return _saving(kept, case.scratch, len(kept))
 
 
 def page(case: Case) -> Work:
     """Prepare ``crpipe report``."""
-    view = view_of(case.config)
+    campaign = Campaign.open(case.config, "recorded")
 
     def work() -> int:
-        write_report(view, configured_keys(case.config), case.scratch / "report.html")
+        write_report(campaign, case.scratch / "report.html")
         return 1
 
     return work
@@ -297,13 +294,15 @@ def _stored(case: Case, role: str) -> Iterator[Events]:
 
 def merging(case: Case) -> Work:
     """Prepare ``crpipe consolidate``."""
-    job = consolidate_job(Campaign.open(case.config))
-    job = replace(job, target=case.scratch / "merged")
-    job.target.mkdir()
+    campaign = Campaign.open(case.config)
+    copy = replace(campaign, paths=replace(campaign.paths, results=case.scratch / "results"))
+    for name in campaign.ranges:
+        copy.paths.outliers(name).parent.mkdir(parents=True, exist_ok=True)
+        copy.paths.outliers(name).symlink_to(campaign.paths.outliers(name).absolute())
 
     def work() -> int:
-        outliers.consolidate_outliers(job, Silent())
-        entries = read_manifest(job.target, None)["shards"]
+        outliers.consolidate_outliers(copy, Silent())
+        entries = read_manifest(copy.paths.outliers(CONSOLIDATED), None)["shards"]
         return sum(entry["items"] for entry in entries)
 
     return work
@@ -369,10 +368,10 @@ def exporting_bare(case: Case) -> Work:
     return work
 
 
-def _use(case: Case, inputs: list[Path], out: Path) -> PredictJob:
-    return predict_job(
-        case.config, case.config.paths().receipt(str(case.config.all_ranges()[0])), inputs, out, "cpu"
-    )
+def _campaign(case: Case) -> tuple[Campaign, Path]:
+    """Open the campaign as its verbs do, and name the receipt of its first link."""
+    campaign = Campaign.open(case.config, layout="recorded")
+    return campaign, campaign.paths.receipt(campaign.ranges[0])
 
 
 def _raw(case: Case) -> list[Path]:
@@ -385,9 +384,10 @@ def _raw(case: Case) -> list[Path]:
 
 def predicting(case: Case) -> Work:
     """Prepare ``crpipe predict`` of raw files."""
-    job = _use(case, _raw(case), case.scratch / "out.parquet")
+    campaign, receipt = _campaign(case)
+    inputs, out = _raw(case), case.scratch / "out.parquet"
     _opened(case)
-    return lambda: predict_files(job, Silent())
+    return lambda: predict_files(campaign, receipt, inputs, out, Silent(), device="cpu")
 
 
 def predicting_reader(case: Case) -> Work:
@@ -435,9 +435,10 @@ def _conditions(case: Case) -> Path:
 
 def generating(case: Case) -> Work:
     """Prepare ``crpipe generate --flat --multiplicity column`` of a flat table."""
-    path = _conditions(case)
-    use = _use(case, [path], case.scratch / "out.parquet")
-    return lambda: generate_files(GenerateJob(use, "column", 10_000_000, flat=True), Silent())
+    campaign, receipt = _campaign(case)
+    inputs, out = [_conditions(case)], case.scratch / "out.parquet"
+    how = {"multiplicity": "column", "cap": 10_000_000, "flat": True, "device": "cpu"}
+    return lambda: generate_files(campaign, receipt, inputs, out, Silent(), **how)  # type: ignore[arg-type]
 
 
 def generating_network(case: Case) -> Work:

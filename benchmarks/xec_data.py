@@ -12,8 +12,6 @@ import numpy as np
 import uproot
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.data import split_job
-from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
 from crpipe.core.ranges import Range
 from crpipe.core.text import Silent
@@ -142,11 +140,11 @@ def configured(raw: Path) -> Config:
 def staged(raw: Path) -> list[str]:
     """List and stage a folder; give the names of its ranges."""
     config = configured(raw)
-    stage_tables(tables_job(config), Silent())
+    stage_tables(Campaign.open(config), Silent())
     names = [str(name) for name in config.all_ranges()]
     for name in names:
-        list_range(list_job(config, name), Silent())
-        stage_range(stage_job(config, name), Silent())
+        list_range(Campaign.open(config), name, Silent())
+        stage_range(Campaign.open(config), name, Silent())
     return names
 
 
@@ -154,7 +152,7 @@ def split(raw: Path, names: list[str]) -> list[Path]:
     """Split what is staged; give the folders of shards."""
     config = configured(raw)
     for name in names:
-        split_range(split_job(Campaign.open(config), name), Silent())
+        split_range(Campaign.open(config), name, Silent())
     return [config.paths().shards(name) for name in names]
 
 

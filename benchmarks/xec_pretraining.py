@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from crpipe.campaign.campaign import Campaign, claim_data
-from crpipe.cli.jobs.data import split_job
-from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
 from crpipe.core.text import Silent
 from crpipe.report.figure_context import FigureContext, figures_of
@@ -84,9 +82,9 @@ def texts(settings: Settings) -> tuple[str, ...]:
 def split_one(settings: Settings, name: str) -> None:
     """Simulate and split one range."""
     config = load_config((), texts(settings))
-    list_range(list_job(config, name), Silent())
-    stage_range(stage_job(config, name), Silent())
-    split_range(split_job(Campaign.open(config), name), Silent())
+    list_range(Campaign.open(config), name, Silent())
+    stage_range(Campaign.open(config), name, Silent())
+    split_range(Campaign.open(config), name, Silent())
 
 
 def make_shards(settings: Settings) -> list[str]:
@@ -94,7 +92,7 @@ def make_shards(settings: Settings) -> list[str]:
     settings = settings | {"train.workload": f"{PACKAGE}:Regressor"}
     config = load_config((), texts(settings))
     claim_data(config)
-    stage_tables(tables_job(config), Silent())
+    stage_tables(Campaign.open(config), Silent())
     names = [str(name) for name in config.all_ranges()]
     missing = [name for name in names if not config.paths().shard_manifest(name).exists()]
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:

@@ -447,16 +447,16 @@ CHECKPOINTS = [
 # --- a campaign's own records ------------------------------------------------------------------------------
 
 
-def view_of(folder):
-    return CampaignFiles(folder, 8, ("train.ranges_per_link=2", "train.rounds=2")).view
+def campaign_of(folder):
+    return CampaignFiles(folder, 8, ("train.ranges_per_link=2", "train.rounds=2")).campaign
 
 
 def read_campaign(folder):
-    view = view_of(folder)
-    check_train(view.paths, view.train_keys)
-    measure_ratios(view)
-    found = [len(render_status(view, 120)), len(status_json(view)), len(render_summary(view))]
-    return [*found, len(chain_rows(view)), Journal(view.paths.data_journal()).rows()]
+    campaign = campaign_of(folder)
+    check_train(campaign)
+    measure_ratios(campaign)
+    found = [len(render_status(campaign, 120)), len(status_json(campaign)), len(render_summary(campaign))]
+    return [*found, len(chain_rows(campaign)), Journal(campaign.paths.data_journal()).rows()]
 
 
 FIRST = "0000000-0000999"

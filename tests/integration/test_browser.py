@@ -8,7 +8,6 @@ import subprocess
 import pytest
 
 from campaign_files import linked, realistic
-from crpipe.cli.jobs.report import configured_keys
 from crpipe.report.page.document import render_report
 from crpipe.report.page.overview import render_page
 
@@ -85,7 +84,7 @@ def campaign(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(campaign):
-    return render_page(campaign.view)
+    return render_page(campaign.campaign)
 
 
 @pytest.mark.parametrize(("width", "columns"), [(1280, 2), (390, 1)])
@@ -112,7 +111,7 @@ def test_the_page_is_parsed_as_written(tmp_path, page):
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_links_have_cells_of_their_own_where_they_are_not_the_ranges(tmp_path, width):
-    page = render_page(linked(tmp_path / "campaign", 40).view)
+    page = render_page(linked(tmp_path / "campaign", 40).campaign)
     dom = dump(tmp_path, HARNESS.format(width=width, page=html.escape(page)))
     seen = json.loads(html.unescape(re.search(r'<pre id="measured">(.*?)</pre>', dom, re.DOTALL)[1]))
     assert seen["needed"] <= seen["width"]
@@ -127,7 +126,7 @@ DARK = "--blink-settings=preferredColorScheme=0"
 
 @pytest.mark.parametrize("width", [400, 900, 1600])
 def test_the_report_is_readable_at_every_width(tmp_path, campaign, width):
-    page = render_report(campaign.view, configured_keys(campaign.config))
+    page = render_report(campaign.campaign)
     seen = seen_at(tmp_path, page, width)
     assert seen["needed"] <= seen["width"]
     assert seen["out"] == []
@@ -147,6 +146,6 @@ def test_the_letters_of_the_status_page_can_be_read(tmp_path, page, width):
 
 
 def test_both_pages_are_dark_where_the_reader_wants_it(tmp_path, campaign, page):
-    for each in (page, render_report(campaign.view, ())):
+    for each in (page, render_report(campaign.campaign)):
         colours = [seen_at(tmp_path, each, 900, *flags)["paper"] for flags in ((), (DARK,))]
         assert colours == ["rgb(247, 248, 250)", "rgb(18, 22, 28)"]

@@ -14,8 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.data import split_job
-from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import Interrupted
 from crpipe.core.files import sha256
@@ -30,6 +28,7 @@ from crpipe.workloads.direction.layout import unit_vectors
 from crpipe.workloads.direction.models.workload import DirectionWorkload
 from directions import WORKLOADS, build, make_events, predict
 from models import train_range
+from opened import opened
 from pulse_files import make_pulses, write_folder
 
 MODELS = {
@@ -154,10 +153,10 @@ def raw(tmp_path_factory):
     columns, items = make_pulses(multiplicity)
     write_folder(folder, {1: (columns, multiplicity, items)})
     config = configure(folder, folder / "runs", "DeepSet")
-    stage_tables(tables_job(config), Silent())
-    list_range(list_job(config, RANGE), Silent())
-    stage_range(stage_job(config, RANGE), Silent())
-    split_range(split_job(Campaign.open(config), RANGE), Silent())
+    stage_tables(opened(config), Silent())
+    list_range(opened(config), RANGE, Silent())
+    stage_range(opened(config), RANGE, Silent())
+    split_range(Campaign.open(config), RANGE, Silent())
     return folder
 
 

@@ -6,26 +6,27 @@ import json
 import math
 import os
 import platform
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.ledger import write_ledger
-from crpipe.cli.jobs.report import view_of
 from crpipe.config.loading import Config, load_config
 from crpipe.core.files import write_json
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.events.layout import Field, Layout, Metric
+from crpipe.report.estimates import SourceLook
+from crpipe.report.plan import Plan
+from crpipe.setup.compatibility import planned_workload
 from crpipe.split.ledger import staged_sums
 from named import READERS, SIMULATOR
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from crpipe.campaign.view import CampaignView
 
 STEPS = 400
 LOG_STEPS = 20
@@ -77,19 +78,27 @@ class CampaignFiles:
 
     @property
     def data(self) -> str:
-        return self.view.data
+        return self.campaign.data
 
     @property
-    def view(self) -> CampaignView:
-        return view_of(self.config, Layout.from_description(LAYOUT))
+    def campaign(self) -> Campaign:
+        """The campaign with the layout that is recorded, else with LAYOUT."""
+        campaign = Campaign.open(self.config, "recorded")
+        known = campaign.known_layout or Layout.from_description(LAYOUT)
+        return replace(campaign, known_layout=known)
+
+    def plan(self, seen: SourceLook | None = None) -> Plan:
+        """The plan as `crpipe plan` makes it."""
+        campaign = Campaign.open(self.config, "either")
+        return Plan.of(campaign, planned_workload(self.config), seen or SourceLook())
 
     def name(self, index: int) -> str:
         return str(self.config.all_ranges()[index])
 
     def claim(self) -> None:
         self.laid_out()
-        write_json(self.paths.campaign(), self.view.data_keys)
-        write_json(self.paths.run_config(), self.view.train_keys)
+        write_json(self.paths.campaign(), self.campaign.data_keys)
+        write_json(self.paths.run_config(), self.campaign.run_keys)
 
     def laid_out(self, **changes: object) -> None:
         write_json(self.paths.layout(), {**LAYOUT, **changes})
@@ -179,7 +188,7 @@ class CampaignFiles:
         self.attempt("consolidate", "")
 
     def trained(self, name: str, fingerprint: str = "", stopped: str = "") -> None:
-        link = self.view.chain.named(name)
+        link = self.campaign.chain.named(name)
         self.journal("train", name, "start")
         self.metrics(name, STEPS)
         self.clock += 30.0
@@ -187,7 +196,7 @@ class CampaignFiles:
         receipt = {"range": name, "ranges": list(link.ranges), "round": link.round, "key": "k"}
         receipt |= {"checkpoint": "checkpoint-k-0.pt", "sha256": "0" * 64}
         receipt |= {"stopped": stopped} if stopped else {}
-        receipt |= {"parent": "", "fingerprint": fingerprint or self.view.fingerprint, "metrics": {}}
+        receipt |= {"parent": "", "fingerprint": fingerprint or self.campaign.fingerprint, "metrics": {}}
         receipt |= {"step": self.step, "events": self.step * 90, "items": self.step * 900, "skipped": 1}
         write_json(self.paths.receipt(name), receipt)
         (self.paths.store(name) / "checkpoint-k-0.pt").write_bytes(b"0" * 1000)
@@ -318,7 +327,7 @@ def linked(root: Path, ranges: int = 8, *overrides: str) -> CampaignFiles:
     keys = ("train.ranges_per_link=2", "train.rounds=2", *overrides)
     files = CampaignFiles(root, ranges, keys)
     files.claim()
-    first, second, third = (link.name for link in files.view.chain.links[:3])
+    first, second, third = (link.name for link in files.campaign.chain.links[:3])
     for index in range(6):
         files.split(index)
     files.trained(first, stopped=STOPPED)

@@ -1,21 +1,19 @@
 """Raw files in the muon simulation's schemas, ranges staged from them, and the data jobs over them."""
 
-import dataclasses
-
 import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs import data as data_jobs
+from crpipe.campaign.readers import configured_reader
 from crpipe.config.loading import load_config
 from crpipe.core import checksums
 from crpipe.core.text import Silent
 from crpipe.split.export import export_shards
-from crpipe.split.look.suggest import suggest_threshold
 from crpipe.split.outliers import consolidate_outliers
 from crpipe.split.parts import choose_threshold
+from crpipe.split.preview import suggest_threshold
 from crpipe.split.split import split_range
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY
 from named import NAMED, READERS
@@ -153,31 +151,34 @@ def write_rows(path, rows):
     pq.write_table(pa.Table.from_pylist(rows), path)
 
 
-def split(config, name=NAME, **changes):
-    """Split one range; ``changes`` replace fields of its job."""
-    job = data_jobs.split_job(Campaign.open(config), name)
-    split_range(dataclasses.replace(job, **changes), Silent())
+def changed(config, **keys):
+    """The configuration with other values: ``split={"workers": 2}``."""
+    sections = {name: getattr(config, name).model_copy(update=each) for name, each in keys.items()}
+    return config.model_copy(update=sections)
+
+
+def split(config, name=NAME, **keys):
+    """Split one range; ``keys`` are changed in the configuration first."""
+    split_range(Campaign.open(changed(config, **keys)), name, Silent())
 
 
 def consolidate(config):
-    consolidate_outliers(data_jobs.consolidate_job(Campaign.open(config)), Silent())
+    consolidate_outliers(Campaign.open(config), Silent())
 
 
 def choose(config):
-    choose_threshold(data_jobs.threshold_job(Campaign.open(config)), Silent())
+    choose_threshold(Campaign.open(config), Silent())
 
 
 def export(config, out, name=NAME, reader=True):
     """Export the outliers and the bulk of a range, in the raw files' schema or, without a reader, flat."""
     folders = [config.paths().shards(name), config.paths().outliers(name)]
-    choice = data_jobs.configured_reader(config) if reader else None
+    choice = configured_reader(config) if reader else None
     return export_shards(folders, out, choice, Silent())
 
 
 def suggest(config):
-    campaign = Campaign.open(config)
-    tables = [path for name in campaign.ranges if (path := campaign.paths.multiplicity(name)).exists()]
-    return suggest_threshold(tables, campaign.layout, config.load.batch_events)
+    return suggest_threshold(Campaign.open(config))
 
 
 def product_bytes(config, name=NAME):

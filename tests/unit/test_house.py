@@ -19,22 +19,22 @@ WORDS = re.compile(
 EXEMPT = re.compile(r"REQUESTS_CA_BUNDLE|PRIMARY KEY")
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (10, 2435),
+    "core": (10, 2440),
     "config": (6, 1355),
     "events": (10, 1750),
-    "campaign": (9, 1750),
-    "source": (32, 6100),
-    "split": (16, 3345),
-    "loading": (5, 1155),
-    "report": (24, 5145),
-    "train": (15, 4020),
-    "inference": (11, 2900),
-    "check": (7, 1660),
-    "setup": (4, 1250),
+    "campaign": (9, 1805),
+    "source": (32, 6145),
+    "split": (13, 3275),
+    "loading": (5, 1160),
+    "report": (24, 5110),
+    "train": (16, 4065),
+    "inference": (11, 2910),
+    "check": (7, 1665),
+    "setup": (7, 1580),
     "workloads": (73, 13930),
-    "workflow": (7, 1545),
-    "cli": (19, 3745),
-    "api": (2, 660),
+    "workflow": (8, 1710),
+    "cli": (10, 2670),
+    "api": (2, 540),
 }
 
 

@@ -28,7 +28,7 @@ from crpipe.source.loopback.federation import LoopbackFederation
 from crpipe.source.pelican import login, tokens
 from crpipe.source.pelican.director import Namespace
 from crpipe.source.pelican.download import Part
-from crpipe.source.pelican.login import TokenJob
+from tokens_needed import needing
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act as another user")
@@ -173,7 +173,7 @@ def test_secrets_are_readable_by_their_user_alone(tmp_path, umask, monkeypatch):
         )
 
     monkeypatch.setattr(login, "_ask", ask)
-    login.log_in(TokenJob(("pelican://h/ns/sim/*",), str(tmp_path / "jobs" / "token")), Silent())
+    login.log_in(needing("pelican://h/ns/sim/*", token_file=tmp_path / "jobs" / "token"), Silent())
     [kept] = (tmp_path / "home" / "config" / "crpipe").iterdir()
     assert {mode(path) for path in (kept, tmp_path / "jobs" / "token")} == {0o600}
     folders = (kept.parent, kept.parents[1], kept.parents[2], tmp_path / "jobs")

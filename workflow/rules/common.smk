@@ -16,13 +16,13 @@ from snakemake.rules import Rule
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.setup.compatibility import check_data
-from crpipe.cli.jobs.source import check_source, ensure_counted
 from crpipe.cli.terminal import Terminal
 from crpipe.campaign import claims
 from crpipe.config.files import config_files, relative
 from crpipe.config.loading import load_config
 from crpipe.core.errors import CrpipeError
 from crpipe.core.causes import MachineWatch
+from crpipe.source.counting import check_source, ensure_counted
 from crpipe.workflow import rules as decisions
 from crpipe.workflow.rules import parent_of, reference_ranges, shards_of
 from crpipe.workflow.rules import (
@@ -80,7 +80,7 @@ def checked_campaign(files, changes):
         check_source(settings)
         campaign = Campaign.open(settings)
         check_data(campaign)
-        ensure_counted(settings, Terminal())
+        ensure_counted(campaign, Terminal())
         claims.check_data(campaign)
         claims.check_train(campaign)
     return campaign

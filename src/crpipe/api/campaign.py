@@ -4,147 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from crpipe.campaign.ledger import read_sums_if_any, table_keys
-from crpipe.campaign.view import CampaignView, read_layout
-from crpipe.cli.jobs.report import view_of
+from crpipe.campaign.campaign import Campaign
+from crpipe.campaign.ledger import read_sums_if_any
 from crpipe.config.files import config_files
 from crpipe.config.loading import load_config
-from crpipe.core.causes import is_plain
 from crpipe.core.errors import ConfigError, DataError
-from crpipe.core.files import digest, read_json, read_json_if_any
-from crpipe.core.paths import BEST, DESTINATIONS, OUTLIERS, Paths
-from crpipe.core.ranges import Chain, ChainLink, Range
+from crpipe.core.files import read_json_if_any
+from crpipe.core.paths import DESTINATIONS, OUTLIERS
 from crpipe.report.evaluations import read_evaluation
 from crpipe.report.series import chain_rows
 from crpipe.report.state import collect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from crpipe.api.model import EventBatches, TrainedModel
-    from crpipe.config.loading import Config
+    from crpipe.core.paths import Paths
     from crpipe.events.layout import Layout
     from crpipe.report.evaluations import Evaluation
 
 # ruff: noqa: PLC0415
-
-# The view of a campaign from its files alone: the record of a run, its receipts, and the data that fit.
-
-
-Keys = dict[str, Any]
-_RECORD = "campaign.json"
-
-
-def recorded_view(run: Path, results: Path | None) -> CampaignView:
-    """Compose the view of a run; raise DataError when the folder is no run, or ``results`` are not its data.
-
-    results: the directory of the data; None: the one beside the run that was made with the run's keys. Where
-    there is none, a view without data is given: a run that was copied alone has metrics and a model.
-    """
-    keys = _record_of(run)
-    root = run.parent.parent
-    if results is not None and not _fits(results / _RECORD, keys):
-        raise DataError(
-            f"{results}: not the data of {run}: {_RECORD} is missing there, or names other keys; name the "
-            "directory that `results` named in the configuration of the run"
-        )
-    found = results or next((each for each in _candidates(root, run) if _fits(each / _RECORD, keys)), None)
-    paths = Paths(found or root / "results", run.parent, run.name)
-    known = () if found is None else tuple(sorted(_data_ranges(paths)))
-    chain = _chain(paths, known)
-    view = CampaignView(
-        run=run.name,
-        paths=paths,
-        ranges=chain.ranges,
-        skipped=(),
-        chain=chain,
-        data="",
-        fingerprint=digest(keys),
-        data_keys={},
-        train_keys=keys,
-        threshold=int(keys.get("split.threshold", 0)),
-        disk_budget=0,
-    )
-    return view if found is None else _with_data(view, found)
-
-
-def _with_data(view: CampaignView, results: Path) -> CampaignView:
-    data_keys: Keys = read_json(results / _RECORD)
-    return replace(
-        view,
-        data=digest(data_keys | table_keys(view.paths.tables())),
-        data_keys=data_keys,
-        layout=read_layout(view.paths.layout()),
-    )
-
-
-def has_data(view: CampaignView) -> bool:
-    """Return whether the directory of the data is known."""
-    return bool(view.data)
-
-
-def _record_of(run: Path) -> Keys:
-    if not is_plain(run / _RECORD):
-        raise DataError(
-            f"{run / _RECORD}: missing; name the folder of a run whose training has begun, as runs/demo"
-        )
-    keys: Keys = read_json(run / _RECORD)
-    return keys
-
-
-def _fits(record: Path, keys: Mapping[str, Any]) -> bool:
-    """Return whether data were made with the same values as the run, key by key."""
-    made = read_json_if_any(record)
-    return made is not None and all(name in keys and keys[name] == value for name, value in made.items())
-
-
-def _candidates(root: Path, run: Path) -> Iterator[Path]:
-    """List the places of data, those that a configuration usually names first."""
-    yield root / "results" / run.name
-    yield root / "results"
-    for pattern in (f"results/*/{_RECORD}", f"*/{_RECORD}"):
-        yield from (path.parent for path in sorted(root.glob(pattern)))
-
-
-def _data_ranges(paths: Paths) -> set[str]:
-    """Name the ranges that were listed or split."""
-    kinds = ((paths.manifest("x").parent, ".parquet"), (paths.ledger("x").parent, ".json"))
-    return {path.name.removesuffix(end) for folder, end in kinds for path in folder.glob(f"*{end}")}
-
-
-def _chain(paths: Paths, ranges: tuple[str, ...]) -> Chain:
-    """Order the links by their receipts, and after them those whose training has begun."""
-    folder = paths.receipt("x").parent
-    receipts = [read_json(path) for path in folder.glob("*.json") if not path.name.endswith(BEST)]
-    receipts.sort(key=lambda row: int(row["step"]))
-    rows = [(row["range"], tuple(row["ranges"]), row["round"]) for row in receipts]
-    finished = {name for name, _, _ in rows}
-    begun = {path.name for path in paths.store("x").parent.glob("*") if path.is_dir()} - finished
-    rows += [_begun(name, ranges) for name in sorted(begun, key=lambda each: (each == OUTLIERS, each))]
-    links: list[ChainLink] = []
-    trained = 0
-    for name, own, turn in rows:
-        parent = links[-1].name if links else ""
-        links.append(ChainLink(name, own, turn, parent, trained, trained + len(own)))
-        trained += len(own)
-    return Chain(tuple(links), tuple(sorted({*ranges, *(name for link in links for name in link.ranges)})))
-
-
-def _begun(name: str, ranges: tuple[str, ...]) -> tuple[str, tuple[str, ...], int]:
-    """Give name, ranges and round of a link without a receipt: its name is its share of the campaign."""
-    if name == OUTLIERS:
-        return name, (), 1
-    share, _, turn = name.partition(".")
-    whole = Range.parse(share)
-    inside = [each for each in map(Range.parse, ranges) if whole.first <= each.first <= whole.last]
-    return name, tuple(map(str, inside)), int(turn or 1)
-
 
 # polars and torch are imported by what uses them.
 
@@ -157,25 +41,25 @@ class CampaignRun:
     Every property reads the files again.
     """
 
-    def __init__(self, view: CampaignView, config: Config | None = None) -> None:
-        """Take what the reports know of a campaign, and its configuration, if one was given."""
-        self._view = view
-        self._config = config
+    def __init__(self, campaign: Campaign) -> None:
+        """Take a campaign, from its configuration or from its files alone."""
+        self._campaign = campaign
+        self._config = campaign.config if campaign.recorded is None else None
 
     def __repr__(self) -> str:
         """Name the run and its data."""
-        data = self.paths.results if has_data(self._view) else None
+        data = self.paths.results if self._campaign.data else None
         return f"<crpipe run {self.paths.run_dir()}, data {data}>"
 
     @property
     def name(self) -> str:
         """The name of the run."""
-        return self._view.run
+        return self._campaign.paths.run
 
     @property
     def paths(self) -> Paths:
         """Where every file of the campaign is."""
-        return self._view.paths
+        return self._campaign.paths
 
     @property
     def layout(self) -> Layout:
@@ -183,10 +67,7 @@ class CampaignRun:
 
         Raise DataError when the data were not found, or none were made yet.
         """
-        layout = self._data().layout
-        if layout is None:
-            raise DataError(f"{self.paths.layout()}: missing; the first job of a campaign writes it")
-        return layout
+        return self._data().layout
 
     @property
     def ranges(self) -> pl.DataFrame:
@@ -205,7 +86,7 @@ class CampaignRun:
         step, events, items: of the whole chain up to this link. best_*: of its best checkpoint, if one is
         kept. Without a configuration, only links whose training has begun are known.
         """
-        return links_frame(self._view)
+        return links_frame(self._campaign)
 
     @property
     def metrics(self) -> pl.DataFrame:
@@ -213,7 +94,7 @@ class CampaignRun:
 
         A metric is called PHASE/NAME, one of a validation validation/NAME; null in steps that did not log it.
         """
-        return metrics_frame(self._view)
+        return metrics_frame(self._campaign)
 
     @property
     def evaluations(self) -> pl.DataFrame:
@@ -223,7 +104,7 @@ class CampaignRun:
         baseline: for a simple method without the model. Null where the workload offers none.
         declared: whether the reports show it. better: low, high or near (its ``ideal``).
         """
-        return evaluations_frame(self._view)
+        return evaluations_frame(self._campaign)
 
     def shards(
         self,
@@ -250,8 +131,7 @@ class CampaignRun:
         """
         from crpipe.api.model import open_batches
 
-        view = self._data()
-        return open_batches(view, part, ranges, batch_events=batch_events, epochs=epochs, seed=seed)
+        return open_batches(self._data(), part, ranges, batch_events=batch_events, epochs=epochs, seed=seed)
 
     def model(self, link: str = "latest", *, device: str = "cpu") -> TrainedModel:
         """Load a trained model: of the latest checkpoint, the ``best`` one, a LINK, LINK.best, or a file.
@@ -269,7 +149,7 @@ class CampaignRun:
         record, config = self.paths.tables(), self._config
         tables, place = table_paths(record), find_device(device)
         trained = open_checkpoint(
-            find_checkpoint(link, self.paths, lambda: self._view.chain.names),
+            find_checkpoint(link, self.paths, lambda: self._campaign.chain.names),
             place,
             tables,
             table_keys(record),
@@ -278,14 +158,14 @@ class CampaignRun:
         )
         return TrainedModel(trained, tables, place)
 
-    def _data(self) -> CampaignView:
-        if not has_data(self._view):
+    def _data(self) -> Campaign:
+        if not self._campaign.data:
             run = self.paths.run_dir()
             raise DataError(
                 f"{run}: the data of this run were not found beside it; name their directory: "
                 f'crpipe.open("{run}", results="DIRECTORY")'
             )
-        return self._view
+        return self._campaign
 
 
 def open_run(
@@ -295,7 +175,7 @@ def open_run(
     folder = Path(run).absolute()
     found = Path(results) if results is not None else None
     if config is None:
-        return CampaignRun(recorded_view(folder, found))
+        return CampaignRun(Campaign.of_run(folder, found))
     files = [config] if isinstance(config, str | os.PathLike) else list(config)
     root = folder.parent.parent
     mine = [Path(each).absolute() for each in files]
@@ -307,7 +187,7 @@ def open_run(
         )
     places = {"results": found or root / loaded.results, "runs": folder.parent}
     settings = load_config(named, [f"{name}={json.dumps(str(place))}" for name, place in places.items()])
-    return CampaignRun(view_of(settings), settings)
+    return CampaignRun(Campaign.open(settings, "recorded"))
 
 
 # Tables of a campaign as polars frames: ranges, links, metrics and evaluations.
@@ -354,15 +234,15 @@ EVALUATIONS: Any = {
 }
 
 
-def ranges_frame(view: CampaignView) -> pl.DataFrame:
+def ranges_frame(campaign: Campaign) -> pl.DataFrame:
     """Give one row for each range, in order; null where nothing is known yet."""
     rows: list[Row] = []
-    for status in collect(view).ranges:
+    for status in collect(campaign).ranges:
         if status.name == OUTLIERS:
             continue
         row: Row = {"range": status.name, "state": str(status.state), "files": status.files}
         row["quarantined"] = status.quarantined
-        ledger = read_sums_if_any(view.paths.ledger(status.name))
+        ledger = read_sums_if_any(campaign.paths.ledger(status.name))
         if ledger is not None:
             row |= {"events": ledger["events"]["listed"], "items": ledger["items"]["listed"]}
             row |= {name: ledger["events"][name] for name in DESTINATIONS}
@@ -370,26 +250,26 @@ def ranges_frame(view: CampaignView) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=RANGES)
 
 
-def links_frame(view: CampaignView) -> pl.DataFrame:
+def links_frame(campaign: Campaign) -> pl.DataFrame:
     """Give one row for each link, in the order of the chain."""
     rows: list[Row] = []
-    for status in collect(view).links:
+    for status in collect(campaign).links:
         row: Row = {"link": status.name, "state": str(status.state), "round": status.round}
         row |= {"ranges": list(status.ranges), "step": status.step, "stopped": status.stopped}
-        receipt = read_json_if_any(view.paths.receipt(status.name))
+        receipt = read_json_if_any(campaign.paths.receipt(status.name))
         if receipt is not None:
             row |= {name: receipt[name] for name in ("step", "events", "items", "skipped")}
-            row["checkpoint"] = str(view.paths.store(status.name) / receipt["checkpoint"])
-        best = read_json_if_any(view.paths.best_receipt(status.name))
+            row["checkpoint"] = str(campaign.paths.store(status.name) / receipt["checkpoint"])
+        best = read_json_if_any(campaign.paths.best_receipt(status.name))
         if best is not None:
             row |= {f"best_{name}": best[name] for name in ("step", "metric", "value")}
         rows.append(row)
     return pl.DataFrame(rows, schema=LINKS)
 
 
-def metrics_frame(view: CampaignView) -> pl.DataFrame:
+def metrics_frame(campaign: Campaign) -> pl.DataFrame:
     """Give one row for each logged step of the chain; ``range`` of metrics.jsonl is called ``link``."""
-    rows = chain_rows(view)
+    rows = chain_rows(campaign)
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {}
     for name in names:
@@ -404,20 +284,20 @@ def metrics_frame(view: CampaignView) -> pl.DataFrame:
     return pl.DataFrame(columns or {"step": pl.Series([], dtype=pl.Int64)})
 
 
-def evaluations_frame(view: CampaignView) -> pl.DataFrame:
+def evaluations_frame(campaign: Campaign) -> pl.DataFrame:
     """Give one row for each number of each evaluated checkpoint, in the order of their steps."""
-    found = [row for folder in _evaluated(view) for row in _numbers(view, folder)]
+    found = [row for folder in _evaluated(campaign) for row in _numbers(campaign, folder)]
     return pl.DataFrame(found, schema=EVALUATIONS).sort("step", maintain_order=True)
 
 
-def _evaluated(view: CampaignView) -> list[Path]:
-    return sorted(path.parent for path in view.paths.evaluation("x").parent.glob("*/metrics.json"))
+def _evaluated(campaign: Campaign) -> list[Path]:
+    return sorted(path.parent for path in campaign.paths.evaluation("x").parent.glob("*/metrics.json"))
 
 
-def _numbers(view: CampaignView, folder: Path) -> Iterator[Row]:
+def _numbers(campaign: Campaign, folder: Path) -> Iterator[Row]:
     path = folder / "metrics.json"
     tree = read_json_if_any(path) or {}
-    names = view.chain.names
+    names = campaign.chain.names
     place = names.index(folder.name) + 1 if folder.name in names else 0
     evaluation = read_evaluation(place, folder.name, path, tree)
     about = {"link": folder.name, "step": tree.get("step"), "part": evaluation.part}

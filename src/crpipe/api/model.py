@@ -14,7 +14,7 @@ from crpipe.core.errors import ConfigError, DataError, FormatError
 from crpipe.core.paths import LARGE_ROLES, ROLES
 from crpipe.events.batch import Events, concatenate
 from crpipe.events.layout import MULTIPLICITY
-from crpipe.inference.checkpoints import open_its_reader
+from crpipe.inference.checkpoints import Predictor, open_its_reader
 from crpipe.inference.generate import COLUMN, PREDICTED, generate_events
 from crpipe.inference.inputs import RawInput, Wanted, column_rows
 from crpipe.inference.predict import nested_table, predict_events, table_of
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.ledger import Tables
-    from crpipe.campaign.readers import Reader
-    from crpipe.campaign.view import CampaignView
     from crpipe.events.layout import Layout
     from crpipe.inference.checkpoints import LoadedModel
     from crpipe.train.workload import Columns
@@ -63,20 +62,20 @@ class TrainedModel:
         self.workload = trained.name
 
     @cached_property
-    def _reader(self) -> Reader:
-        return open_its_reader(self._trained)
+    def _predictor(self) -> Predictor:
+        return Predictor(self._trained, open_its_reader(self._trained), self._device)
 
     @property
     def layout(self) -> Layout:
         """Names, types, units and legal values of the columns of events and items."""
-        return self._reader.layout
+        return self._predictor.layout
 
     def read(self, *paths: str | Path, batch_events: int = 20_000) -> Iterator[Events]:
         """Yield the events of raw files, as the reader of the training reads them.
 
         Raise FormatError for a file in another schema, or with an impossible item.
         """
-        raw = RawInput(tuple(map(Path, paths)), self._reader, self._tables)
+        raw = RawInput(tuple(map(Path, paths)), self._predictor.reader, self._tables)
         raw.count()  # before the first block, a missing file
         yield from raw.blocks(batch_events, _BUDGET_ITEMS)
 
@@ -87,7 +86,7 @@ class TrainedModel:
         makes for the columns of each given event. Raise ForeignError when the workload fails.
         """
         with named_out_of_memory("give fewer events at once"):
-            return predict_events(self._trained, self.layout, events, seed, self._device)
+            return predict_events(self._predictor, events, seed)
 
     def generate(
         self,
@@ -117,14 +116,12 @@ class TrainedModel:
             raise ConfigError(f"multiplicity {how}: expected {PREDICTED}, {COLUMN} or a number")
         wanted = Wanted.of(self.layout, workload.event_columns)
         made = generate_events(
-            self._trained,
-            self.layout,
+            self._predictor,
             column_rows(_record_batch(rows), wanted, "rows"),
             multiplicity=how,
             cap=cap,
             budget_items=_BUDGET_ITEMS,
             seed=seed,
-            device=self._device,
         )
         with named_out_of_memory("give fewer rows at once, or a lower cap"):
             return concatenate([events.copy() for _, events in made])
@@ -188,24 +185,24 @@ class EventBatches:
 
 
 def open_batches(
-    view: CampaignView, part: str, ranges: Sequence[str], *, batch_events: int, epochs: int, seed: int
+    campaign: Campaign, part: str, ranges: Sequence[str], *, batch_events: int, epochs: int, seed: int
 ) -> EventBatches:
     """Open the shards of some ranges, or of all that are split."""
     if part not in ROLES:
         raise ConfigError(f"part {part!r}: unknown; legal: {', '.join(ROLES)}")
-    folders = list(_folders(view, part, ranges))
+    folders = list(_folders(campaign, part, ranges))
     if not folders:
-        raise DataError(f"{view.paths.results}: no range is split yet; run `crpipe run` first")
+        raise DataError(f"{campaign.paths.results}: no range is split yet; run `crpipe run` first")
     most = MOST_ITEMS if part in LARGE_ROLES else None  # thousands of them may not fit into memory
     return EventBatches(
         Loader(folders, part, batch_events=batch_events, seed=(seed,), epochs=epochs, max_items=most)
     )
 
 
-def _folders(view: CampaignView, part: str, asked: Sequence[str]) -> Generator[Path]:
-    for name in asked or view.ranges:
+def _folders(campaign: Campaign, part: str, asked: Sequence[str]) -> Generator[Path]:
+    for name in asked or campaign.ranges:
         outliers = part in LARGE_ROLES
-        manifest = view.paths.outlier_manifest(name) if outliers else view.paths.shard_manifest(name)
+        manifest = campaign.paths.outlier_manifest(name) if outliers else campaign.paths.shard_manifest(name)
         if is_present(manifest):
             yield manifest.parent
         elif asked:

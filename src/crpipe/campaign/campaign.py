@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from crpipe.campaign.ledger import table_keys, table_paths
+from crpipe.campaign.recorded import read_run
+from crpipe.config.loading import validate
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, LayoutError
 from crpipe.core.files import digest, read_json, read_json_if_any
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.ledger import Tables
     from crpipe.campaign.readers import ReaderChoice
+    from crpipe.campaign.recorded import RunRecord
     from crpipe.config.loading import Config, Tree
     from crpipe.core.paths import Paths
     from crpipe.core.ranges import Chain
@@ -24,18 +27,6 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415 - readers import pyarrow, and `status` has to start without it.
 
 ITEMS = "items"  # the word for items as long as the layout is unknown
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """What the files of a run say of it where no configuration is given.
-
-    data_keys: None where its data are not known. train_keys: those of the run, side tables included.
-    """
-
-    chain: Chain
-    data_keys: Tree | None
-    train_keys: Tree
 
 
 @dataclass(frozen=True)
@@ -54,20 +45,32 @@ class Campaign:
     recorded: RunRecord | None = None
 
     @classmethod
-    def open(cls, config: Config, layout: Literal["reader", "recorded"] = "reader") -> Campaign:
+    def open(cls, config: Config, layout: Literal["reader", "recorded", "either"] = "reader") -> Campaign:
         """Read what follows from a configuration: the layout, and the hashes of side tables that are staged.
 
         layout: "reader" imports the reader and asks it; "recorded" takes what a job has recorded, if any, and
-        needs no reader. Raise ConfigError for a reader that is none, DataError for a damaged record.
+        needs no reader; "either" asks the reader where nothing is recorded. Raise ConfigError for a reader
+        that is none, DataError for a damaged record.
         """
         paths = config.paths()
-        known = recorded_layout(paths.layout()) if layout == "recorded" else _layout_of_reader(config)
+        known = None if layout == "reader" else recorded_layout(paths.layout())
+        if known is None and layout != "recorded":
+            known = _layout_of_reader(config)
         return cls(config, paths, known, table_keys(paths.tables()))
 
-    @cached_property
-    def tables(self) -> Tables:
-        """The verified copies of the side tables that are staged; DataError where one is missing."""
-        return table_paths(self.paths.tables())
+    @classmethod
+    def of_run(cls, run: Path, results: Path | None = None) -> Campaign:
+        """Read a campaign from the folder of a run and its data, without a configuration.
+
+        results: the directory of the data; None: the one beside the run that was made with the run's keys. A
+        run without any has no data: one that was copied alone has metrics and a model. Raise DataError when
+        the folder is no run, or ``results`` are not its data.
+        """
+        paths, record = read_run(run, results)
+        threshold = record.train_keys.get("split.threshold")
+        config = validate({} if threshold is None else {"split": {"threshold": threshold}})
+        known = None if record.data_keys is None else recorded_layout(paths.layout())
+        return cls(config, paths, known, table_keys(paths.tables()), record)
 
     def is_finished(self) -> bool:
         """Return whether every link of the chain has its receipt; not before its files are counted."""
@@ -150,6 +153,11 @@ class Campaign:
         if not self.config.simulates():
             return ()
         return offered_tables(open_simulator(self.config.source.simulator, self.config.options("simulator")))
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The copies of the side tables; DataError when one is missing or has another size."""
+        return table_paths(self.paths.tables())
 
     @property
     def has_tables(self) -> bool:

@@ -53,7 +53,7 @@ def deletion_of_copies(paths: Paths) -> str:
 def copied(paths: Paths) -> list[Path]:
     """Name the files and folders of what was listed and copied."""
     tables = paths.tables()
-    folders = [paths.manifest("x").parent, paths.staged("x").parent, tables.with_suffix("")]
+    folders = [paths.manifest("x").parent, paths.staged("x").parent, paths.table_copies()]
     files = [tables, paths.positions(), paths.position_names()]
     return [folder for folder in folders if _holds(folder, "*")] + [
         file for file in files if is_present(file)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from crpipe.campaign.ledger import table_paths
 from crpipe.config.plugins import build
 from crpipe.core.causes import Foreign
 from crpipe.core.errors import ConfigError, ForeignError, FormatError, LayoutError, MissingExtra
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from crpipe.campaign.ledger import Tables
+    from crpipe.config.loading import Config
 
 _MEMBERS = ("layout", "needs", "rows", "totals")
 _FOLDERS = ("reading", "readers")  # of a package, whose modules hold readers alone
@@ -104,6 +106,14 @@ class ReaderChoice:
         reader = open_reader(self.name, self.options)
         check_needs(self.name, reader.needs, self.tables)
         return CheckedReader(self.name, reader, self.tables)
+
+
+def configured_reader(config: Config) -> ReaderChoice | None:
+    """Return the reader that a configuration names, for files of no campaign; None where it names none."""
+    if not config.source.reader:
+        return None
+    tables = table_paths(config.paths().tables())
+    return ReaderChoice(config.source.reader, config.options("reader"), tables)
 
 
 class CheckedReader:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from crpipe.config.loading import Config
     from crpipe.core.text import Progress
 
+# ruff: noqa: PLC0415 - only --source pays for the clients of sources.
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
@@ -47,11 +49,13 @@ def check(
     *,
     exports: Sequence[Path] = (),
     processes: int = 1,
+    source: bool = False,
 ) -> CheckReport:
     """Check ranges, links and consolidated outliers; without names all; raise ConfigError for an unknown one.
 
-    exports: folders that `crpipe export` wrote. Only reads. What is damaged is a finding, and the check goes
-    on; running and waiting parts are notes.
+    exports: folders that `crpipe export` wrote. source: list the source again, and compare it; only this may
+    raise for a source that does not answer. What is damaged is a finding, and the check goes on; running and
+    waiting parts are notes. Writes nothing.
     """
     facts, units = read_facts(campaign), [*list_units(campaign, names)]
     units += [Unit("export", str(folder)) for folder in exports]
@@ -60,6 +64,10 @@ def check(
     for done, (unit, report) in enumerate(zip(units, results, strict=True), 1):
         whole.add(report)
         progress.advance("check", done, len(units), f"{unit.kind} {unit.name}".strip())
+    if source:
+        from crpipe.check.source_now import check_source
+
+        check_source(whole, campaign, names, progress)
     return whole
 
 

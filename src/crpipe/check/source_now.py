@@ -16,38 +16,30 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.check.findings import CheckReport
-    from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
-    from crpipe.source.listing import ListJob
 
 
 _SHOWN = 3  # files that a finding names
 
 
-def check_source(
-    report: CheckReport,
-    campaign: Campaign,
-    names: Sequence[str],
-    listings: Sequence[ListJob],
-    progress: Progress,
-) -> None:
+def check_source(report: CheckReport, campaign: Campaign, names: Sequence[str], progress: Progress) -> None:
     """Compare the manifests of ranges with the source as it is now.
 
     Files that are gone are a note once their range is split: its shards hold their events. Raise
     ListingError, or what else keeps the source from being listed.
     """
     wanted = {*names} or {*campaign.ranges}
-    asked = [each for each in listings if str(each.name) in wanted and is_present(each.manifest)]
-    for done, listing in enumerate(asked, 1):
-        _check_range(report, campaign.paths, listing)
-        progress.advance("check the source", done, len(asked), str(listing.name))
+    asked = [name for name in campaign.ranges if name in wanted and is_present(campaign.paths.manifest(name))]
+    for done, name in enumerate(asked, 1):
+        _check_range(report, campaign, name)
+        progress.advance("check the source", done, len(asked), name)
 
 
-def _check_range(report: CheckReport, paths: Paths, listing: ListJob) -> None:
-    name, manifest = str(listing.name), listing.manifest
-    ledger = read_json_if_any(paths.ledger(name))
+def _check_range(report: CheckReport, campaign: Campaign, name: str) -> None:
+    manifest = campaign.paths.manifest(name)
+    ledger = read_json_if_any(campaign.paths.ledger(name))
     aside = {row["path"] for row in (ledger or {"files": []})["files"] if row["state"] != STAGED}
-    changes = find_changes(listing, aside)
+    changes = find_changes(campaign, name, aside)
     wrong = [*changes.new, *changes.other]
     if ledger is None:
         wrong += changes.gone
@@ -58,7 +50,7 @@ def _check_range(report: CheckReport, paths: Paths, listing: ListJob) -> None:
         remedy = f"crpipe check --source {name}"
         wrong = [f"{line}, once the files that are gone are restored" for line in wrong]
     else:
-        again = SplitRecord.of(paths, name).remove()
+        again = SplitRecord.of(campaign.paths, name).remove()
         remedy = f"{again} && crpipe list {name} && crpipe stage {name} && crpipe split {name}"
     if wrong:
         lines = "; ".join(line.strip() for line in wrong[:_SHOWN])

@@ -87,7 +87,7 @@ def status(
     ] = False,
 ) -> None:
     """Show every range's state from files alone; works while nothing runs."""
-    from crpipe.cli.jobs.report import view_of
+    from crpipe.campaign.campaign import Campaign
     from crpipe.report.status import render_status, status_json
 
     if (watch and (as_json or html is not None)) or (every is not None and not watch):
@@ -96,15 +96,15 @@ def status(
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
     def look(width: int) -> str:
-        token = _source_token(config)
-        return render_status(view_of(config), width, unfold=unfold, colour=colour, token=token)
+        campaign, token = Campaign.open(config, "recorded"), _source_token(config)
+        return render_status(campaign, width, unfold=unfold, colour=colour, token=token)
 
     if html is not None:
         from crpipe.report.page.overview import write_page
 
-        write_page(view_of(config), html, _source_token(config))
+        write_page(Campaign.open(config, "recorded"), html, _source_token(config))
     elif as_json:
-        print(status_json(view_of(config), _source_token(config)))
+        print(status_json(Campaign.open(config, "recorded"), _source_token(config)))
     elif watch:
         redraw(look, every or 10.0)
     else:
@@ -125,28 +125,31 @@ def plan(
     offline: Annotated[bool, typer.Option("--offline", help="do not ask a remote source")] = False,
 ) -> None:
     """Look at the source and show files, events, steps, disk, hours and jobs, before anything runs."""
-    from crpipe.cli.jobs.look import look_at_source
-    from crpipe.cli.jobs.report import plan_job
-    from crpipe.cli.jobs.source import check_source
-    from crpipe.report.plan import describe_plan, render_plan
-    from crpipe.setup.compatibility import check_fit
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.report.plan import Plan, describe_plan, render_plan
+    from crpipe.setup.compatibility import check_fit, planned_workload
+    from crpipe.setup.preview import look_at_source
+    from crpipe.source.counting import check_source
 
     config = Settings.campaign()
     check_source(config)
     checked = check_fit(config)
-    job = plan_job(config, look_at_source(config, offline=offline))
+    campaign = Campaign.open(config, "either")
+    seen = look_at_source(campaign, offline=offline)
+    planned = Plan.of(campaign, planned_workload(config), seen)
     if as_json:
-        print(json.dumps(describe_plan(job), indent=1))
+        print(json.dumps(describe_plan(planned), indent=1))
     else:
-        show(render_plan(job))
+        show(render_plan(planned))
         show(f"checked: {checked}")
     if figure is not None:
-        from crpipe.cli.jobs.schedule import rate_plan
         from crpipe.report.figures import plot_rates
+        from crpipe.train.rate_plan import rate_plan
 
-        print(plot_rates(rate_plan(config), figure), file=sys.stderr if as_json else sys.stdout)
-    if job.seen.problems:
-        raise SourceError("\n".join(["the workflow would fail:", *job.seen.problems]))
+        path = plot_rates(rate_plan(campaign), figure)
+        print(path, file=sys.stderr if as_json else sys.stdout)
+    if seen.problems:
+        raise SourceError("\n".join(["the workflow would fail:", *seen.problems]))
 
 
 @app.command()
@@ -156,14 +159,14 @@ def summary(
     ] = False,
 ) -> None:
     """Show the campaign's sums, their check, and how good the final checkpoint is."""
-    from crpipe.cli.jobs.report import view_of
+    from crpipe.campaign.campaign import Campaign
     from crpipe.report.summary import render_summary, summary_json
 
-    view = view_of(Settings.campaign())
+    campaign = Campaign.open(Settings.campaign(), "recorded")
     if as_json:
-        print(summary_json(view))
+        print(summary_json(campaign))
     else:
-        show(render_summary(view))
+        show(render_summary(campaign))
 
 
 @app.command()
@@ -173,12 +176,11 @@ def report(
     ] = None,
 ) -> None:
     """Write one HTML page: sums, quality, plots, ranges, jobs, failures, configuration, versions."""
-    from crpipe.cli.jobs.report import configured_keys, view_of
+    from crpipe.campaign.campaign import Campaign
     from crpipe.report.page.document import write_report
 
-    config = Settings.campaign()
-    view = view_of(config)
-    print(write_report(view, configured_keys(config), out or view.paths.report()))
+    campaign = Campaign.open(Settings.campaign(), "recorded")
+    print(write_report(campaign, out or campaign.paths.report()))
 
 
 @app.command()
@@ -213,10 +215,11 @@ def figures(
     ] = False,
 ) -> None:
     """Plot multiplicities, losses and throughput of the campaign so far, as SVG, PNG, PDF and CSV files."""
-    from crpipe.cli.jobs.report import view_of
+    from crpipe.campaign.campaign import Campaign
     from crpipe.report.figures import plot_figures, plot_progress
 
-    for path in (plot_progress if progress else plot_figures)(view_of(Settings.campaign())):
+    campaign = Campaign.open(Settings.campaign(), "recorded")
+    for path in plot_progress(campaign) if progress else plot_figures(campaign):
         print(path)
 
 
@@ -229,11 +232,12 @@ def notify(
     event: Annotated[str, typer.Argument(help="success, failure or stall", autocompletion=_events)],
 ) -> None:
     """Run the configured command of an event (section `notify`) with the status on its stdin."""
-    from crpipe.cli.jobs.report import notify_job
-    from crpipe.report.notify import send
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.report.notify import notify as run_command
 
     config = Settings.campaign()
-    print(send(notify_job(config, event), _source_token(config)), file=sys.stderr)
+    campaign = Campaign.open(config, "recorded")
+    print(run_command(campaign, event, _source_token(config)), file=sys.stderr)
 
 
 @app.command()

@@ -14,7 +14,6 @@ import typer
 from crpipe.cli import completion, importing
 from crpipe.cli.help import VerbGroup
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal, completing, find_range, show
-from crpipe.core.causes import is_present
 from crpipe.core.errors import AccessError, require
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
@@ -22,6 +21,7 @@ from crpipe.core.ranges import Range
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
     from crpipe.source.loopback.federation import LoopbackFederation
 
@@ -33,61 +33,59 @@ data = typer.Typer()
 
 
 @contextlib.contextmanager
-def _attempt(verb: str) -> Iterator[Config]:
-    config = Settings.config()
-    with _noted(config, verb, ""):
-        yield config
+def _attempt(verb: str) -> Iterator[Campaign]:
+    with _noted(Settings.config(), verb, "") as campaign:
+        yield campaign
 
 
 @contextlib.contextmanager
-def _attempt_on(verb: str, text: str) -> Iterator[tuple[Config, str]]:
-    """Work on the range that ``text`` names; give the configuration and the full name."""
+def _attempt_on(verb: str, text: str) -> Iterator[tuple[Campaign, str]]:
+    """Work on the range that ``text`` names; yield the campaign and the full name."""
     config = Settings.config()
     name = find_range(config, text)
-    with _noted(config, verb, name):
-        yield config, name
+    with _noted(config, verb, name) as campaign:
+        yield campaign, name
 
 
 @contextlib.contextmanager
-def _noted(config: Config, verb: str, name: str) -> Iterator[None]:
+def _noted(config: Config, verb: str, name: str) -> Iterator[Campaign]:
+    """Open the campaign once, claim its data, and note begin and end of the verb in its journal."""
     from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.claims import claim_data
 
-    claim_data(Campaign.open(config))
-    with Journal(config.paths().data_journal()).attempt(verb, name):
-        yield
+    campaign = Campaign.open(config)
+    claim_data(campaign)
+    with Journal(campaign.paths.data_journal()).attempt(verb, name):
+        yield campaign
 
 
 @data.command("list")
 def list_(name: RangeArgument) -> None:
     """List one range of the source into its manifest."""
     with importing():
-        from crpipe.cli.jobs.source import list_job
         from crpipe.source.listing import list_range
 
-    with _attempt_on("list", name) as (config, key):
-        list_range(list_job(config, key), Terminal())
+    with _attempt_on("list", name) as (campaign, key):
+        list_range(campaign, key, Terminal())
 
 
 @data.command()
 def stage(name: RangeArgument) -> None:
     """Copy one range next to the results, each file verified before its name appears."""
     with importing():
-        from crpipe.cli.jobs.source import stage_job
         from crpipe.source.stage import stage_range
 
-    with _attempt_on("stage", name) as (config, key):
-        stage_range(stage_job(config, key), Terminal())
+    with _attempt_on("stage", name) as (campaign, key):
+        stage_range(campaign, key, Terminal())
 
 
 @data.command()
 def tables() -> None:
     """Copy the side tables of `source.tables` next to the results, verified and hashed."""
-    from crpipe.cli.jobs.source import tables_job
     from crpipe.source.side_tables import stage_tables
 
-    with _attempt("tables") as config:
-        stage_tables(tables_job(config), Terminal())
+    with _attempt("tables") as campaign:
+        stage_tables(campaign, Terminal())
 
 
 @data.command()
@@ -98,49 +96,38 @@ def count(
     ] = False,
 ) -> None:
     """Count the files of the source once, for `ranges.last: auto`; print the last file number."""
-    from crpipe.cli.jobs.source import count_job
     from crpipe.source.counting import count_files
 
-    with _attempt("count") as config:
-        print(count_files(count_job(config, grown=grown), Terminal()))
+    with _attempt("count") as campaign:
+        print(count_files(campaign, Terminal(), grown=grown))
 
 
 @data.command()
 def threshold() -> None:
     """Choose the outlier threshold as a quantile of the reference ranges."""
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.cli.jobs.data import threshold_job
     from crpipe.split.parts import choose_threshold
 
-    with _attempt("threshold") as config:
-        choose_threshold(threshold_job(Campaign.open(config)), Terminal())
+    with _attempt("threshold") as campaign:
+        choose_threshold(campaign, Terminal())
 
 
 @data.command()
 def split(name: RangeArgument) -> None:
     """Turn one staged range into shards, outliers and a balanced ledger."""
     with importing():
-        from crpipe.campaign.campaign import Campaign
-        from crpipe.cli.jobs.data import split_job
         from crpipe.split.split import split_range
 
-    with _attempt_on("split", name) as (config, key):
-        split_range(split_job(Campaign.open(config), key), Terminal())
+    with _attempt_on("split", name) as (campaign, key):
+        split_range(campaign, key, Terminal())
 
 
 @data.command()
 def consolidate() -> None:
     """Merge the outliers of all ranges into shards of a chosen size."""
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.duplicates import refuse_twins
-    from crpipe.cli.jobs.data import consolidate_job
     from crpipe.split.outliers import consolidate_outliers
 
-    with _attempt("consolidate") as config:
-        campaign = Campaign.open(config)
-        if config.ranges.duplicates == "refuse":
-            refuse_twins(campaign.paths, campaign.ranges)
-        consolidate_outliers(consolidate_job(campaign), Terminal())
+    with _attempt("consolidate") as campaign:
+        consolidate_outliers(campaign, Terminal())
 
 
 @data.command()
@@ -166,8 +153,8 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
 ) -> None:
     """Show what a file holds: schema, rows, multiplicities, first events with items."""
-    from crpipe.cli.jobs.data import configured_reader
-    from crpipe.split.look.inspect import facts_of, inspect_file
+    from crpipe.campaign.readers import configured_reader
+    from crpipe.split.inspect import facts_of, inspect_file
 
     choice = configured_reader(Settings.config())
     if as_json:
@@ -275,21 +262,17 @@ def suggest(
     ] = None,
 ) -> None:
     """Show what each threshold would set aside, and the memory of a batch below it."""
-    from crpipe.split.look.suggest import suggest_from_files, suggest_threshold
+    from crpipe.split.preview import suggest_from_files, suggest_threshold
 
     config = Settings.config()
-    batch_events = config.load.batch_events
     if files:
-        from crpipe.cli.jobs.data import configured_reader
+        from crpipe.campaign.readers import configured_reader
 
-        show(suggest_from_files(files, configured_reader(config), batch_events, Terminal()))
+        show(suggest_from_files(files, configured_reader(config), config.load.batch_events, Terminal()))
         return
     from crpipe.campaign.campaign import Campaign
 
-    campaign = Campaign.open(config)
-    tables = [campaign.paths.multiplicity(name) for name in campaign.ranges]
-    made = [path for path in tables if is_present(path)]
-    show(suggest_threshold(made, campaign.layout, batch_events))
+    show(suggest_threshold(Campaign.open(config)))
 
 
 @tools.command()
@@ -314,7 +297,7 @@ def fork(
     out: Annotated[Path | None, typer.Option(readable=False, help="file to write; default: RUN.yaml")] = None,
 ) -> None:
     """Write the configuration of a run that goes on after a link of this one, under other settings."""
-    from crpipe.cli.jobs.forks import write_fork
+    from crpipe.setup.fork import write_fork
 
     files = Settings.config_files()
     print(write_fork(files, Settings.overrides, link, run, changes or (), out or Path(f"{run}.yaml")))
@@ -329,26 +312,14 @@ def token(
     ] = False,
 ) -> None:
     """Show the token in use: where from, issuer, scope, end, and whether it covers the campaign."""
-    from crpipe.cli.jobs.source import token_uris
-    from crpipe.source.pelican.login import TokenJob, check_access
+    from crpipe.source.pelican.login import check_access, log_in
 
     config = Settings.config()
-    source = config.source
-    job = TokenJob(
-        token_uris(config),
-        source.token_file,
-        source.read_timeout_s,
-        source.token_issuer,
-        source.token_client,
-        config.sync.to,
-    )
     if write and not login:
         raise typer.BadParameter("--write says which token --login asks for; give both")
     if login:
-        from crpipe.source.pelican.login import log_in
-
-        log_in(job, Terminal(), write=write)
-    access = check_access(job, write=write)
+        log_in(config, Terminal(), write=write)
+    access = check_access(config, write=write)
     show(access.text)
     if access.problem:
         raise AccessError(access.problem)

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import sys
 import time
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -135,16 +134,10 @@ def check(
     from crpipe.check.check import check as check_campaign
     from crpipe.check.check import open_files
 
-    campaign = open_files(Settings.campaign(options=False))
+    campaign = open_files(Settings.campaign(options=source))  # only a listing needs the reader's options
     known = tuple(dict.fromkeys((*campaign.ranges, *campaign.chain.names, CONSOLIDATED, OUTLIERS)))
     asked = [pick(name, known, "range or link") for name in names or ()]
-    report = check_campaign(campaign, asked, Terminal(), exports=export or (), processes=jobs)
-    if source:
-        from crpipe.check.source_now import check_source
-        from crpipe.cli.jobs.source import list_job
-
-        listings = [list_job(Settings.config(), name) for name in campaign.ranges]
-        check_source(report, campaign, asked, listings, Terminal())
+    report = check_campaign(campaign, asked, Terminal(), exports=export or (), processes=jobs, source=source)
     errors = report.errors
     for why, parts in _by_reason(report).items():
         more = f", … ({len(parts)} in all)" if len(parts) > _SHOWN else ""
@@ -218,7 +211,7 @@ def export_range(
     ],
 ) -> None:
     """Write the shards of one range as Parquet files: in the raw files' schema if the reader has one."""
-    from crpipe.cli.jobs.data import configured_reader
+    from crpipe.campaign.readers import configured_reader
     from crpipe.split.export import export_shards
 
     config = Settings.campaign()
@@ -286,20 +279,19 @@ def sync(
 ) -> None:
     """Send what is new of the run to `sync.to`, and what its copy has lost; another machine can go on."""
     from crpipe.campaign.campaign import Campaign
-    from crpipe.cli.jobs.source import sync_job
     from crpipe.source.sync.repeat import sync_every
     from crpipe.source.sync.send import SyncRules, sync_run
 
-    config, rules = Settings.campaign(), SyncRules(verify, new)
+    campaign, rules = Campaign.open(Settings.campaign(), "recorded"), SyncRules(verify, new)
     if every:
 
         def is_finished() -> bool:
             """Open the campaign again: jobs record the layout and count the files meanwhile."""
-            return Campaign.open(config, layout="recorded").is_finished()
+            return Campaign.open(campaign.config, "recorded").is_finished()
 
-        sync_every(sync_job(config), every, is_finished, Terminal(), rules)
+        sync_every(campaign, every, is_finished, Terminal(), rules)
     else:
-        sync_run(sync_job(config), Terminal(), rules)
+        sync_run(campaign, Terminal(), rules)
 
 
 @weeks.command()
@@ -309,12 +301,13 @@ def restore(
     ] = "",
 ) -> None:
     """Bring a synced run into an empty directory, each file verified; the same workflow command goes on."""
-    from crpipe.cli.jobs.source import sync_job
+    from crpipe.campaign.campaign import Campaign
     from crpipe.source.sync.restore import restore_run
 
     config = Settings.config()  # the campaign comes from its copy
-    job = sync_job(config)
-    restore_run(replace(job, to=source or job.to), Terminal())
+    if source:
+        config = config.model_copy(update={"sync": config.sync.model_copy(update={"to": source})})
+    restore_run(Campaign.open(config, "recorded"), Terminal())
     print(
         "now start the workflow here, with the same configuration: it goes on where the copy ends. The copy "
         "has no shards; `snakemake outliers_consolidated` makes all of them again, also for validation"
@@ -361,7 +354,7 @@ def run(
 
     Exit codes: 0 done, 1 a job failed, 130 stopped by Ctrl-C, 143 by SIGTERM, else that of the refusal.
     """
-    from crpipe.cli.jobs.run import RunRequest, run_until_done
+    from crpipe.workflow.attempts import RunRequest, run_until_done
 
     if not any(Path(name).is_file() for name in _SNAKEFILES):
         raise ConfigError(f"{Path.cwd()}: no Snakefile here; {way_to_campaign(Path())}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,10 +10,13 @@ import typer
 
 from crpipe.cli import completion, importing
 from crpipe.cli.terminal import LinkArgument, Settings, Terminal, completing
+from crpipe.core.errors import ConfigError
+from crpipe.core.files import size, write_text
 from crpipe.core.ranges import pick
+from crpipe.core.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from crpipe.campaign.campaign import Campaign
 
@@ -62,13 +64,16 @@ def probe(
 ) -> None:
     """Train on one batch of your data again and again, and show losses, times and memory."""
     with importing():
-        from crpipe.inference.probe import probe_batch, probe_job, render_probe
+        from crpipe.campaign.campaign import Campaign
+        from crpipe.inference.probe import probe_batch, read_batch, render_probe
         from crpipe.setup.compatibility import check_fit
 
     config = Settings.config()
     check_fit(config)
-    job = probe_job(config, inputs or (), name, steps, profile, anomaly=anomaly)
-    print(render_probe(job, probe_batch(job, Terminal())))
+    campaign = Campaign.open(config)
+    batch = read_batch(campaign, inputs or (), name)
+    result = probe_batch(campaign, batch, steps, Terminal(), anomaly=anomaly, profile=profile)
+    print(render_probe(batch, campaign.item, result, anomaly=anomaly))
 
 
 @models.command()
@@ -84,39 +89,12 @@ def train(
     config = Settings.config()
     start_ranks(config.train.nodes, config.train.processes_of_node, name)
     with importing():
-        from crpipe.campaign import claims
         from crpipe.campaign.campaign import Campaign
-        from crpipe.cli.jobs.model import train_job
-        from crpipe.train.job import train_link
+        from crpipe.train.link import train_link
 
     campaign = Campaign.open(config)
     link = pick(name, campaign.chain.names, "link")
-    job = train_job(campaign, link)
-    refuse_torn_ranges(campaign, link)
-    refuse_double_files(campaign, link)
-    claims.claim_train(campaign)
-    train_link(job, Terminal(), max_minutes=max_minutes, profile_steps=profile)
-
-
-def refuse_torn_ranges(campaign: Campaign, name: str) -> None:
-    """Raise ConfigError when a group of events is held out in one range and trained on in another.
-
-    The ranges are those that are trained on once the link is finished. One rank looks.
-    """
-    from crpipe.cli.jobs.data import parts_of, split_ranges
-    from crpipe.split.parts import refuse_torn_groups
-
-    if parts_of(campaign.config).by_files and os.environ.get("RANK", "0") == "0":
-        seen = campaign.chain.seen(campaign.chain.named(name))
-        refuse_torn_groups(split_ranges(campaign, seen), campaign.layout)
-
-
-def refuse_double_files(campaign: Campaign, name: str) -> None:
-    """Raise DataError when a link would train on a raw file a second time; one rank looks."""
-    from crpipe.campaign.duplicates import refuse_twins
-
-    if campaign.config.ranges.duplicates == "refuse" and os.environ.get("RANK", "0") == "0":
-        refuse_twins(campaign.paths, campaign.chain.seen(campaign.chain.named(name)))
+    train_link(campaign, link, Terminal(), max_minutes=max_minutes, profile_steps=profile)
 
 
 @models.command()
@@ -134,14 +112,13 @@ def evaluate(
     """Score the checkpoint of one link (or of `outliers`) on held-out events."""
     with importing():
         from crpipe.campaign.campaign import Campaign
-        from crpipe.cli.jobs.model import evaluate_job
         from crpipe.inference.evaluate import evaluate_link
 
     if not (name or checkpoint):
         raise typer.BadParameter("name a link, or a checkpoint with --checkpoint best, latest, LINK or PATH")
     campaign = Campaign.open(Settings.config())
     link = pick(name, campaign.chain.names, "link") if name else ""
-    evaluate_link(evaluate_job(campaign, link, checkpoint), Terminal())
+    evaluate_link(campaign, link, Terminal(), checkpoint=checkpoint)
 
 
 @models.command()
@@ -165,19 +142,49 @@ def predict(
 ) -> None:
     """Predict for all events of raw files; the same command continues after a crash."""
     with importing():
-        from crpipe.cli.jobs.model import checkpoint_of, predict_job
-        from crpipe.cli.jobs.written import written
         from crpipe.inference.predict import predict_files
 
-    config = Settings.config()
-    found = checkpoint_of(config, checkpoint)
-    chosen = [name.strip() for name in columns.split(",") if name.strip()]
-    files = [*inputs, *(more or ())]
-    job = predict_job(config, found, files, out, device, seed, _own_tables(table or ()), chosen)
-    print(written(out, predict_files(job, Terminal())))
+    campaign, path = _of_checkpoint(checkpoint)
+    events = predict_files(
+        campaign,
+        path,
+        [*inputs, *(more or ())],
+        out,
+        Terminal(),
+        device=device,
+        seed=seed,
+        tables=_tables(table or ()),
+        columns=[name.strip() for name in columns.split(",") if name.strip()],
+    )
+    print(describe_table(out, events))
 
 
-def _own_tables(given: Iterable[str]) -> dict[str, Path]:
+def _of_checkpoint(asked: str) -> tuple[Campaign, Path]:
+    """Open the campaign as its files describe it, and find what --checkpoint names."""
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.inference.checkpoints import find_checkpoint
+
+    campaign = Campaign.open(Settings.config(), layout="recorded")
+    return campaign, find_checkpoint(asked, campaign.paths, lambda: campaign.chain.names)
+
+
+def describe_table(out: Path, events: int) -> str:
+    """Describe a table that was written: events, rows, columns and size."""
+    import pyarrow.parquet as pq
+
+    about = [counted(events, "event")]
+    if out.suffix == ".parquet":
+        file = pq.read_metadata(out)
+        if file.num_rows != events:
+            about.append(counted(file.num_rows, "row"))
+        about.append(f"columns {', '.join(pq.read_schema(out).names)}")
+    elif out.suffix == ".csv":
+        with out.open() as lines:
+            about.append(f"columns {', '.join(lines.readline().strip().split(','))}")
+    return f"{out}: {'; '.join([*about, size(out.stat().st_size)])}"
+
+
+def _tables(given: Iterable[str]) -> dict[str, Path]:
     tables = {}
     for each in given:
         name, equals, path = each.partition("=")
@@ -214,17 +221,60 @@ def generate(
 ) -> None:
     """Generate an event for each row: of a flat table of event columns (Parquet, CSV), or of raw files."""
     with importing():
-        from crpipe.cli.jobs.model import checkpoint_of, predict_job
-        from crpipe.cli.jobs.written import events_file, written
-        from crpipe.inference.generate import GenerateJob, generate_files
+        from crpipe.inference.generate import generate_files
 
     files = [*(inputs or ()), *(more or ())]
     if bool(files) == bool(event):
         raise typer.BadParameter('name files with --in FILE, or events with --event "NAME=NUMBER,…"')
-    config = Settings.config()
-    found = checkpoint_of(config, checkpoint)
-    use = predict_job(config, found, files or [events_file(event or (), out)], out, device, seed)
-    print(written(out, generate_files(GenerateJob(use, multiplicity, cap, flat), Terminal())))
+    campaign, path = _of_checkpoint(checkpoint)
+    events = generate_files(
+        campaign,
+        path,
+        files or [write_events(event or (), out)],
+        out,
+        Terminal(),
+        multiplicity=multiplicity,
+        cap=cap,
+        flat=flat,
+        device=device,
+        seed=seed,
+    )
+    print(describe_table(out, events))
+
+
+def write_events(given: Sequence[str], out: Path) -> Path:
+    """Write events such as ``energy=1e6,angle=0.3`` into a CSV file beside ``out``; return its path.
+
+    Raise ConfigError where one is not NAME=NUMBER, or where they have different columns.
+    """
+    rows = [_event(text) for text in given]
+    names = list(rows[0])
+    for text, row in zip(given, rows, strict=True):
+        if set(row) != set(names):
+            raise ConfigError(
+                f"--event {text}: has the columns {', '.join(row)}, and the first one {', '.join(names)}; "
+                "give the same columns for every event"
+            )
+    path = out.with_name(f"{out.name}.events.csv")
+    lines = [",".join(names), *(",".join(row[name] for name in names) for row in rows)]
+    write_text(path, "\n".join([*lines, ""]))
+    return path
+
+
+def _event(text: str) -> dict[str, str]:
+    row = {}
+    for part in text.split(","):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        try:
+            float(value)
+        except ValueError:
+            equals = ""
+        if not (name and equals):
+            raise ConfigError(
+                f'--event {text}: {part!r} is not NAME=NUMBER; for example --event "a=1e6,b=0.3"'
+            )
+        row[name] = value
+    return row
 
 
 @models.command()
@@ -236,11 +286,13 @@ def export(
 ) -> None:
     """Write a trained checkpoint for use elsewhere: weights, options, side tables, graphs, model card."""
     with importing():
-        from crpipe.cli.jobs.model import checkpoint_of, export_job
-        from crpipe.inference.export import CARD, export_checkpoint
+        from crpipe.campaign.campaign import Campaign
+        from crpipe.inference.export import CARD, export_model
 
-    config = Settings.config()
-    export_checkpoint(export_job(config, checkpoint_of(config, checkpoint), out), Terminal())
+    campaign, path = _of_checkpoint(checkpoint)
+    if campaign.config.source.reader:  # the card measures the training shards, which follow from its layout
+        campaign = Campaign.open(campaign.config)
+    export_model(campaign, path, out, Terminal())
     print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
     options = [part for path in Settings.files for part in ("--config", str(path))]
     options += [part for text in Settings.overrides for part in ("--set", text)]

@@ -81,8 +81,7 @@ def doctor(
 
     Each line is ok, warn or fail; with a fail the exit code is 78.
     """
-    from crpipe.cli.jobs.doctor import examine
-    from crpipe.setup.doctor import as_table, failed_names, to_json
+    from crpipe.setup.doctor import as_table, examine, failed_names, to_json
 
     findings = examine(Settings.config_files(), Settings.overrides)
     show(to_json(findings) if as_json else as_table(findings))

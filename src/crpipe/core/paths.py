@@ -134,8 +134,12 @@ class Paths:
         return self.results / "layout.json"
 
     def tables(self) -> Path:
-        """The record of the side tables: URI, copy, size, hash; the copies are in ``tables/`` beside it."""
+        """The record of the side tables: URI, copy, size, hash of each copy."""
         return self.results / "tables.json"
+
+    def table_copies(self) -> Path:
+        """Directory of the copies of the side tables, beside their record."""
+        return self.results / "tables"
 
     def positions(self) -> Path:
         """The last file number that the first listing found; for flat sources, or ``ranges.last: auto``."""

@@ -13,7 +13,7 @@ from crpipe import __version__
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError, ShardError
 from crpipe.core.files import digest, read_json, read_json_if_any
-from crpipe.core.paths import BEST, OUTLIERS, TRAINED_ROLES
+from crpipe.core.paths import BEST, CONSOLIDATED, OUTLIERS, TRAINED_ROLES
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.events.shard_manifest import read_manifest
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.text import Progress
     from crpipe.events.layout import Layout
     from crpipe.inference.checkpoints import LoadedModel
@@ -200,25 +201,6 @@ Limits = dict[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingData:
-    """The shards of a campaign, as far as they exist.
-
-    keys: those that shaped the shards; data: their hash. shards, outliers: folders by range, and the
-    consolidated outliers. Without a campaign all are empty, and nothing is measured.
-    """
-
-    keys: Mapping[str, Any]
-    data: str
-    shards: Mapping[str, Path]
-    outliers: Path | None
-
-    def folders(self, chain: Sequence[TrainedLink]) -> list[Path | None]:
-        """Find the shards that a chain was trained on, those of each range once; None for unknown ones."""
-        found = [self.shards.get(name) for name in ranges_of(chain)]
-        return [*found, *(self.outliers for link in chain if link.name == OUTLIERS)]
-
-
-@dataclass(frozen=True, slots=True)
 class TrainedLink:
     """One link that a checkpoint was trained on, from its receipt."""
 
@@ -275,12 +257,11 @@ def ranges_of(chain: Sequence[TrainedLink]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for link in chain for name in link.ranges))
 
 
-def provenance(
-    trained: LoadedModel, layout: Layout, training: TrainingData, progress: Progress
-) -> Provenance:
+def provenance(trained: LoadedModel, layout: Layout, campaign: Campaign, progress: Progress) -> Provenance:
     """Gather what is known about a checkpoint from the files beside it and from the training shards.
 
-    Raise CheckpointError when it does not name its source.
+    campaign: of the training shards; one without a reader has none. Raise CheckpointError when the checkpoint
+    does not name its source.
     """
     checkpoint = trained.checkpoint
     if "range" not in checkpoint or "source.uri" not in checkpoint["keys"]:
@@ -303,7 +284,7 @@ def provenance(
         trained.sha256,
         digest(keys),
         layout,
-        _seen(training, layout, keys, chain, progress),
+        _seen(campaign, layout, keys, chain, progress),
         _evaluation(run / "evaluation", (name, f"{name}.best"), trained.sha256),
     )
 
@@ -332,7 +313,7 @@ def _evaluation(folder: Path, names: Sequence[str], sha256: str) -> dict[str, An
 
 
 def _seen(
-    training: TrainingData,
+    campaign: Campaign,
     layout: Layout,
     keys: dict[str, Any],
     chain: tuple[TrainedLink, ...],
@@ -340,15 +321,15 @@ def _seen(
 ) -> Seen:
     """Measure the shards of the chain, if they are those that the checkpoint was trained on."""
     threshold = None if keys.get("split.quantile") else keys.get("split.threshold")
-    if any(keys.get(name) != value for name, value in training.keys.items()):
+    shaped = {**campaign.data_keys, **campaign.table_keys} if campaign.config.source.reader else {}
+    if any(keys.get(name) != value for name, value in shaped.items()):
         return Seen({}, "the configuration given is another one", threshold)
-    wanted = training.folders(chain)
-    folders = [folder for folder in wanted if folder is not None]
+    folders = shard_folders(campaign, chain)
     try:
-        manifests = [read_manifest(folder, training.data) for folder in folders]
+        manifests = [read_manifest(folder, campaign.data) for folder in folders]
     except ShardError:
         manifests = []
-    if len(manifests) < len(wanted):
+    if not manifests:
         return Seen({}, "the training shards do not all exist any more", threshold)
     shards = [
         (folder, shard)
@@ -362,6 +343,15 @@ def _seen(
         progress.advance("read", number + 1, len(shards))
     events, items = (sum(shard[kind] for _, shard in shards) for kind in ("events", "items"))
     return Seen(limits, "", manifests[0]["threshold"], events, items)
+
+
+def shard_folders(campaign: Campaign, chain: Sequence[TrainedLink]) -> list[Path]:
+    """List the shards that a chain was trained on, those of each range once; none if one is unknown."""
+    paths, ranges = campaign.paths, ranges_of(chain)
+    if not campaign.config.source.reader or not {*ranges} <= {*campaign.ranges}:
+        return []
+    outliers = [paths.outliers(CONSOLIDATED) for link in chain if link.name == OUTLIERS]
+    return [*map(paths.shards, ranges), *outliers]
 
 
 def _measured(layout: Layout) -> list[str]:

@@ -17,6 +17,7 @@ from crpipe.core.causes import Foreign, is_present
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.ranges import pick
 from crpipe.train.checkpoints import checkpoint_file, load, refuse_not_finite, verified
+from crpipe.train.ranks import find_device, use_threads
 from crpipe.train.workload import open_workload
 
 if TYPE_CHECKING:
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.ledger import Tables
     from crpipe.campaign.readers import Reader
     from crpipe.core.paths import Paths
+    from crpipe.events.layout import Layout
     from crpipe.train.workload import Workload
 
 _MAX_NAMES = 8
@@ -52,6 +55,43 @@ class LoadedModel:
     checkpoint: dict[str, Any]
     sha256: str
     named: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """A model ready for files: the reader of those that it was trained on, and the device it computes on."""
+
+    trained: LoadedModel
+    reader: Reader
+    device: torch.device
+
+    @classmethod
+    def open(cls, campaign: Campaign, checkpoint: Path, device: str) -> Predictor:
+        """Load a checkpoint, or the one that a receipt points to, with the campaign's options of its use.
+
+        device: auto, cpu or cuda. Raise what ``open_checkpoint`` and ``open_its_reader`` raise.
+        """
+        config = campaign.config
+        use_threads(config.train.threads)
+        where = find_device(device)
+        trained = open_model(campaign, checkpoint, where, config.use_options())
+        return cls(trained, open_its_reader(trained), where)
+
+    @property
+    def layout(self) -> Layout:
+        """Columns of events and items."""
+        return self.reader.layout
+
+
+def open_model(
+    campaign: Campaign,
+    checkpoint: Path,
+    device: str | torch.device = "cpu",
+    use_options: Mapping[str, Any] | None = None,
+) -> LoadedModel:
+    """Load a checkpoint with the side tables of a campaign; it may name workload and reader of that."""
+    named = (campaign.config.train.workload, campaign.config.source.reader)
+    return open_checkpoint(checkpoint, device, campaign.tables, campaign.table_keys, use_options, named)
 
 
 def open_checkpoint(

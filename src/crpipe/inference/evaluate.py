@@ -9,7 +9,7 @@ import contextlib
 import json
 import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -20,17 +20,17 @@ import torch
 from crpipe.campaign.raw_files import read_manifest
 from crpipe.campaign.simulators import open_simulator
 from crpipe.core.causes import Foreign, is_present
-from crpipe.core.errors import DataError, ForeignError
+from crpipe.core.errors import ConfigError, DataError, ForeignError
 from crpipe.core.files import make_folder, replacing, write_json, writing
 from crpipe.core.journal import Journal
 from crpipe.core.paths import HELD_OUT
 from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, not_enough
-from crpipe.inference.checkpoints import open_checkpoint
+from crpipe.inference.checkpoints import find_checkpoint, open_checkpoint
 from crpipe.inference.event_displays import show_events
 from crpipe.inference.output_file import keep_results, restore_results
 from crpipe.inference.predict import checked_columns, predict_block, predicted_columns, table_of
-from crpipe.loading.loader import count_held_out, held_out
+from crpipe.loading.loader import RangeShards, count_held_out, held_out
 from crpipe.report.evaluations import score_table
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.split.hashing import identities
@@ -40,18 +40,18 @@ from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
 from crpipe.train.workload import Baseline, ShowsEvents, WorkloadCall, weighed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
     from numpy.typing import NDArray
 
-    from crpipe.campaign.ledger import Tables
-    from crpipe.core.paths import Part
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.config.loading import Config
+    from crpipe.core.paths import Part, Paths
     from crpipe.core.text import Progress
     from crpipe.events.layout import Layout
     from crpipe.inference.checkpoints import LoadedModel
-    from crpipe.loading.loader import RangeShards
     from crpipe.train.workload import Columns
 
 # Blocks joined end to end, without a second copy of their items.
@@ -116,52 +116,34 @@ _MORE = "raise split.validation_fraction or split.test_fraction, in a new result
 
 
 @dataclass(frozen=True, slots=True)
-class ValidationShards:
-    """The held-out events of one range: its name, where its shards are, the list of its raw files."""
+class _Evaluation:
+    """What is evaluated: a checkpoint, on a held-out part of some ranges.
 
-    name: str
-    folders: RangeShards
-    manifest: Path
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluateJob:
-    """One evaluation.
-
-    shards: those of all ranges that the checkpoint was trained on. folder: where the results go.
-    events: most events to compare; batch_events, budget_items: most events and items of one block.
-    simulator, simulator_options: empty where the raw files come from elsewhere.
-    tests: whether the campaign keeps a test part. use_options: of the workload, those that no checkpoint
-    depends on. named: what the checkpoint may name besides what crpipe includes.
+    label: name of the link or checkpoint, and of the folder of the results.
     """
 
-    name: str
-    receipt: Path
-    shards: tuple[ValidationShards, ...]
-    folder: Path
-    journal: Path
-    tensorboard: Path
-    layout: Layout
-    tables: Tables
-    table_keys: Mapping[str, Any]
-    events: int
-    batch_events: int
-    budget_items: int
-    seed: int
-    device: str
-    threads: int
-    use_options: Mapping[str, Any] = field(default_factory=dict)
-    simulator: str = ""
-    simulator_options: Mapping[str, Any] | None = None
-    tests: bool = False
-    named: Collection[str] = ()
+    campaign: Campaign
+    label: str
+    trained: LoadedModel
+    part: Part
+    ranges: tuple[str, ...]
 
-    def key(self) -> dict[str, Any]:
-        """Give what the results depend on besides the checkpoint."""
-        names = ("events", "batch_events", "budget_items", "seed", "use_options", "simulator")
-        values = {name: getattr(self, name) for name in (*names, "simulator_options")}
-        key: dict[str, Any] = json.loads(json.dumps(values, default=str))
-        return key | {"ranges": [each.name for each in self.shards]}
+    @property
+    def folder(self) -> Path:
+        """Where the results go."""
+        return self.campaign.paths.evaluation(self.label)
+
+    def sample(self) -> Generator[tuple[int, Events]]:
+        """Yield the events to compare in blocks, each with the number of its range; always the same ones."""
+        config, paths = self.campaign.config, self.campaign.paths
+        return held_out(
+            [RangeShards.of(paths, name) for name in self.ranges],
+            self.part,
+            events=config.evaluate.events,
+            batch_events=config.evaluate.batch_events,
+            budget_items=config.load.budget_items,
+            seed=config.seed,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,131 +155,178 @@ class _Compared:
     baseline: Columns | None
 
 
-def evaluate_link(job: EvaluateJob, progress: Progress) -> None:
-    """Score the checkpoint of one link, its baseline, and a second simulation, where there are any."""
-    with Journal(job.journal).attempt("evaluate", job.name), named_out_of_memory(LESS_AT_ONCE):
-        if restore_results(job.receipt, job.folder, job.key()):
-            progress.say(f"{job.folder}: evaluated before; its checkpoint is gone: the results stay")
+def evaluate_link(campaign: Campaign, name: str, progress: Progress, *, checkpoint: str = "") -> None:
+    """Score a checkpoint on the held-out events of all ranges up to a link.
+
+    Its baseline and a second simulation are scored, too, where there are any.
+    name: the link; empty: that of the checkpoint. checkpoint: as ``--checkpoint``; empty: the one that
+    evaluate.checkpoint chooses; results of any other one have a folder of their own.
+    Raise ConfigError when the link is not known.
+    """
+    config, paths = campaign.config, campaign.paths
+    link, label, path = checkpoint_to_evaluate(campaign, name, checkpoint)
+    folder, seen = paths.evaluation(label), campaign.chain.seen(campaign.chain.named(link))
+    settings = _settings(config, seen)
+    journal = Journal(paths.train_journal())
+    with journal.attempt("evaluate", label), named_out_of_memory(LESS_AT_ONCE):
+        if restore_results(path, folder, settings):
+            progress.say(f"{folder}: evaluated before; its checkpoint is gone: the results stay")
             return
-        use_threads(job.threads)
-        device = find_device(job.device)
-        trained = open_checkpoint(job.receipt, device, job.tables, job.table_keys, job.use_options, job.named)
-        with writing(job.folder):
-            make_folder(job.folder)
-        part, shards = judged_on(job.shards)
-        key = job.key() | {"checkpoint": trained.sha256}
-        if not shards:
-            _write_without_events(job, trained, part, progress)
-            keep_results(job.folder, key)
+        use_threads(config.train.threads)
+        trained = open_checkpoint(
+            path,
+            find_device(config.train.device),
+            campaign.tables,
+            campaign.table_keys,
+            config.use_options(),
+            (config.train.workload, config.source.reader),
+        )
+        with writing(folder):
+            make_folder(folder)
+        part, ranges = judged_on(paths, seen)
+        key = settings | {"checkpoint": trained.sha256}
+        if not ranges:
+            _write_without_events(_Evaluation(campaign, label, trained, part, seen), progress)
+            keep_results(folder, key)
             return
-        if job.tests and part != "test":
+        if part != "test" and (config.split.test_fraction or config.split.test_files):
             progress.say(
-                f"warning: no test events up to {job.name} (split.test_fraction, split.test_files): "
+                f"warning: no test events up to {label} (split.test_fraction, split.test_files): "
                 f"{part} events judge it"
             )
-        job = replace(job, shards=shards)
-        compared = _predict_all(job, part, trained, device, progress)
-        truth = weighed(compared.truth, job.layout.weight)
-        size = {"events": len(truth), "groups": _count_groups(truth, job.layout)}
-        scores = _scores(job, part, trained, replace(compared, truth=truth), size)
-        declared = trained.workload.metrics
-        missing = [(each.title, each.need) for each in declared if each.name not in scores["values"]]
-        if missing:
-            found = not_enough(missing, **size)
-            progress.say(f"not enough for all numbers, {found}; raise evaluate.events, or {_MORE}")
-        _write(job, trained, part, size, scores)
-        keep_results(job.folder, key)
+        _evaluate(_Evaluation(campaign, label, trained, part, ranges), progress)
+        keep_results(folder, key)
 
 
-def _scores(
-    job: EvaluateJob, part: Part, trained: LoadedModel, compared: _Compared, size: Mapping[str, int]
-) -> dict[str, Numbers]:
-    """Score the model and what it is compared with; the floor first, because figures show it, too."""
-    about = f"run {job.folder.parents[1].name}, {job.name}, step {trained.checkpoint['counters']['step']:,}"
-    about += f"; {size['events']:,} {part} events in {size['groups']:,} groups"
-    truth, again = compared.truth, _simulate_again(job, compared)
-    floor: Numbers = {}
-    if again is not None:
-        with figures_of(FigureContext(f"simulated again: {about}", copies=False)):
-            floor = _score(trained, truth, again, job.folder / "again")
-    with figures_of(FigureContext(about, floor=floor)):
-        values = _score(trained, truth, compared.prediction, job.folder)
-        if isinstance(trained.workload, ShowsEvents):
-            own = truth, compared.prediction
-            with contextlib.closing(_sample(job, part)) as sample:
-                events = (block for _, block in sample)
-                values |= show_events(trained, own, events, job.layout.weight, job.folder, values)
-    scores = {"values": values}
-    if compared.baseline is not None:
-        with figures_of(FigureContext(f"baseline: {about}", copies=False)):
-            scores["baseline"] = _score(trained, truth, compared.baseline, job.folder / "baseline")
-    return scores | ({"again": floor} if again is not None else {})
+def checkpoint_to_evaluate(campaign: Campaign, name: str, asked: str) -> tuple[str, str, Path]:
+    """Return the link, the name of the folder of its results, and the receipt or checkpoint."""
+    paths = campaign.paths
+    if asked in ("best", "latest") and name:
+        asked = name if asked == "latest" else f"{name}.best"
+    if not asked:
+        best = paths.best_receipt(name)
+        use_best = campaign.config.evaluate.checkpoint == "best" and is_present(best)
+        return name, name, best if use_best else paths.receipt(name)
+    path = find_checkpoint(asked, paths, lambda: campaign.chain.names)
+    label = path.stem
+    is_receipt = path.suffix == ".json" and path.parent == paths.receipt("x").parent
+    link = name or (label.removesuffix(".best") if is_receipt else path.parent.name)
+    if campaign.chain.find(link) is None:
+        raise ConfigError(
+            f"{path}: not of a link of this campaign; name the link up to whose ranges it is judged: "
+            f"crpipe evaluate LINK --checkpoint {path}"
+        )
+    return link, label, path
 
 
-def judged_on(shards: Sequence[ValidationShards]) -> tuple[Part, tuple[ValidationShards, ...]]:
+def _settings(config: Config, ranges: Sequence[str]) -> dict[str, Any]:
+    """Return what the results depend on besides the checkpoint."""
+    simulates = config.simulates()
+    settings = {
+        "events": config.evaluate.events,
+        "batch_events": config.evaluate.batch_events,
+        "budget_items": config.load.budget_items,
+        "seed": config.seed,
+        "use_options": config.use_options(),
+        "simulator": config.source.simulator if simulates else "",
+        "simulator_options": config.options("simulator") if simulates else None,
+        "ranges": ranges,
+    }
+    as_recorded: dict[str, Any] = json.loads(json.dumps(settings, default=str))
+    return as_recorded
+
+
+def judged_on(paths: Paths, ranges: Sequence[str]) -> tuple[Part, tuple[str, ...]]:
     """Choose the part that judges a checkpoint, and the ranges that hold some of it: none without any.
 
     The test part where any range has test events, else the validation part.
     """
     for part in reversed(HELD_OUT):
-        holding = tuple(each for each in shards if count_held_out(each.folders, part))
+        holding = tuple(name for name in ranges if count_held_out(RangeShards.of(paths, name), part))
         if holding:
             return part, holding
     return HELD_OUT[0], ()
 
 
-def _write_without_events(job: EvaluateJob, trained: LoadedModel, part: Part, progress: Progress) -> None:
+def _evaluate(evaluation: _Evaluation, progress: Progress) -> None:
+    """Predict for the sample, score the predictions, and write both."""
+    layout, trained = evaluation.campaign.layout, evaluation.trained
+    compared = _predict_all(evaluation, progress)
+    truth = weighed(compared.truth, layout.weight)
+    size = {"events": len(truth), "groups": _count_groups(truth, layout)}
+    scores = _scores(evaluation, replace(compared, truth=truth), size)
+    declared = trained.workload.metrics
+    missing = [(each.title, each.need) for each in declared if each.name not in scores["values"]]
+    if missing:
+        reason = not_enough(missing, **size)
+        progress.say(f"not enough for all numbers, {reason}; raise evaluate.events, or {_MORE}")
+    _write(evaluation, size, scores)
+
+
+def _scores(evaluation: _Evaluation, compared: _Compared, size: Mapping[str, int]) -> dict[str, Numbers]:
+    """Score the model and what it is compared with; the floor first, because figures show it, too."""
+    campaign, trained, folder = evaluation.campaign, evaluation.trained, evaluation.folder
+    step = trained.checkpoint["counters"]["step"]
+    about = f"run {folder.parents[1].name}, {evaluation.label}, step {step:,}"
+    about += f"; {size['events']:,} {evaluation.part} events in {size['groups']:,} groups"
+    truth, again = compared.truth, _simulate_again(campaign.config, compared)
+    floor: Numbers = {}
+    if again is not None:
+        with figures_of(FigureContext(f"simulated again: {about}", copies=False)):
+            floor = _score(trained, truth, again, folder / "again")
+    with figures_of(FigureContext(about, floor=floor)):
+        values = _score(trained, truth, compared.prediction, folder)
+        if isinstance(trained.workload, ShowsEvents):
+            pair, weight = (truth, compared.prediction), campaign.layout.weight
+            with contextlib.closing(evaluation.sample()) as sample:
+                values |= show_events(trained, pair, (block for _, block in sample), weight, folder, values)
+    scores = {"values": values}
+    if compared.baseline is not None:
+        with figures_of(FigureContext(f"baseline: {about}", copies=False)):
+            scores["baseline"] = _score(trained, truth, compared.baseline, folder / "baseline")
+    return scores | ({"again": floor} if again is not None else {})
+
+
+def _write_without_events(evaluation: _Evaluation, progress: Progress) -> None:
     """Write files without any number: a finished training must not fail because no event was held out."""
     progress.say(f"no held-out events: nothing to compare with; for numbers, {_MORE}")
-    fields = job.layout.events
+    layout = evaluation.campaign.layout
     columns: Columns = {name: np.zeros(0, np.uint32) for name in (SOURCE_FILE, SOURCE_ROW)}
-    columns |= {field.name: np.zeros(0, field.dtype) for field in fields}
-    block = Events(columns, np.zeros(0, np.uint32), np.zeros((0, len(job.layout.items)), np.float32))
-    with _PredictionFile(job.folder / "predictions.parquet", job.layout) as file:
-        file.add(job.shards[0], block, {})
-    _write(job, trained, part, {"events": 0, "groups": 0}, {"values": {}})
+    columns |= {field.name: np.zeros(0, field.dtype) for field in layout.events}
+    block = Events(columns, np.zeros(0, np.uint32), np.zeros((0, len(layout.items)), np.float32))
+    with _PredictionFile(evaluation) as file:
+        file.add(evaluation.ranges[0], block, {})
+    _write(evaluation, {"events": 0, "groups": 0}, {"values": {}})
 
 
-def _sample(job: EvaluateJob, part: Part) -> Generator[tuple[int, Events]]:
-    """Yield the events to compare in blocks, each with the place of its range; always the same ones."""
-    return held_out(
-        [shards.folders for shards in job.shards],
-        part,
-        events=job.events,
-        batch_events=job.batch_events,
-        budget_items=job.budget_items,
-        seed=job.seed,
-    )
-
-
-def _predict_all(
-    job: EvaluateJob, part: Part, trained: LoadedModel, device: torch.device, progress: Progress
-) -> _Compared:
+def _predict_all(evaluation: _Evaluation, progress: Progress) -> _Compared:
+    campaign, trained, ranges = evaluation.campaign, evaluation.trained, evaluation.ranges
+    seed, most = campaign.config.seed, campaign.config.evaluate.events
+    device = find_device(campaign.config.train.device)
     truth: GatheredEvents | None = None
     events: GatheredEvents | None = None
     columns, baseline = GatheredColumns(), GatheredColumns()
     done = 0
-    with _PredictionFile(job.folder / "predictions.parquet", job.layout) as file:
-        for number, block in _sample(job, part):
-            shards = job.shards[number]
-            generator = torch.Generator(device).manual_seed(job.seed + done)
+    with _PredictionFile(evaluation) as file:
+        for number, block in evaluation.sample():
+            generator = torch.Generator(device).manual_seed(seed + done)
             with torch.no_grad():
-                found = predict_block(trained, block, job.layout, generator)
-            whole = isinstance(found, Events)
+                prediction = predict_block(trained, block, campaign.layout, generator)
+            whole = isinstance(prediction, Events)
             truth = truth or GatheredEvents(items=whole)
             truth.add(block)
-            if isinstance(found, Events):
+            if isinstance(prediction, Events):
                 events = events or GatheredEvents(items=True)
-                events.add(found)
+                events.add(prediction)
             else:
-                columns.add(found)
+                columns.add(prediction)
             if isinstance(trained.workload, Baseline):
                 baseline.add(_baseline(trained.workload, trained.name, block))
-            file.add(shards, block, found)
+            file.add(ranges[number], block, prediction)
             done += len(block)
-            progress.advance("predict", done, job.events)
+            progress.advance("predict", done, most)
         if truth is None:
-            raise DataError(f"{job.shards[0].folders.bulk}: no {part} events")
+            raise DataError(f"{campaign.paths.shards(ranges[0])}: no {evaluation.part} events")
     progress.advance("predict", done, done)
     return _Compared(
         truth.events(),
@@ -315,9 +344,10 @@ def _baseline(workload: Baseline, name: str, block: Events) -> Columns:
 class _PredictionFile:
     """predictions.parquet: range, source file and row, its path, the layout's key, and what was predicted."""
 
-    def __init__(self, path: Path, layout: Layout) -> None:
-        self._path = path
-        self._key = layout.key
+    def __init__(self, evaluation: _Evaluation) -> None:
+        self._path = evaluation.folder / "predictions.parquet"
+        self._key = evaluation.campaign.layout.key
+        self._paths = evaluation.campaign.paths
         self._names: dict[str, pa.Array] = {}
         self._writer: pq.ParquetWriter | None = None
         self._stack = contextlib.ExitStack()
@@ -333,14 +363,14 @@ class _PredictionFile:
             self._writer.close()
         self._stack.__exit__(kind, error, trace)
 
-    def add(self, shards: ValidationShards, block: Events, prediction: Events | Columns) -> None:
-        """Append one block."""
+    def add(self, name: str, block: Events, prediction: Events | Columns) -> None:
+        """Append one block of a range."""
         file = block.columns[SOURCE_FILE]
         known = {SOURCE_FILE: file, SOURCE_ROW: block.columns[SOURCE_ROW]}
         known |= {name: block.columns[name] for name in self._key}
         table = table_of(known, predicted_columns(block, prediction))
-        table = table.add_column(0, "range", pa.array([shards.name] * len(block)).dictionary_encode())
-        table = table.add_column(3, "path", self._paths(shards, file))
+        table = table.add_column(0, "range", pa.array([name] * len(block)).dictionary_encode())
+        table = table.add_column(3, "path", self._source_paths(name, file))
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._part, table.schema, compression="zstd")
         if table.schema != self._writer.schema:
@@ -349,14 +379,15 @@ class _PredictionFile:
             )
         self._writer.write_table(table)
 
-    def _paths(self, shards: ValidationShards, file: NDArray[Any]) -> pa.Array:
+    def _source_paths(self, name: str, file: NDArray[Any]) -> pa.Array:
         """Name the source files; null where the list of raw files is gone."""
-        if shards.name not in self._names:
-            entries = read_manifest(shards.manifest) if is_present(shards.manifest) else []
-            self._names[shards.name] = pa.array([entry.path for entry in entries], pa.string())
-        names = self._names[shards.name]
-        found = pa.array(file, pa.int32(), mask=file >= len(names))
-        return pa.DictionaryArray.from_arrays(found, names).cast(pa.string()).dictionary_encode()
+        if name not in self._names:
+            manifest = self._paths.manifest(name)
+            entries = read_manifest(manifest) if is_present(manifest) else []
+            self._names[name] = pa.array([entry.path for entry in entries], pa.string())
+        names = self._names[name]
+        index = pa.array(file, pa.int32(), mask=file >= len(names))
+        return pa.DictionaryArray.from_arrays(index, names).cast(pa.string()).dictionary_encode()
 
 
 def _score(trained: LoadedModel, truth: Events, prediction: Events | Columns, folder: Path) -> Numbers:
@@ -373,28 +404,28 @@ def _count_groups(truth: Events, layout: Layout) -> int:
     return len(np.unique(identities([truth.columns[name] for name in layout.group])))
 
 
-def _simulate_again(job: EvaluateJob, compared: _Compared) -> Events | None:
+def _simulate_again(config: Config, compared: _Compared) -> Events | None:
     """Simulate the same events a second time: what a perfect generator would reach."""
-    if not job.simulator or not isinstance(compared.prediction, Events):
+    if not config.simulates() or not isinstance(compared.prediction, Events):
         return None
-    simulator = open_simulator(job.simulator, job.simulator_options or {})
+    name = config.source.simulator
+    simulator = open_simulator(name, config.options("simulator"))
     if not hasattr(simulator, "again"):
         return None
-    with Foreign(f"source.simulator: {job.simulator}.again failed on {len(compared.truth)} events"):
-        return simulator.again(compared.truth.columns, job.seed + 1)
+    with Foreign(f"source.simulator: {name}.again failed on {len(compared.truth)} events"):
+        return simulator.again(compared.truth.columns, config.seed + 1)
 
 
-def _write(
-    job: EvaluateJob, trained: LoadedModel, part: Part, size: Mapping[str, int], scores: dict[str, Numbers]
-) -> None:
+def _write(evaluation: _Evaluation, size: Mapping[str, int], scores: dict[str, Numbers]) -> None:
+    trained = evaluation.trained
     step = trained.checkpoint["counters"]["step"]
     declared = [metric.describe() for metric in trained.workload.metrics]
     tags = {"values": "evaluation", "baseline": "evaluation/baseline", "again": "evaluation/again"}
-    log = EventFile(job.tensorboard, f"evaluation.{job.name}", -1)
+    log = EventFile(evaluation.campaign.paths.tensorboard(), f"evaluation.{evaluation.label}", -1)
     now = time.time()
     for kind, numbers in scores.items():
         log.scalars(step, now, {f"{tags[kind]}/{name}": value for name, value in numbers.items()})
     log.text(step, now, "evaluation", score_table(trained.workload.metrics, scores))
     log.close()
-    head = {"checkpoint": trained.sha256, "step": step, "part": part, **size}
-    write_json(job.folder / "metrics.json", {**head, "metrics": declared, **scores})
+    head = {"checkpoint": trained.sha256, "step": step, "part": evaluation.part, **size}
+    write_json(evaluation.folder / "metrics.json", {**head, "metrics": declared, **scores})

@@ -18,18 +18,18 @@ from crpipe.core.errors import require
 from crpipe.core.files import replacing, sha256, write_json, write_text
 from crpipe.core.ranges import Range, expand
 from crpipe.inference.card import Provenance, model_card, provenance, side_tables
-from crpipe.inference.checkpoints import nested, open_checkpoint, open_its_reader
+from crpipe.inference.checkpoints import nested, open_its_reader, open_model
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
     from types import ModuleType
 
     from torch import nn
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.ledger import Tables
     from crpipe.core.text import Progress
-    from crpipe.inference.card import TrainingData
     from crpipe.inference.checkpoints import LoadedModel
 
 FORMAT = 2
@@ -62,43 +62,28 @@ class Exportable(Protocol):
         """Give Markdown lines by section title (see crpipe.inference.card), in place of the engine's."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExportJob:
-    """One export; tables, table_keys: the campaign's copies of the side tables, and their hashes.
-
-    named: what the checkpoint may name besides what crpipe includes.
-    """
-
-    checkpoint: Path
-    out: Path
-    tables: Tables
-    table_keys: Mapping[str, Any]
-    training: TrainingData
-    named: Collection[str] = ()
-
-
-def export_checkpoint(job: ExportJob, progress: Progress) -> None:
+def export_model(campaign: Campaign, checkpoint: Path, out: Path, progress: Progress) -> None:
     """Write everything about one checkpoint (or that of a receipt) into the directory ``out``.
 
     Raise CheckpointError when the checkpoint is damaged or does not fit the campaign's side tables, or when
     the workload's graphs do not compute what the model does.
     """
     _safetensors()  # before any work
-    trained = open_checkpoint(job.checkpoint, "cpu", job.tables, job.table_keys, named=job.named)
+    trained = open_model(campaign, checkpoint)
     layout = open_its_reader(trained).layout
-    made = provenance(trained, layout, job.training, progress)
-    _write_weights(job.out / WEIGHTS, trained, made)
-    files = [WEIGHTS, *_copy_tables(job, made)]
+    made = provenance(trained, layout, campaign, progress)
+    _write_weights(out / WEIGHTS, trained, made)
+    files = [WEIGHTS, *_copy_tables(campaign.tables, made, out)]
     graphs, own = Graphs((), {}), {}
     if isinstance(trained.workload, Exportable):
         progress.say("writing and checking the graphs")
         with Foreign(f"{trained.name}: the export failed"):
-            graphs = trained.workload.graphs(trained.model, made, job.out)
+            graphs = trained.workload.graphs(trained.model, made, out)
             own = {title: list(lines) for title, lines in trained.workload.card(made, graphs).items()}
-    write_text(job.out / CAMPAIGN, yaml.safe_dump(_campaign(made), sort_keys=False))
-    write_text(job.out / CARD, model_card(made, own))
+    write_text(out / CAMPAIGN, yaml.safe_dump(_campaign(made), sort_keys=False))
+    write_text(out / CARD, model_card(made, own))
     names = [*files, *graphs.files, CAMPAIGN, CARD]
-    write_json(job.out / CONFIG, {**graphs.description, **_description(job.out, made, names)})
+    write_json(out / CONFIG, {**graphs.description, **_description(out, made, names)})
 
 
 def _safetensors() -> ModuleType:
@@ -112,13 +97,13 @@ def _write_weights(path: Path, trained: LoadedModel, made: Provenance) -> None:
         part.write_bytes(_safetensors().save(trained.model.state_dict(), about))
 
 
-def _copy_tables(job: ExportJob, made: Provenance) -> Iterable[str]:
+def _copy_tables(tables: Tables, made: Provenance, out: Path) -> Iterable[str]:
     """Copy the side tables that the model was trained with, as far as the campaign has them."""
     for name in side_tables(made):
-        if name in job.tables:
-            copy = job.out / TABLES / job.tables[name].name
+        if name in tables:
+            copy = out / TABLES / tables[name].name
             with replacing(copy) as part:
-                shutil.copyfile(job.tables[name], part)
+                shutil.copyfile(tables[name], part)
             yield f"{TABLES}/{copy.name}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,23 +11,23 @@ import torch
 from crpipe.core.errors import ConfigError, ForeignError, FormatError
 from crpipe.events.batch import Events, cuts
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
-from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
+from crpipe.inference.checkpoints import Predictor
 from crpipe.inference.inputs import RawInput, Wanted, count_rows, event_rows
 from crpipe.inference.output_file import check_suffix, write_in_parts
 from crpipe.inference.predict import block_seed, check_generated, identity, origin, output_table
-from crpipe.train.ranks import find_device, use_threads
 from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
 from crpipe.train.workload import Generates, WorkloadCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.text import Progress
     from crpipe.events.layout import Layout
     from crpipe.inference.checkpoints import LoadedModel
-    from crpipe.inference.predict import PredictJob
 
 # Whole events as a flat table: one row for each item, with the columns of its event.
 
@@ -50,71 +49,67 @@ def item_rows(asked: Events, made: Events, layout: Layout) -> pa.Table:
 PREDICTED, COLUMN = "predicted", "column"
 
 
-@dataclass(frozen=True, slots=True)
-class GenerateJob:
-    """One generation.
-
-    use: checkpoint, files and sizes, as for predictions. multiplicity: ``predicted`` by the model,
-    ``column`` (multiplicity of the table, or the number of items in raw files), a number for every event, or
-    the name of the table's column; never more than ``cap``. flat: write one row for each item.
-    """
-
-    use: PredictJob
-    multiplicity: str
-    cap: int
-    flat: bool = False
-
-    @property
-    def count_column(self) -> str:
-        """The column of a flat table that holds the multiplicities, if they are taken from there."""
-        chosen = self.multiplicity
-        return MULTIPLICITY if chosen in (PREDICTED, COLUMN) or chosen.isdigit() else chosen
-
-
 @named_out_of_memory(LESS_AT_ONCE)
-def generate_files(job: GenerateJob, progress: Progress) -> int:
+def generate_files(
+    campaign: Campaign,
+    checkpoint: Path,
+    inputs: Sequence[Path],
+    out: Path,
+    progress: Progress,
+    *,
+    multiplicity: str,
+    cap: int,
+    flat: bool = False,
+    device: str = "auto",
+    seed: int = 1,
+) -> int:
     """Write one event for each row of the files, in their order; return the number of events.
 
-    The same command after a crash continues with the next part, and gives the same bytes.
+    checkpoint: a checkpoint, or a receipt that points to one. multiplicity: ``predicted`` by the model,
+    ``column`` (multiplicity of the table, or the number of items in raw files), a number for every event, or
+    the name of the table's column; never more than ``cap``. flat: write one row for each item. The same call
+    after a crash continues with the next part, and gives the same bytes.
     """
-    use = job.use
-    check_suffix(use.out)
-    use_threads(use.threads)
-    device = find_device(use.device)
-    trained = open_checkpoint(use.checkpoint, device, use.tables, use.table_keys, use.use_options, use.named)
-    if not isinstance(trained.workload, Generates):
-        raise ConfigError(f"{use.checkpoint}: {trained.name} generates no events; use `crpipe predict`")
-    reader = open_its_reader(trained)
-    check_size(reader.layout, job.multiplicity, job.cap)
-    raw = RawInput(use.inputs, reader, use.tables)
-    wanted = Wanted.of(reader.layout, trained.workload.event_columns, job.count_column)
-    total = count_rows(use.inputs, raw, wanted)
+    check_suffix(out)
+    config = campaign.config
+    predictor = Predictor.open(campaign, checkpoint, device)
+    workload, layout = predictor.trained.workload, predictor.layout
+    if not isinstance(workload, Generates):
+        raise ConfigError(f"{checkpoint}: {predictor.trained.name} generates no events; use `crpipe predict`")
+    check_size(layout, multiplicity, cap)
+    raw = RawInput(inputs, predictor.reader, campaign.tables)
+    wanted = Wanted.of(layout, workload.event_columns, _count_column(multiplicity))
+    total = count_rows(inputs, raw, wanted)
 
     def rows(number: int, block: Events) -> Iterator[pa.Table]:
         made = generate_events(
-            trained,
-            reader.layout,
+            predictor,
             block,
-            multiplicity=job.multiplicity,
-            cap=job.cap,
-            budget_items=use.budget_items,
-            seed=block_seed(use.seed, number),
-            device=device,
+            multiplicity=multiplicity,
+            cap=cap,
+            budget_items=config.load.budget_items,
+            seed=block_seed(seed, number),
         )
         for asked, events in made:
-            if job.flat:
-                yield item_rows(asked, events, reader.layout)
+            if flat:
+                yield item_rows(asked, events, layout)
             else:
-                yield output_table(trained, reader.layout, asked, events, use.inputs)
+                yield output_table(predictor, asked, events, inputs)
 
     return write_in_parts(
-        use.out,
-        ["generate", job.multiplicity, job.cap, job.flat, *identity(use, trained, device)],
-        event_rows(use.inputs, wanted, raw, use.batch_events),
+        out,
+        ["generate", multiplicity, cap, flat, *identity(campaign, predictor, inputs, [out.suffix], seed)],
+        event_rows(inputs, wanted, raw, config.evaluate.batch_events),
         rows,
         lambda done: progress.advance("generate", done, max(done, total)),
-        origin("generate", use, trained),
+        origin("generate", predictor.trained, inputs, seed),
     )
+
+
+def _count_column(multiplicity: str) -> str:
+    """Name the column of a flat table that holds the multiplicities, if they are taken from there."""
+    usual = multiplicity in (PREDICTED, COLUMN) or multiplicity.isdigit()
+    return MULTIPLICITY if usual else multiplicity
 
 
 def check_size(layout: Layout, multiplicity: str, cap: int) -> None:
@@ -131,24 +126,17 @@ def check_size(layout: Layout, multiplicity: str, cap: int) -> None:
 
 
 def generate_events(
-    trained: LoadedModel,
-    layout: Layout,
-    block: Events,
-    *,
-    multiplicity: str,
-    cap: int,
-    budget_items: int,
-    seed: int,
-    device: torch.device,
+    predictor: Predictor, block: Events, *, multiplicity: str, cap: int, budget_items: int, seed: int
 ) -> Iterator[tuple[Events, Events]]:
     """Yield what was asked for and what was made, in runs of at most ``budget_items`` items.
 
     block: event columns without items, its known multiplicities in the column ``multiplicity``. Raise
     ConfigError or FormatError for sizes that events of this layout cannot have.
     """
+    trained, layout = predictor.trained, predictor.layout
     assert isinstance(trained.workload, Generates)
     check_size(layout, multiplicity, cap)
-    generator = torch.Generator(device).manual_seed(seed)
+    generator = torch.Generator(predictor.device).manual_seed(seed)
     given = block.columns.pop(MULTIPLICITY, None)
     with torch.no_grad():
         counts = _multiplicity(multiplicity, cap, trained, block, given, generator)

@@ -17,7 +17,7 @@ from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -33,7 +33,7 @@ _ROWS = 1 << 16
 class RawInput:
     """Raw files of one reader."""
 
-    paths: tuple[Path, ...]
+    paths: Sequence[Path]
     reader: Reader
     tables: Tables
 
@@ -89,7 +89,7 @@ class Wanted:
         )
 
 
-def event_rows(paths: tuple[Path, ...], wanted: Wanted, raw: RawInput, max_events: int) -> Iterator[Events]:
+def event_rows(paths: Sequence[Path], wanted: Wanted, raw: RawInput, max_events: int) -> Iterator[Events]:
     """Yield the event columns of all files in blocks, without items.
 
     Known multiplicities are in the column ``multiplicity``: of a flat table that has it, and of raw files.
@@ -113,7 +113,7 @@ def event_rows(paths: tuple[Path, ...], wanted: Wanted, raw: RawInput, max_event
             yield block
 
 
-def count_rows(paths: tuple[Path, ...], raw: RawInput, wanted: Wanted) -> int:
+def count_rows(paths: Sequence[Path], raw: RawInput, wanted: Wanted) -> int:
     """Count the events of all files; CSV files count as empty, since they would have to be read."""
     total = 0
     for path in paths:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,21 +15,20 @@ from crpipe.core.errors import ConfigError, ForeignError, FormatError
 from crpipe.core.files import sha256
 from crpipe.events.batch import Events, offsets
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
-from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
+from crpipe.inference.checkpoints import Predictor
 from crpipe.inference.inputs import RawInput
 from crpipe.inference.output_file import check_suffix, write_in_parts
-from crpipe.train.ranks import find_device, use_threads
 from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
 from crpipe.train.workload import UsesTables, WorkloadCall, WritesTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.ledger import Tables
-    from crpipe.campaign.readers import Reader
     from crpipe.core.text import Progress
     from crpipe.events.layout import Layout
     from crpipe.inference.checkpoints import LoadedModel
@@ -194,84 +192,74 @@ def _array(values: NDArray[Any]) -> pa.Array:
     return pa.array(np.ascontiguousarray(values))
 
 
-@dataclass(frozen=True, slots=True)
-class PredictJob:
-    """One use of a checkpoint on files.
-
-    checkpoint: a checkpoint, or a receipt that points to one. inputs: the files to read. out: the table to
-    write, Parquet, CSV or ROOT. tables, table_keys: the campaign's copies of the side tables, their hashes.
-    batch_events, budget_items: most events and items of one block. own_tables: side tables of these files in
-    place of the campaign's, for the reader. columns: those of the table to write; empty: all. use_options: of
-    the workload, those that no checkpoint depends on. named: what the checkpoint may name besides what
-    crpipe includes.
-    """
-
-    checkpoint: Path
-    inputs: tuple[Path, ...]
-    out: Path
-    tables: Tables
-    table_keys: Mapping[str, Any]
-    batch_events: int
-    budget_items: int
-    seed: int
-    device: str
-    threads: int
-    own_tables: Mapping[str, Path] = field(default_factory=dict)
-    columns: tuple[str, ...] = ()
-    use_options: Mapping[str, Any] = field(default_factory=dict)
-    named: Collection[str] = ()
-
-
 @named_out_of_memory(LESS_AT_ONCE)
-def predict_files(job: PredictJob, progress: Progress) -> int:
+def predict_files(
+    campaign: Campaign,
+    checkpoint: Path,
+    inputs: Sequence[Path],
+    out: Path,
+    progress: Progress,
+    *,
+    device: str = "auto",
+    seed: int = 1,
+    tables: Tables | None = None,
+    columns: Sequence[str] = (),
+) -> int:
     """Write the predictions for all events of the files, in their order; return the number of events.
 
-    The same command after a crash continues with the next part, and gives the same bytes. Raise FormatError
-    when two events have the same key.
+    checkpoint: a checkpoint, or a receipt that points to one. out: the table to write, Parquet, CSV or ROOT.
+    tables: side tables of these files in place of the campaign's, for the reader. columns: those of the table
+    to write; empty: all. The same call after a crash continues with the next part, and gives the same bytes.
+    Raise FormatError when two events have the same key.
     """
-    check_suffix(job.out)
-    use_threads(job.threads)
-    device = find_device(job.device)
-    trained = open_checkpoint(job.checkpoint, device, job.tables, job.table_keys, job.use_options, job.named)
-    reader = open_its_reader(trained)
-    source = RawInput(job.inputs, reader, _reader_tables(job, trained, reader))
-    total = source.count()
+    check_suffix(out)
+    predictor = Predictor.open(campaign, checkpoint, device)
+    replaced = tables or {}
+    raw = RawInput(inputs, predictor.reader, _reader_tables(campaign, predictor, replaced))
+    total = raw.count()
 
     def rows(number: int, block: Events) -> Iterator[pa.Table]:
-        found = predict_events(trained, reader.layout, block, block_seed(job.seed, number), device)
-        yield _selected(output_table(trained, reader.layout, block, found, job.inputs), job.columns)
+        prediction = predict_events(predictor, block, block_seed(seed, number))
+        yield _selected(output_table(predictor, block, prediction, inputs), columns)
 
-    blocks = source.blocks(job.batch_events, job.budget_items)
+    blocks = raw.blocks(campaign.config.evaluate.batch_events, campaign.config.load.budget_items)
+    shape = [out.suffix, *columns]
     return write_in_parts(
-        job.out,
-        ["predict", *identity(job, trained, device)],
-        unique_keys(blocks, reader.layout.key, job.inputs),
+        out,
+        ["predict", *identity(campaign, predictor, inputs, shape, seed, replaced)],
+        unique_keys(blocks, predictor.layout.key, inputs),
         rows,
         lambda done: progress.advance("predict", done, total),
-        origin("predict", job, trained),
+        origin("predict", predictor.trained, inputs, seed),
     )
 
 
-def predict_events(
-    trained: LoadedModel, layout: Layout, block: Events, seed: int, device: torch.device
-) -> Events | Columns:
+def predict_events(predictor: Predictor, block: Events, seed: int) -> Events | Columns:
     """Predict for a block of events, the same for the same seed."""
     with torch.no_grad():
-        return predict_block(trained, block, layout, torch.Generator(device).manual_seed(seed))
+        generator = torch.Generator(predictor.device).manual_seed(seed)
+        return predict_block(predictor.trained, block, predictor.layout, generator)
 
 
-def identity(job: PredictJob, trained: LoadedModel, device: torch.device) -> list[Any]:
-    """Give everything that the output depends on, as JSON values."""
-    files = [[str(path), sha256(path)] for path in job.inputs]
-    sizes = [job.batch_events, job.budget_items]
-    tables = {**job.table_keys, **{name: sha256(path) for name, path in job.own_tables.items()}}
-    shape = [job.out.suffix, *job.columns]
-    use = [job.seed, device.type, dict(job.use_options)]
-    return [trained.sha256, files, shape, sizes, use, tables]
+def identity(
+    campaign: Campaign,
+    predictor: Predictor,
+    inputs: Sequence[Path],
+    shape: Sequence[str],
+    seed: int,
+    tables: Tables | None = None,
+) -> list[Any]:
+    """List everything that the output depends on, as JSON values; shape: its suffix and its columns."""
+    config = campaign.config
+    files = [[str(path), sha256(path)] for path in inputs]
+    sizes = [config.evaluate.batch_events, config.load.budget_items]
+    use = [seed, predictor.device.type, config.use_options()]
+    hashes = {**campaign.table_keys, **{name: sha256(path) for name, path in (tables or {}).items()}}
+    return [predictor.trained.sha256, files, list(shape), sizes, use, hashes]
 
 
-def origin(verb: str, job: PredictJob, trained: LoadedModel) -> dict[str, Any]:
-    """Say where predictions come from, for output files that hold it."""
+def origin(verb: str, trained: LoadedModel, inputs: Sequence[Path], seed: int) -> dict[str, Any]:
+    """Name where predictions come from, for output files that hold it."""
     return {
         "crpipe": __version__,
         "command": verb,
@@ -279,22 +267,23 @@ def origin(verb: str, job: PredictJob, trained: LoadedModel) -> dict[str, Any]:
         "reader": trained.checkpoint["keys"]["source.reader"],
         "checkpoint": trained.path.name,
         "sha256": trained.sha256,
-        "seed": job.seed,
-        "files": len(job.inputs),
+        "seed": seed,
+        "files": len(inputs),
     }
 
 
-def _reader_tables(job: PredictJob, trained: LoadedModel, reader: Reader) -> Tables:
-    """Give the side tables of the reader: the campaign's, but for those of these very files.
+def _reader_tables(campaign: Campaign, predictor: Predictor, replaced: Tables) -> Tables:
+    """Choose the side tables of the reader: the campaign's, but for those of these very files.
 
     Raise ConfigError for one that the reader does not read, or that the model was trained with.
     """
+    trained, needs = predictor.trained, predictor.reader.needs
     used = trained.workload.needs if isinstance(trained.workload, UsesTables) else ()
-    for name, path in job.own_tables.items():
-        if name not in reader.needs:
+    for name, path in replaced.items():
+        if name not in needs:
             raise ConfigError(
                 f"--table {name}: not a side table of this reader, which reads "
-                f"{', '.join(reader.needs) or 'none'}; leave it out"
+                f"{', '.join(needs) or 'none'}; leave it out"
             )
         if name in used:
             raise ConfigError(
@@ -303,12 +292,12 @@ def _reader_tables(job: PredictJob, trained: LoadedModel, reader: Reader) -> Tab
             )
         if not is_plain(path):
             raise ConfigError(f"--table {name}={path}: no such file")
-    tables = {**job.tables, **job.own_tables}
-    check_needs(str(trained.checkpoint["keys"]["source.reader"]), reader.needs, tables)
+    tables = {**campaign.tables, **replaced}
+    check_needs(str(trained.checkpoint["keys"]["source.reader"]), needs, tables)
     return tables
 
 
-def _selected(table: pa.Table, columns: tuple[str, ...]) -> pa.Table:
+def _selected(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     missing = [name for name in columns if name not in table.column_names]
     if missing:
         raise ConfigError(
@@ -318,20 +307,17 @@ def _selected(table: pa.Table, columns: tuple[str, ...]) -> pa.Table:
 
 
 def output_table(
-    trained: LoadedModel,
-    layout: Layout,
-    block: Events,
-    prediction: Events | Columns,
-    inputs: tuple[Path, ...],
+    predictor: Predictor, block: Events, prediction: Events | Columns, inputs: Sequence[Path]
 ) -> pa.Table:
-    """Give the rows of a block in the workload's own format, or one row for each event.
+    """Return the rows of a block in the workload's own format, or one row for each event.
 
     Predicted columns follow the file, the row in it and the layout's key columns; whole events are their
     event columns and one list column for each item column.
     """
-    if isinstance(trained.workload, WritesTable):
-        with WorkloadCall(trained.workload, "table", block):
-            return trained.workload.table(block, prediction)
+    workload, layout = predictor.trained.workload, predictor.layout
+    if isinstance(workload, WritesTable):
+        with WorkloadCall(workload, "table", block):
+            return workload.table(block, prediction)
     if isinstance(prediction, Events):
         return nested_table(prediction, layout)
     known = {name: block.columns[name] for name in (SOURCE_ROW, *layout.key)}

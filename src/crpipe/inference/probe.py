@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.readers import open_reader
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
@@ -38,9 +37,7 @@ from crpipe.train.workload import give_histograms, open_workload
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from crpipe.campaign.ledger import Tables
-    from crpipe.config.loading import Config
-    from crpipe.config.sections import LoadSection, TrainSection
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.text import Progress
     from crpipe.events.batch import Events
     from crpipe.events.histograms import Histogram
@@ -61,26 +58,14 @@ _ADVICE = (
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeJob:
-    """What is probed: a workload with its options, on one batch of events from ``source``.
+class ProbeBatch:
+    """The events that are trained on, and where they come from.
 
-    item: plural noun for what an event contains. weight: the event column with the weights; empty: none.
     histograms: those of split.histograms, of the range or, from raw files, of the batch itself.
     """
 
-    workload: str
-    options: Mapping[str, Any]
-    tables: Tables
-    train: TrainSection
-    load: LoadSection
-    seed: int
     events: Events
     source: str
-    item: str
-    steps: int
-    weight: str = ""
-    anomaly: bool = False
-    profile: Path | None = None
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
 
 
@@ -103,6 +88,7 @@ class PhaseLoss:
 class ProbeResult:
     """What was seen: losses, milliseconds of each part of a step, skipped steps, peak memory in MiB."""
 
+    steps: int
     losses: tuple[PhaseLoss, ...]
     parts_ms: Mapping[str, float]
     skipped: int
@@ -155,35 +141,48 @@ class TimedStepper(Stepper):
         return moved
 
 
-def probe_batch(job: ProbeJob, progress: Progress) -> ProbeResult:
-    """Train on one batch for some steps; raise TrainError at the first bad gradient with ``anomaly``."""
-    use_threads(job.train.threads)
-    world = World(0, 1, find_device(job.train.device))
+def probe_batch(
+    campaign: Campaign,
+    batch: ProbeBatch,
+    steps: int,
+    progress: Progress,
+    *,
+    anomaly: bool = False,
+    profile: Path | None = None,
+) -> ProbeResult:
+    """Train on one batch for some steps; raise TrainError at the first bad gradient with ``anomaly``.
+
+    profile: file for a trace of the first steps.
+    """
+    config = campaign.config
+    train, load, seed = config.train, config.load, config.seed
+    use_threads(train.threads)
+    world = World(0, 1, find_device(train.device))
     clock, meter = StepClock(world.device), Meter(world.device)
-    workload = open_workload(job.workload, job.options, job.tables)
-    give_histograms(workload, job.workload, job.histograms)
-    torch.manual_seed(job.seed)
+    workload = open_workload(train.workload, config.options(), campaign.tables)
+    give_histograms(workload, train.workload, batch.histograms)
+    torch.manual_seed(seed)
     phases = [replace(phase, loss=_timed(phase, clock)) for phase in workload.phases()]
-    state = TrainState(workload.model(), phases, job.seed, world.device)
+    state = TrainState(workload.model(), phases, seed, world.device)
     for name, optimizer in state.optimizers.items():
         optimizer.register_step_pre_hook(_marking(clock, f"{name}: optimizer"))
         optimizer.register_step_post_hook(_marking(clock, _OTHER))
-    stepper = TimedStepper(job.train, job.load, workload, state, world, meter, job.weight)
+    stepper = TimedStepper(train, load, workload, state, world, meter, campaign.layout.weight)
     stepper.clock = clock
-    repeats = max(phase.repeat for phase in phases) if job.train.fresh_batches else 1
-    group = [(job.events, Cursor(0, repeat)) for repeat in range(repeats)]
-    profiler = Profiler(_PROFILED if job.profile else 0, job.profile or Path(), progress.say)
+    repeats = max(phase.repeat for phase in phases) if train.fresh_batches else 1
+    group = [(batch.events, Cursor(0, repeat)) for repeat in range(repeats)]
+    profiler = Profiler(_PROFILED if profile else 0, profile or Path(), progress.say)
     first: dict[str, float] = {}
     skipped = 0
-    tail = job.steps - max(1, job.steps // _LAST_SHARE)
-    warm_up = min(_WARM_UP, job.steps - 1)
-    remedy = f"lower load.budget_items ({job.load.budget_items:,}), or set train.precision: bfloat16"
-    with profiler, torch.autograd.set_detect_anomaly(job.anomaly), named_out_of_memory(remedy):
-        for step in range(job.steps):
+    tail = steps - max(1, steps // _LAST_SHARE)
+    warm_up = min(_WARM_UP, steps - 1)
+    remedy = f"lower load.budget_items ({load.budget_items:,}), or set train.precision: bfloat16"
+    with profiler, torch.autograd.set_detect_anomaly(anomaly), named_out_of_memory(remedy):
+        for step in range(steps):
             if step == warm_up:
                 clock.seconds.clear()
             clock.mark(_OTHER)
-            skipped += int(stepper.step(group, (job.seed,), 1.0))
+            skipped += int(stepper.step(group, (seed,), 1.0))
             clock.mark("")
             state.counters.step += 1
             profiler.step()
@@ -191,30 +190,34 @@ def probe_batch(job: ProbeJob, progress: Progress) -> ProbeResult:
                 first = meter.read(world)
             elif step == tail - 1:
                 meter.read(world)
-            progress.advance("probe", step + 1, job.steps)
+            progress.advance("probe", step + 1, steps)
     last = meter.read(world) or first
     return ProbeResult(
+        steps,
         tuple(
             PhaseLoss(name, first.get(f"{name}/loss", math.nan), last.get(f"{name}/loss", math.nan))
             for name in state.optimizers
         ),
-        clock.milliseconds(job.steps - warm_up),
+        clock.milliseconds(steps - warm_up),
         skipped,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         torch.cuda.max_memory_allocated() / 2**20 if world.device.type == "cuda" else None,
     )
 
 
-def render_probe(job: ProbeJob, result: ProbeResult) -> str:
-    """Write what was seen, and a verdict in words."""
-    items = int(job.events.multiplicity.sum())
+def render_probe(batch: ProbeBatch, item: str, result: ProbeResult, *, anomaly: bool = False) -> str:
+    """Write what was seen, and a verdict in words.
+
+    item: plural noun for what an event contains. anomaly: whether the probe looked for bad gradients.
+    """
+    items = int(batch.events.multiplicity.sum())
     losses = result.losses
     whole = sum(result.parts_ms.values())
     shares = [f"{ms / whole:.0%}" for ms in result.parts_ms.values()]
     gpu = "" if result.gpu_mib is None else f", GPU {result.gpu_mib:,.0f} MiB"
     head = (
-        f"one batch from {job.source}: {number(len(job.events))} events, {number(items)} {job.item}; "
-        f"{job.steps} steps at the full learning rate"
+        f"one batch from {batch.source}: {number(len(batch.events))} events, {number(items)} {item}; "
+        f"{result.steps} steps at the full learning rate"
     )
     lines = [
         head,
@@ -239,15 +242,17 @@ def render_probe(job: ProbeJob, result: ProbeResult) -> str:
         ),
         "",
         f"peak memory: host {result.host_mib:,.0f} MiB{gpu}",
-        *_verdict(job, result),
+        *_verdict(result, anomaly=anomaly),
     ]
     return "\n".join(lines)
 
 
-def _verdict(job: ProbeJob, result: ProbeResult) -> list[str]:
+def _verdict(result: ProbeResult, *, anomaly: bool) -> list[str]:
     if result.skipped:
-        hint = "look at the data" if job.anomaly else "find the operation with --anomaly"
-        return [f"verdict: {result.skipped} of {job.steps} steps were not finite and changed nothing; {hint}"]
+        hint = "look at the data" if anomaly else "find the operation with --anomaly"
+        return [
+            f"verdict: {result.skipped} of {result.steps} steps were not finite and changed nothing; {hint}"
+        ]
     still = [one.phase for one in result.losses if one.verdict() != "fell"]
     if not still:
         return ["verdict: the loss fell: the model can learn this batch"]
@@ -277,34 +282,15 @@ def _marking(clock: StepClock, part: str) -> Callable[..., None]:
 _NO_LIMIT = 1 << 62
 
 
-def probe_job(
-    config: Config, inputs: Sequence[Path], name: str, steps: int, profile: Path | None, *, anomaly: bool
-) -> ProbeJob:
-    """Compose a probe; raise ConfigError when there are neither shards nor raw files to take a batch from."""
-    campaign = Campaign.open(config)
+def read_batch(campaign: Campaign, inputs: Sequence[Path], name: str) -> ProbeBatch:
+    """Read a batch of raw files, or of a split range (empty: the first); ConfigError without either."""
     if inputs and name:
         raise ConfigError("--in and --range: a batch is of raw files or of a range; leave one of them out")
     if inputs:
-        events, source = _from_files(campaign, inputs), ", ".join(map(str, inputs))
-        histograms = count_columns(events.columns, config.split.histograms)
-    else:
-        events, source, histograms = _from_shards(campaign, name)
-    return ProbeJob(
-        config.train.workload,
-        config.options(),
-        campaign.tables,
-        config.train,
-        config.load,
-        config.seed,
-        events,
-        source,
-        campaign.layout.item,
-        steps,
-        campaign.layout.weight,
-        anomaly,
-        profile,
-        histograms,
-    )
+        events = _from_files(campaign, inputs)
+        histograms = count_columns(events.columns, campaign.config.split.histograms)
+        return ProbeBatch(events, ", ".join(map(str, inputs)), histograms)
+    return _from_shards(campaign, name)
 
 
 def _from_files(campaign: Campaign, inputs: Sequence[Path]) -> Events:
@@ -322,7 +308,7 @@ def _from_files(campaign: Campaign, inputs: Sequence[Path]) -> Events:
     return whole.take(np.arange(min(wanted, len(whole))))
 
 
-def _from_shards(campaign: Campaign, name: str) -> tuple[Events, str, dict[str, Histogram]]:
+def _from_shards(campaign: Campaign, name: str) -> ProbeBatch:
     config, paths = campaign.config, campaign.paths
     split = [each for each in campaign.ranges if is_present(paths.shard_manifest(each))]
     name = pick(name, campaign.ranges, "range") if name else ""
@@ -340,7 +326,7 @@ def _from_shards(campaign: Campaign, name: str) -> tuple[Events, str, dict[str, 
         paths.shards(chosen), "train", batch_events=size, seed=(config.seed,), epochs=1, prefetch=0
     )
     with closing(loader.batches()) as stream:
-        found = next(stream, None)
-    if found is None:
+        first = next(stream, None)
+    if first is None:
         raise ConfigError(f"{paths.shards(chosen)}: holds no training events; name another --range")
-    return found[0], f"the training shards of {chosen}", read_histograms([paths.shards(chosen)])
+    return ProbeBatch(first[0], f"the training shards of {chosen}", read_histograms([paths.shards(chosen)]))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
     from pathlib import Path
 
-    from crpipe.core.paths import Part
+    from crpipe.core.paths import Part, Paths
     from crpipe.events.layout import Layout
 
 __all__ = ["START", "Loader", "micro_batches"]
@@ -180,6 +180,11 @@ class RangeShards(NamedTuple):
 
     bulk: Path
     outliers: Path
+
+    @classmethod
+    def of(cls, paths: Paths, name: str) -> RangeShards:
+        """Return the folders of a range of a campaign."""
+        return cls(paths.shards(name), paths.outliers(name))
 
 
 class _Stored(NamedTuple):

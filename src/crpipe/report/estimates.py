@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crpipe.campaign.ledger import read_sums
+from crpipe.campaign.simulators import open_simulator
 from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError
-from crpipe.core.files import read_json, read_json_if_any, tree_bytes
+from crpipe.core.files import GIB, read_json, read_json_if_any, tree_bytes
 from crpipe.core.paths import HELD_OUT, roles_of
 from crpipe.core.text import counted, number
 
@@ -21,28 +22,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from crpipe.campaign.view import CampaignView
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.config.sections import SplitSection
     from crpipe.core.paths import Part, Paths
     from crpipe.events.layout import Layout, Metric
 
 
 @dataclass(frozen=True, slots=True)
-class Batching:
-    """How events become steps.
+class PlannedWorkload:
+    """What a workload says of itself before anything is trained.
 
-    events: those of one batch. budget_items: most items that a micro-batch holds. ranks: batches that make up
-    one step. epochs: passes over a link. per_step: batches that one step takes on each rank. held_out: share
-    of the events that training never sees; judged: share of those that an evaluation judges on. Both are 0
-    where files are held out.
+    metrics: the numbers of an evaluation. per_step: batches that one step takes on each rank.
     """
 
-    events: int = 4096
-    budget_items: int = 2_000_000
-    ranks: int = 1
-    epochs: int = 1
+    metrics: tuple[Metric, ...]
     per_step: int = 1
-    held_out: float = 0.0
-    judged: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,28 +81,6 @@ class SourceLook:
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PlanJob:
-    """What a plan is made from.
-
-    source: URI or list file, as configured. look_ahead: ranges that may be staged ahead of training.
-    range_files, range_bytes: one range as long as none is listed; bytes are None where nobody knows them
-    before the files are staged, because a simulator writes them. held_out: what the configuration holds
-    out, in words; metrics: the numbers of an evaluation. max_files: files taken of each range; 0: all.
-    """
-
-    view: CampaignView
-    source: str
-    look_ahead: int
-    range_files: int
-    range_bytes: int | None
-    held_out: tuple[str, ...] = ()
-    metrics: tuple[Metric, ...] = ()
-    batching: Batching = Batching()
-    max_files: int = 0
-    seen: SourceLook = SourceLook()
-
-
 # What ``crpipe plan`` says, before training, of the events that judge a model.
 
 
@@ -117,33 +89,46 @@ _ROWS = 1 << 16  # of a table in memory at a time
 
 
 def describe_held_out(
-    view: CampaignView, shares: Sequence[str], metrics: Sequence[Metric], expected: int | None = None
+    campaign: Campaign, metrics: Sequence[Metric], expected: int | None = None
 ) -> Iterator[str]:
     """Yield lines, the first one of a warning with ``WARNING`` before it.
 
-    shares: what the configuration holds out, in words. metrics: the numbers of an evaluation. expected:
-    groups that judge, as far as they can be estimated before any range is split.
+    metrics: the numbers of an evaluation. expected: groups that judge, as far as they can be estimated before
+    any range is split.
     """
+    shares = _shares(campaign.config.split)
     if not shares:
         yield f"{WARNING} nothing is held out: an evaluation has no numbers. Before the first range is split,"
         yield "set split.validation_fraction above 0, or split.validation_files"
         return
-    paths = view.paths
+    paths = campaign.paths
     split = [
         name
-        for name in view.ranges
+        for name in campaign.ranges
         if is_present(paths.ledger(name)) and is_present(paths.multiplicity(name))
     ]
-    if not split or view.layout is None:
+    if not split or campaign.known_layout is None:
         yield ", ".join(shares)
         if expected is not None:
             yield from _expected(expected, metrics)
         elif any(metric.groups > 1 for metric in metrics):
             yield f"{_needed(metrics)}; plan again once a range is split"
         return
-    if len(split) == len(view.ranges):
-        yield from _trained_on(view, split)
-    yield from _judged_on(view, split, metrics)
+    if len(split) == len(campaign.ranges):
+        yield from _trained_on(campaign, split)
+    yield from _judged_on(campaign, split, metrics)
+
+
+def _shares(split: SplitSection) -> list[str]:
+    """Describe what is held out, part by part; empty where nothing is."""
+    shares = []
+    for part in HELD_OUT:
+        share, files = getattr(split, f"{part}_fraction"), getattr(split, f"{part}_files")
+        if share:
+            shares.append(f"{share:.3g} of the groups (split.{part}_fraction)")
+        elif files:
+            shares.append(f"files {', '.join(map(str, files))} (split.{part}_files)")
+    return shares
 
 
 def _expected(groups: int, metrics: Sequence[Metric]) -> Iterator[str]:
@@ -157,33 +142,33 @@ def _expected(groups: int, metrics: Sequence[Metric]) -> Iterator[str]:
     yield "raise split.validation_fraction (or test_fraction), or add files"
 
 
-def count_groups(view: CampaignView, ranges: Sequence[str], enough: int) -> tuple[Part, int]:
+def count_groups(campaign: Campaign, ranges: Sequence[str], enough: int) -> tuple[Part, int]:
     """Count the groups of the part that judges, at most about ``enough``, in ranges that are split.
 
     The part is the test part where any of the ranges has test events, as in an evaluation.
     """
-    roles = {name: _roles(view, name) for name in ranges}
+    roles = {name: _roles(campaign, name) for name in ranges}
     for part in reversed(HELD_OUT):
         holding = [name for name in ranges if not roles[name].isdisjoint(roles_of(part))]
         if holding:
-            return part, _count(view, holding, part, enough)
+            return part, _count(campaign, holding, part, enough)
     return HELD_OUT[0], 0
 
 
-def _roles(view: CampaignView, name: str) -> set[str]:
-    paths = view.paths.shard_manifest(name), view.paths.outlier_manifest(name)
+def _roles(campaign: Campaign, name: str) -> set[str]:
+    paths = campaign.paths.shard_manifest(name), campaign.paths.outlier_manifest(name)
     manifests = [found for path in paths if (found := read_json_if_any(path))]
     return {shard["role"] for found in manifests for shard in found["shards"] if shard["events"]}
 
 
-def _count(view: CampaignView, ranges: Sequence[str], part: Part, enough: int) -> int:
+def _count(campaign: Campaign, ranges: Sequence[str], part: Part, enough: int) -> int:
     """Read the multiplicity tables until there are ``enough`` groups."""
-    assert view.layout is not None
-    names = list(view.layout.group)
+    assert campaign.known_layout is not None
+    names = list(campaign.known_layout.group)
     of_part = pc.field("destination").isin(list(roles_of(part)))
     found: set[tuple[object, ...]] = set()
     for name in ranges:
-        path = view.paths.multiplicity(name)
+        path = campaign.paths.multiplicity(name)
         try:
             with pq.ParquetFile(path) as file:
                 for batch in file.iter_batches(_ROWS, columns=[*names, "destination"]):
@@ -197,14 +182,14 @@ def _count(view: CampaignView, ranges: Sequence[str], part: Part, enough: int) -
     return len(found)
 
 
-def _judged_on(view: CampaignView, split: Sequence[str], metrics: Sequence[Metric]) -> Iterator[str]:
+def _judged_on(campaign: Campaign, split: Sequence[str], metrics: Sequence[Metric]) -> Iterator[str]:
     most = max((metric.groups for metric in metrics), default=1)
-    part, groups = count_groups(view, split, most)
+    part, groups = count_groups(campaign, split, most)
     if groups >= most:
         yield f"{number(most)} groups of {part} events or more: enough groups for every number"
         return
-    whole = len(split) == len(view.ranges)
-    seen = "" if whole else f" in {number(len(split))} of {counted(len(view.ranges), 'range')}"
+    whole = len(split) == len(campaign.ranges)
+    seen = "" if whole else f" in {number(len(split))} of {counted(len(campaign.ranges), 'range')}"
     yield f"{WARNING} the {part} events have {counted(groups, 'group')}{seen}:"
     short = [metric.title for metric in metrics if metric.groups > groups]
     few = "not enough" if whole else "if the others hold no more, too few"
@@ -219,8 +204,8 @@ def _needed(metrics: Sequence[Metric]) -> str:
     return f"an evaluation needs at least {counted(least, 'group')}, and {number(most)} for all numbers"
 
 
-def _trained_on(view: CampaignView, split: Sequence[str]) -> Iterator[str]:
-    ledgers = [read_sums(view.paths.ledger(name))["events"] for name in split]
+def _trained_on(campaign: Campaign, split: Sequence[str]) -> Iterator[str]:
+    ledgers = [read_sums(campaign.paths.ledger(name))["events"] for name in split]
     if not sum(ledger["train"] + ledger["outliers"] for ledger in ledgers):
         yield f"{WARNING} no event is left to train on:"
         yield "lower split.validation_fraction in a new results directory and run, or add files"
@@ -283,27 +268,28 @@ class Peak:
         return max(0, self.raw + self.spills + self.shards - self.taken)
 
 
-def measure_volume(job: PlanJob) -> Volume:
+def measure_volume(campaign: Campaign, seen: SourceLook) -> Volume:
     """Add up the files; a range of unknown size counts as the mean of the others, or as configured."""
-    found = [known_volume(job, name) for name in job.view.ranges]
-    counts = [count for count, _ in found if count is not None]
-    sizes = [taken for _, taken in found if taken is not None]
-    typical_count = sum(counts) / len(counts) if counts else job.range_files
-    typical_size = sum(sizes) / len(sizes) if sizes else job.range_bytes
-    unknown = len(found) - len(sizes)
+    volumes = [known_volume(campaign, seen, name) for name in campaign.ranges]
+    counts = [count for count, _ in volumes if count is not None]
+    sizes = [taken for _, taken in volumes if taken is not None]
+    usual_count, usual_size = configured_volume(campaign)
+    typical_count = sum(counts) / len(counts) if counts else usual_count
+    typical_size = sum(sizes) / len(sizes) if sizes else usual_size
+    unknown = len(volumes) - len(sizes)
     return Volume(
-        ranges=len(found),
+        ranges=len(volumes),
         known=len(sizes),
-        files=sum(counts) + round((len(found) - len(counts)) * typical_count),
+        files=sum(counts) + round((len(volumes) - len(counts)) * typical_count),
         bytes=None if typical_size is None else sum(sizes) + round(unknown * typical_size),
         largest=None if typical_size is None else max(sizes or [round(typical_size)]),
     )
 
 
-def measure_ratios(view: CampaignView) -> Ratios:
+def measure_ratios(campaign: Campaign) -> Ratios:
     """Compare shards and temporary files with raw files in the ranges that are split."""
-    paths = view.paths
-    done = [name for name in view.ranges if is_split(view, name)]
+    paths = campaign.paths
+    done = [name for name in campaign.ranges if is_split(campaign, name)]
     ledgers = [read_sums(paths.ledger(name)) for name in done]
     raw = sum(ledger["staged"]["bytes"] for ledger in ledgers)
     if not raw:
@@ -311,33 +297,49 @@ def measure_ratios(view: CampaignView) -> Ratios:
     bulk = sum(_shard_bytes(paths.shard_manifest(name)) for name in done)
     large = sum(_shard_bytes(paths.outlier_manifest(name)) for name in done)
     spills = SPILLS_TO_RAW
-    if view.layout is not None:
-        layout = view.layout
+    if campaign.known_layout is not None:
+        layout = campaign.known_layout
         events, items = (sum(ledger[kind]["listed"] for ledger in ledgers) for kind in ("events", "items"))
         spills = (events * (layout.event_bytes() + _row_bytes(layout)) + items * layout.item_bytes()) / raw
     return Ratios((bulk + large) / raw, large / raw, spills, len(done))
 
 
-def peak_disk(job: PlanJob, volume: Volume, ratios: Ratios) -> Peak | None:
+def peak_disk(campaign: Campaign, volume: Volume, ratios: Ratios) -> Peak | None:
     """Estimate the peak: ranges staged ahead of training, all being split, and the shards of all ranges.
 
     None as long as no range has a known size.
     """
     if volume.bytes is None or volume.largest is None:
         return None
-    ahead = min(job.look_ahead, volume.ranges) * volume.largest
+    ahead = min(campaign.config.source.look_ahead, volume.ranges) * volume.largest
     return Peak(
         raw=ahead,
         spills=round(ahead * ratios.spills),
         shards=round((ratios.shards + ratios.outliers) * volume.bytes),
-        taken=tree_bytes(job.view.paths.results),
+        taken=tree_bytes(campaign.paths.results),
     )
 
 
-def known_volume(job: PlanJob, name: str) -> tuple[int | None, int | None]:
+def configured_volume(campaign: Campaign) -> tuple[int, int | None]:
+    """Return files and bytes of one range as long as none is listed.
+
+    Bytes are None where nobody knows them before the files are staged, because a simulator writes them.
+    """
+    config, source = campaign.config, campaign.config.source
+    files, taken = config.ranges.step, round(source.range_gib * GIB)
+    if config.simulates():
+        simulator = open_simulator(source.simulator, config.options("simulator"))
+        files = len(simulator.files(config.all_ranges()[0]))
+    if source.max_files:
+        taken = round(taken * min(1, source.max_files / files))
+        files = min(files, source.max_files)
+    return files, None if config.simulates() else taken
+
+
+def known_volume(campaign: Campaign, seen: SourceLook, name: str) -> tuple[int | None, int | None]:
     """Count a range's files and bytes as its manifest says, else as the source does now."""
-    made = range_volume(job.view.paths, name)
-    return job.seen.listed.get(name, made) if made[0] is None else made
+    recorded = range_volume(campaign.paths, name)
+    return seen.listed.get(name, recorded) if recorded[0] is None else recorded
 
 
 def range_volume(paths: Paths, name: str) -> tuple[int | None, int | None]:
@@ -376,9 +378,9 @@ def _row_bytes(layout: Layout) -> int:
     return group + 3 * 4 + 1 + 4
 
 
-def is_split(view: CampaignView, name: str) -> bool:
+def is_split(campaign: Campaign, name: str) -> bool:
     """Return whether all files of a split range are there."""
-    made = [view.paths.ledger(name), view.paths.shard_manifest(name)]
-    if view.has_outliers:
-        made.append(view.paths.outlier_manifest(name))
+    made = [campaign.paths.ledger(name), campaign.paths.shard_manifest(name)]
+    if campaign.has_outliers:
+        made.append(campaign.paths.outlier_manifest(name))
     return all(is_present(path) for path in made)

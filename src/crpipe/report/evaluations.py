@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from crpipe.campaign.view import CampaignView
+    from crpipe.campaign.campaign import Campaign
 
 ERROR = "_error"  # after a name: the error of that number
 # The columns of metrics.json, and their headings: the model, then what it is compared with.
@@ -89,12 +89,12 @@ class Evaluation:
         return "-" if found is None else measured(*found)
 
 
-def evaluations(view: CampaignView) -> Iterator[Evaluation]:
+def evaluations(campaign: Campaign) -> Iterator[Evaluation]:
     """Read the existing evaluations, newest link first; raise DataError when one is damaged."""
-    links = view.chain.names
+    links = campaign.chain.names
     for place in range(len(links), 0, -1):
         name = links[place - 1]
-        path = view.paths.evaluation(name) / "metrics.json"
+        path = campaign.paths.evaluation(name) / "metrics.json"
         tree = read_json_if_any(path)
         if tree is not None:
             yield read_evaluation(place, name, path, tree)

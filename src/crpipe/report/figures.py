@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from crpipe.campaign.view import CampaignView
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.journal import Row
     from crpipe.report.evaluations import Evaluation, Measure
     from crpipe.report.series import MultiplicityCounts, Series
@@ -50,34 +50,34 @@ _ZERO = (0.35, 0.7)  # where a logarithmic axis shows the events without items
 _COLUMN_COLOURS = {"values": GENERATED, "again": REAL, "baseline": NEUTRAL}
 
 
-def plot_figures(view: CampaignView) -> list[Path]:
+def plot_figures(campaign: Campaign) -> list[Path]:
     """Plot every figure of data and training for which there is data; return their paths."""
-    folder = view.paths.figures()
-    with style(), figures_of(_context(view)):
-        made = [plot_multiplicity(view, folder / "multiplicity.svg"), *plot_training(view, folder)]
+    folder = campaign.paths.figures()
+    with style(), figures_of(_context(campaign)):
+        made = [plot_multiplicity(campaign, folder / "multiplicity.svg"), *plot_training(campaign, folder)]
     return [path for path in made if path is not None]
 
 
-def _context(view: CampaignView) -> FigureContext:
+def _context(campaign: Campaign) -> FigureContext:
     """Name the run and what its newest checkpoint was trained on."""
-    receipt = last_receipt(view)
+    receipt = last_receipt(campaign)
     if receipt is None:
-        return FigureContext(f"run {view.run}, no finished link")
-    trained = f"{number(receipt['events'])} events, {number(receipt['items'])} {view.item}"
+        return FigureContext(f"run {campaign.paths.run}, no finished link")
+    trained = f"{number(receipt['events'])} events, {number(receipt['items'])} {campaign.item}"
     return FigureContext(
-        f"run {view.run}, {receipt['range']}, step {number(receipt['step'])}; {trained} trained"
+        f"run {campaign.paths.run}, {receipt['range']}, step {number(receipt['step'])}; {trained} trained"
     )
 
 
-def plot_multiplicity(view: CampaignView, path: Path) -> Path | None:
+def plot_multiplicity(campaign: Campaign, path: Path) -> Path | None:
     """Plot events by multiplicity before and after the split, and their weights where they have any.
 
     Return ``None`` while no range has been split.
     """
-    histogram = multiplicities(view)
+    histogram = multiplicities(campaign)
     if histogram is None:
         return None
-    threshold = threshold_of(view)
+    threshold = threshold_of(campaign)
     visible = histogram.visible(threshold)
     panels = 2 if visible.weights else 1
     figure = new_figure(3.6 * panels)
@@ -85,13 +85,13 @@ def plot_multiplicity(view: CampaignView, path: Path) -> Path | None:
     _multiplicity(axes[0], visible, threshold)
     if visible.weights:
         _weighted(axes[1], visible, threshold)
-    axes[-1].set_xlabel(f"multiplicity ({view.item} in one event)")
+    axes[-1].set_xlabel(f"multiplicity ({campaign.item} in one event)")
     return save(figure, path)
 
 
-def plot_training(view: CampaignView, folder: Path) -> list[Path]:
+def plot_training(campaign: Campaign, folder: Path) -> list[Path]:
     """Plot ``losses.svg``, ``throughput.svg`` and ``gradients.svg`` into ``folder``, those that have data."""
-    rows = chain_rows(view, MOST_ROWS)
+    rows = chain_rows(campaign, MOST_ROWS)
     figures = {
         "losses": [
             ("loss", pick(rows, is_loss), False),
@@ -100,7 +100,7 @@ def plot_training(view: CampaignView, folder: Path) -> list[Path]:
         ],
         "throughput": [
             ("events / s", pick(rows, "speed/events_per_s".__eq__), False),
-            (f"{view.item} / s", pick(rows, "speed/items_per_s".__eq__), False),
+            (f"{campaign.item} / s", pick(rows, "speed/items_per_s".__eq__), False),
         ],
         "gradients": [("gradient norm", pick(rows, _is_norm), True)],
     }
@@ -108,16 +108,16 @@ def plot_training(view: CampaignView, folder: Path) -> list[Path]:
     return [save(_curves(panels, rows), folder / f"{name}.svg") for name, panels in filled.items() if panels]
 
 
-def plot_progress(view: CampaignView) -> list[Path]:
+def plot_progress(campaign: Campaign) -> list[Path]:
     """Plot ``progress.svg``: the evaluations' numbers over the chain; nothing while nothing was evaluated.
 
     When the evaluations hold no number at all, the figure says so.
     """
-    found = list(reversed(list(evaluations(view))))
+    found = list(reversed(list(evaluations(campaign))))
     if not found:
         return []
     measures = [each for each in measures_of(reversed(found)) if _has_number(found, each)][:MOST_PANELS]
-    with style(), figures_of(_context(view)):
+    with style(), figures_of(_context(campaign)):
         rows = max(1, -(-len(measures) // 2))
         figure = new_figure(0.6 + 2.3 * rows)
         axes = list(figure.subplots(rows, 2, sharex=True, squeeze=False).flat)
@@ -127,12 +127,12 @@ def plot_progress(view: CampaignView) -> list[Path]:
             axis.set_visible(False)
         if not measures:
             figure.suptitle("the evaluations hold no numbers: too few held-out events for any metric")
-        last = " (the last: outliers)" if view.has_outliers else ""
+        last = " (the last: outliers)" if campaign.has_outliers else ""
         pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
         named = {label: line for line, label in pairs}
         figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(COLUMNS))
-        figure.supxlabel(f"links of the chain trained on, of {len(view.chain.names)}{last}")
-        return [save(figure, view.paths.figures() / "progress.svg")]
+        figure.supxlabel(f"links of the chain trained on, of {len(campaign.chain.names)}{last}")
+        return [save(figure, campaign.paths.figures() / "progress.svg")]
 
 
 def _has_number(found: Sequence[Evaluation], measure: Measure) -> bool:

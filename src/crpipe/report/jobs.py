@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from crpipe.campaign.view import CampaignView
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.journal import Row
     from crpipe.core.paths import Paths
     from crpipe.report.state_types import CampaignStatus
@@ -91,7 +91,7 @@ def _work(start: Row, end: Row | None, error: str) -> Work:
 
 
 def range_rows(
-    view: CampaignView, status: CampaignStatus, work: Sequence[Work], folder: Path | None = None
+    campaign: Campaign, status: CampaignStatus, work: Sequence[Work], folder: Path | None = None
 ) -> list[RangeRow]:
     """List all ranges with the time that each verb took on them; folder: of the page that links to logs."""
     seconds: dict[tuple[str, str], float] = {}
@@ -101,7 +101,7 @@ def range_rows(
             seconds[key] = seconds.get(key, 0.0) + each.end - each.start
     rows = []
     for item in status.ranges:
-        ledger: Mapping[str, Any] | None = read_sums_if_any(view.paths.ledger(item.name))
+        ledger: Mapping[str, Any] | None = read_sums_if_any(campaign.paths.ledger(item.name))
         verbs = ("consolidate", "train") if item.name == OUTLIERS else ("stage", "split", "train")
         spent = [(verb, seconds.get(("" if verb == "consolidate" else item.name, verb))) for verb in verbs]
         bad = f", {number(item.quarantined)} bad" if item.quarantined else ""
@@ -114,7 +114,7 @@ def range_rows(
                 "" if item.outliers is None else number(item.outliers),
                 ", ".join(f"{verb} {duration(value)}" for verb, value in spent if value is not None),
                 number(item.attempt) if item.attempt else "",
-                () if folder is None else tuple(_logs(view.paths, item.name, folder)),
+                () if folder is None else tuple(_logs(campaign.paths, item.name, folder)),
             )
         )
     return rows

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crpipe.core.causes import look_at
@@ -17,7 +16,7 @@ from crpipe.report.state import collect
 from crpipe.report.status import render_status
 
 if TYPE_CHECKING:
-    from crpipe.campaign.view import CampaignView
+    from crpipe.campaign.campaign import Campaign
     from crpipe.report.state_types import CampaignStatus, SourceToken
 
 EVENTS = ("success", "failure", "stall")
@@ -25,43 +24,24 @@ _WIDTH = 100
 _SHOWN = 400  # characters of a failing command's output
 
 
-@dataclass(frozen=True, slots=True)
-class NotifyJob:
-    """What is sent of a campaign: the event, its shell command, and how long the command may take.
-
-    stall_s: a campaign that wrote nothing for this long is stalled, in seconds.
-    """
-
-    view: CampaignView
-    event: str
-    command: str
-    stall_s: float
-    timeout_s: float
-
-
-def check_event(event: str) -> None:
-    """Raise ConfigError when no notification has this name."""
-    if event not in EVENTS:
-        raise ConfigError(f"notify: {event!r} is not an event; expected {', '.join(EVENTS)}")
-
-
-def send(job: NotifyJob, token: SourceToken | None = None) -> str:
+def notify(campaign: Campaign, event: str, token: SourceToken | None = None) -> str:
     """Run the event's command with the status on its stdin; return one line that says what was done.
 
     A stall is reported once, and again only after the campaign has moved in between. Raise ConfigError when
     the event is unknown, or when the command fails or takes too long.
     """
-    check_event(job.event)
-    if not job.command:
-        return f"notify.{job.event} is empty: nothing is sent"
-    status = collect(job.view)
-    if job.event == "stall" and not _is_news(job, status):
+    if event not in EVENTS:
+        raise ConfigError(f"notify: {event!r} is not an event; expected {', '.join(EVENTS)}")
+    if not getattr(campaign.config.notify, event):
+        return f"notify.{event} is empty: nothing is sent"
+    status = collect(campaign)
+    if event == "stall" and not _is_news(campaign, status):
         return "the campaign moves, is finished, or its stall was reported already: nothing is sent"
-    subject = subject_of(status, job.event)
-    _run(job, subject, f"{subject}\n\n{render_status(job.view, _WIDTH, token=token)}\n")
-    if job.event == "stall":
-        write_json(job.view.paths.stall(), {"last_sign": last_sign(job.view, status)})
-    return f"notify.{job.event}: sent"
+    subject = subject_of(status, event)
+    _run(campaign, event, subject, f"{subject}\n\n{render_status(campaign, _WIDTH, token=token)}\n")
+    if event == "stall":
+        write_json(campaign.paths.stall(), {"last_sign": last_sign(campaign, status)})
+    return f"notify.{event}: sent"
 
 
 def subject_of(status: CampaignStatus, event: str) -> str:
@@ -69,31 +49,32 @@ def subject_of(status: CampaignStatus, event: str) -> str:
     return f"crpipe {status.run}: {event}, {status.trained_of()} trained"
 
 
-def last_sign(view: CampaignView, status: CampaignStatus) -> float:
+def last_sign(campaign: Campaign, status: CampaignStatus) -> float:
     """Find when the campaign last wrote anything: a journal, or the files of a running job; 0.0 for never."""
-    journals = (view.paths.data_journal(), view.paths.train_journal())
+    journals = (campaign.paths.data_journal(), campaign.paths.train_journal())
     times = [found.st_mtime for path in journals if (found := look_at(path))]
     times += [status.time - item.quiet_s for item in status.rows() if item.quiet_s is not None]
     return round(max(times, default=0.0), 3)
 
 
-def _is_news(job: NotifyJob, status: CampaignStatus) -> bool:
-    sign = last_sign(job.view, status)
+def _is_news(campaign: Campaign, status: CampaignStatus) -> bool:
+    sign = last_sign(campaign, status)
     if not sign or status.finished() == len(status.bulk()):
         return False
-    if time.time() - sign < job.stall_s:
+    if time.time() - sign < campaign.config.notify.stall_minutes * 60:
         return False
-    reported = read_json_if_any(job.view.paths.stall())
+    reported = read_json_if_any(campaign.paths.stall())
     return reported is None or bool(reported["last_sign"] < sign - 1)
 
 
-def _run(job: NotifyJob, subject: str, message: str) -> None:
+def _run(campaign: Campaign, event: str, subject: str, message: str) -> None:
+    section = campaign.config.notify
     # The command is a shell command on purpose: it comes from the user's own configuration, and nothing else
     # is inserted into it. The message comes by stdin, so that no secret appears on a command line.
     environment = {name: value for name, value in os.environ.items() if name != "BEARER_TOKEN"}
-    environment |= {"CRPIPE_EVENT": job.event, "CRPIPE_RUN": job.view.run, "CRPIPE_SUBJECT": subject}
+    environment |= {"CRPIPE_EVENT": event, "CRPIPE_RUN": campaign.paths.run, "CRPIPE_SUBJECT": subject}
     with subprocess.Popen(  # noqa: S602 - see above
-        job.command,
+        getattr(section, event),
         shell=True,
         env=environment,
         stdin=subprocess.PIPE,
@@ -103,15 +84,15 @@ def _run(job: NotifyJob, subject: str, message: str) -> None:
         start_new_session=True,
     ) as process:
         try:
-            output, _ = process.communicate(message, timeout=job.timeout_s)
+            output, _ = process.communicate(message, timeout=section.timeout_s)
         except subprocess.TimeoutExpired as error:
             os.killpg(process.pid, signal.SIGKILL)  # the shell and everything that it has started
-            limit = duration(job.timeout_s)
+            limit = duration(section.timeout_s)
             raise ConfigError(
-                f"notify.{job.event}: the command took longer than {limit} (notify.timeout_s); correct it"
+                f"notify.{event}: the command took longer than {limit} (notify.timeout_s); correct it"
             ) from error
     if process.returncode:
         output = " ".join(output.split())[-_SHOWN:]
         raise ConfigError(
-            f"notify.{job.event}: the command ended with {process.returncode}: {output}; correct it"
+            f"notify.{event}: the command ended with {process.returncode}: {output}; correct it"
         )

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 from crpipe.campaign.ledger import read_sums
 from crpipe.core.journal import METRICS_BYTES, attempts, metric_rows, tail
-from crpipe.report.estimates import is_split, known_volume
+from crpipe.core.paths import HELD_OUT
+from crpipe.report.estimates import configured_volume, is_split, known_volume
 from crpipe.report.state import median_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from crpipe.campaign.view import CampaignView
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.journal import Row
     from crpipe.core.paths import Paths
-    from crpipe.report.estimates import PlanJob
+    from crpipe.report.estimates import SourceLook
 
 FEW_STEPS = 100  # of a link: fewer hardly train a model, and hardly show a trend
 GOOD_STEPS = 500
@@ -55,16 +56,16 @@ class Hours:
     range_s: dict[str, float]
 
 
-def estimate_events(job: PlanJob) -> EventCounts | None:
+def estimate_events(campaign: Campaign, seen: SourceLook) -> EventCounts | None:
     """Add up the events; None as long as no range is split and no file was read."""
-    view, file = job.view, job.seen.file
-    split = {name: _counted(view, name) for name in view.ranges if is_split(view, name)}
-    sizes = {name: known_volume(job, name)[1] for name in view.ranges if name not in split}
+    file, parts = seen.file, campaign.config.split
+    split = {name: _counted(campaign, name) for name in campaign.ranges if is_split(campaign, name)}
+    sizes = {name: known_volume(campaign, seen, name)[1] for name in campaign.ranges if name not in split}
     known = [size for size in sizes.values() if size is not None]
-    usual = sum(known) / len(known) if known else job.range_bytes
+    usual = sum(known) / len(known) if known else configured_volume(campaign)[1]
     found = dict(split)
     if file is not None and file.bytes:
-        share = file.below * (1 - job.batching.held_out)
+        share = file.below * (1 - sum(getattr(parts, f"{part}_fraction") for part in HELD_OUT))
         for name, size in sizes.items():
             taken = usual if size is None else size
             if taken is not None:
@@ -73,39 +74,38 @@ def estimate_events(job: PlanJob) -> EventCounts | None:
     if not found:
         return None
     means = [sum(column) / len(found) for column in zip(*found.values(), strict=True)]
-    every = [found.get(name, tuple(means)) for name in view.ranges]
+    every = [found.get(name, tuple(means)) for name in campaign.ranges]
     events, items = (round(sum(row[place] for row in every)) for place in (0, 1))
-    trained = {name: row[2] for name, row in zip(view.ranges, every, strict=True)}
-    return EventCounts(events, items, trained, exact=len(split) == len(view.ranges))
+    trained = {name: row[2] for name, row in zip(campaign.ranges, every, strict=True)}
+    return EventCounts(events, items, trained, exact=len(split) == len(campaign.ranges))
 
 
-def steps_of_links(job: PlanJob, events: EventCounts) -> list[int]:
-    """Count the steps of each link on bulk events, at least one."""
-    batching = job.batching
-    per_step = batching.events * batching.ranks * batching.per_step
+def steps_of_links(campaign: Campaign, events: EventCounts, batches: int) -> list[int]:
+    """Count the steps of each link on bulk events, at least one; ``batches``: of a step on each rank."""
+    train = campaign.config.train
+    per_step = campaign.config.load.batch_events * train.ranks * batches
     return [
-        max(1, round(sum(events.trained[name] for name in link.ranges) * batching.epochs / per_step))
-        for link in job.view.chain.links
+        max(1, round(sum(events.trained[name] for name in link.ranges) * train.epochs / per_step))
+        for link in campaign.chain.links
         if link.ranges
     ]
 
 
-def better_batch(job: PlanJob, steps: int) -> int:
+def better_batch(batch_events: int, steps: int) -> int:
     """Choose a power of two for ``load.batch_events`` with which a link has about GOOD_STEPS steps."""
-    wanted = max(1, job.batching.events * steps // GOOD_STEPS)
+    wanted = max(1, batch_events * steps // GOOD_STEPS)
     return int(2 ** (wanted.bit_length() - 1))
 
 
-def estimate_hours(job: PlanJob, events: EventCounts | None) -> Hours:
+def estimate_hours(campaign: Campaign, events: EventCounts | None) -> Hours:
     """Scale the rates of this run, or of another one here, to the whole campaign."""
-    view = job.view
-    rate = measured_rate(view.paths)
+    rate = measured_rate(campaign.paths)
     training = None
     if rate is not None and events is not None:
-        shown = sum(events.trained[name] for link in view.chain.links for name in link.ranges)
-        training = shown * job.batching.epochs / rate.events_per_s
-    range_s = _durations(attempts(view.paths.data_journal()))
-    data = sum(range_s.values()) * len(view.ranges) if range_s.keys() == {*_DATA_VERBS} else None
+        shown = sum(events.trained[name] for link in campaign.chain.links for name in link.ranges)
+        training = shown * campaign.config.train.epochs / rate.events_per_s
+    range_s = _durations(attempts(campaign.paths.data_journal()))
+    data = sum(range_s.values()) * len(campaign.ranges) if range_s.keys() == {*_DATA_VERBS} else None
     return Hours(training, rate, data, range_s)
 
 
@@ -153,7 +153,7 @@ def _durations(rows: Iterable[Row]) -> dict[str, float]:
     return {verb: sum(times) / len(times) for verb, times in taken.items()}
 
 
-def _counted(view: CampaignView, name: str) -> tuple[float, float, float]:
+def _counted(campaign: Campaign, name: str) -> tuple[float, float, float]:
     """Read the events, items and training events of a range that is split."""
-    ledger = read_sums(view.paths.ledger(name))
+    ledger = read_sums(campaign.paths.ledger(name))
     return ledger["events"]["listed"], ledger["items"]["listed"], ledger["events"]["train"]

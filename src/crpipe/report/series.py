@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from crpipe.campaign.view import CampaignView
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.journal import Row
 
 WINDOW_STEPS = 500  # over which curves are averaged
@@ -79,12 +79,14 @@ def is_loss(name: str) -> bool:
     return name.endswith("/loss") and not name.startswith(VALIDATION)
 
 
-def chain_rows(view: CampaignView, most: int = 0) -> list[Row]:
+def chain_rows(campaign: Campaign, most: int = 0) -> list[Row]:
     """Read the metrics of all links in the order of the chain; about ``most`` rows, evenly, unless 0.
 
     Rows of a validation are few, and all are kept.
     """
-    lines = [line for name in view.chain.names for line in _lines(view.paths.store(name) / "metrics.jsonl")]
+    lines = [
+        line for name in campaign.chain.names for line in _lines(campaign.paths.store(name) / "metrics.jsonl")
+    ]
     stride = max(1, len(lines) // most) if most else 1
     rows = []
     for number, line in enumerate(lines):
@@ -150,18 +152,19 @@ def smoothed(series: Series, window: int = WINDOW_STEPS) -> Series:
     return Series(series.name, series.steps, tuple(means))
 
 
-def multiplicities(view: CampaignView) -> MultiplicityCounts | None:
+def multiplicities(campaign: Campaign) -> MultiplicityCounts | None:
     """Sum the multiplicity histograms of all ranges that have been split; ``None`` while there is none.
 
     One edge is at the threshold: the ledgers say how many events are above it.
     """
-    paths = [view.paths.histogram(name) for name in view.ranges]
+    paths = [campaign.paths.histogram(name) for name in campaign.ranges]
     found = map(read_json_if_any, paths)
     summed = add_histograms(row for row in found if row is not None)
-    threshold = threshold_of(view)
+    threshold = threshold_of(campaign)
     if summed is None or threshold is None:
         return summed
-    ledgers = [row for name in view.ranges if (row := read_sums_if_any(view.paths.ledger(name))) is not None]
+    paths = [campaign.paths.ledger(name) for name in campaign.ranges]
+    ledgers = [row for path in paths if (row := read_sums_if_any(path)) is not None]
     events = [row["events"][role] for row in ledgers for role in LARGE_ROLES]
     weights = [row["weights"][role] for row in ledgers for role in LARGE_ROLES if "weights" in row]
     return summed.cut_at(threshold, sum(events), sum(weights))
@@ -185,12 +188,12 @@ def add_histograms(rows: Iterable[Row]) -> MultiplicityCounts | None:
     return MultiplicityCounts(edges, events, tuple(weights.get(edge, 0.0) for edge in lower if weights))
 
 
-def threshold_of(view: CampaignView) -> int | None:
+def threshold_of(campaign: Campaign) -> int | None:
     """Find the outlier threshold: the one in the ledgers, else the configured one; None without outliers."""
-    if not view.has_outliers:
+    if not campaign.has_outliers:
         return None
-    for name in view.ranges:
-        ledger = read_sums_if_any(view.paths.ledger(name))
+    for name in campaign.ranges:
+        ledger = read_sums_if_any(campaign.paths.ledger(name))
         if ledger is not None:
             return int(ledger["threshold"])
-    return view.threshold
+    return campaign.config.split.threshold

@@ -15,7 +15,7 @@ from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.ledger import read_sums_if_any
 from crpipe.campaign.raw_files import lease_folder
 from crpipe.core.causes import is_present
-from crpipe.core.files import free_bytes, read_json_if_any, tree_bytes
+from crpipe.core.files import GIB, free_bytes, read_json_if_any, tree_bytes
 from crpipe.core.journal import METRICS_BYTES, History, Row, attempts, histories, metric_rows, tail
 from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES, OUTLIERS, TRAINED_ROLES
@@ -23,11 +23,10 @@ from crpipe.report.state_types import (
     AT_WORK,
     CampaignStatus,
     Disk,
-    LinkStatus,
-    RangeStatus,
     SourceToken,
     State,
     TrainingTotals,
+    WorkState,
     add_ledgers,
     jobs_here,
     last_validation,
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from crpipe.campaign.view import CampaignView
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.paths import Paths
     from crpipe.core.ranges import ChainLink
 
@@ -223,12 +222,12 @@ class LinkTrace:
         """Number of its ranges."""
         return len(self.link.ranges)
 
-    def status(self) -> LinkStatus:
+    def status(self) -> WorkState:
         """Find the state: that of the training, or how far its data are."""
         state, verb, progress = self.training(self._before())
         if self.stale() and state not in AT_WORK:
             state = State.STALE
-        return LinkStatus(
+        return WorkState(
             name=self.link.name,
             state=state,
             ranges=self.link.ranges,
@@ -276,7 +275,7 @@ class LinkTrace:
         return (State.SPLIT, "split") if ready else (State.WAITING, "")
 
 
-def range_status(files: RangeFiles, links: Sequence[LinkTrace], *, alone: bool) -> RangeStatus:
+def range_status(files: RangeFiles, links: Sequence[LinkTrace], *, alone: bool) -> WorkState:
     """Find the state of a range: of its training, where that has begun, else how far its data are.
 
     links: those that train on it, one for each round. alone: it has a link of its own name, whose progress
@@ -287,7 +286,7 @@ def range_status(files: RangeFiles, links: Sequence[LinkTrace], *, alone: bool) 
     if not alone and verb == "train":
         about = {}
     stale = files.stale() or any(link.receipt is not None and link.stale() for link in links[-1:])
-    return RangeStatus(
+    return WorkState(
         name=files.name,
         state=State.STALE if stale and state not in AT_WORK else state,
         **{**files.split_columns(), **about},
@@ -309,16 +308,16 @@ PACE_RANGES = 10
 _LAST_STEPS = (State.TRAINING, State.INTERRUPTED, State.FAILED)
 
 
-def collect(view: CampaignView, token: SourceToken | None = None) -> CampaignStatus:
+def collect(campaign: Campaign, token: SourceToken | None = None) -> CampaignStatus:
     """Read the state of every range from manifests, ledgers, receipts, leases and journals.
 
     ``token``: what the caller knows of the source's token. Raise DataError when a file is damaged.
     """
-    paths = view.paths
-    expected = Expected(view.data, view.fingerprint, view.has_outliers, time.time())
+    paths = campaign.paths
+    expected = Expected(campaign.data, campaign.fingerprint, campaign.has_outliers, time.time())
     past = histories([*attempts(paths.data_journal()), *attempts(paths.train_journal())])
     histories_of = {**past, OUTLIERS: _merged(past.get(""), past.get(OUTLIERS))}
-    names = (*view.ranges, *([OUTLIERS] if view.has_outliers else []))
+    names = (*campaign.ranges, *([OUTLIERS] if campaign.has_outliers else []))
     files = {name: RangeFiles(paths, name, histories_of.get(name, History()), expected) for name in names}
     chain = [
         LinkTrace(
@@ -328,48 +327,50 @@ def collect(view: CampaignView, token: SourceToken | None = None) -> CampaignSta
             histories_of.get(link.name, History()),
             expected,
         )
-        for link in view.chain.links
+        for link in campaign.chain.links
     ]
     users = _users(chain)
-    alone = view.chain.one_to_one
+    alone = campaign.chain.one_to_one
     statuses = [
         range_status(each, users.get(each.name, []), alone=alone or each.name == OUTLIERS)
         for each in files.values()
     ]
-    skipped = [RangeStatus(name, State.SKIPPED) for name in view.skipped]
+    skipped = [WorkState(name, State.SKIPPED) for name in campaign.config.ranges.skip]
     links = [link.status() for link in chain]
     pace = _pace(chain)
+    budget = round(campaign.config.source.disk_budget_gib * GIB)
     return CampaignStatus(
-        run=view.run,
-        fingerprint=view.fingerprint,
-        data=view.data,
-        item=view.item,
+        run=campaign.paths.run,
+        fingerprint=campaign.fingerprint,
+        data=campaign.data,
+        item=campaign.item,
         time=expected.now,
         # Names of ranges are digits: the outliers come last.
         ranges=tuple(sorted([*statuses, *skipped], key=lambda item: item.name)),
         links=tuple(links),
         one_to_one=alone,
-        ledgers=add_ledgers(row for name in view.ranges if (row := files[name].ledger) is not None),
+        ledgers=add_ledgers(row for name in campaign.ranges if (row := files[name].ledger) is not None),
         trained=_trained(chain),
-        disk=Disk(tree_bytes(paths.raw("")), view.disk_budget, free_bytes(paths.results)),
+        disk=Disk(tree_bytes(paths.raw("")), budget, free_bytes(paths.results)),
         pace_s=pace,
         eta_s=_eta(links, pace),
-        changed=tuple(_changed_keys(view)),
+        changed=tuple(_changed_keys(campaign)),
         queue=jobs_here(),
         token=token,
-        validation=last_validation(paths, view.chain.names),
-        still_trained=_still_trained(paths, chain, view.skipped),
-        max_files=int(view.data_keys.get("source.max_files", 0)),
-        duplicates=describe_twins(view),
+        validation=last_validation(paths, campaign.chain.names),
+        still_trained=_still_trained(paths, chain, campaign.config.ranges.skip),
+        max_files=int(campaign.data_keys.get("source.max_files", 0)),
+        duplicates=describe_twins(campaign),
     )
 
 
-def describe_twins(view: CampaignView) -> str:
+def describe_twins(campaign: Campaign) -> str:
     """Say which raw files are in two ranges, and what to do unless that is allowed; empty: none."""
-    found = find_twins(view.paths, view.ranges)
-    if found is None:
+    twins = find_twins(campaign.paths, campaign.ranges)
+    if twins is None:
         return ""
-    return found.describe() + (f" ({ALLOW})" if view.duplicates else f"; {found.remedy()}")
+    allowed = campaign.config.ranges.duplicates == "allow"
+    return twins.describe() + (f" ({ALLOW})" if allowed else f"; {twins.remedy()}")
 
 
 def _still_trained(paths: Paths, chain: Sequence[LinkTrace], skipped: Sequence[str]) -> tuple[str, ...]:
@@ -435,7 +436,7 @@ def _pace(chain: Sequence[LinkTrace]) -> float | None:
     return None
 
 
-def _eta(links: Sequence[LinkStatus], pace: float | None) -> float | None:
+def _eta(links: Sequence[WorkState], pace: float | None) -> float | None:
     """Add up what is left of each link on ranges: a link takes as long as its ranges."""
     if pace is None:
         return None
@@ -450,14 +451,14 @@ def _eta(links: Sequence[LinkStatus], pace: float | None) -> float | None:
     return left
 
 
-def _changed_keys(view: CampaignView) -> Iterator[str]:
-    if view.layout is None:  # which is part of the recorded keys
+def _changed_keys(campaign: Campaign) -> Iterator[str]:
+    if campaign.known_layout is None:  # which is part of the recorded keys
         return
     seen = set()
-    paths = view.paths
+    paths = campaign.paths
     for path, keys, may_change in (
-        (paths.campaign(), view.data_keys, partial(data_may_change, paths)),
-        (paths.run_config(), view.train_keys, partial(run_may_change, paths)),
+        (paths.campaign(), campaign.data_keys, partial(data_may_change, paths)),
+        (paths.run_config(), campaign.run_keys, partial(run_may_change, paths)),
     ):
         recorded = read_json_if_any(path)
         changed = [] if recorded is None else changed_keys(recorded, keys)

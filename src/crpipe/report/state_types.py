@@ -49,41 +49,25 @@ _COPIED = frozenset({State.STAGED, State.SPLITTING})
 
 
 @dataclass(frozen=True, slots=True)
-class RangeStatus:
-    """One line of the table; ``None`` where no file shows it yet.
+class WorkState:
+    """How far a range or a link of training is; ``None`` where no file shows it yet.
 
-    files: raw copies that exist, or existed when the range was split.
-    outliers: events above the threshold, of all parts.
-    step: within the range while it is in training; of the whole chain once it is trained.
+    ranges, round: of a link; a range, and the link on the outliers, has no ranges.
+    files: raw copies that exist, or existed when the range was split. shards: those that training reads.
+    outliers: events above the threshold, of all parts. All four are of a range.
+    step: within the range or link while it is in training; of the whole chain once it is trained.
     quiet_s: seconds since the running job last wrote anything.
+    stopped: why a link ended early; empty if it did not.
     """
 
     name: str
     state: State
+    ranges: tuple[str, ...] = ()
+    round: int = 0
     files: int | None = None
     quarantined: int = 0
     shards: int | None = None
     outliers: int | None = None
-    step: int | None = None
-    steps: int | None = None
-    eta_s: float | None = None
-    quiet_s: float | None = None
-    attempt: int = 0
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkStatus:
-    """One link of training.
-
-    step: within the link while it is in training; of the whole chain once it is trained.
-    quiet_s: seconds since the running job last wrote anything. stopped: why it ended early; empty if not.
-    """
-
-    name: str
-    state: State
-    ranges: tuple[str, ...]
-    round: int
     step: int | None = None
     steps: int | None = None
     eta_s: float | None = None
@@ -197,8 +181,8 @@ class CampaignStatus:
     data: str
     item: str
     time: float
-    ranges: tuple[RangeStatus, ...]
-    links: tuple[LinkStatus, ...]
+    ranges: tuple[WorkState, ...]
+    links: tuple[WorkState, ...]
     one_to_one: bool
     ledgers: Ledgers
     trained: TrainingTotals
@@ -213,17 +197,17 @@ class CampaignStatus:
     max_files: int = 0
     duplicates: str = ""
 
-    def chain(self) -> tuple[RangeStatus, ...]:
+    def chain(self) -> tuple[WorkState, ...]:
         """The ranges that are trained on, in order: without the skipped ones and without the outliers."""
         return tuple(
             item for item in self.ranges if item.name != OUTLIERS and item.state is not State.SKIPPED
         )
 
-    def bulk(self) -> tuple[LinkStatus, ...]:
+    def bulk(self) -> tuple[WorkState, ...]:
         """The links that train on ranges, in order: all but the one on the outliers."""
         return tuple(link for link in self.links if link.ranges)
 
-    def rows(self) -> tuple[RangeStatus | LinkStatus, ...]:
+    def rows(self) -> tuple[WorkState, ...]:
         """All ranges and links."""
         return (*self.ranges, *self.links)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from crpipe.core.paths import DESTINATIONS, OUTLIERS
 from crpipe.core.text import (
@@ -22,102 +22,24 @@ from crpipe.core.text import (
     table,
 )
 from crpipe.report.state import collect
-from crpipe.report.state_types import AT_WORK, QUIET_S, CampaignStatus, LinkStatus, RangeStatus, State, Sums
+from crpipe.report.state_types import AT_WORK, QUIET_S, CampaignStatus, State, Sums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from crpipe.campaign.view import CampaignView
-    from crpipe.report.state_types import SourceToken
-
-# The table of links in the text of ``crpipe status``, where a link is not the same as a range.
-
-
-FOLD = 4  # lines of one state; a longer run of them is folded into one
-Status = TypeVar("Status", RangeStatus, LinkStatus)
-_FOLDED = frozenset({State.WAITING, State.SPLIT, State.TRAINED})
-
-
-def link_table(links: Sequence[LinkStatus], width: int, *, unfold: bool) -> tuple[list[str], list[State]]:
-    """Give the lines of the table, titles first, and the state that each line after them shows."""
-    rows = list(folded_rows(links, _link_fold_key, _link_cells, _folded_links, unfold=unfold))
-    cells = list(zip(*(cells for _, cells in rows), strict=True))
-    columns = [
-        Column("link", cells[0]),
-        Column("ranges", cells[1], drop=3, right=True),
-        Column("round", cells[2], drop=2, right=True),
-        Column("state", cells[3]),
-        Column("step", cells[4], drop=5, right=True),
-        Column("ETA", cells[5], drop=4, right=True),
-        Column("attempt", cells[6], drop=1, right=True),
-        Column("last error, or why it ended early", cells[7], drop=6, least=24),
-    ]
-    return table(columns, width), [state for state, _ in rows]
-
-
-def step_of(step: int | None, steps: int | None, state: State, quiet_s: float | None) -> str:
-    """Write how far a job is, or for how long it has been quiet."""
-    if state in AT_WORK and quiet_s is not None and quiet_s > QUIET_S:
-        return f"quiet {duration(quiet_s)}"
-    if step is None:
-        return ""
-    return f"{number(step)}/{number(steps)}" if steps else number(step)
-
-
-def folded_rows(
-    items: Sequence[Status],
-    key: Callable[[Status], str],
-    cells: Callable[[Status], list[str]],
-    folded: Callable[[list[Status]], list[str]],
-    *,
-    unfold: bool,
-) -> Iterator[tuple[State, list[str]]]:
-    """Yield state and cells of each line: neighbours with the same ``key`` share one, where they are many."""
-    for _, group in groupby(items, key=key):
-        alike = list(group)
-        if unfold or len(alike) <= FOLD:
-            yield from ((item.state, cells(item)) for item in alike)
-        else:
-            yield alike[0].state, folded(alike)
-
-
-def _link_fold_key(link: LinkStatus) -> str:
-    plain = link.state in _FOLDED and link.ranges and not (link.error or link.stopped)
-    return f"{link.state} {link.round}" if plain else link.name
-
-
-def _link_cells(link: LinkStatus) -> list[str]:
-    return [
-        link.name,
-        number(len(link.ranges)) if link.ranges else "",
-        number(link.round),
-        link.state,
-        step_of(link.step, link.steps, link.state, link.quiet_s),
-        "" if link.eta_s is None else duration(link.eta_s),
-        number(link.attempt) if link.attempt else "",
-        link.error or link.stopped,
-    ]
-
-
-def _folded_links(links: Sequence[LinkStatus]) -> list[str]:
-    first, last = links[0].name.partition("-")[0], links[-1].name.partition("-")[2]
-    ranges = number(sum(len(link.ranges) for link in links))
-    return [
-        f"{first}-{last}",
-        ranges,
-        number(links[0].round),
-        links[0].state,
-        f"{len(links)} links",
-        "",
-        "",
-        "",
-    ]
-
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.report.state_types import SourceToken, WorkState
 
 __all__ = ["collect", "render_status", "status_json"]
 
 # Neighbours in one of these states share a line where they are many.
 FOLDED = frozenset({State.WAITING, State.LISTED, State.SPLIT, State.TRAINED, State.SKIPPED})
+FOLD = 4  # lines of one state; a longer run of them is folded into one
+# Fields of WorkState that only links have, and only ranges.
+_NOT_IN = {
+    "ranges": ("ranges", "round", "stopped"),
+    "links": ("files", "quarantined", "shards", "outliers"),
+}
 TOKEN_S = 86_400.0  # a token that ends within this long is warned about, whatever the ETA
 LABEL = 12
 _BAR = 30
@@ -135,7 +57,7 @@ _COLOURS = {
 
 
 def render_status(
-    view: CampaignView,
+    campaign: Campaign,
     width: int,
     *,
     unfold: bool = False,
@@ -146,17 +68,19 @@ def render_status(
 
     ``unfold`` gives each range its own line; ``colour`` adds terminal colours to the states.
     """
-    status = collect(view, token)
-    lines = [*header(status, width), "", *_table(status, width, unfold=unfold, colour=colour)]
+    status = collect(campaign, token)
+    lines = [*header(status, width), "", *_table(status.ranges, "range", width, unfold=unfold, colour=colour)]
     if not status.one_to_one:
-        links, states = link_table(status.links, width, unfold=unfold)
-        lines += ["", *(_coloured(links, states) if colour else links)]
+        lines += ["", *_table(status.links, "link", width, unfold=unfold, colour=colour)]
     return "\n".join(lines)
 
 
-def status_json(view: CampaignView, token: SourceToken | None = None) -> str:
-    """Give the same as JSON: the fields of CampaignStatus, an entry of ``ranges`` and ``links`` for each."""
-    return json_text(asdict(collect(view, token)))
+def status_json(campaign: Campaign, token: SourceToken | None = None) -> str:
+    """Return the same as JSON: the fields of CampaignStatus, one entry for each range and link."""
+    tree = asdict(collect(campaign, token))
+    for kind, others in _NOT_IN.items():
+        tree[kind] = [{key: value for key, value in row.items() if key not in others} for row in tree[kind]]
+    return json_text(tree)
 
 
 def header(status: CampaignStatus, width: int) -> Iterator[str]:
@@ -343,24 +267,90 @@ def resume_command(status: CampaignStatus) -> str:
     return "the same command again, e.g. snakemake train_all (on a cluster with --profile slurm)"
 
 
-def _table(status: CampaignStatus, width: int, *, unfold: bool, colour: bool) -> list[str]:
-    rows = list(folded_rows(status.ranges, _fold_key, _cells, _folded, unfold=unfold))
-    cells = list(zip(*(cells for _, cells in rows), strict=True))
+def _table(items: Sequence[WorkState], noun: str, width: int, *, unfold: bool, colour: bool) -> list[str]:
+    """Lay out the ranges or the links, as ``noun`` says; a line for each, or for some that are alike."""
+    groups = list(_lines(items, unfold=unfold))
+    single = [group[0] if len(group) == 1 else None for group in groups]
+    early = "" if noun == "range" else ", or why it ended early"
     columns = [
-        Column("range", cells[0]),
-        Column("staged", cells[1], drop=4, right=True),
-        Column("shards", cells[2], drop=2, right=True),
-        Column("outliers", cells[3], drop=3, right=True),
-        Column("state", cells[4]),
-        Column("step", cells[5], drop=6, right=True),
-        Column("ETA", cells[6], drop=5, right=True),
-        Column("attempt", cells[7], drop=1, right=True),
-        Column("last error", cells[8], drop=7, least=24),
+        Column(noun, [_name(group) for group in groups]),
+        *(_range_columns(groups) if noun == "range" else _link_columns(groups)),
+        Column("state", [group[0].state for group in groups]),
+        Column("step", [_step(group, noun) for group in groups], drop=6, right=True),
+        Column(
+            "ETA",
+            ["" if item is None or item.eta_s is None else duration(item.eta_s) for item in single],
+            drop=5,
+            right=True,
+        ),
+        Column(
+            "attempt",
+            [number(item.attempt) if item and item.attempt else "" for item in single],
+            drop=1,
+            right=True,
+        ),
+        Column(
+            f"last error{early}",
+            ["" if item is None else item.error or item.stopped for item in single],
+            drop=7,
+            least=24,
+        ),
     ]
     lines = table(columns, width)
-    if not colour:
-        return lines
-    return _coloured(lines, [state for state, _ in rows])
+    return _coloured(lines, [group[0].state for group in groups]) if colour else lines
+
+
+def _lines(items: Sequence[WorkState], *, unfold: bool) -> Iterator[list[WorkState]]:
+    """Yield what each line shows: neighbours in the same plain state share one, where they are many."""
+    for _, group in groupby(items, key=_fold_key):
+        alike = list(group)
+        if unfold or len(alike) <= FOLD:
+            yield from ([item] for item in alike)
+        else:
+            yield alike
+
+
+def _fold_key(item: WorkState) -> str:
+    plain = item.state in FOLDED and item.name != OUTLIERS and not (item.error or item.stopped)
+    return f"{item.state} {item.round}" if plain else item.name
+
+
+def _range_columns(groups: Sequence[Sequence[WorkState]]) -> Iterator[Column]:
+    staged = [_staged(_sum(group, "files"), _sum(group, "quarantined") or 0) for group in groups]
+    yield Column("staged", staged, drop=4, right=True)
+    for title, drop, write in (("shards", 2, number), ("outliers", 3, compact)):
+        sums = [_sum(group, title) for group in groups]
+        yield Column(title, ["" if each is None else write(each) for each in sums], drop=drop, right=True)
+
+
+def _link_columns(groups: Sequence[Sequence[WorkState]]) -> Iterator[Column]:
+    ranges = [sum(len(link.ranges) for link in group) for group in groups]
+    yield Column("ranges", [number(each) if each else "" for each in ranges], drop=3, right=True)
+    yield Column("round", [number(group[0].round) for group in groups], drop=2, right=True)
+
+
+def _sum(group: Sequence[WorkState], name: str) -> int | None:
+    """Add up a number of the ranges; None where it is not known, or they are not split."""
+    known = getattr(group[0], name) if len(group) == 1 else group[0].shards
+    return None if known is None else sum(getattr(item, name) or 0 for item in group)
+
+
+def _name(group: Sequence[WorkState]) -> str:
+    if len(group) == 1:
+        return group[0].name
+    return f"{group[0].name.partition('-')[0]}-{group[-1].name.partition('-')[2]}"
+
+
+def _step(group: Sequence[WorkState], noun: str) -> str:
+    """Write how far a job is, or for how long it has been quiet."""
+    item = group[0]
+    if len(group) > 1:
+        return f"{len(group)} {noun}s"
+    if item.state in AT_WORK and item.quiet_s is not None and item.quiet_s > QUIET_S:
+        return f"quiet {duration(item.quiet_s)}"
+    if item.step is None:
+        return ""
+    return f"{number(item.step)}/{number(item.steps)}" if item.steps else number(item.step)
 
 
 def _coloured(lines: list[str], states: list[State]) -> list[str]:
@@ -371,44 +361,6 @@ def _coloured(lines: list[str], states: list[State]) -> list[str]:
 def _paint(line: str, state: State) -> str:
     code = _COLOURS.get(state)
     return line.replace(f" {state}", f" \x1b[{code}m{state}\x1b[0m", 1) if code else line
-
-
-def _fold_key(item: RangeStatus) -> str:
-    plain = item.state in FOLDED and not item.error and item.name != OUTLIERS
-    return item.state if plain else item.name
-
-
-def _cells(item: RangeStatus) -> list[str]:
-    return [
-        item.name,
-        _staged(item.files, item.quarantined),
-        "" if item.shards is None else number(item.shards),
-        "" if item.outliers is None else compact(item.outliers),
-        item.state,
-        step_of(item.step, item.steps, item.state, item.quiet_s),
-        "" if item.eta_s is None else duration(item.eta_s),
-        number(item.attempt) if item.attempt else "",
-        item.error,
-    ]
-
-
-def _folded(items: list[RangeStatus]) -> list[str]:
-    def total(name: str) -> int:
-        return sum(getattr(item, name) or 0 for item in items)
-
-    known = items[0].shards is not None
-    first, last = items[0].name.partition("-")[0], items[-1].name.partition("-")[2]
-    return [
-        f"{first}-{last}",
-        _staged(total("files"), total("quarantined")) if known else "",
-        number(total("shards")) if known else "",
-        compact(total("outliers")) if known else "",
-        items[0].state,
-        f"{len(items)} ranges",
-        "",
-        "",
-        "",
-    ]
 
 
 def _staged(files: int | None, quarantined: int) -> str:

@@ -20,7 +20,7 @@ from crpipe.report.status import empty_line, weight_line
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from crpipe.campaign.view import CampaignView
+    from crpipe.campaign.campaign import Campaign
     from crpipe.report.evaluations import Evaluation, Measure
     from crpipe.report.state_types import CampaignStatus, Sums
 
@@ -35,12 +35,12 @@ _GOOD, _BAD = "✓", "✗"
 _TITLES = {"train": "bulk (train)"}
 
 
-def render_summary(view: CampaignView) -> str:
+def render_summary(campaign: Campaign) -> str:
     """Give the box, 80 columns wide; raise DataError when a file that it reads is damaged."""
-    status, newest = collect(view), next(evaluations(view), None)
+    status, newest = collect(campaign), next(evaluations(campaign), None)
     sections = [
-        (f"events and {shorten(view.item, _INNER // 2)}", list(_sums(status))),
-        ("campaign", list(_campaign(view, status))),
+        (f"events and {shorten(campaign.item, _INNER // 2)}", list(_sums(status))),
+        ("campaign", list(_campaign(campaign, status))),
         (_heading(newest), list(_evaluation(newest))),
     ]
     lines = []
@@ -94,22 +94,22 @@ def _check(good: bool) -> str:
     return _GOOD if good else _BAD
 
 
-def _campaign(view: CampaignView, status: CampaignStatus) -> Iterator[str]:
+def _campaign(campaign: Campaign, status: CampaignStatus) -> Iterator[str]:
     ledgers = status.ledgers
     balanced = f"{ledgers.count - len(ledgers.unbalanced)} of {ledgers.count} balance"
     unbalanced = f", not {', '.join(ledgers.unbalanced)}" if ledgers.unbalanced else ""
     yield from _paragraph("ledgers", f"{balanced}{unbalanced}; the campaign has {len(status.chain())} ranges")
-    if view.has_outliers:
-        yield from _paragraph("outliers", _outliers(view, ledgers.events.large()))
-    yield from _quarantined(view, ledgers.quarantined)
+    if campaign.has_outliers:
+        yield from _paragraph("outliers", _outliers(campaign, ledgers.events.large()))
+    yield from _quarantined(campaign, ledgers.quarantined)
     yield from _paragraph("trained", status.trained_of())
-    yield from _checkpoint(view)
-    report = view.paths.report()
+    yield from _checkpoint(campaign)
+    report = campaign.paths.report()
     yield from _paragraph("report", str(report) if is_present(report) else f"not written yet ({report})")
 
 
-def _outliers(view: CampaignView, events: int) -> str:
-    manifest = read_json_if_any(view.paths.outlier_manifest(CONSOLIDATED))
+def _outliers(campaign: Campaign, events: int) -> str:
+    manifest = read_json_if_any(campaign.paths.outlier_manifest(CONSOLIDATED))
     if manifest is None:
         return f"{number(events)} in the ranges, not consolidated yet"
     merged = sum(shard["events"] for shard in manifest["shards"])
@@ -117,9 +117,9 @@ def _outliers(view: CampaignView, events: int) -> str:
     return f"consolidated {number(merged)} {sign} {number(events)} in the ranges  {_check(merged == events)}"
 
 
-def _quarantined(view: CampaignView, count: int) -> Iterator[str]:
+def _quarantined(campaign: Campaign, count: int) -> Iterator[str]:
     yield from _paragraph("quarantined", counted(count, "file"))
-    files = quarantined_files(view) if count else ()
+    files = quarantined_files(campaign) if count else ()
     named = [f"{name}/{path}: {reason}" for name, path, reason in files]
     for text in named[:_NAMED]:
         yield from _paragraph("", text)
@@ -127,40 +127,40 @@ def _quarantined(view: CampaignView, count: int) -> Iterator[str]:
         yield from _paragraph("", f"… and {len(named) - _NAMED} more, see the ledgers")
 
 
-def quarantined_files(view: CampaignView) -> Iterator[tuple[str, str, str]]:
+def quarantined_files(campaign: Campaign) -> Iterator[tuple[str, str, str]]:
     """Yield range, path and reason of each quarantined file."""
-    for name in view.ranges:
-        path = view.paths.ledger(name)
+    for name in campaign.ranges:
+        path = campaign.paths.ledger(name)
         sums = read_sums_if_any(path)
         for item in read_json(path)["files"] if sums and sums["quarantined"] else ():
             if item["state"] == "quarantined":
                 yield name, item["path"], item["reason"]
 
 
-def _checkpoint(view: CampaignView) -> Iterator[str]:
-    receipt = last_receipt(view)
+def _checkpoint(campaign: Campaign) -> Iterator[str]:
+    receipt = last_receipt(campaign)
     if receipt is None:
         yield from _paragraph("checkpoint", "none yet")
         return
-    path = view.paths.store(receipt["range"]) / receipt["checkpoint"]
+    path = campaign.paths.store(receipt["range"]) / receipt["checkpoint"]
     yield from _paragraph("checkpoint", f"{path.parent}/")
     yield from _paragraph("", path.name)
-    seen = f"{number(receipt['events'])} events, {number(receipt['items'])} {view.item}"
+    seen = f"{number(receipt['events'])} events, {number(receipt['items'])} {campaign.item}"
     skipped = f", {counted(receipt['skipped'], 'step')} skipped" if receipt["skipped"] else ""
     yield from _paragraph("steps", f"{number(receipt['step'])}: {seen}{skipped}")
     if receipt.get("stopped"):
         yield from _paragraph("early stop", receipt["stopped"])
-    best = read_json_if_any(view.paths.best_receipt(receipt["range"]))
+    best = read_json_if_any(campaign.paths.best_receipt(receipt["range"]))
     if best is not None and best["key"] == receipt["key"]:
         about = f"{best['metric']} {measured(best['value'])} at step {number(best['step'])}"
         yield from _paragraph("best", about)
         yield from _paragraph("", best["checkpoint"])
 
 
-def last_receipt(view: CampaignView) -> dict[str, Any] | None:
+def last_receipt(campaign: Campaign) -> dict[str, Any] | None:
     """Read the receipt of the chain's last finished link."""
-    for name in reversed(view.chain.names):
-        receipt: dict[str, Any] | None = read_json_if_any(view.paths.receipt(name))
+    for name in reversed(campaign.chain.names):
+        receipt: dict[str, Any] | None = read_json_if_any(campaign.paths.receipt(name))
         if receipt is not None:
             return receipt
     return None
@@ -235,14 +235,14 @@ def _numbers(found: Evaluation, measures: Sequence[Measure]) -> Iterator[str]:
 Tree = dict[str, Any]
 
 
-def summary_json(view: CampaignView) -> str:
+def summary_json(campaign: Campaign) -> str:
     """Give the summary as JSON; raise DataError when a file that it reads is damaged."""
-    status, newest = collect(view), next(evaluations(view), None)
+    status, newest = collect(campaign), next(evaluations(campaign), None)
     ledgers, links = status.ledgers, status.bulk()
-    report = view.paths.run_dir() / "report.html"
+    report = campaign.paths.run_dir() / "report.html"
     return json_text(
         {
-            "run": view.run,
+            "run": campaign.paths.run,
             "item": status.item,
             "events": asdict(ledgers.events),
             "items": asdict(ledgers.items),
@@ -251,29 +251,29 @@ def summary_json(view: CampaignView) -> str:
             "ledgers": {"count": ledgers.count, "unbalanced": list(ledgers.unbalanced)},
             "ranges": len(status.chain()),
             "links": {"finished": status.finished(), "count": len(links)},
-            "consolidated_outliers": _consolidated(view),
+            "consolidated_outliers": _consolidated(campaign),
             "quarantined": [
                 {"range": name, "file": path, "reason": reason}
-                for name, path, reason in quarantined_files(view)
+                for name, path, reason in quarantined_files(campaign)
             ],
-            "checkpoint": _checkpoint_json(view),
+            "checkpoint": _checkpoint_json(campaign),
             "report": str(report) if is_present(report) else None,
             "evaluation": None if newest is None else _evaluation_json(newest),
         }
     )
 
 
-def _consolidated(view: CampaignView) -> int | None:
-    manifest = read_json_if_any(view.paths.outlier_manifest(CONSOLIDATED))
+def _consolidated(campaign: Campaign) -> int | None:
+    manifest = read_json_if_any(campaign.paths.outlier_manifest(CONSOLIDATED))
     return None if manifest is None else sum(shard["events"] for shard in manifest["shards"])
 
 
-def _checkpoint_json(view: CampaignView) -> Tree | None:
-    receipt = last_receipt(view)
+def _checkpoint_json(campaign: Campaign) -> Tree | None:
+    receipt = last_receipt(campaign)
     if receipt is None:
         return None
-    store = view.paths.store(receipt["range"])
-    best = read_json_if_any(view.paths.best_receipt(receipt["range"]))
+    store = campaign.paths.store(receipt["range"])
+    best = read_json_if_any(campaign.paths.best_receipt(receipt["range"]))
     if best is not None and best["key"] == receipt["key"]:
         known = {name: best[name] for name in ("metric", "value", "step")}
         kept: Tree | None = {"path": str(store / best["checkpoint"]), **known}

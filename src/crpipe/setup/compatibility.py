@@ -15,6 +15,7 @@ from crpipe.events.histograms import check_binnings, check_wanted
 if TYPE_CHECKING:
     from crpipe.config.loading import Config
     from crpipe.events.layout import Layout
+    from crpipe.report.estimates import PlannedWorkload
     from crpipe.train.workload import Workload
 
 # ruff: noqa: PLC0415 - the workflow checks the data without importing torch.
@@ -65,6 +66,22 @@ def check_fit(config: Config) -> str:
         _check_phases(config, workload)
     checked.append(f"workload {name}")
     return f"{', '.join(checked)}: they fit together; items are {layout.item}"
+
+
+def planned_workload(config: Config) -> PlannedWorkload:
+    """Ask the workload for what a plan needs; raise ConfigError when it cannot be used.
+
+    One that needs side tables for its phases counts as one batch a step.
+    """
+    from crpipe.report.estimates import PlannedWorkload
+    from crpipe.train.workload import build_workload
+
+    name, batches = config.train.workload, 1
+    workload = build_workload(name, config.options())
+    if config.train.fresh_batches:
+        with contextlib.suppress(ForeignError), Foreign(f"train.workload: {name}.phases failed"):
+            batches = max(phase.repeat for phase in workload.phases())
+    return PlannedWorkload(tuple(workload.metrics), batches)
 
 
 def _check_phases(config: Config, workload: Workload) -> None:

@@ -1,54 +1,142 @@
-"""`crpipe doctor`: Python, torch, GPUs, memory, disks, Slurm and the source, each with what to do."""
+"""`crpipe doctor`: this machine, and what a configuration names, with what to type where it is not ok."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-import os
-import platform
-import re
-import shutil
-import subprocess
-import sys
 import textwrap
-from dataclasses import dataclass
-from importlib import import_module, metadata
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from crpipe.core.causes import Foreign
-from crpipe.core.errors import CrpipeError, ForeignError
-from crpipe.core.files import GIB, free_bytes
-from crpipe.core.lease import Mount, mount_of
+from crpipe.config.loading import load_config
+from crpipe.core.errors import CrpipeError
+from crpipe.core.ranges import Range
 from crpipe.core.text import counted, size
-from crpipe.setup.init import changed_files, has_workflow
-from crpipe.source.look.listings import look
-from crpipe.source.pelican.login import TokenJob, check_access
-from crpipe.source.uris import FEDERATIONS, Kind, scheme_of
+from crpipe.setup.init import extras_of
+from crpipe.setup.machine import (
+    Diagnosis,
+    disk_found,
+    extras_found,
+    gpu_found,
+    gpus_here,
+    has_slurm,
+    memory_found,
+    processors_found,
+    python_found,
+    slurm_found,
+    torch_found,
+    workflow_found,
+)
+from crpipe.source.look.listings import REMOTE_S, look
+from crpipe.source.pelican.login import check_reading, source_uris
+from crpipe.source.uris import FEDERATIONS, Kind, SourcePattern, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from crpipe.source.look.listings import LookJob
+    from crpipe.config.loading import Config
 
-# What `crpipe doctor` found: one line for each thing it looked at, with what to type where it is not ok.
-
-
-Verdict = Literal["ok", "warn", "fail"]
 _WIDTH = 15  # of the names
 _INDENT = _WIDTH + 7
 _LINE = 110
+_FIX = "correct section source or ranges, then: crpipe doctor"
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """One thing that was looked at. fix: what to type or to change; empty where nothing is to be done."""
+def examine(files: Sequence[Path], overrides: Iterable[str]) -> list[Diagnosis]:
+    """Look at this machine, and at what the configuration names; without one, at the machine alone."""
+    config, told = _configuration(files, overrides)
+    gpus, slurm = gpus_here(), slurm_found()
+    cluster = has_slurm() and slurm.verdict == "ok"
+    wanted = config.train.gpus if config is not None and not cluster else 0
+    found = [
+        told,
+        workflow_found(Path()),
+        python_found(),
+        torch_found(gpus),
+        gpu_found(gpus, wanted),
+        processors_found(),
+        memory_found(),
+        slurm,
+    ]
+    needed = {"gpu": "to record the use of the GPU"} if gpus else {}
+    if config is None:
+        return [*found, disk_found("folder", Path()), extras_found(needed)]
+    needed |= extras_of(config.source.reader, config.train.workload)
+    return [*found, extras_found(needed), *_of_campaign(config, cluster=cluster)]
 
-    name: str
-    verdict: Verdict
-    text: str
-    fix: str = ""
+
+def _configuration(files: Sequence[Path], overrides: Iterable[str]) -> tuple[Config | None, Diagnosis]:
+    """Read the configuration; None and the reason where none is named, or it is wrong."""
+    if not files:
+        text = "none is named: only this machine is looked at"
+        return None, Diagnosis("configuration", "warn", text, "crpipe init   # or name one: --config FILE")
+    names = ", ".join(map(str, files))
+    try:
+        return load_config(files, overrides), Diagnosis("configuration", "ok", f"{names} (later files win)")
+    except CrpipeError as error:
+        return None, Diagnosis("configuration", "fail", f"{names}: {error}", "correct the key that is named")
+
+
+def _of_campaign(config: Config, *, cluster: bool) -> Iterator[Diagnosis]:
+    paths = config.paths()
+    budget = 0.0 if config.simulates() else config.source.disk_budget_gib
+    yield disk_found("results", paths.results, budget, cluster=cluster)
+    yield disk_found("runs", paths.runs, cluster=cluster)
+    try:
+        uris = source_uris(config)
+    except CrpipeError as error:
+        yield Diagnosis("source", "fail", str(error), "crpipe init --force   # or edit section source")
+        return
+    yield token_found(config, uris)
+    yield source_found(config)
+
+
+def _first_range(config: Config, pattern: SourcePattern) -> Range:
+    """Return the first range that is not skipped; where the files are not counted yet, the first of all."""
+    with contextlib.suppress(CrpipeError):
+        return config.all_ranges()[0]
+    first, step = config.ranges.first, config.ranges.step
+    # A flat source may hold less than one range.
+    return Range(first, first if pattern.kind in (Kind.FLAT, Kind.FLAT_LIST) else first + step - 1)
+
+
+def source_found(config: Config) -> Diagnosis:
+    """List the files of the first range, as `crpipe plan` does."""
+    pattern = SourcePattern.of(config)
+    if pattern.kind is Kind.SIMULATED:
+        maker = config.source.simulator.rpartition(":")[2]
+        return Diagnosis("source", "ok", f"synthetic://: {maker} makes the files")
+    first = _first_range(config, pattern)
+    try:
+        listings = look(config, [first])
+    except CrpipeError as error:
+        return Diagnosis("source", "fail", str(error), _FIX)
+    wrong = [*listings.problems, *listings.warnings]
+    if wrong:
+        return Diagnosis("source", "fail", wrong[0], _FIX)
+    entries = listings.found[str(first)]
+    total = size(sum(entry.size or 0 for entry in entries))
+    return Diagnosis("source", "ok", f"{counted(len(entries), 'file')}, {total} (range {first})")
+
+
+def token_found(config: Config, uris: Iterable[str]) -> Diagnosis:
+    """Compare the token in use with what the source asks for, in a short time."""
+    if not any(uri and scheme_of(uri) in FEDERATIONS for uri in uris):
+        return Diagnosis("token", "ok", "the source needs none")
+    try:
+        access = check_reading(config, min(config.source.read_timeout_s, REMOTE_S / 2))
+    except CrpipeError as error:
+        return Diagnosis("token", "fail", str(error), "crpipe token --login")
+    if not access.answered:
+        return Diagnosis("token", "warn", f"not compared: {access.problem}", "crpipe doctor   # later")
+    if access.problem:
+        return Diagnosis("token", "fail", access.problem, "crpipe token --login")
+    lines = access.text.splitlines()
+    rows = dict(line.split(maxsplit=1) for line in lines if len(line.split(maxsplit=1)) > 1)
+    if "ends" not in rows:
+        return Diagnosis("token", "ok", lines[0])
+    return Diagnosis("token", "ok", f"covers the campaign; ends {rows['ends']}")
 
 
 def as_table(findings: Sequence[Diagnosis]) -> str:
@@ -80,372 +168,3 @@ def to_json(findings: Sequence[Diagnosis]) -> str:
 def failed_names(findings: Sequence[Diagnosis]) -> list[str]:
     """Name what will stop a campaign."""
     return [found.name for found in findings if found.verdict == "fail"]
-
-
-OLDEST = (3, 11)
-# What all tests pass with; docs/install.md says how far others were tried.
-TRIED = ((3, 11),)
-_PATIENCE_S = 10.0
-# Oldest driver for each major version of CUDA (CUDA compatibility guide of NVIDIA).
-_DRIVERS = {"11": 450, "12": 525, "13": 580}
-_LEAST_MEMORY = 4 * GIB
-_LEAST_DISK = 1 * GIB
-_GROUP = Path("/sys/fs/cgroup")
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """One GPU as nvidia-smi names it; memory in MiB."""
-
-    name: str
-    memory_mib: int
-    driver: str
-
-
-def python_found() -> Diagnosis:
-    """Look at the interpreter."""
-    version, text = sys.version_info[:2], f"{platform.python_version()} ({sys.executable})"
-    if version < OLDEST:
-        return Diagnosis("python", "fail", f"{text}: too old", "install Python 3.11 or later")
-    if version not in TRIED:
-        tried = ", ".join(f"{major}.{minor}" for major, minor in TRIED)
-        fix = "python3.11 -m venv .venv   # docs/install.md says how far others were tried"
-        return Diagnosis("python", "warn", f"{text}: the tests do not run with it, but with {tried}", fix)
-    return Diagnosis("python", "ok", text)
-
-
-def gpus_here() -> tuple[Gpu, ...]:
-    """Ask the driver of NVIDIA for its GPUs; none without a driver, or when it does not answer."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ()
-    question = ["--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(  # noqa: S603 - a fixed command
-            [program, *question], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    return read_gpus(done.stdout) if done.returncode == 0 else ()
-
-
-def read_gpus(answer: str) -> tuple[Gpu, ...]:
-    """Read the answer of nvidia-smi: ``NVIDIA A100-SXM4-40GB, 40960, 550.54.15``; leave other lines out."""
-    lines = [line for line in answer.splitlines() if line.count(",") > 1]
-    rows = [[cell.strip() for cell in line.rsplit(",", 2)] for line in lines]
-    return tuple(Gpu(name, int(memory), driver) for name, memory, driver in rows if memory.isdigit())
-
-
-def gpu_found(gpus: tuple[Gpu, ...], wanted: int) -> Diagnosis:
-    """Compare the GPUs with those that a training job asks for (``train.gpus``)."""
-    if not gpus:
-        text = "none that nvidia-smi shows: training uses the CPUs"
-        if wanted > 1:
-            return Diagnosis(
-                "gpu", "warn", f"{text}, and train.gpus is {wanted}", "set train.gpus: 0, or use a cluster"
-            )
-        return Diagnosis("gpu", "ok", text)
-    each = ", ".join(f"{gpu.name} with {gpu.memory_mib / 1024:.0f} GiB" for gpu in gpus)
-    text = f"{each}; driver {gpus[0].driver}"
-    if wanted > len(gpus):
-        return Diagnosis("gpu", "warn", f"{text}; train.gpus is {wanted}", f"set train.gpus: {len(gpus)}")
-    return Diagnosis("gpu", "ok", text)
-
-
-def torch_found(gpus: tuple[Gpu, ...]) -> Diagnosis:
-    """Look at the installed torch, without importing it, and whether the driver fits its CUDA."""
-    try:
-        version = metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return Diagnosis("torch", "fail", "not installed", "pip install torch, as docs/install.md shows")
-    cuda = _cuda_of_torch()
-    if not cuda:
-        text = f"{version}, for CPUs only"
-        if gpus:
-            plain = version.partition("+")[0]
-            fix = f"pip uninstall -y torch && pip install torch=={plain}"
-            return Diagnosis("torch", "warn", f"{text}, and there is a GPU", fix)
-        return Diagnosis("torch", "ok", text)
-    text = f"{version}, for CUDA {cuda}"
-    least = _DRIVERS.get(cuda.partition(".")[0], 0)
-    driver = gpus[0].driver.partition(".")[0] if gpus else ""
-    if driver.isdigit() and int(driver) < least:
-        fix = f"update the driver to {least} or later, or install torch for an older CUDA (docs/install.md)"
-        return Diagnosis("torch", "fail", f"{text}, and the driver {gpus[0].driver} is too old for it", fix)
-    return Diagnosis("torch", "ok", text)
-
-
-def _cuda_of_torch() -> str:
-    """Read the version of CUDA in torch/version.py; empty for a build without."""
-    spec = find_spec("torch")
-    if spec is None or spec.origin is None:
-        return ""
-    file = Path(spec.origin).with_name("version.py")
-    found = re.search(r"^cuda[^=]*= *'([\d.]+)'", file.read_text(), re.MULTILINE) if file.exists() else None
-    return found[1] if found else ""
-
-
-def processors_found() -> Diagnosis:
-    """Count the processors that this process may use, and look at the limit of threads."""
-    usable, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    text = f"{usable} of {all_of_them} cores"
-    share = _group_processors()
-    if share is not None and share < usable:
-        text += f", {share:.1f} by the limit of this container"
-    limit = os.environ.get("OMP_NUM_THREADS")
-    if limit is not None:
-        text += f"; OMP_NUM_THREADS is {limit}"
-    return Diagnosis("processors", "ok", text)
-
-
-def _group_processors() -> float | None:
-    words = _read(_GROUP / "cpu.max").split()
-    return int(words[0]) / int(words[1]) if len(words) > 1 and words[0].isdigit() else None
-
-
-def memory_found() -> Diagnosis:
-    """Look at the memory of this machine, or of this container where that is less."""
-    numbers = {
-        name: int(value.split()[0]) * 1024
-        for name, _, value in (line.partition(":") for line in _read(Path("/proc/meminfo")).splitlines())
-        if value.split()
-    }
-    if "MemTotal" not in numbers:
-        return Diagnosis("memory", "warn", "unknown: there is no /proc/meminfo", "use Linux")
-    total, free = numbers["MemTotal"], numbers.get("MemAvailable", 0)
-    text = f"{total / GIB:.1f} GiB, {free / GIB:.1f} GiB free"
-    limit = _read(_GROUP / "memory.max").strip()
-    if limit.isdigit() and int(limit) < total:
-        total = int(limit)
-        text += f"; {total / GIB:.1f} GiB by the limit of this container"
-    if total < _LEAST_MEMORY:
-        return Diagnosis("memory", "warn", text, "lower load.budget_items and split.memory_mib")
-    return Diagnosis("memory", "ok", text)
-
-
-def disk_found(key: str, folder: Path, budget_gib: float = 0.0, *, cluster: bool = False) -> Diagnosis:
-    """Look at the file system of a directory: free space, permission, locks.
-
-    budget_gib: space that raw copies may take there. cluster: whether jobs may run on other hosts.
-    """
-    mount, elsewhere = mount_of(folder), f"set {key} to another folder"
-    place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    if not (place.is_dir() and os.access(place, os.W_OK)):
-        return Diagnosis(key, "fail", f"{folder}: {place} cannot be written to", elsewhere)
-    try:
-        free = free_bytes(place)
-    except (OSError, CrpipeError) as error:
-        return Diagnosis(key, "fail", f"{folder}: {error}", elsewhere)
-    text = f"{folder}: {free / GIB:.1f} GiB free, {mount.describe() if mount else 'unknown file system'}"
-    if free < _LEAST_DISK:
-        return Diagnosis(key, "fail", text, f"free some space, or {elsewhere}")
-    doubt, fix = _doubt(key, mount, cluster=cluster)
-    if not doubt and free < budget_gib * GIB:
-        least = max(1, int(free / GIB * 0.8))
-        doubt = f", less than raw copies may take (source.disk_budget_gib: {budget_gib:g})"
-        fix = f"set source.disk_budget_gib: {least}"
-    if doubt:
-        return Diagnosis(key, "warn", f"{text}{doubt}", fix)
-    shared = mount is not None and not mount.of_one_host()
-    return Diagnosis(key, "ok", f"{text}, locks hold across hosts" if shared else text)
-
-
-def _doubt(key: str, mount: Mount | None, *, cluster: bool) -> tuple[str, str]:
-    """Say what several hosts would meet on a file system, and what to do; nothing where it is fine."""
-    if mount is not None and mount.may_lock_locally():
-        fix = "run all jobs on one host, or use a file system whose locks all hosts see (docs/operations.md)"
-        return ": other hosts may not see its locks", fix
-    if mount is not None and mount.of_one_host() and cluster:
-        fix = f"set {key} to a file system that all hosts see, unless this one is exported to them"
-        return ": a disk of this host, and jobs of Slurm run on others", fix
-    return "", ""
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
-
-
-# Slurm, the optional libraries, and the workflow in this folder.
-
-
-_PACKAGE = "crpipe"
-_SLURM = "slurm"
-_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[.*\])?((?:[=<>!~]=?[^;]*)?); *extra *== *['\"](\w+)['\"]")
-# Distributions whose module has another name.
-_MODULES = {
-    "scikit-learn": "sklearn",
-    "nvidia-ml-py": "pynvml",
-    "pyjwt": "jwt",
-    "wipac-rest-tools": "rest_tools",
-}
-_CONSTRAINTS = Path("constraints.txt")
-
-
-def has_slurm() -> bool:
-    """Return whether jobs can be submitted to a Slurm from here."""
-    return shutil.which("sbatch") is not None
-
-
-def slurm_found() -> Diagnosis:
-    """Look for Slurm, ask it for this user's jobs, and look at the plugin of Snakemake.
-
-    What is wrong stops only a campaign that runs with ``--profile slurm``.
-    """
-    if not has_slurm():
-        return Diagnosis("slurm", "ok", "no sbatch on this machine: jobs run here")
-    problem = _ask_queue()
-    if problem:
-        return Diagnosis("slurm", "warn", problem, "squeue --me   # and ask the site, if it fails too")
-    requirement = next(iter(requirements(_SLURM).items()), ("snakemake-executor-plugin-slurm", ""))
-    name, wanted = requirement
-    version = _version(name)
-    fix = f"pip install '{name}{wanted}'"
-    if not version:
-        return Diagnosis("slurm", "warn", "sbatch and squeue answer; the plugin of Snakemake is missing", fix)
-    if not _fits(version, wanted):
-        return Diagnosis("slurm", "warn", f"{name} {version}, and {wanted} is needed", fix)
-    return Diagnosis("slurm", "ok", f"sbatch and squeue answer; {name} {version}")
-
-
-def _ask_queue() -> str:
-    """Ask squeue for this user's jobs; say what is wrong, empty when it answers."""
-    program = shutil.which("squeue")
-    if program is None:
-        return "sbatch is there and squeue is not"
-    try:
-        done = subprocess.run(  # noqa: S603 - a fixed command
-            [program, "-h", "--me"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return f"squeue does not answer within {_PATIENCE_S:g} s"
-    reason = (done.stderr.strip().splitlines() or ["without a message"])[-1]
-    return f"squeue fails: {reason}" if done.returncode else ""
-
-
-def requirements(extra: str) -> dict[str, str]:
-    """Read which distributions an extra of crpipe installs, each with the versions that fit."""
-    try:
-        lines = metadata.requires(_PACKAGE) or []
-    except metadata.PackageNotFoundError:
-        return {}
-    found = [match for line in lines if (match := _REQUIREMENT.fullmatch(line.strip()))]
-    return {match[1]: match[2].strip() for match in found if match[3] == extra}
-
-
-def extras_found(needed: Mapping[str, str]) -> Diagnosis:
-    """Compare the optional libraries with those that this configuration needs: extra and reason."""
-    missing = {extra: lacking(extra) for extra in needed if lacking(extra)}
-    if missing:
-        names = [name for extra in missing for name in missing[extra]]
-        limits = f"-c {_CONSTRAINTS} " if _CONSTRAINTS.exists() else ""
-        why = "; ".join(f"{', '.join(missing[extra])} {needed[extra]}" for extra in missing)
-        return Diagnosis("extras", "fail", f"missing: {why}", f"pip install {limits}{' '.join(names)}")
-    broken = {name: why for extra in needed for name in requirements(extra) if (why := _import_error(name))}
-    if broken:
-        why = "; ".join(
-            f"{name} is installed and cannot be imported ({each})" for name, each in broken.items()
-        )
-        return Diagnosis("extras", "fail", why, f"pip install --force-reinstall {' '.join(broken)}")
-    rest = [extra for extra in ("export", "evaluate", "root", "hdf5", "gpu") if lacking(extra)]
-    text = "all that this configuration needs"
-    return Diagnosis("extras", "ok", f"{text}; not installed: {', '.join(rest)}" if rest else text)
-
-
-def lacking(extra: str) -> list[str]:
-    """Name the distributions of an extra that are not installed."""
-    return [name for name in requirements(extra) if not _version(name)]
-
-
-def workflow_found(folder: Path) -> Diagnosis:
-    """Look for the workflow in a folder, and whether it is that of this version."""
-    version = _version("snakemake")
-    if not version:
-        return Diagnosis("workflow", "fail", "snakemake is not installed", "pip install snakemake")
-    if find_spec("snakemake") is None:
-        fix = f"{sys.executable} -m pip install --force-reinstall snakemake"
-        return Diagnosis("workflow", "fail", f"snakemake {version} is installed and cannot be imported", fix)
-    if not has_workflow(folder):
-        return Diagnosis("workflow", "warn", "there is none in this folder", "crpipe init")
-    changed = changed_files(folder)
-    if changed:
-        names = ", ".join(map(str, changed[:3])) + (" …" if len(changed) > 3 else "")  # noqa: PLR2004 - as above
-        text = f"in this folder, not as in this version of crpipe: {names}"
-        return Diagnosis("workflow", "warn", text, "crpipe init --force   # keeps each old file as NAME.old")
-    text = f"in this folder, of this version; snakemake {version}"
-    if shutil.which("snakemake") is None:
-        activate = "source .venv/bin/activate   # crpipe run works without"
-        return Diagnosis("workflow", "warn", f"{text} is not on the PATH", activate)
-    return Diagnosis("workflow", "ok", text)
-
-
-def _import_error(name: str) -> str:
-    """Import a distribution's module; say what is wrong, empty when it can be used."""
-    module = _MODULES.get(name, name.replace("-", "_"))
-    try:
-        with Foreign(name):
-            import_module(module)
-    except ForeignError as error:
-        return str(error).removeprefix(f"{name}: ")
-    return ""
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def _fits(version: str, wanted: str) -> bool:
-    """Compare a version with ``==2.8.*``; anything else fits."""
-    if not wanted.startswith("==") or not wanted.endswith("*"):
-        return True
-    return version.startswith(wanted[2:-1])
-
-
-# Whether the source of the raw files answers: the files of the first range, in a short time.
-
-
-_FIX = "correct section source or ranges, then: crpipe doctor"
-
-
-def source_found(job: LookJob) -> Diagnosis:
-    """List the files of the first range, as `crpipe plan` does."""
-    if job.pattern.kind is Kind.SIMULATED:
-        maker = job.source.simulator.rpartition(":")[2]
-        return Diagnosis("source", "ok", f"synthetic://: {maker} makes the files")
-    try:
-        listings = look(job)
-    except CrpipeError as error:
-        return Diagnosis("source", "fail", str(error), _FIX)
-    wrong = [*listings.problems, *listings.warnings]
-    if wrong:
-        return Diagnosis("source", "fail", wrong[0], _FIX)
-    name = str(job.ranges[0])
-    entries = listings.found[name]
-    total = size(sum(entry.size or 0 for entry in entries))
-    return Diagnosis("source", "ok", f"{counted(len(entries), 'file')}, {total} (range {name})")
-
-
-def token_found(job: TokenJob) -> Diagnosis:
-    """Compare the token in use with what the source asks for."""
-    if not any(uri and scheme_of(uri) in FEDERATIONS for uri in job.uris):
-        return Diagnosis("token", "ok", "the source needs none")
-    try:
-        access = check_access(job)
-    except CrpipeError as error:
-        return Diagnosis("token", "fail", str(error), "crpipe token --login")
-    if not access.answered:
-        return Diagnosis("token", "warn", f"not compared: {access.problem}", "crpipe doctor   # later")
-    if access.problem:
-        return Diagnosis("token", "fail", access.problem, "crpipe token --login")
-    lines = access.text.splitlines()
-    rows = dict(line.split(maxsplit=1) for line in lines if len(line.split(maxsplit=1)) > 1)
-    if "ends" not in rows:
-        return Diagnosis("token", "ok", lines[0])
-    return Diagnosis("token", "ok", f"covers the campaign; ends {rows['ends']}")

@@ -1,125 +1,131 @@
-"""Count the files of a source once, at the first listing, for ``ranges.last: auto``."""
+"""What is settled about a source before any job: that it can be one, and how many files it holds."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from crpipe.config.loading import AUTO
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.files import read_json
+from crpipe.core.journal import Journal
 from crpipe.source.listing import names_of, settle_positions
 from crpipe.source.positions import Positions, shown
 from crpipe.source.retries import Deadline
+from crpipe.source.side_tables import check_table_uris, check_tables
 from crpipe.source.sources import open_source
-from crpipe.source.uris import Kind, SourcePattern
+from crpipe.source.uris import Kind, SourceOptions, SourcePattern
 
 if TYPE_CHECKING:
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.config.loading import Config
+    from crpipe.config.sections import RangesSection
     from crpipe.core.ranges import Range
     from crpipe.core.text import Progress
-    from crpipe.source.uris import SourceOptions
 
 
-@dataclass(frozen=True, slots=True)
-class CountJob:
-    """The count of a campaign's files; ``first`` and ``step`` are those of section ``ranges``.
-
-    grown: files that were added after the last one are numbered, too.
-    """
-
-    pattern: SourcePattern
-    first: int
-    step: int
-    positions: Positions
-    source: SourceOptions
-    grown: bool = False
+def check_source(config: Config) -> None:
+    """Raise ConfigError, without asking the source, when it cannot be one or a local side table changed."""
+    SourcePattern.of(config)
+    check_table_uris(config.source.tables)
+    check_tables(config.paths().tables(), config.source.tables)
 
 
-def count_files(job: CountJob, progress: Progress) -> int:
+def ensure_counted(campaign: Campaign, progress: Progress) -> None:
+    """Count the files of the source when ``ranges.last`` is auto and nobody counted them yet."""
+    if campaign.config.ranges.last != AUTO:
+        return
+    positions = Positions.of(campaign.paths)
+    positions.check_source(SourcePattern.of(campaign.config).shown)
+    if not positions.exist():
+        with Journal(campaign.paths.data_journal()).attempt("count", ""):
+            count_files(campaign, progress)
+
+
+def count_files(campaign: Campaign, progress: Progress, *, grown: bool = False) -> int:
     """Record the last file number that the source holds, and return it.
 
-    Raise ListingError when the files cannot be listed or are not those recorded before, ConfigError when
-    ``ranges.first`` or ``ranges.step`` do not fit them, or the source has no end.
+    grown: files that were added after the last one are numbered, too. Raise ListingError when the files
+    cannot be listed or are not those recorded before, ConfigError when ``ranges.first`` or ``ranges.step``
+    do not fit them, or the source has no end. ``campaign.ranges`` is unknown before.
     """
-    kind = job.pattern.kind
-    deadline = Deadline(job.source.deadline_s, "count of the files", progress.say)
-    if kind is Kind.SIMULATED:
+    ranges, options = campaign.config.ranges, SourceOptions.of(campaign.config)
+    pattern, positions = SourcePattern.of(campaign.config), Positions.of(campaign.paths)
+    deadline = Deadline(options.deadline_s, "count of the files", progress.say)
+    if pattern.kind is Kind.SIMULATED:
         raise ConfigError("ranges.last: auto: a simulator makes any number of files; set it to a number")
-    if kind is Kind.RANGE_LISTS:
+    if pattern.kind is Kind.RANGE_LISTS:
         raise ConfigError("ranges.last: auto: there is no last list of files; set it to a number")
-    if kind is Kind.RANGES:
-        _settle(job, *_ranges(job, deadline), progress)
-    elif kind is Kind.NUMBERS:
-        _settle(job, *_numbers(job, deadline, progress), progress)
+    if pattern.kind is Kind.RANGES:
+        names, last = _ranges(pattern, ranges, options, deadline)
+        positions.settle(names, last, pattern.shown, progress, grown=grown)
+    elif pattern.kind is Kind.NUMBERS:
+        names, last = _numbers(pattern, ranges.first, names_of(options, pattern.whole(), deadline), progress)
+        positions.settle(names, last, pattern.shown, progress, grown=grown)
     else:
-        names = settle_positions(job.source, job.pattern, job.positions, deadline, progress, grown=job.grown)
-        _check_first(job, len(names) - 1)
-    last: int = read_json(job.positions.record)["last"]
-    progress.say(f"{job.pattern.shown}: file numbers {job.first} to {last}")
-    return last
+        names = settle_positions(options, pattern, positions, deadline, progress, grown=grown)
+        _check_first(ranges.first, len(names) - 1)
+    recorded: int = read_json(positions.record)["last"]
+    progress.say(f"{pattern.shown}: file numbers {ranges.first} to {recorded}")
+    return recorded
 
 
-def _settle(job: CountJob, names: list[str], last: int, progress: Progress) -> None:
-    job.positions.settle(names, last, job.pattern.shown, progress, grown=job.grown)
-
-
-def _numbers(job: CountJob, deadline: Deadline, progress: Progress) -> tuple[list[str], int]:
-    """Find the files with a number, and the largest number."""
-    numbers = {
-        number
-        for name in names_of(job.source, job.pattern.whole(), deadline)
-        if (number := job.pattern.number_of(name)) is not None
-    }
+def _numbers(
+    pattern: SourcePattern, first: int, files: list[str], progress: Progress
+) -> tuple[list[str], int]:
+    """Choose the files with a number, and return the largest number, too."""
+    numbers = {number for name in files if (number := pattern.number_of(name)) is not None}
     last = max(numbers, default=-1)
-    if last < job.first:
-        raise _nothing(job)
-    missing = [number for number in range(job.first, last) if number not in numbers]
+    if last < first:
+        raise _nothing(pattern, first)
+    missing = [number for number in range(first, last) if number not in numbers]
     if missing:
-        files = [job.pattern.file_name(number) for number in missing]
+        names = [pattern.file_name(number) for number in missing]
         progress.say(
-            f"warning: {len(missing)} files are missing: {shown(files)}; list will refuse their ranges"
+            f"warning: {len(missing)} files are missing: {shown(names)}; list will refuse their ranges"
         )
-    return [job.pattern.file_name(number) for number in sorted(numbers)], last
+    return [pattern.file_name(number) for number in sorted(numbers)], last
 
 
-def _ranges(job: CountJob, deadline: Deadline) -> tuple[list[str], int]:
-    """Find the ranges that have a directory (or files), and the last number."""
-    place = job.pattern.whole()
-    if job.pattern.ranges_are_folders():
+def _ranges(
+    pattern: SourcePattern, ranges: RangesSection, options: SourceOptions, deadline: Deadline
+) -> tuple[list[str], int]:
+    """List the ranges that have a directory (or files), and return the last number, too."""
+    place = pattern.whole()
+    if pattern.ranges_are_folders():
 
         async def ask() -> list[str]:
-            async with open_source(job.source, place.scheme, place.host, deadline) as source:
+            async with open_source(options, place.scheme, place.host, deadline) as source:
                 return list(await source.folders(place))
 
         names = asyncio.run(ask())
     else:
-        names = names_of(job.source, place, deadline)
-    found = {job.pattern.range_of(name) for name in names}
-    ranges = sorted(one for one in found if one is not None)
-    last = ranges[-1].last if ranges else -1
-    if last < job.first:
-        raise _nothing(job)
-    for one in ranges:
-        if one.first >= job.first:
-            _check_fit(job, one, last)
-    return [str(one) for one in ranges], last
+        names = names_of(options, place, deadline)
+    there = {pattern.range_of(name) for name in names}
+    in_order = sorted(one for one in there if one is not None)
+    last = in_order[-1].last if in_order else -1
+    if last < ranges.first:
+        raise _nothing(pattern, ranges.first)
+    for one in in_order:
+        if one.first >= ranges.first:
+            _check_fit(ranges.first, ranges.step, one, last)
+    return [str(one) for one in in_order], last
 
 
-def _check_fit(job: CountJob, one: Range, last: int) -> None:
-    if (one.first - job.first) % job.step or one.last != min(one.first + job.step - 1, last):
+def _check_fit(first: int, step: int, one: Range, last: int) -> None:
+    if (one.first - first) % step or one.last != min(one.first + step - 1, last):
         raise ConfigError(
-            f"ranges.step: {job.step} from {job.first} on does not give range {one}, which the source holds; "
+            f"ranges.step: {step} from {first} on does not give range {one}, which the source holds; "
             "correct ranges.first and ranges.step"
         )
 
 
-def _check_first(job: CountJob, last: int) -> None:
-    if job.first > last:
-        raise ConfigError(f"ranges.first: {job.first}: the source holds files 0 to {last} only")
+def _check_first(first: int, last: int) -> None:
+    if first > last:
+        raise ConfigError(f"ranges.first: {first}: the source holds files 0 to {last} only")
 
 
-def _nothing(job: CountJob) -> ListingError:
+def _nothing(pattern: SourcePattern, first: int) -> ListingError:
     return ListingError(
-        f"{job.pattern.shown}: nothing there matches, from number {job.first} (ranges.first) on; correct "
-        "source.uri"
+        f"{pattern.shown}: nothing there matches, from number {first} (ranges.first) on; correct source.uri"
     )

@@ -25,46 +25,24 @@ from crpipe.campaign.split_record import LISTING, SplitRecord
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, ListingError
 from crpipe.core.files import replacing
+from crpipe.core.ranges import Range
 from crpipe.core.text import Silent
 from crpipe.source.copies import is_reserved
 from crpipe.source.positions import SHOWN, Positions, natural_order, shown
 from crpipe.source.retries import Deadline
 from crpipe.source.sources import open_source
-from crpipe.source.uris import Kind, RangeSource, SourcePattern, host_and_path, scheme_of
+from crpipe.source.uris import Kind, RangeSource, SourceOptions, SourcePattern, host_and_path, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
-    from crpipe.core.ranges import Range
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.text import Progress
-    from crpipe.source.uris import SourceOptions
 
 _LISTED = {Kind.RANGES, Kind.NUMBERS, Kind.FLAT}  # sources whose files a listing names
 COMPARED = 200  # manifests of other ranges
 TIME = "%Y-%m-%d %H:%M:%S"
-
-
-@dataclass(frozen=True, slots=True)
-class ListJob:
-    """The listing of one range: where its files are, its manifest, and the record of positions.
-
-    max_files: only the first files, in natural order, are taken; 0: all. split: the record of the range's
-    split, where there may be one.
-    """
-
-    name: Range
-    pattern: SourcePattern
-    manifest: Path
-    positions: Positions
-    min_files: int
-    source: SourceOptions
-    max_files: int = 0
-    split: SplitRecord | None = None
-
-    def deadline(self, progress: Progress) -> Deadline:
-        """Start the time that the listing may take."""
-        return Deadline(self.source.deadline_s, f"listing of range {self.name}", progress.say)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,69 +58,71 @@ class Changes:
         return bool(self.new or self.gone or self.other)
 
     def shown(self) -> list[str]:
-        """Give the first lines, in the order of the files, and the number of the others."""
+        """Return the first lines, in the order of the files, and the number of the others."""
         lines = sorted([*self.new, *self.gone, *self.other])
         more = [f"  … and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
         return [*lines[:SHOWN], *more]
 
 
-def list_range(job: ListJob, progress: Progress) -> None:
+def list_range(campaign: Campaign, name: str, progress: Progress) -> None:
     """Write the manifest of one range.
 
     Raise ListingError when the range cannot be listed, holds fewer than ``source.min_files`` files, or is no
     longer what its existing manifest says. An unchanged manifest is left as it is; a finished range gets
     the one back that it was made from.
     """
-    finished = job.split if job.split is not None and job.split.is_whole() else None
-    if finished is not None and _restore(job.manifest, finished):
-        progress.say(
-            f"{job.name}: already split, its listing is restored; to make it again: {finished.remove()}"
-        )
+    source, manifest = campaign.config.source, campaign.paths.manifest(name)
+    record = SplitRecord.of(campaign.paths, name)
+    finished = record if record.is_whole() else None
+    if finished is not None and _restore(manifest, finished):
+        progress.say(f"{name}: already split, its listing is restored; to make it again: {finished.remove()}")
         return
-    found = sorted(_entries(job, progress), key=lambda entry: natural_key(entry.path))
-    _check_paths(job.name, found)
-    if len(found) < job.min_files:
+    listing = _Listing(campaign, name, progress)
+    listed = listing.entries()
+    _check_paths(name, listed)
+    if len(listed) < source.min_files:
         raise ListingError(
-            f"range {job.name}: {len(found)} files match {job.pattern.shown}, at least {job.min_files} "
+            f"range {name}: {len(listed)} files match {listing.pattern.shown}, at least {source.min_files} "
             "needed (source.min_files); check source.uri, or skip the range with ranges.skip"
         )
-    entries = found[: job.max_files or None]
-    if is_present(job.manifest):
-        _refuse_changes(job.name, job.manifest, entries, finished)
+    entries = listed[: source.max_files or None]
+    if is_present(manifest):
+        _refuse_changes(name, manifest, entries, finished)
     else:
         if finished is not None:
             finished.refuse_other_listing(entries)
-        write_manifest(job.manifest, entries, len(found))
-    some = "" if len(entries) == len(found) else f" of {len(found)} (source.max_files)"
-    progress.say(f"{job.name}: {len(entries)}{some} files, {_total(entries)}")
-    _warn_of_few(job, len(entries), progress)
+        write_manifest(manifest, entries, len(listed))
+    some = "" if len(entries) == len(listed) else f" of {len(listed)} (source.max_files)"
+    progress.say(f"{name}: {len(entries)}{some} files, {_total(entries)}")
+    _warn_of_few(name, manifest, len(entries), progress)
 
 
-def find_changes(job: ListJob, aside: Collection[str] = ()) -> Changes:
+def find_changes(campaign: Campaign, name: str, aside: Collection[str] = ()) -> Changes:
     """List a range once more, and compare with its manifest: a whole answer may still lack files.
 
     aside: files of the manifest that are not compared. Nothing is asked where no listing was, for files that
     a simulator makes or a person named; nor where numbered files are set aside, whose numbers may be missing.
     Raise ListingError when the range cannot be listed.
     """
-    kind = job.pattern.kind
+    listing = _Listing(campaign, name, Silent())
+    kind = listing.pattern.kind
     if kind not in _LISTED or (aside and kind is not Kind.RANGES):
         return Changes()
-    found = sorted(_entries(job, Silent()), key=lambda entry: natural_key(entry.path))
-    new = {entry.path: entry for entry in found[: job.max_files or None]}
-    old = {entry.path: entry for entry in read_manifest(job.manifest)}
-    return _compare(*({path: one for path, one in each.items() if path not in aside} for each in (old, new)))
+    now = listing.entries()[: campaign.config.source.max_files or None]
+    before = read_manifest(campaign.paths.manifest(name))
+    return _compare(*({one.path: one for one in each if one.path not in aside} for each in (before, now)))
 
 
-def confirm_listing(job: ListJob, aside: Collection[str] = ()) -> None:
+def confirm_listing(campaign: Campaign, name: str, aside: Collection[str] = ()) -> None:
     """Raise ListingError unless a second listing of a range agrees with its manifest."""
-    changes = find_changes(job, aside)
+    changes = find_changes(campaign, name, aside)
     if changes:
-        again = f"rm {shlex.quote(str(job.manifest))}; crpipe list {job.name}"
+        manifest = campaign.paths.manifest(name)
+        again = f"rm {shlex.quote(str(manifest))}; crpipe list {name}"
         raise ListingError(
             "\n".join(
                 [
-                    f"range {job.name}: listed a second time, the source is not what {job.manifest} says:",
+                    f"range {name}: listed a second time, the source is not what {manifest} says:",
                     *changes.shown(),
                     f"the first listing was not whole, or the source changes. To take the new one: {again}",
                     "Then the same command again: copies that are still right are kept.",
@@ -166,39 +146,112 @@ def _restore(manifest: Path, finished: SplitRecord) -> bool:
     return True
 
 
-def _entries(job: ListJob, progress: Progress) -> Sequence[Entry]:
-    kind = job.pattern.kind
-    if kind is Kind.SIMULATED:
-        simulator = open_simulator(job.source.simulator, job.source.simulator_options)
-        return generated_entries(simulator, job.name)
-    if kind is Kind.RANGES:
-        return _matching(job, progress)
-    if kind is Kind.RANGE_LISTS:
-        return _described(job, read_list(job.pattern.list_file(job.name)), progress)
-    if kind is Kind.NUMBERS:
-        return _numbered(job, progress)
-    return _at_positions(job, progress)
+class _Listing:
+    """Asks the source once for the files of one range."""
 
+    def __init__(self, campaign: Campaign, name: str, progress: Progress) -> None:
+        config = campaign.config
+        self.pattern = SourcePattern.of(config)
+        self._options = SourceOptions.of(config)
+        self._positions = Positions.of(campaign.paths)
+        self._name = Range.parse(name)
+        self._progress = progress
 
-def _matching(job: ListJob, progress: Progress) -> Sequence[Entry]:
-    """List the files of the range's own directory that match the pattern, and report the others."""
-    place = job.pattern.place(job.name)
-    others: list[str] = []
+    def entries(self) -> list[Entry]:
+        """List the files in natural order; raise ListingError."""
+        return sorted(self._entries(), key=lambda entry: natural_key(entry.path))
 
-    def chosen(name: str) -> bool:
-        if place.has(name):
-            return True
-        others.append(name)
-        return False
+    def _entries(self) -> Sequence[Entry]:
+        kind = self.pattern.kind
+        if kind is Kind.SIMULATED:
+            simulator = open_simulator(self._options.simulator, self._options.simulator_options)
+            return generated_entries(simulator, self._name)
+        if kind is Kind.RANGES:
+            return self._matching()
+        if kind is Kind.RANGE_LISTS:
+            return self._described(read_list(self.pattern.list_file(self._name)))
+        if kind is Kind.NUMBERS:
+            return self._numbered()
+        return self._at_positions()
 
-    entries = entries_of(job.source, place, chosen, job.deadline(progress))
-    if others:
-        names = shown([name if name.isprintable() else repr(name) for name in sorted(others)])
-        progress.say(
-            f"{job.name}: {len(entries) + len(others)} files listed, {len(entries)} match {place.pattern}, "
-            f"{len(others)} are left out: {names}"
+    def _deadline(self) -> Deadline:
+        """Start the time that the listing may take."""
+        return Deadline(self._options.deadline_s, f"listing of range {self._name}", self._progress.say)
+
+    def _matching(self) -> Sequence[Entry]:
+        """List the files of the range's own directory that match the pattern, and report the others."""
+        place = self.pattern.place(self._name)
+        others: list[str] = []
+
+        def chosen(name: str) -> bool:
+            if place.has(name):
+                return True
+            others.append(name)
+            return False
+
+        entries = entries_of(self._options, place, chosen, self._deadline())
+        if others:
+            names = shown([name if name.isprintable() else repr(name) for name in sorted(others)])
+            self._progress.say(
+                f"{self._name}: {len(entries) + len(others)} files listed, {len(entries)} match "
+                f"{place.pattern}, {len(others)} are left out: {names}"
+            )
+        return entries
+
+    def _described(self, files: Sequence[str]) -> Sequence[Entry]:
+        return described(self._options, files, relative(files), "source.files", self._deadline())
+
+    def _numbered(self) -> Sequence[Entry]:
+        """List the files whose names hold the numbers of the range; every number must be there."""
+        place, name = self.pattern.place(self._name), self._name
+        numbers: set[int] = set()
+        others = 0
+
+        def chosen(file: str) -> bool:
+            nonlocal others
+            number = self.pattern.number_of(file)
+            if number is None:
+                others += 1
+                return False
+            numbers.add(number)
+            return name.first <= number <= name.last
+
+        entries = entries_of(self._options, place, chosen, self._deadline())
+        if others:
+            self._progress.say(f"{name}: {others} files in {place.folder} have other names and are ignored")
+        missing = [number for number in range(name.first, name.last + 1) if number not in numbers]
+        if missing:
+            files = [self.pattern.file_name(number) for number in missing]
+            held = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
+            raise ListingError(
+                f"range {name}: {len(missing)} of {name.last - name.first + 1} files are missing in "
+                f"{place.folder}: {shown(files)} (numbers found: {held}); correct ranges.first or "
+                "ranges.last, skip the range with ranges.skip, or write a pattern with * to take the files "
+                "that exist"
+            )
+        return entries
+
+    def _at_positions(self) -> Sequence[Entry]:
+        """List the files whose positions make up the range; positions are those of the first listing."""
+        names = settle_positions(
+            self._options, self.pattern, self._positions, self._deadline(), self._progress
         )
-    return entries
+        chosen = names[self._name.first : self._name.last + 1]
+        if len(chosen) <= self._name.last - self._name.first:
+            raise ListingError(
+                f"range {self._name}: {self.pattern.shown} holds {len(names)} files, numbers 0 to "
+                f"{len(names) - 1}; set ranges.last to {len(names) - 1}, or to auto"
+            )
+        if self.pattern.kind is Kind.FLAT_LIST:
+            return self._described(chosen)
+        wanted = frozenset(chosen)
+        entries = entries_of(self._options, self.pattern.whole(), wanted.__contains__, self._deadline())
+        gone = sorted(wanted - {entry.path for entry in entries})
+        if gone:
+            raise ListingError(
+                f"range {self._name}: {shown(gone)}: gone during the listing; run the same command again"
+            )
+        return entries
 
 
 def entries_of(
@@ -255,10 +308,6 @@ def read_list(path: Path) -> list[str]:
     return [uri if "://" in uri else str(path.parent.absolute() / uri) for uri in found]
 
 
-def _described(job: ListJob, files: Sequence[str], progress: Progress) -> Sequence[Entry]:
-    return described(job.source, files, relative(files), "source.files", job.deadline(progress))
-
-
 def relative(files: Sequence[str]) -> list[str]:
     """Name each file relative to the directory that holds all of them; raise ConfigError for one twice."""
     if not files:
@@ -269,57 +318,6 @@ def relative(files: Sequence[str]) -> list[str]:
         raise ConfigError(f"source.files: the list names {shown(twice)} twice; remove one")
     root = posixpath.commonpath([posixpath.dirname(path) for path in paths])
     return [posixpath.relpath(path, root) for path in paths]
-
-
-def _numbered(job: ListJob, progress: Progress) -> Sequence[Entry]:
-    """List the files whose names hold the numbers of the range; every number must be there."""
-    place, name = job.pattern.place(job.name), job.name
-    numbers: set[int] = set()
-    others = 0
-
-    def chosen(file: str) -> bool:
-        nonlocal others
-        number = job.pattern.number_of(file)
-        if number is None:
-            others += 1
-            return False
-        numbers.add(number)
-        return name.first <= number <= name.last
-
-    entries = entries_of(job.source, place, chosen, job.deadline(progress))
-    if others:
-        progress.say(f"{name}: {others} files in {place.folder} have other names and are ignored")
-    missing = [number for number in range(name.first, name.last + 1) if number not in numbers]
-    if missing:
-        files = [job.pattern.file_name(number) for number in missing]
-        held = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
-        raise ListingError(
-            f"range {name}: {len(missing)} of {name.last - name.first + 1} files are missing in "
-            f"{place.folder}: {shown(files)} (numbers found: {held}); correct ranges.first or ranges.last, "
-            "skip the range with ranges.skip, or write a pattern with * to take the files that exist"
-        )
-    return entries
-
-
-def _at_positions(job: ListJob, progress: Progress) -> Sequence[Entry]:
-    """List the files whose positions make up the range; positions are those of the first listing."""
-    names = settle_positions(job.source, job.pattern, job.positions, job.deadline(progress), progress)
-    chosen = names[job.name.first : job.name.last + 1]
-    if len(chosen) <= job.name.last - job.name.first:
-        raise ListingError(
-            f"range {job.name}: {job.pattern.shown} holds {len(names)} files, numbers 0 to {len(names) - 1}; "
-            f"set ranges.last to {len(names) - 1}, or to auto"
-        )
-    if job.pattern.kind is Kind.FLAT_LIST:
-        return _described(job, chosen, progress)
-    wanted = frozenset(chosen)
-    entries = entries_of(job.source, job.pattern.whole(), wanted.__contains__, job.deadline(progress))
-    gone = sorted(wanted - {entry.path for entry in entries})
-    if gone:
-        raise ListingError(
-            f"range {job.name}: {shown(gone)}: gone during the listing; run the same command again"
-        )
-    return entries
 
 
 def settle_positions(
@@ -344,7 +342,7 @@ def settle_positions(
     return names
 
 
-def _check_paths(name: Range, entries: Sequence[Entry]) -> None:
+def _check_paths(name: str, entries: Sequence[Entry]) -> None:
     """Refuse a path that is there twice, leaves the range's directory, or has the name of a file of ours."""
     problem = check_paths(entry.path for entry in entries)
     if problem:
@@ -359,21 +357,21 @@ def _check_paths(name: Range, entries: Sequence[Entry]) -> None:
         )
 
 
-def _warn_of_few(job: ListJob, count: int, progress: Progress) -> None:
+def _warn_of_few(name: str, manifest: Path, count: int, progress: Progress) -> None:
     """Report a range with far fewer files than the others: a whole listing may still lack files."""
-    others = sorted(job.manifest.parent.glob(f"*{job.manifest.suffix}"))[:COMPARED]
-    counts = {other.stem: count_listed(other) for other in others} | {str(job.name): count}
-    if str(job.name) in far_fewer(counts):
+    others = sorted(manifest.parent.glob(f"*{manifest.suffix}"))[:COMPARED]
+    counts = {other.stem: count_listed(other) for other in others} | {name: count}
+    if name in far_fewer(counts):
         usual = statistics.median(counts.values())
         progress.say(
-            f"warning: {job.name}: {count} files, ranges have {usual:g} as a rule; if the listing is not "
-            f"whole, delete {job.manifest} and list the range again; source.min_files refuses such ranges"
+            f"warning: {name}: {count} files, ranges have {usual:g} as a rule; if the listing is not "
+            f"whole, delete {manifest} and list the range again; source.min_files refuses such ranges"
         )
 
 
-def _refuse_changes(name: Range, path: Path, entries: Sequence[Entry], finished: SplitRecord | None) -> None:
-    old = {entry.path: entry for entry in read_manifest(path)}
-    changes = _compare(old, {entry.path: entry for entry in entries})
+def _refuse_changes(name: str, path: Path, entries: Sequence[Entry], finished: SplitRecord | None) -> None:
+    before = read_manifest(path)
+    changes = _compare(*({entry.path: entry for entry in each} for each in (before, entries)))
     if changes:
         remedy = "delete the manifest to take the new listing, and with it what was made from the old one"
         if finished is not None:

@@ -21,7 +21,9 @@ from crpipe.core.lease import lease
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
+    from typing import Self
 
+    from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
 
 SHOWN = 5  # names in an error
@@ -44,6 +46,11 @@ class Positions:
 
     record: Path
     names: Path
+
+    @classmethod
+    def of(cls, paths: Paths) -> Self:
+        """Return the record of a campaign, whether it exists or not."""
+        return cls(paths.positions(), paths.position_names())
 
     def exist(self) -> bool:
         """Return whether the files were listed before."""

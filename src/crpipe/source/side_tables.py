@@ -22,34 +22,28 @@ from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space, is_reserved
 from crpipe.source.listing import described, entries_of
 from crpipe.source.retries import Deadline
-from crpipe.source.uris import FEDERATIONS, SYNTHETIC, WILDCARDS, RangeSource, host_and_path, scheme_of
+from crpipe.source.uris import (
+    FEDERATIONS,
+    SYNTHETIC,
+    WILDCARDS,
+    RangeSource,
+    SourceOptions,
+    host_and_path,
+    scheme_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.raw_files import Entry
+    from crpipe.config.loading import Config
+    from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
-    from crpipe.source.uris import SourceOptions
 
 Row = dict[str, Any]  # what tables.json says about one table
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
-
-
-@dataclass(frozen=True, slots=True)
-class TablesJob:
-    """The staging of a campaign's side tables.
-
-    uris: ``source.tables``. simulated: the raw files come from ``source.simulator``, which may write tables
-    of its own. record: tables.json. folder: directory of the copies, beside the record.
-    """
-
-    uris: Mapping[str, str]
-    simulated: bool
-    record: Path
-    folder: Path
-    lease_wait_s: float
-    source: SourceOptions
 
 
 @dataclass(slots=True)
@@ -112,44 +106,46 @@ def check_tables(record: Path, uris: Mapping[str, str]) -> None:
             raise _changed([uri], record)
 
 
-def stage_tables(job: TablesJob, progress: Progress) -> None:
+def stage_tables(campaign: Campaign, progress: Progress) -> None:
     """Have a verified copy of each side table, and record their hashes.
 
     Copies that are still what was recorded are kept. Raise ConfigError when the content under a URI is no
     longer what was recorded, ListingError or TransferError when a table is missing or cannot be read.
     """
-    check_table_uris(job.uris)
-    with lease(job.folder, wait_s=job.lease_wait_s, say=progress.say):
-        before = read_tables(job.record)
-        incoming = job.folder / ".incoming"
-        tables = _simulated(job, incoming / "simulated", progress)
-        tables += _look_up(job, {table.name for table in tables}, progress)
+    config, record = campaign.config, campaign.paths.tables()
+    folder = campaign.paths.table_copies()
+    check_table_uris(config.source.tables)
+    with lease(folder, wait_s=config.source.lease_wait_s, say=progress.say):
+        before = read_tables(record)
+        incoming = folder / ".incoming"
+        tables = _simulated(config, incoming / "simulated", progress)
+        tables += _look_up(config, {table.name for table in tables}, progress)
         recorded = {table.name: _row_of(before, table) for table in tables}
         changed = [
             table.uri for table in tables if recorded[table.name].get("size", table.size) != table.size
         ]
         if changed:
-            raise _changed(changed, job.record)
-        wanted = [table for table in tables if not _is_kept(job, recorded[table.name], table)]
-        _copy(job, wanted, incoming / "copied", progress)
-        rows = recorded | {table.name: table.row(job.folder, job.record) for table in wanted}
-        _publish(job, wanted, rows, recorded)
-        if rows != before or not is_present(job.record):
-            write_json(job.record, rows)
+            raise _changed(changed, record)
+        wanted = [table for table in tables if not _is_kept(campaign, recorded[table.name], table)]
+        _copy(campaign, wanted, incoming / "copied", progress)
+        rows = recorded | {table.name: table.row(folder, record) for table in wanted}
+        _publish(campaign.paths, wanted, rows, recorded)
+        if rows != before or not is_present(record):
+            write_json(record, rows)
         remove_tree(incoming)
     kept = len(tables) - len(wanted)
     progress.say(f"tables: {len(tables)} files, {len(wanted)} staged, {kept} verified again")
 
 
-def _simulated(job: TablesJob, folder: Path, progress: Progress) -> list[_Table]:
+def _simulated(config: Config, folder: Path, progress: Progress) -> list[_Table]:
     """Let the simulator write its tables; they win over configured ones, because its files need them."""
-    if not job.simulated:
+    if not config.simulates():
         return []
     remove_tree(folder)
-    simulator = open_simulator(job.source.simulator, job.source.simulator_options)
+    simulator = open_simulator(config.source.simulator, config.options("simulator"))
     written = written_tables(simulator, folder)
     check_table_uris(dict.fromkeys(written, PREFIX))
-    for name, uri in job.uris.items():
+    for name, uri in config.source.tables.items():
         if uri == PREFIX and name not in written:
             raise ConfigError(
                 f"source.tables.{name}: {named(simulator)} writes no table of this name (only: "
@@ -163,34 +159,34 @@ def _simulated(job: TablesJob, folder: Path, progress: Progress) -> list[_Table]
     ]
 
 
-def _look_up(job: TablesJob, simulated: set[str], progress: Progress) -> list[_Table]:
+def _look_up(config: Config, simulated: set[str], progress: Progress) -> list[_Table]:
     """Ask the sources for size and time of each table; raise ListingError for the first that is missing."""
-    deadline = Deadline(job.source.deadline_s, "staging of the side tables", progress.say)
-    found = []
-    for name, uri in sorted(job.uris.items()):
+    options = SourceOptions.of(config)
+    deadline = Deadline(options.deadline_s, "staging of the side tables", progress.say)
+    tables = []
+    for name, uri in sorted(config.source.tables.items()):
         key = f"source.tables.{name}"
         if name in simulated:
             continue
         if scheme_of(uri, key) == SYNTHETIC:
             raise ConfigError(f"{key}: {uri}: the raw files are not simulated; name a file")
         copy = _copy_name(name, host_and_path(uri, key)[1])
-        entry = _entry_of(job, name, copy, deadline)
+        entry = replace(_entry_of(uri, key, options, deadline), path=copy)
         mtime = entry.mtime.isoformat() if entry.mtime else None
-        found.append(_Table(name, uri, copy, entry.size or 0, mtime, entry=entry))
-    return found
+        tables.append(_Table(name, uri, copy, entry.size or 0, mtime, entry=entry))
+    return tables
 
 
-def _entry_of(job: TablesJob, name: str, copy: str, deadline: Deadline) -> Entry:
+def _entry_of(uri: str, key: str, options: SourceOptions, deadline: Deadline) -> Entry:
     """Ask for size and time of one table; data servers name the time in listings only."""
-    uri, key = job.uris[name], f"source.tables.{name}"
     if scheme_of(uri, key) in FEDERATIONS:
         host, path = host_and_path(uri, key)
         folder, _, file = path.rpartition("/")
         place = RangeSource(scheme_of(uri, key), host, folder or "/", file, key, f"correct {key}")
         with contextlib.suppress(ListingError, AccessError):  # a site may refuse listings alone
-            for found in entries_of(job.source, place, file.__eq__, deadline):
-                return replace(found, path=copy)
-    return described(job.source, [uri], [copy], key, deadline)[0]
+            for entry in entries_of(options, place, file.__eq__, deadline):
+                return entry
+    return described(options, [uri], [uri], key, deadline)[0]
 
 
 def _copy_name(name: str, path: str) -> str:
@@ -207,19 +203,19 @@ def _row_of(rows: Mapping[str, Row], table: _Table) -> Row:
     return row if row.get("uri") == table.uri else {}
 
 
-def _is_kept(job: TablesJob, row: Row, table: _Table) -> bool:
+def _is_kept(campaign: Campaign, row: Row, table: _Table) -> bool:
     """Return whether the copy has the recorded hash, and the source what was recorded about it."""
     if not row or row.get("mtime") != table.mtime:
         return False
-    if job.source.require_checksum and row.get("verified") == SIZE_ONLY:
+    if campaign.config.source.require_checksum and row.get("verified") == SIZE_ONLY:
         return False
-    copy = job.record.parent / row["path"]
+    copy = campaign.paths.results / row["path"]
     if not is_plain(copy) or sha256(copy) != row["sha256"]:
         return False
     return table.file is None or sha256(table.file) == row["sha256"]
 
 
-def _copy(job: TablesJob, wanted: Sequence[_Table], folder: Path, progress: Progress) -> None:
+def _copy(campaign: Campaign, wanted: Sequence[_Table], folder: Path, progress: Progress) -> None:
     """Copy tables into ``folder``, beside the copies that earlier jobs made."""
     entries = [table.entry for table in wanted if table.entry is not None]
     if not entries:
@@ -227,8 +223,8 @@ def _copy(job: TablesJob, wanted: Sequence[_Table], folder: Path, progress: Prog
     rules = CopyRules("tables", "restore it, or correct source.tables")
     with writing(folder):
         make_folder(folder)
-    copies = Copies(folder, entries, job.source, rules, progress)
-    check_free_space(job.folder, copies.needed, "tables")
+    copies = Copies(folder, entries, SourceOptions.of(campaign.config), rules, progress)
+    check_free_space(campaign.paths.table_copies(), copies.needed, "tables")
     copies.run()
     for table in wanted:
         if table.entry is not None:
@@ -237,17 +233,17 @@ def _copy(job: TablesJob, wanted: Sequence[_Table], folder: Path, progress: Prog
 
 
 def _publish(
-    job: TablesJob, tables: Sequence[_Table], rows: Mapping[str, Row], recorded: Mapping[str, Row]
+    paths: Paths, tables: Sequence[_Table], rows: Mapping[str, Row], recorded: Mapping[str, Row]
 ) -> None:
     """Move new copies to their places, unless one differs from what was recorded."""
     hashes = {name: row.get("sha256") for name, row in recorded.items()}
     changed = [table.uri for table in tables if hashes[table.name] not in {None, rows[table.name]["sha256"]}]
     if changed:
-        raise _changed(changed, job.record)
+        raise _changed(changed, paths.tables())
     for table in tables:
         assert table.file is not None
-        with writing(job.folder):
-            publish(table.file, job.folder / table.copy)
+        with writing(paths.table_copies()):
+            publish(table.file, paths.table_copies() / table.copy)
 
 
 def _changed(uris: Sequence[str], record: Path) -> ConfigError:

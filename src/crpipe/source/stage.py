@@ -2,65 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from crpipe.campaign.raw_files import SERVER_ONLY, StagedFile, lease_folder, read_manifest, write_staged
+from crpipe.campaign.split_record import SplitRecord
 from crpipe.core.causes import is_present
-from crpipe.core.errors import DiskError
-from crpipe.core.files import refuse_links, size, tree_bytes
+from crpipe.core.errors import ConfigError, DiskError
+from crpipe.core.files import GIB, refuse_links, size, tree_bytes
 from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 from crpipe.source.listing import confirm_listing
+from crpipe.source.uris import SourceOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from crpipe.campaign.split_record import SplitRecord
-    from crpipe.core.ranges import Range
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.text import Progress
-    from crpipe.source.listing import ListJob
-    from crpipe.source.uris import SourceOptions
 
 
-@dataclass(frozen=True, slots=True)
-class StageJob:
-    """The staging of one range.
-
-    manifest, staged: tables of what is listed and what was copied. raw: directory of the copies, beside those
-    of other ranges. disk_budget: bytes that the copies of all ranges may take. listing: lists the range once
-    more when all is copied. split: the record of the range's split, where there may be one. accept: judges
-    the first copy, and raises when it is of another schema.
-    """
-
-    name: Range
-    manifest: Path
-    staged: Path
-    raw: Path
-    on_bad_file: Literal["fail", "quarantine"]
-    max_quarantined: int
-    disk_budget: float
-    lease_wait_s: float
-    source: SourceOptions
-    listing: ListJob
-    split: SplitRecord | None = None
-    accept: Callable[[Path], None] | None = None
-
-    @property
-    def label(self) -> str:
-        """The range, as messages name it."""
-        return f"range {self.name}"
-
-    def rules(self) -> CopyRules:
-        """What to do about bad files."""
-        again = f"rm {shlex.quote(str(self.manifest))}; crpipe list {self.name}"
-        remedy = f"restore it, or list the range again once nothing writes to it: {again}"
-        return CopyRules(self.label, remedy, self.on_bad_file, self.max_quarantined, self.accept)
-
-
-def stage_range(job: StageJob, progress: Progress) -> None:
+def stage_range(campaign: Campaign, name: str, progress: Progress) -> None:
     """Make a verified copy of every file in the range's manifest, then write the staged table.
 
     Copies that an earlier attempt verified are kept; of a finished range nothing is copied. Raise DiskError
@@ -69,66 +33,96 @@ def stage_range(job: StageJob, progress: Progress) -> None:
     ListingError when the source holds something else than the manifest says, DataError for a finished range
     whose listing names other files than it was made from.
     """
-    entries = read_manifest(job.manifest)
-    if job.split is not None and job.split.is_whole():
-        write_staged(job.staged, job.split.staged_again(entries))
-        progress.say(f"{job.name}: already split, nothing is copied; to make it again: {job.split.remove()}")
+    paths, raw = campaign.paths, campaign.paths.raw(name)
+    entries = read_manifest(paths.manifest(name))
+    record = SplitRecord.of(paths, name)
+    if record.is_whole():
+        write_staged(paths.staged(name), record.staged_again(entries))
+        progress.say(f"{name}: already split, nothing is copied; to make it again: {record.remove()}")
         return
-    claim = lease_folder(job.raw)
-    refuse_links(job.raw, job.raw)
+    claim = lease_folder(raw)
+    refuse_links(raw, raw)
     refuse_links(claim.parent, claim)
-    with lease(claim, wait_s=job.lease_wait_s, say=progress.say):
-        copies = Copies(job.raw, entries, job.source, job.rules(), progress)
+    with lease(claim, wait_s=campaign.config.source.lease_wait_s, say=progress.say):
+        options = SourceOptions.of(campaign.config)
+        copies = Copies(raw, entries, options, _rules(campaign, name), progress)
         if copies.done:
             progress.say(
-                f"{job.name}: {len(copies.done)} of {len(entries)} files are here already, verified again"
+                f"{name}: {len(copies.done)} of {len(entries)} files are here already, verified again"
             )
-        _check_disk(job, copies.needed)
+        _check_disk(campaign, name, copies.needed)
         copies.run()
-        confirm_listing(job.listing, copies.bad)
+        confirm_listing(campaign, name, copies.bad)
         files = [
             StagedFile(entry, copies.done.get(entry.path), copies.bad.get(entry.path, ""))
             for entry in entries
         ]
-        write_staged(job.staged, files)
-    progress.say(_summary(job.name, copies))
+        write_staged(paths.staged(name), files)
+    progress.say(_summary(name, copies))
     by_server = sum(proof.verified == SERVER_ONLY for proof in copies.done.values())
     if by_server:
         progress.say(
-            f"warning: {job.name}: {by_server} of {len(entries)} files are verified against the server that "
+            f"warning: {name}: {by_server} of {len(entries)} files are verified against the server that "
             "sent them only: no other server names a checksum, and a cache may keep old files"
         )
     by_size = sum(not proof.is_checked() for proof in copies.done.values())
     if by_size:
         progress.say(
-            f"warning: {job.name}: {by_size} of {len(entries)} files are verified by their size only: the "
+            f"warning: {name}: {by_size} of {len(entries)} files are verified by their size only: the "
             "source names no checksum for them; source.require_checksum refuses such files"
         )
 
 
-def _check_disk(job: StageJob, needed: int) -> None:
+def _rules(campaign: Campaign, name: str) -> CopyRules:
+    """Return what to do about bad files."""
+    source = campaign.config.source
+    again = f"rm {shlex.quote(str(campaign.paths.manifest(name)))}; crpipe list {name}"
+    remedy = f"restore it, or list the range again once nothing writes to it: {again}"
+    first = _first_copy_check(campaign)
+    return CopyRules(f"range {name}", remedy, source.on_bad_file, source.max_quarantined, first)
+
+
+def _first_copy_check(campaign: Campaign) -> Callable[[Path], None] | None:
+    """Return what reads the first copy of a range with the reader; None where the split may set it aside.
+
+    A reader whose side tables are not staged yet cannot judge.
+    """
+    source = campaign.config.source
+    if not source.reader or campaign.config.simulates() or source.on_bad_file != "fail":
+        return None
+    choice = campaign.reader
+
+    def check(copy: Path) -> None:
+        with contextlib.suppress(ConfigError):
+            reader = choice.open()
+            reader.totals(copy)
+
+    return check
+
+
+def _check_disk(campaign: Campaign, name: str, needed: int) -> None:
     """Raise DiskError when ``needed`` bytes do not fit on the disk or into the budget of raw copies."""
-    folder = job.raw.parent
-    check_free_space(folder, needed, job.label)
-    own = tree_bytes(job.raw)
-    ranges = (path for path in folder.iterdir() if path.is_dir() and path != lease_folder(job.raw).parent)
-    others = sum(_claimed(job, other) for other in ranges if other != job.raw)
-    if needed and others + own + needed > job.disk_budget:
+    raw, budget = campaign.paths.raw(name), campaign.config.source.disk_budget_gib * GIB
+    label = f"range {name}"
+    check_free_space(raw.parent, needed, label)
+    taken = tree_bytes(raw)
+    ranges = (path for path in raw.parent.iterdir() if path.is_dir() and path != lease_folder(raw).parent)
+    taken += sum(_claimed(campaign.paths.manifest(other.name), other) for other in ranges if other != raw)
+    if needed and taken + needed > budget:
         raise DiskError(
-            f"{job.label}: {size(needed)} needed, raw copies already take {size(others + own)} of "
-            f"{size(job.disk_budget)} (source.disk_budget_gib); "
+            f"{label}: {size(needed)} needed, raw copies already take {size(taken)} of "
+            f"{size(budget)} (source.disk_budget_gib); "
             "split the staged ranges first, lower source.look_ahead, or raise the budget"
         )
 
 
-def _claimed(job: StageJob, folder: Path) -> int:
+def _claimed(manifest: Path, folder: Path) -> int:
     """Bytes that a range's raw copies take, or will take once a job that is still copying is done."""
-    manifest = job.manifest.with_name(f"{folder.name}{job.manifest.suffix}")
     promised = sum(entry.size or 0 for entry in read_manifest(manifest)) if is_present(manifest) else 0
     return max(promised, tree_bytes(folder))
 
 
-def _summary(name: Range, copies: Copies) -> str:
+def _summary(name: str, copies: Copies) -> str:
     ways = [proof.verified for proof in copies.done.values()]
     counts = ", ".join(f"{ways.count(way)} by {way}" for way in sorted(set(ways)))
     aside = f"; {len(copies.bad)} set aside" if copies.bad else ""

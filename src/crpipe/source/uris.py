@@ -17,6 +17,9 @@ from crpipe.core.ranges import PATTERN, Range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Self
+
+    from crpipe.config.loading import Config
 
 FEDERATIONS = ("pelican", "osdf")
 SYNTHETIC = "synthetic"
@@ -85,6 +88,22 @@ class SourceOptions:
     simulator_options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 1
 
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Read them from a configuration; the simulator's options only where it is used."""
+        source = config.source
+        return cls(
+            concurrency=source.concurrency,
+            attempts=source.attempts,
+            deadline_s=source.deadline_minutes * 60,
+            read_timeout_s=source.read_timeout_s,
+            token_file=source.token_file,
+            require_checksum=source.require_checksum,
+            simulator=source.simulator,
+            simulator_options=config.options("simulator") if config.simulates() else {},
+            seed=config.seed,
+        )
+
 
 class Kind(enum.Enum):
     """How files are put into ranges."""
@@ -122,6 +141,11 @@ class SourcePattern:
 
     uri: str
     files: str = ""
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Read them from a configuration."""
+        return cls(config.source.uri, config.source.files)
 
     def __post_init__(self) -> None:
         self.kind  # noqa: B018 - checks

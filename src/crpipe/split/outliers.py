@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.campaign.duplicates import refuse_twins
 from crpipe.core.causes import is_present
 from crpipe.core.errors import LedgerError, ShardError
 from crpipe.core.files import digest, is_held_open, replacing, sha256, write_json
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.paths import Role
     from crpipe.core.text import Progress
     from crpipe.events.batch import Events
@@ -35,21 +37,6 @@ if TYPE_CHECKING:
 
 INDEX = "index.parquet"
 _MIB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class ConsolidateJob:
-    """The outliers of all ranges, to be merged in ``target``.
-
-    data: digest of everything that changes a shard. sources: name and folder of outliers of each range.
-    shard_mib: size of one merged shard, about.
-    """
-
-    target: Path
-    data: str
-    sources: tuple[tuple[str, Path], ...]
-    shard_mib: int
-    lease_wait_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,49 +84,54 @@ class Index:
         self.tables.append(pa.Table.from_arrays(arrays, schema=self.schema()))
 
 
-def consolidate_outliers(job: ConsolidateJob, progress: Progress) -> None:
+def consolidate_outliers(campaign: Campaign, progress: Progress) -> None:
     """Merge the outliers of all ranges of the campaign, in the order of the ranges.
 
     The same inputs give the same bytes, however often and after whatever interruption. One group of items or
     one giant event is held at a time. Raise ShardError for a range that is missing, damaged or of another
-    campaign, LedgerError when events or items do not add up.
+    campaign, DataError for raw files of the same content in two ranges, unless they are allowed, LedgerError
+    when events or items do not add up.
     """
-    with lease(job.target, wait_s=job.lease_wait_s, say=progress.say):
-        inputs = list(_inputs(job))
-        if _is_done(job, inputs):
-            progress.say(f"{job.target}: already consolidated")
+    config, paths = campaign.config, campaign.paths
+    if config.ranges.duplicates == "refuse":
+        refuse_twins(paths, campaign.ranges)
+    folder = paths.outliers(CONSOLIDATED)
+    with lease(folder, wait_s=config.train.lease_wait_s, say=progress.say):
+        data = campaign.data
+        inputs = list(_inputs(campaign, data))
+        digests = {each.name: digest(each.manifest) for each in inputs}
+        key = {"inputs": digests, "shard_mib": config.outliers.shard_mib}
+        if _is_done(folder, data, key):
+            progress.say(f"{folder}: already consolidated")
             return
-        if is_present(job.target / INDEX):
+        if is_present(folder / INDEX):
             for each in inputs:  # before anything is deleted that could not be merged again
                 for entry in each.manifest["shards"]:
                     check_hashes(each.folder, entry)
-        _clear(job.target)
-        _merge(job, inputs, progress)
+        _clear(folder)
+        _merge(folder, inputs, key, progress)
 
 
-def _inputs(job: ConsolidateJob) -> Iterator[RangeOutliers]:
-    missing = [(name, folder) for name, folder in job.sources if not is_present(folder / MANIFEST)]
+def _inputs(campaign: Campaign, data: str) -> Iterator[RangeOutliers]:
+    folders = {name: campaign.paths.outliers(name) for name in campaign.ranges}
+    missing = [(name, folder) for name, folder in folders.items() if not is_present(folder / MANIFEST)]
     if missing:
         name, folder = missing[0]
         raise ShardError(
             f"{folder / MANIFEST}: missing, as are those of {len(missing) - 1} more ranges; run `crpipe "
             f"split {name}` first, or leave the range out with ranges.skip"
         )
-    for name, folder in job.sources:
-        yield RangeOutliers(name, folder, read_manifest(folder, job.data))
+    for name, folder in folders.items():
+        yield RangeOutliers(name, folder, read_manifest(folder, data))
 
 
-def _input_digests(inputs: list[RangeOutliers]) -> dict[str, str]:
-    return {each.name: digest(each.manifest) for each in inputs}
-
-
-def _is_done(job: ConsolidateJob, inputs: list[RangeOutliers]) -> bool:
+def _is_done(folder: Path, data: str, key: dict[str, Any]) -> bool:
+    """Return whether the folder holds the whole result of what ``key`` describes."""
     try:
-        manifest = read_manifest(job.target, job.data)
-        made_from = manifest.get("inputs"), manifest.get("shard_mib")
-        if made_from != (_input_digests(inputs), job.shard_mib) or not is_present(job.target / INDEX):
+        manifest = read_manifest(folder, data)
+        if {name: manifest.get(name) for name in key} != key or not is_present(folder / INDEX):
             return False
-        verify(job.target, deep=False)
+        verify(folder, deep=False)
     except ShardError:  # the inputs exist: what is damaged is made again
         return False
     return True
@@ -152,12 +144,12 @@ def _clear(folder: Path) -> None:
             path.unlink()
 
 
-def _merge(job: ConsolidateJob, inputs: list[RangeOutliers], progress: Progress) -> None:
-    folder = job.target
+def _merge(folder: Path, inputs: list[RangeOutliers], key: dict[str, Any], progress: Progress) -> None:
+    """Write the shards, the index and the manifest. ``key``: what the manifest says they were made from."""
     first = inputs[0].manifest
     layout = _common_layout(inputs)
     index = Index(layout)
-    target = job.shard_mib * _MIB
+    target = key["shard_mib"] * _MIB
     total = sum(each.totals()[1] for each in inputs)
     entries: list[dict[str, Any]] = []
     for role in LARGE_ROLES:
@@ -175,9 +167,8 @@ def _merge(job: ConsolidateJob, inputs: list[RangeOutliers], progress: Progress)
         )
     with replacing(folder / INDEX) as part:
         pq.write_table(pa.concat_tables([index.schema().empty_table(), *index.tables]), part)
-    manifest = {key: first[key] for key in ("data", "layout", "threshold")}
-    manifest |= {"range": CONSOLIDATED, "shards": entries}
-    manifest |= {"inputs": _input_digests(inputs), "shard_mib": job.shard_mib}
+    manifest = {name: first[name] for name in ("data", "layout", "threshold")}
+    manifest |= {"range": CONSOLIDATED, "shards": entries} | key
     write_json(folder / HASHES, {INDEX: sha256(folder / INDEX), MANIFEST: digest(manifest)})
     write_json(folder / MANIFEST, manifest)
 

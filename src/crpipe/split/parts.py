@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from crpipe.campaign.raw_files import STAGED, check_present, natural_key, read_manifest, read_staged
-from crpipe.campaign.split_record import TABLE
+from crpipe.campaign.split_record import TABLE, SplitRecord
+from crpipe.config.combinations import check_file_numbers
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, FormatError, ListingError
 from crpipe.core.files import read_json, write_json
@@ -24,16 +25,17 @@ from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.split.hashing import share_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.raw_files import RawFile
-    from crpipe.campaign.readers import CheckedReader, ReaderChoice
-    from crpipe.campaign.split_record import SplitRecord
+    from crpipe.campaign.readers import CheckedReader
+    from crpipe.config.loading import Config
+    from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
-    from crpipe.events.layout import Layout
 
 TRAIN, VALIDATION, TEST = range(len(PARTS))  # places in DESTINATIONS; the outliers of a part are
 LARGE = len(PARTS)  # so many places after it
@@ -54,6 +56,17 @@ class Parts:
     test_fraction: float = 0.0
     validation_files: tuple[str | int, ...] = ()
     test_files: tuple[str | int, ...] = ()
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return what a configuration holds out.
+
+        Raise ConfigError for a number of a held-out file that no file of the campaign has.
+        """
+        split = config.split
+        if split.validation_files or split.test_files:
+            check_file_numbers(split, config.ranges.first, config.last_file())
+        return cls(split.validation_fraction, split.test_fraction, split.validation_files, split.test_files)
 
     @property
     def by_files(self) -> bool:
@@ -98,30 +111,22 @@ def _is_named(path: str, number: int | None, entries: Iterable[str | int]) -> bo
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class SplitRange:
-    """A range that was split: its name, its multiplicity table, and the list of its raw files."""
-
-    name: str
-    multiplicity: Path
-    manifest: Path
-
-
-def refuse_torn_groups(ranges: Sequence[SplitRange], layout: Layout) -> None:
+def refuse_torn_groups(campaign: Campaign, tables: Mapping[str, Path]) -> None:
     """Raise ConfigError naming one group of events that occurs in two parts, with both of its files.
 
-    Needed only where files decide: the hash sends all events of a group to the same part.
+    tables: the multiplicity table of each range to look at. Needed only where files decide: the hash sends
+    all events of a group to the same part.
     """
-    for each in ranges:
-        if not is_present(each.multiplicity):
-            raise DataError(f"{each.multiplicity}: missing; run `crpipe split {each.name}` again")
-    found = _torn_group(ranges, layout.group)
-    if found is None:
+    for name, table in tables.items():
+        if not is_present(table):
+            raise DataError(f"{table}: missing; run `crpipe split {name}` again")
+    torn = _torn_group(tables, campaign.layout.group)
+    if torn is None:
         return
-    values = ", ".join(f"{name} {found[name]}" for name in layout.group)
+    values = ", ".join(f"{name} {torn[name]}" for name in campaign.layout.group)
     places = [
-        f"{_path(ranges, found[f'range{side}'], found[f'{SOURCE_FILE}{side}'])} of {found[f'range{side}']} "
-        f"({found[f'destination{side}']})"
+        f"{_path(campaign.paths, torn[f'range{side}'], torn[f'{SOURCE_FILE}{side}'])} of "
+        f"{torn[f'range{side}']} ({torn[f'destination{side}']})"
         for side in ("", "_right")
     ]
     raise ConfigError(
@@ -131,14 +136,14 @@ def refuse_torn_groups(ranges: Sequence[SplitRange], layout: Layout) -> None:
     )
 
 
-def _torn_group(ranges: Sequence[SplitRange], group: tuple[str, ...]) -> dict[str, Any] | None:
+def _torn_group(tables: Mapping[str, Path], group: tuple[str, ...]) -> dict[str, Any] | None:
     import polars as pl  # noqa: PLC0415 - 0.1 s that only parts by files need
 
     names = [*group, "destination", "part", "range", SOURCE_FILE, SOURCE_ROW]
     parts = {role: part for part in PARTS for role in roles_of(part)}
-    tables = [pl.scan_parquet(each.multiplicity).with_columns(range=pl.lit(each.name)) for each in ranges]
+    scans = [pl.scan_parquet(path).with_columns(range=pl.lit(name)) for name, path in tables.items()]
     part = pl.col("destination").replace_strict(parts, default=None, return_dtype=pl.String)
-    events = pl.concat([table.with_columns(part=part).select(names) for table in tables])
+    events = pl.concat([scan.with_columns(part=part).select(names) for scan in scans])
     kept = events.filter(pl.col("part").is_not_null())
     # Only held-out events are held in memory, one for each group and part.
     held = kept.filter(pl.col("part") != PARTS[TRAIN]).unique(subset=[*group, "part"])
@@ -147,65 +152,54 @@ def _torn_group(ranges: Sequence[SplitRange], group: tuple[str, ...]) -> dict[st
     return rows[0] if rows else None
 
 
-def _path(ranges: Sequence[SplitRange], name: str, file: int) -> str:
+def _path(paths: Paths, name: str, file: int) -> str:
     """Name a source file; its number where the list of raw files is gone."""
-    manifest = next(each.manifest for each in ranges if each.name == name)
-    return read_manifest(manifest)[file].path if is_present(manifest) else f"file {file}"
+    for listing in (paths.staged(name), paths.manifest(name)):
+        if is_present(listing):
+            return read_manifest(listing)[file].path
+    return f"file {file}"
 
 
 # The multiplicity above which an event is an outlier: a fixed number, or a quantile of reference ranges.
 
 
-@dataclass(frozen=True, slots=True)
-class StagedRange:
-    """A range that is only read: its staged table and the folder of its raw copies, gone once it is split."""
+def choose_threshold(campaign: Campaign, progress: Progress) -> None:
+    """Write the threshold that the quantile ``split.quantile`` of the reference ranges' events do not exceed.
 
-    name: str
-    staged: Path
-    raw: Path
-    split: SplitRecord
-
-
-@dataclass(frozen=True, slots=True)
-class ThresholdJob:
-    """A threshold to choose: the ``quantile`` of the multiplicities in ``ranges``, written to ``target``."""
-
-    target: Path
-    quantile: float
-    ranges: tuple[StagedRange, ...]
-    reader: ReaderChoice
-    on_bad_file: Literal["fail", "quarantine"]
-
-
-def choose_threshold(job: ThresholdJob, progress: Progress) -> None:
-    """Write the threshold that the job's quantile of the reference ranges' events do not exceed.
-
-    Only the reference ranges are read. A threshold that was already chosen for the same
-    quantile and ranges is kept, so that it outlives the raw files. Raise ListingError when there are no
-    events.
+    Only the reference ranges are read. A threshold that was already chosen for the same quantile and ranges
+    is kept, so that it outlives the raw files. Raise ConfigError without a quantile, or for a reference range
+    of another campaign, ListingError when there are no events.
     """
-    chosen = {"quantile": job.quantile, "ranges": [each.name for each in job.ranges]}
-    if is_present(job.target) and chosen.items() <= read_json(job.target).items():
-        progress.say(f"{job.target}: already chosen")
+    split, target = campaign.config.split, campaign.paths.threshold()
+    if split.quantile is None:
+        raise ConfigError(
+            "split.quantile: not set; nothing to choose, the threshold is split.threshold "
+            f"({split.threshold})"
+        )
+    names = [str(Range.parse(text)) for text in split.reference_ranges] or [campaign.ranges[0]]
+    for name in names:
+        if name not in campaign.ranges:
+            raise ConfigError(f"split.reference_ranges: {name} is not a range of this campaign")
+    chosen = {"quantile": split.quantile, "ranges": names}
+    if is_present(target) and chosen.items() <= read_json(target).items():
+        progress.say(f"{target}: already chosen")
         return
-    reader = job.reader.open()
+    reader = campaign.reader.open()
     counts: dict[int, int] = {}
-    for each in job.ranges:
-        for found in _scan(job, each, reader, progress):
-            for value, events in zip(*np.unique(found, return_counts=True), strict=True):
-                counts[int(value)] = counts.get(int(value), 0) + int(events)
+    for name in names:
+        for multiplicities in _scan(campaign, name, reader, progress):
+            add_counts(counts, multiplicities)
     total = sum(counts.values())
     if not total:
-        names = ", ".join(each.name for each in job.ranges)
-        raise ListingError(f"split.reference_ranges: {names} hold no events; name other ranges")
-    cut = quantile_of(counts, job.quantile)
-    write_json(job.target, chosen | {"threshold": max(1, cut), "events": total})
+        raise ListingError(f"split.reference_ranges: {', '.join(names)} hold no events; name other ranges")
+    cut = quantile_of(counts, split.quantile)
+    write_json(target, chosen | {"threshold": max(1, cut), "events": total})
 
 
-def read_threshold(path: Path) -> int:
-    """Read the threshold that ``choose_threshold`` wrote; raise DataError when it is missing or damaged."""
-    chosen: dict[str, Any] = read_json(path)
-    return int(chosen["threshold"])
+def add_counts(counts: dict[int, int], multiplicities: NDArray[Any]) -> None:
+    """Add the events of each multiplicity to the counts: {multiplicity: events}."""
+    for value, events in zip(*np.unique(multiplicities, return_counts=True), strict=True):
+        counts[int(value)] = counts.get(int(value), 0) + int(events)
 
 
 def quantile_of(counts: dict[int, int], quantile: float) -> int:
@@ -219,27 +213,25 @@ def quantile_of(counts: dict[int, int], quantile: float) -> int:
 
 
 def _scan(
-    job: ThresholdJob, where: StagedRange, reader: CheckedReader, progress: Progress
+    campaign: Campaign, name: str, reader: CheckedReader, progress: Progress
 ) -> Iterator[NDArray[np.uint32]]:
     """Yield the multiplicities of all events of the files that can be read; a split range has a table."""
-    if where.split.is_whole():
-        yield pq.read_table(where.split.folder / TABLE, columns=[MULTIPLICITY])[MULTIPLICITY].to_numpy()
+    paths, record = campaign.paths, SplitRecord.of(campaign.paths, name)
+    if record.is_whole():
+        yield pq.read_table(record.folder / TABLE, columns=[MULTIPLICITY])[MULTIPLICITY].to_numpy()
         return
-    files = [file for file in read_staged(where.staged) if file.state == STAGED]
+    raw = paths.raw(name)
+    files = [file for file in read_staged(paths.staged(name)) if file.state == STAGED]
     total = sum(file.size for file in files)
     done = 0
     for file in files:
-        check_present(where.raw, file)
+        check_present(raw, file)
         try:
-            yield np.concatenate(
-                [
-                    np.zeros(0, np.uint32),
-                    *(events.multiplicity for events in reader.rows(where.raw / file.path)),
-                ]
-            )
+            blocks = [events.multiplicity for events in reader.rows(raw / file.path)]
+            yield np.concatenate([np.zeros(0, np.uint32), *blocks])
         except FormatError as error:
-            if job.on_bad_file == "fail":
+            if campaign.config.source.on_bad_file == "fail":
                 raise
             progress.say(f"left out of the threshold: {error}")
         done += file.size
-        progress.advance(f"threshold {where.name}", done, total)
+        progress.advance(f"threshold {name}", done, total)

@@ -1,16 +1,17 @@
 """One staged range becomes shards, outliers and a balanced ledger, in one pass over its raw files.
 
 Raw files are scattered into buckets in parallel, then buckets are gathered into shards in parallel; the bytes
-depend on the job's description and the raw files alone. Nothing counts until the finished record exists.
+depend on the keys of the data and the raw files alone. Nothing counts until the finished record exists.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from crpipe.campaign.raw_files import (
     STAGED,
     RawFile,
     count_source_files,
+    lease_folder,
     read_manifest,
     read_staged,
 )
@@ -52,10 +54,10 @@ from crpipe.core.files import (
 )
 from crpipe.core.lease import lease
 from crpipe.core.paths import LARGE_ROLES, MANIFEST, PARTS
-from crpipe.events.shard_manifest import verify
+from crpipe.events.histograms import check_binnings
+from crpipe.events.shard_manifest import check_on_disk, verify
 from crpipe.events.shard_reader import open_shard
 from crpipe.split import gather, scatter
-from crpipe.split.delivery import deliver, remove_raw
 from crpipe.split.grouping import doubtful_groups, have_repeats
 from crpipe.split.hashing import count_repeated
 from crpipe.split.ledger import (
@@ -66,19 +68,19 @@ from crpipe.split.ledger import (
     make_ledger,
     write_table,
 )
-from crpipe.split.parts import REJECTED, TEST, VALIDATION, SplitRange, refuse_torn_groups
+from crpipe.split.parts import REJECTED, TEST, VALIDATION, Parts, refuse_torn_groups
 from crpipe.split.spill import remove_spans, span_count
-from crpipe.split.workers import in_order, return_freed_memory, reuse_freed_memory
+from crpipe.split.workers import available, in_order, return_freed_memory, reuse_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from crpipe.campaign.readers import CheckedReader, ReaderChoice
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.readers import CheckedReader
+    from crpipe.config.loading import Config
+    from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
-    from crpipe.events.histograms import Binning
-    from crpipe.events.layout import Layout
-    from crpipe.split.parts import Parts
     from crpipe.split.scatter import FileReport, Scattered
 
 _SHOWN_REJECTED = 3  # events that a message names
@@ -89,134 +91,119 @@ _WORKER_RAW = 256 << 20  # raw bytes below which another process costs more than
 
 
 @dataclass(frozen=True, slots=True)
-class SplitJob:
-    """One range to split.
-
-    data: digest of everything that changes a shard. layout: that of the reader.
-    listed, staged, raw: the range's manifest, its staged table, and the folder of its raw copies.
-    shards, outliers, multiplicity, ledger: what is written, the first two being folders.
-    max_rejected: share of the range's events that may be invalid where these are rejected.
-    parts: what decides between training, validation and test. histograms: bins of event columns to count.
-    shard_items: items of one bulk shard, about. memory_mib: for buffers, of all workers together.
-    """
-
-    name: str
-    data: str
-    layout: Layout
-    reader: ReaderChoice
-    listed: Path
-    staged: Path
-    raw: Path
-    shards: Path
-    outliers: Path
-    multiplicity: Path
-    ledger: Path
-    threshold: int
-    seed: int
-    parts: Parts
-    histograms: Mapping[str, Binning]
-    shard_items: int
-    memory_mib: int
-    workers: int
-    on_bad_file: Literal["fail", "quarantine"]
-    max_quarantined: int
-    on_bad_event: Literal["fail", "reject"]
-    max_rejected: float
-    lease_wait_s: float
-
-    @property
-    def record(self) -> SplitRecord:
-        """The record of the finished split."""
-        return SplitRecord(self.name, self.listed, self.shards, self.outliers, self.ledger)
-
-    def places(self) -> dict[str, Path]:
-        """Final names of the files in the record, the shards' manifest last."""
-        return {
-            TABLE: self.multiplicity,
-            HISTOGRAM: self.multiplicity.with_name(f"{self.name}.{HISTOGRAM}"),
-            LEDGER: self.ledger,
-            OUTLIER_SHARDS: self.outliers / MANIFEST,
-            BULK_SHARDS: self.shards / MANIFEST,
-        }
-
-    def processes(self, raw_bytes: int) -> int:
-        """Count the processes to use: as asked, as the memory allows, and as the work is worth."""
-        return max(1, min(self.workers, self.memory_mib // _WORKER_MIB, -(-raw_bytes // _WORKER_RAW)))
-
-
-@dataclass(frozen=True, slots=True)
 class _Run:
-    """A split in progress; ``files`` is the staged table.
+    """A split in progress.
 
+    parts, threshold: what decides where an event goes. files: the staged table.
     careful: the attempt before was killed while it read a file: read in a process of its own.
     """
 
-    job: SplitJob
-    files: list[RawFile]
+    campaign: Campaign
+    name: str
     progress: Progress
-    careful: bool = False
+    parts: Parts
+    threshold: int
+    files: list[RawFile]
+    careful: bool
+
+    @property
+    def raw(self) -> Path:
+        """Directory of the raw copies."""
+        return self.campaign.paths.raw(self.name)
+
+    @property
+    def record(self) -> SplitRecord:
+        """The record of the finished split, with the folders of the shards."""
+        return SplitRecord.of(self.campaign.paths, self.name)
 
     @property
     def spills(self) -> Path:
         """Directory of the temporary files."""
-        return self.job.shards / SPILLS
+        return self.record.shards / SPILLS
 
     @property
     def key(self) -> dict[str, Any]:
         """What the outputs follow from, besides the raw files' bytes."""
         rows = [(file.path, file.size, file.state, file.checksum) for file in self.files]
-        return {"data": self.job.data, "threshold": self.job.threshold, "staged": digest(rows)}
+        return {"data": self.campaign.data, "threshold": self.threshold, "staged": digest(rows)}
+
+    def processes(self, raw_bytes: int) -> int:
+        """Count the processes to use: as asked, as the memory allows, and as the work is worth."""
+        by_memory = self.campaign.config.split.memory_mib // _WORKER_MIB
+        return max(1, min(_workers(self.campaign.config), by_memory, -(-raw_bytes // _WORKER_RAW)))
 
 
-def split_range(job: SplitJob, progress: Progress) -> None:
+def split_range(campaign: Campaign, name: str, progress: Progress) -> None:
     """Split a staged range and delete its raw files; a finished range is adopted, whatever is staged.
 
     Safe to kill at any moment and to run again. Raise FormatError for a bad file or an invalid event that
-    the job does not let pass, SourceError for a raw file that is not what was staged, ForeignError when the
-    reader fails, LedgerError when events or items do not add up, LeaseError when another live job splits the
-    range, DataError (ShardError) for a finished range that was made from other files (under other keys).
+    the configuration does not let pass, SourceError for a raw file that is not what was staged, ForeignError
+    when the reader fails, LedgerError when events or items do not add up, LeaseError when another live job
+    splits the range, DataError (ShardError) for a finished range that was made from other files (under other
+    keys), ConfigError for a threshold, a histogram or a held-out file that the campaign cannot have.
     """
-    with lease(job.shards, wait_s=job.lease_wait_s, say=progress.say):
-        if job.record.is_whole():
-            _adopt(job)
-            progress.say(f"{job.name}: already split")
+    config, paths = campaign.config, campaign.paths
+    threshold, parts = campaign.threshold(), Parts.of(config)
+    check_binnings(campaign.layout, config.split.histograms)
+    record, staged = SplitRecord.of(paths, name), paths.staged(name)
+    with lease(record.shards, wait_s=config.train.lease_wait_s, say=progress.say):
+        if record.is_whole():
+            _adopt(record, {"data": campaign.data, "threshold": threshold})
+            progress.say(f"{name}: already split")
         else:
-            run = _Run(job, read_staged(job.staged), progress, careful=_was_killed(job, progress))
-            check_unique(run.files, job.staged)
-            if not job.record.has_key(run.key):
-                job.record.refuse_other_files(run.files)
+            files, careful = read_staged(staged), _was_killed(record, progress)
+            run = _Run(campaign, name, progress, parts, threshold, files, careful)
+            check_unique(files, staged)
+            if not record.has_key(run.key):
+                record.refuse_other_files(files)
             _split(run)
-        deliver(job.record.folder, job.places())
-        for folder in (job.shards, job.outliers):
+        deliver(record.folder, _outputs(paths, name))
+        for folder in (record.shards, record.outliers):
             verify(folder, deep=False)
-        remove_tree(job.shards / SPILLS)
-        remove_raw(job.raw, (job.shards, job.outliers), job.workers, job.lease_wait_s, progress)
+        remove_tree(record.shards / SPILLS)
+        remove_raw(campaign, name, _workers(config), progress)
 
 
-def _adopt(job: SplitJob) -> None:
+def _outputs(paths: Paths, name: str) -> dict[str, Path]:
+    """Return the final names of the files in the record, the shards' manifest last."""
+    return {
+        TABLE: paths.multiplicity(name),
+        HISTOGRAM: paths.histogram(name),
+        LEDGER: paths.ledger(name),
+        OUTLIER_SHARDS: paths.outlier_manifest(name),
+        BULK_SHARDS: paths.shard_manifest(name),
+    }
+
+
+def _workers(config: Config) -> int:
+    return config.split.workers or min(available(), config.resources.split.cpus)
+
+
+def _adopt(record: SplitRecord, wanted: dict[str, Any]) -> None:
     """Check that a finished range is what this job would make; only a person may take it back."""
-    key, wanted = read_json(job.record.folder / KEY), {"data": job.data, "threshold": job.threshold}
+    key = read_json(record.folder / KEY)
     for name, value in wanted.items():
         if key[name] != value:
             raise ShardError(
-                f"{job.shards}: was split with another key ({name} {key[name]}, now {value}); restore the "
-                f"configuration, or make the range again: {job.record.remove()}, and run it again"
+                f"{record.shards}: was split with another key ({name} {key[name]}, now {value}); restore the "
+                f"configuration, or make the range again: {record.remove()}, and run it again"
             )
-    if is_present(job.listed):
-        job.record.refuse_other_listing(read_manifest(job.listed))
+    if is_present(record.listing):
+        record.refuse_other_listing(read_manifest(record.listing))
 
 
-def _was_killed(job: SplitJob, progress: Progress) -> bool:
+def _was_killed(record: SplitRecord, progress: Progress) -> bool:
     """Report which files the attempt before read when it, and nobody else, ended."""
-    found = left_notes(job.shards / SPILLS / NOTES)
-    if found:
-        progress.say(f"{job.name}: the attempt before was killed while it read {', '.join(found.values())}")
-    return bool(found)
+    notes = left_notes(record.shards / SPILLS / NOTES)
+    if notes:
+        files = ", ".join(notes.values())
+        progress.say(f"{record.name}: the attempt before was killed while it read {files}")
+    return bool(notes)
 
 
 def _split(run: _Run) -> None:
     reuse_freed_memory()
-    reader = run.job.reader.open()
+    reader = run.campaign.reader.open()
     _clear(run)
     readable, reports, totals = _totals(run, reader)
     rules = _rules(run, totals)
@@ -225,33 +212,33 @@ def _split(run: _Run) -> None:
     _check_some_left(run, reports)
     reports.sort(key=lambda report: report.file.number)
     aside = [file for file in run.files if file.state != STAGED]
-    ledger = make_ledger(reports, aside, totals, run.job.layout)
-    source_files = count_source_files(run.job.listed)
+    ledger = make_ledger(reports, aside, totals, run.campaign.layout)
+    source_files = count_source_files(run.record.listing)
     if source_files is not None:
         ledger["source_files"] = source_files
     if reader.notes:
         ledger["notes"] = sorted(reader.notes)
-    ledger["repeated"] = count_repeated(run.spills, run.files, run.job.layout, run.progress)
+    ledger["repeated"] = count_repeated(run.spills, run.files, run.campaign.layout, run.progress)
     entries = list(_gather(run, rules, scattered))
-    check_written(ledger, entries, run.job.layout)
+    check_written(ledger, entries, run.campaign.layout)
     if doubt := _doubtful_groups(run, entries):
         ledger["doubtful_groups"] = doubt
-        run.progress.say(f"warning: {run.job.name}: {doubt}")
+        run.progress.say(f"warning: {run.name}: {doubt}")
     _record(run, ledger, entries, scattered)
 
 
 def _clear(run: _Run) -> None:
     """Remove what an earlier attempt or another staged table left, the commit points first."""
-    job = run.job
-    for path in (job.shards / MANIFEST, job.outliers / MANIFEST, job.ledger):
+    record = run.record
+    for path in (record.shards / MANIFEST, record.outliers / MANIFEST, record.ledger):
         path.unlink(missing_ok=True)
-    remove_tree(job.record.folder)
-    for path in job.shards.iterdir():
+    remove_tree(record.folder)
+    for path in record.shards.iterdir():
         if path.is_dir():
             remove_tree(path)
         elif path.name != "lease" and not is_held_open(path):
             path.unlink()
-    clear_tree(job.outliers)
+    clear_tree(record.outliers)
     with writing(run.spills):
         run.spills.mkdir()
 
@@ -264,36 +251,37 @@ def _totals(
     bad: list[FileReport] = []
     totals: dict[int, tuple[int, int]] = {}
     staged = [file for file in run.files if file.state == STAGED]
-    count = scatter.CountFile(run.job.raw, run.job.reader, None if run.careful else reader)
+    count = scatter.CountFile(run.raw, run.campaign.reader, None if run.careful else reader)
     counted = in_order(count, staged, 1, notes=run.spills / NOTES, spawn=run.careful)
-    for file, found in zip(staged, counted, strict=True):
-        if isinstance(found, str):
-            bad.append(scatter.FileReport(file, bad=found))
+    for file, count_or_fault in zip(staged, counted, strict=True):
+        if isinstance(count_or_fault, str):
+            bad.append(scatter.FileReport(file, bad=count_or_fault))
             _check_quarantine(run, bad)
         else:
-            totals[file.number] = found
+            totals[file.number] = count_or_fault
             readable.append(file)
     return readable, bad, totals
 
 
 def _rules(run: _Run, totals: dict[int, tuple[int, int]]) -> scatter.Rules:
-    job = run.job
-    files = job.parts.of_files(run.files, job.name)
+    config, parts = run.campaign.config, run.parts
+    files = parts.of_files(run.files, run.name)
     everything = np.array(list(totals.values()), np.int64).reshape(-1, 2).sum(axis=0)
     expected = [everything]
-    for part, fraction in ((VALIDATION, job.parts.validation_fraction), (TEST, job.parts.test_fraction)):
+    for part, fraction in ((VALIDATION, parts.validation_fraction), (TEST, parts.test_fraction)):
         whole = [totals[number] for number in totals if files.get(number) == part]
         expected.append(fraction * everything + np.array(whole, np.int64).reshape(-1, 2).sum(axis=0))
     return scatter.Rules(
-        spans=span_count(int(everything[0]), int(everything[1]), job.layout),
-        reader=job.reader,
-        seed=job.seed,
-        threshold=job.threshold,
-        parts=job.parts,
+        spans=span_count(int(everything[0]), int(everything[1]), run.campaign.layout),
+        reader=run.campaign.reader,
+        seed=config.seed,
+        threshold=run.threshold,
+        parts=parts,
         files=files,
-        histograms=job.histograms,
+        histograms=config.split.histograms,
         buckets=tuple(
-            gather.bucket_count(int(events), int(items), job.shard_items) for events, items in expected
+            gather.bucket_count(int(events), int(items), config.split.shard_items)
+            for events, items in expected
         ),
     )
 
@@ -305,12 +293,11 @@ def _scatter(
     bad: list[FileReport],
     totals: Mapping[int, tuple[int, int]],
 ) -> Iterator[Scattered]:
-    job = run.job
     total = sum(file.size for file in files)
-    workers = job.processes(total)
+    workers = run.processes(total)
     share = max(1, -(-len(files) // min(_MOST_TASKS, _TASKS_PER_WORKER * workers)))
     tasks = [
-        scatter.Task(number, job.raw, run.spills, tuple(files[start : start + share]), rules)
+        scatter.Task(number, run.raw, run.spills, tuple(files[start : start + share]), rules)
         for number, start in enumerate(range(0, len(files), share))
     ]
     expected = sum(totals[file.number][0] for file in files)
@@ -323,25 +310,25 @@ def _scatter(
         read += finished.files
         _check_events(run, read, expected)
         done += sum(report.file.size for report in finished.files)
-        run.progress.advance(f"split {job.name}: reading", done, total, f"{len(seen)} files set aside")
+        run.progress.advance(f"split {run.name}: reading", done, total, f"{len(seen)} files set aside")
         yield finished
 
 
 def _check_quarantine(run: _Run, bad: list[FileReport]) -> None:
     """Raise FormatError when bad files are not allowed, or there are more than are allowed."""
-    job = run.job
+    source = run.campaign.config.source
     if not bad:
         return
-    if job.on_bad_file == "fail":
+    if source.on_bad_file == "fail":
         raise FormatError(
-            f"{bad[-1].bad}, or set it aside with source.on_bad_file: quarantine; {_repair(job)}"
+            f"{bad[-1].bad}, or set it aside with source.on_bad_file: quarantine; {_repair(run)}"
         )
     run.progress.say(f"set aside: {bad[-1].bad}")
     aside = sum(file.state != STAGED for file in run.files) + len(bad)
-    if aside > job.max_quarantined:
+    if aside > source.max_quarantined:
         raise FormatError(
-            f"{job.name}: {aside} bad files, {job.max_quarantined} may be set aside "
-            f"(source.max_quarantined); the last: {bad[-1].bad}; {_repair(job)}"
+            f"{run.name}: {aside} bad files, {source.max_quarantined} may be set aside "
+            f"(source.max_quarantined); the last: {bad[-1].bad}; {_repair(run)}"
         )
 
 
@@ -350,28 +337,27 @@ def _check_events(run: _Run, reports: list[FileReport], expected: int) -> None:
 
     expected: events of the whole range, by the files' own account.
     """
-    job = run.job
+    split = run.campaign.config.split
     rejected = sum(len(report.rejected) for report in reports)
     if not rejected:
         return
-    if job.on_bad_event == "fail":
+    if split.on_bad_event == "fail":
         (first,) = _first_rejected(run, reports, 1)
         raise FormatError(
             f"{first}; have the file made again, or leave such events out with split.on_bad_event: reject; "
-            f"{_repair(job)}"
+            f"{_repair(run)}"
         )
-    if rejected > job.max_rejected * expected:
+    if rejected > split.max_rejected * expected:
         raise FormatError(
-            f"{job.name}: {rejected} of {expected} events or more are rejected, at most "
-            f"{job.max_rejected:.3g} of them may be (split.max_rejected): {_reasons(run, reports)}; have the "
-            "files made again, look for a wrong unit or reader (source.reader), or, if such events are to be "
-            f"left out, raise split.max_rejected; {_repair(job)}"
+            f"{run.name}: {rejected} of {expected} events or more are rejected, at most "
+            f"{split.max_rejected:.3g} of them may be (split.max_rejected): {_reasons(run, reports)}; have "
+            "the files made again, look for a wrong unit or reader (source.reader), or, if such events are "
+            f"to be left out, raise split.max_rejected; {_repair(run)}"
         )
 
 
 def _check_some_left(run: _Run, reports: list[FileReport]) -> None:
     """Raise FormatError where all that the range holds was rejected or set aside, whatever is allowed."""
-    job = run.job
     kept = sum(int(report.events[:REJECTED].sum()) for report in reports)
     rejected = sum(len(report.rejected) for report in reports)
     bad = [report.bad for report in reports if report.bad]
@@ -380,8 +366,8 @@ def _check_some_left(run: _Run, reports: list[FileReport]) -> None:
         return
     first = "; ".join(filter(None, (_reasons(run, reports), *bad[:1])))
     raise FormatError(
-        f"{job.name}: no event is left, all {rejected} are rejected and {len(bad)} files set aside: {first}; "
-        f"have the files made again, or leave the range out with ranges.skip: [{job.name}]; {_repair(job)}"
+        f"{run.name}: no event is left, all {rejected} are rejected and {len(bad)} files set aside: {first}; "
+        f"have the files made again, or leave the range out with ranges.skip: [{run.name}]; {_repair(run)}"
     )
 
 
@@ -391,36 +377,36 @@ def _reasons(run: _Run, reports: list[FileReport]) -> str:
 
 def _first_rejected(run: _Run, reports: list[FileReport], most: int) -> list[str]:
     """Name file, row and reason of the first rejected events."""
-    found = (
-        f"{run.job.raw / report.file.path}: row {row}: {reason}"
+    rejected = (
+        f"{run.raw / report.file.path}: row {row}: {reason}"
         for report in reports
         for row, reason, _ in report.rejected
     )
-    return list(islice(found, most))
+    return list(islice(rejected, most))
 
 
-def _repair(job: SplitJob) -> str:
-    """Say how a repaired file is taken: the old listing and copy would be used otherwise."""
-    stale = shlex.join(map(str, (job.listed, job.staged)))
+def _repair(run: _Run) -> str:
+    """Return how a repaired file is taken: the old listing and copy would be used otherwise."""
+    stale = shlex.join(map(str, (run.record.listing, run.campaign.paths.staged(run.name))))
     return f"once the file is repaired: rm {stale}, and run the same command again"
 
 
 def _gather(run: _Run, rules: scatter.Rules, scattered: list[Scattered]) -> Iterator[dict[str, Any]]:
-    job = run.job
-    common = {"spills": run.spills, "layout": job.layout, "seed": rules.seed}
-    bulk, blocks = common | {"folder": job.shards}, [each.blocks for each in scattered]
+    record, shard_items = run.record, run.campaign.config.split.shard_items
+    common = {"spills": run.spills, "layout": run.campaign.layout, "seed": rules.seed}
+    bulk, blocks = common | {"folder": record.shards}, [each.blocks for each in scattered]
     outliers = [aside for each in scattered for aside in each.outliers]
     borders = rules.first_of_spans(), rules.first_buckets()
-    tasks = gather.all_bulk_tasks(bulk, blocks, *borders, job.shard_items)
-    tasks += gather.outlier_tasks(common | {"folder": job.outliers}, outliers, job.shard_items)
+    tasks = gather.all_bulk_tasks(bulk, blocks, *borders, shard_items)
+    tasks += gather.outlier_tasks(common | {"folder": record.outliers}, outliers, shard_items)
     done, total = 0, sum(task.items for task in tasks)
-    workers = job.processes(sum(file.size for file in run.files))
+    workers = run.processes(sum(file.size for file in run.files))
     if rules.spans > 1:
         return_freed_memory()  # of the first half
     for task, entry in zip(tasks, in_order(gather.gather, tasks, workers), strict=True):
         remove_spans(run.spills, task.first_span)
         done += task.items
-        run.progress.advance(f"split {job.name}: writing", done, total)
+        run.progress.advance(f"split {run.name}: writing", done, total)
         yield entry
 
 
@@ -429,8 +415,8 @@ def _doubtful_groups(run: _Run, entries: list[dict[str, Any]]) -> str:
     first = next((entry for entry in entries if entry["role"] == PARTS[0]), None)
     if first is None:
         return ""
-    layout = run.job.layout
-    events = open_shard(run.job.shards, first, layout).events
+    layout = run.campaign.layout
+    events = open_shard(run.record.shards, first, layout).events
     if have_repeats(list(events.read(0, list(layout.group)).values())):  # mostly, and soon known
         return ""
     return doubtful_groups(events.read(0, [field.name for field in layout.events]), layout)
@@ -444,27 +430,70 @@ def _record(
     A workflow engine deletes a failed job's outputs: one that dies between its last output and its end would
     lose them after the raw files are gone. They are restored from the record.
     """
-    job = run.job
-    counted = describe_histograms(ledger, job.histograms, (each.histograms for each in scattered))
-    part = job.record.folder.with_suffix(".part")
-    head = {"range": job.name, "data": job.data, "threshold": job.threshold}
-    common = head | {"layout": job.layout.describe()}
+    campaign, record = run.campaign, run.record
+    binnings = campaign.config.split.histograms
+    counted = describe_histograms(ledger, binnings, (each.histograms for each in scattered))
+    part = record.folder.with_suffix(".part")
+    head = {"range": run.name, "data": campaign.data, "threshold": run.threshold}
+    common = head | {"layout": run.campaign.layout.describe()}
     with writing(part):
         part.mkdir()
         with replacing(part / TABLE) as table:
-            histogram = write_table(table, run.spills, range(len(scattered)), job.layout)
-    if job.parts.by_files:
-        whole = SplitRange(job.name, part / TABLE, job.staged)
-        refuse_torn_groups([whole], job.layout)
+            histogram = write_table(table, run.spills, range(len(scattered)), run.campaign.layout)
+    if run.parts.by_files:
+        refuse_torn_groups(campaign, {run.name: part / TABLE})
     write_json(part / HISTOGRAM, histogram)
     write_ledger(part / LEDGER, head | ledger | {"empty": empty_events(histogram)})
     outliers = [entry for entry in entries if entry["role"] in LARGE_ROLES]
     bulk = [entry for entry in entries if entry["role"] in PARTS]
     write_json(part / OUTLIER_SHARDS, common | {"shards": outliers})
     write_json(part / BULK_SHARDS, common | {"shards": bulk} | counted)
-    if is_present(job.listed):
+    if is_present(record.listing):
         with replacing(part / LISTING) as copy:
-            shutil.copyfile(job.listed, copy)  # no second name: one damage must not take both
+            shutil.copyfile(record.listing, copy)  # no second name: one damage must not take both
     write_json(part / KEY, run.key)
     write_hashes(part, (*FILES, LISTING))
-    publish(part, job.record.folder)
+    publish(part, record.folder)
+
+
+# What follows once a split is recorded: its files get their final names, and its raw copies are deleted.
+
+
+def deliver(record: Path, outputs: Mapping[str, Path]) -> None:
+    """Give the record's files their final names, the shards' manifest last."""
+    for source, target in outputs.items():
+        if is_present(target) and target.samefile(record / source):
+            os.utime(target)  # renaming one link of a file over another would leave both
+            continue
+        with replacing(target) as part:
+            _copy(record / source, part)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Give a file a second name, or a copy where the file system has no links; its time is now."""
+    target.unlink(missing_ok=True)
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+    os.utime(target)
+
+
+def remove_raw(campaign: Campaign, name: str, workers: int, progress: Progress) -> None:
+    """Delete the raw copies, once every byte of the shards was read back from the disk.
+
+    Raise ShardError when one is not what was written, LeaseError when a job stages the range and does not end
+    in time; the raw copies are then kept.
+    """
+    paths = campaign.paths
+    raw = paths.raw(name)
+    if not is_present(raw):
+        return
+    check_on_disk((paths.shards(name), paths.outliers(name)), workers)
+    with lease(lease_folder(raw), wait_s=campaign.config.train.lease_wait_s, say=progress.say):
+        held = clear_tree(raw)
+    if held:
+        progress.say(
+            f"{raw}: deleted, but for {len(held)} files that another process has open; the next head deletes "
+            "them"
+        )

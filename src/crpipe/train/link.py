@@ -1,143 +1,219 @@
-"""One link of the chain, described once: everything that a training job needs to know, as plain values."""
+"""Train one link of the chain: adopt what is finished, resume what is not, refuse what does not fit."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import shlex
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.files import write_json
-from crpipe.train.checkpoints import load, refuse_not_finite
-from crpipe.train.numerics import judge, recorded
-from crpipe.train.pretrained import has_seen
+import torch
+
+from crpipe.campaign import claims
+from crpipe.campaign.duplicates import refuse_twins
+from crpipe.core.causes import is_present
+from crpipe.core.errors import DataError, DivergenceError, ShardError
+from crpipe.core.files import read_json, write_json
+from crpipe.core.journal import Journal
+from crpipe.core.lease import lease
+from crpipe.core.ranges import key_of
+from crpipe.core.signals import StopRequest
+from crpipe.core.text import Silent
+from crpipe.events.shard_manifest import changed_shards, note_shards, shards_record
+from crpipe.split.parts import Parts, refuse_torn_groups
+from crpipe.train.checkpoints import Saved, Store, load, read_receipt, write_receipt
+from crpipe.train.deleted_checkpoints import dropped_receipt
+from crpipe.train.link_plan import LinkPlan
+from crpipe.train.loop import Trainer
+from crpipe.train.numerics import recorded, short
+from crpipe.train.pretrained import find_source
+from crpipe.train.ranks import joined, keep_freed_memory, machine, use_large_pages, use_threads
+from crpipe.train.step import named_out_of_memory
+from crpipe.train.validation import BestValue, write_best
+from crpipe.train.workload import open_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from crpipe.campaign.ledger import Tables
-    from crpipe.config.sections import LoadSection, TrainSection
-    from crpipe.loading.loader import RangeShards
-    from crpipe.train.checkpoints import Saved
-    from crpipe.train.numerics import Numerics
-    from crpipe.train.state import TrainState
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.core.ranges import ChainLink
+    from crpipe.core.text import Progress
+    from crpipe.train.ranks import World
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """Where a link is in the chain, and which events it trains on.
-
-    parent: the link before it; empty for the first one.
-    ranges: those it trains on; none for the consolidated outliers.
-    round: which pass over the campaign it belongs to, from 1.
-    shards, role: a folder of shards for each range, and which of them (``train`` or ``outliers``).
-    validation: where the validation events are that every link of the run is judged on: those of its first
-        link.
-    counted: folders whose manifests have the histograms of its training events; for outliers, those of the
-        whole campaign.
-    seed: seed of the order of its events.
-    epochs: passes over its events.
-    progress: share of the campaign at its beginning and at its end, for the learning rate.
-    max_items: items at which a batch ends early; None: only the number of events ends a batch.
-    last: whether it ends the chain.
-    """
-
-    name: str
-    parent: str
-    ranges: tuple[str, ...]
-    shards: tuple[Path, ...]
-    role: str
-    seed: tuple[int, ...]
-    epochs: int
-    progress: tuple[float, float]
-    max_items: int | None = None
-    validation: tuple[RangeShards, ...] = ()
-    counted: tuple[Path, ...] = ()
-    round: int = 1
-    last: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LinkFiles:
-    """Where a training job reads and writes.
-
-    store, receipt: checkpoints and snapshots of the link, and the declared output that points to one.
-    best: what points to the best checkpoint, where one is kept.
-    parent_store, parent_receipt, parent_best: the same of the link before it; None for the first one.
-    events: TensorBoard's folder; event_file: the link's name in it, which sorts in the order of the chain.
-    profile: the trace of a profiled job. loaded: which weights train.init_from gave.
-    """
-
-    store: Path
-    receipt: Path
-    best: Path
-    parent_store: Path | None
-    parent_receipt: Path | None
-    parent_best: Path | None
-    journal: Path
-    events: Path
-    event_file: str
-    profile: Path
-    loaded: Path
-
-
-@dataclass(frozen=True, slots=True)
-class TrainJob:
-    """One training job.
-
-    options: those of the workload. tables: copies of the side tables.
-    keys: everything that changes a checkpoint; fingerprint: their hash; data: hash of what shaped the shards.
-    """
-
-    link: Link
-    files: LinkFiles
-    workload: str
-    options: Mapping[str, Any]
-    tables: Tables
-    keys: Mapping[str, Any]
-    fingerprint: str
-    data: str
-    seed: int
-    load: LoadSection
-    train: TrainSection
-
-
-# The first link of a run that starts from a checkpoint of another one.
-
-
-def begin_from(
-    source: Saved,
-    state: TrainState,
-    job: TrainJob,
-    here: Numerics,
-    say: Callable[[str], None],
-    *,
-    records: bool,
+def train_link(
+    campaign: Campaign, name: str, progress: Progress, *, max_minutes: float = 0.0, profile_steps: int = 0
 ) -> None:
-    """Start the first link from weights of another training, or go on after a link of another run.
+    """Train one link of the chain and write its receipt.
 
-    here: how this process computes.
-    records: whether to write which weights were loaded (on the leading rank).
+    Idempotent: a finished checkpoint of the same key is adopted, a snapshot is resumed. Raise ConfigError
+    when the campaign has no such link or its run was started under other keys, LeaseError when another live
+    job holds the link, CheckpointError when something does not fit, ShardError for damaged or foreign shards,
+    DataError where files occur twice or the chain ends without any event, DivergenceError when losses leave
+    their band, DeviceMemoryError when the GPU's memory is too small, Interrupted after a signal or when
+    ``max_minutes`` are over.
     """
-    train, saved = job.train, load(source.path)
-    warning = has_seen(source, saved["keys"])
-    if warning:
-        say(f"warning: {warning}")
-    if train.start_after:
-        judge(recorded(saved), here, str(source.path), train.numerics, say)
-        say(state.continue_from(saved, train.on_optimizer_change))
-        _check_weights(source, state)
-        say(f"link {job.link.name}: goes on after {train.start_after}, from {source.path}")
+    train, budget_items = campaign.config.train, campaign.config.load.budget_items
+    link, store = campaign.chain.named(name), campaign.paths.store(name)
+    journal = Journal(campaign.paths.train_journal())
+    if os.environ.get("RANK", "0") == "0":
+        refuse_unfit_ranges(campaign, campaign.chain.seen(link))
+    claims.claim_train(campaign)
+    stop = StopRequest(max_minutes)
+    stop.listen()
+    use_threads(train.threads)
+    use_large_pages()
+    keep_freed_memory()
+    torch.backends.cuda.matmul.allow_tf32 = train.tf32
+    with joined(train.device) as world, ExitStack() as stack:
+        check: Callable[[], object] = bool
+        if world.leads:
+            stack.enter_context(journal.attempt("train", name))
+            held = lease(
+                store, wait_s=train.lease_wait_s, say=progress.say, stopped=lambda: bool(stop.reason())
+            )
+            check = stack.enter_context(held).check
+            journal.add("machine", range=name, **machine(world))
+        world.any(False)  # no rank reads the store before the leading rank holds its lease
+        remedy = (
+            f"lower load.budget_items ({budget_items:,} items are computed at once) or set "
+            "train.precision: bfloat16, in a new run or a fork; with more memory the same command resumes"
+        )
+        with named_out_of_memory(remedy):
+            _run(campaign, link, world, stop, progress if world.leads else Silent(), profile_steps, check)
+
+
+def refuse_unfit_ranges(campaign: Campaign, names: Sequence[str]) -> None:
+    """Raise an error when some ranges must not be trained on together.
+
+    ConfigError when a group of events is held out in one of them and trained on in another, DataError when
+    two have a raw file of the same content.
+    """
+    config, paths = campaign.config, campaign.paths
+    if Parts.of(config).by_files:
+        refuse_torn_groups(campaign, {name: paths.multiplicity(name) for name in names})
+    if config.ranges.duplicates == "refuse":
+        refuse_twins(paths, names)
+
+
+def _run(
+    campaign: Campaign,
+    link: ChainLink,
+    world: World,
+    stop: StopRequest,
+    progress: Progress,
+    profile_steps: int,
+    check: Callable[[], object],
+) -> None:
+    """Train a link on one rank, inside the lease; ``check`` raises LeaseError once it is lost."""
+    paths, train = campaign.paths, campaign.config.train
+    plan, start = LinkPlan.of(campaign, link), _start_of(campaign, link)
+    key = key_of(link.name, campaign.fingerprint, start.sha256 if start else "", link.ranges)
+    store = Store(paths.store(link.name), key, check)
+    # Only the leading rank looks into the store: it may rename or delete what another rank is reading.
+    finished = store.checkpoint(progress.say) if world.leads else None
+    known = finished is not None or not world.leads
+    dropped = None if known else dropped_receipt(paths.run_dir(), link.name, key)
+    if world.any(dropped is not None):
+        progress.say(f"{link.name}: already trained; `crpipe clean` deleted its checkpoint, not needed")
+        if dropped is not None:
+            check()
+            write_receipt(paths.receipt(link.name), dropped)
         return
-    match = state.init_from(saved, train.init_map)
-    _check_weights(source, state)
-    say(match.describe())
-    if not train.init_map:
-        say(state.load_optimizers(saved, train.on_optimizer_change))
-    if records:
-        write_json(job.files.loaded, match.record(source, warning))
+    if world.leads:
+        _check_shards(plan, store, begun=finished is not None or store.has_snapshot())
+    if world.any(finished is not None):
+        progress.say(f"{link.name}: already trained, its checkpoint is adopted")
+    else:
+        mark = store.folder / f"diverged-{store.key}.json"
+        _refuse_diverged(mark)
+        workload = open_workload(train.workload, campaign.config.options(), campaign.tables)
+        trainer = Trainer(
+            campaign, plan, workload, world, progress, store, stop, start, profile_steps=profile_steps
+        )
+        try:
+            finished = trainer.run()
+        except DivergenceError as error:
+            if world.leads:  # so that a retry by the workflow does not repeat it
+                write_json(mark, {"error": str(error)})
+            raise
+    if finished is not None:
+        check()
+        store.drop_snapshots()
+        if train.keep_best:
+            _adopt_best(campaign, link, store)
+        write_receipt(paths.receipt(link.name), _receipt(campaign, link, store, start, finished))
 
 
-def _check_weights(source: Saved, state: TrainState) -> None:
-    """Raise CheckpointError when what was loaded is not finite."""
-    for weights in (dict(state.model.named_parameters()), state.average):
-        refuse_not_finite(source.path, weights)
+def _start_of(campaign: Campaign, link: ChainLink) -> Saved | None:
+    """Return the checkpoint that a link starts from; None for fresh weights.
+
+    That of the link before it or, for the first one, what ``train.init_from`` names.
+    """
+    if link.parent:
+        receipt = read_receipt(campaign.paths.receipt(link.parent))
+        return Saved(campaign.paths.store(link.parent) / receipt["checkpoint"], receipt["sha256"])
+    init_from = campaign.config.train.init_from
+    return find_source(init_from) if init_from else None
+
+
+def _check_shards(plan: LinkPlan, store: Store, *, begun: bool) -> None:
+    """Record the shards of a training that begins; raise ShardError where one went on with others."""
+    record = shards_record(store.folder, store.key)
+    if not begun:
+        note_shards(record, plan.shards)
+    for folder in changed_shards(record, plan.shards):
+        keep, again = shlex.quote(str(record)), shlex.quote(str(store.folder))
+        raise ShardError(
+            f"{folder}: holds other shards than {plan.link.name} was trained on; restore them, or train on "
+            f"these in a new run (key run). To keep what was trained all the same: rm {keep}; to give it up "
+            f"and train from here on again: rm -rf {again}; then run the same command again"
+        )
+
+
+def _refuse_diverged(mark: Path) -> None:
+    """Refuse to repeat what ended in divergence: a retry by the workflow would end the same way."""
+    if is_present(mark):
+        reason = read_json(mark)["error"]
+        raise DivergenceError(f"{reason} (recorded in {mark}; delete it to try all the same)")
+
+
+def _adopt_best(campaign: Campaign, link: ChainLink, store: Store) -> None:
+    """Write the receipt of the finished link's best checkpoint again, from that file alone."""
+    saved = store.best()
+    if saved is None:
+        return
+    store.drop_replaced(saved.path.name)
+    state = load(saved.path)
+    steps = state["counters"]["step"], state["counters"]["range_step"]
+    note = state["best"]
+    best = BestValue(note["metric"], note["value"], *steps, saved.path.name, saved.sha256)
+    write_best(campaign.paths.best_receipt(link.name), link.name, store, best)
+
+
+def _receipt(
+    campaign: Campaign, link: ChainLink, store: Store, start: Saved | None, saved: Saved
+) -> dict[str, Any]:
+    checkpoint = load(saved.path)
+    counters = checkpoint["counters"]
+    if link.name == campaign.chain.names[-1] and not counters["step"]:
+        raise DataError(
+            f"{link.name}: nothing to train on: the chain ends, and no range had a training event "
+            f"({store.folder.parent} holds untrained weights only); lower split.validation_fraction and "
+            "split.test_fraction, or add ranges, in a new results directory and run (keys results and run)"
+        )
+    return {
+        "range": link.name,
+        "ranges": list(link.ranges),
+        "round": link.round,
+        "key": store.key,
+        "checkpoint": saved.path.name,
+        "sha256": saved.sha256,
+        "parent": start.sha256 if start else "",
+        "fingerprint": campaign.fingerprint,
+        **{name: counters[name] for name in ("step", "events", "items", "skipped")},
+        "metrics": checkpoint["metrics"],
+        **({"numerics": short(computed)} if (computed := recorded(checkpoint)) else {}),
+        **({"stopped": checkpoint["stopped"]} if "stopped" in checkpoint else {}),
+    }

@@ -5,18 +5,19 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from contextlib import closing, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
+from crpipe.core.files import write_json
 from crpipe.core.journal import Journal
-from crpipe.train.checkpoints import load, refuse_other_keys, verified
-from crpipe.train.link import begin_from
+from crpipe.train.checkpoints import load, refuse_not_finite, refuse_other_keys, verified
 from crpipe.train.meter import Clock, GpuSampler, Meter, PendingSteps, Profiler, Smooth, check_band
-from crpipe.train.metrics_log import Outputs
+from crpipe.train.metrics_log import Outputs, find_loggers
 from crpipe.train.numerics import add_to, c_library, judge, numerics, recorded
+from crpipe.train.pretrained import has_seen
 from crpipe.train.schedule import Schedules
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper, compile_modules
@@ -24,13 +25,19 @@ from crpipe.train.validation import Judge
 from crpipe.train.workload import Histograms, WorkloadCall, check_weighted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.core.signals import StopRequest
+    from crpipe.core.text import Progress
     from crpipe.events.batch import Cursor, Events
-    from crpipe.train.checkpoints import Saved
+    from crpipe.train.checkpoints import Saved, Store
+    from crpipe.train.link_plan import LinkPlan
+    from crpipe.train.ranks import World
     from crpipe.train.step import Micro
-    from crpipe.train.validation import Inputs
+    from crpipe.train.workload import Workload
 
 Group = list[tuple["Events", "Cursor"]]
 Ready = dict["Cursor", list["Micro"]]
@@ -40,122 +47,151 @@ MOVING_AVERAGE_STEPS = 500
 class Trainer:
     """Trains one link to its end or to a stop request; a snapshot then resumes exactly.
 
-    A context manager around its output files: ``start()``, ``run()``, ``finish()``.
+    start: the checkpoint that the link starts from, of the link before it or of ``train.init_from``; None:
+    fresh weights.
     """
 
-    def __init__(self, inputs: Inputs) -> None:
-        job, world = inputs.job, inputs.world
-        self.job, self.link, self.train = job, job.link, job.train
-        self.workload, self.loader, self.store = inputs.workload, inputs.loader, inputs.store
-        check_weighted(self.workload, job.workload, self.loader.layout)
-        self.world, self.stop, self.progress = world, inputs.stop, inputs.progress
-        self.parent, self.source = inputs.parent, inputs.source
-        torch.manual_seed(job.seed)
-        self.state = TrainState(self.workload.model(), self.workload.phases(), job.seed, world.device)
-        self.meter = Meter(world.device)
-        self.throttle_meter = Meter(world.device)
-        weight = self.loader.layout.weight
+    def __init__(
+        self,
+        campaign: Campaign,
+        plan: LinkPlan,
+        workload: Workload,
+        world: World,
+        progress: Progress,
+        store: Store,
+        stop: StopRequest,
+        start: Saved | None = None,
+        *,
+        profile_steps: int = 0,
+    ) -> None:
+        config, paths, train = campaign.config, campaign.paths, campaign.config.train
+        self.campaign, self.plan, self.link, self.train = campaign, plan, plan.link, train
+        self.workload, self.world, self.progress = workload, world, progress
+        self.store, self.stop, self.origin = store, stop, start
+        self.loader = plan.open_loader(campaign, world)
+        layout = self.loader.layout
+        if not self.loader.events:
+            progress.say(plan.nothing_to_train_on())
+        plan.use_histograms(campaign, workload, layout)
+        if train.validate_steps:
+            plan.check_validation(campaign)
+        self.loggers = find_loggers(train.loggers)
+        check_weighted(workload, train.workload, layout)
+        torch.manual_seed(config.seed)
+        self.state = state = TrainState(workload.model(), workload.phases(), config.seed, world.device)
+        self.meter, self.throttle_meter = Meter(world.device), Meter(world.device)
         self.stepper = Stepper(
-            self.train, job.load, self.workload, self.state, world, self.meter, weight, self.throttle_meter
+            train, config.load, workload, state, world, self.meter, layout.weight, self.throttle_meter
         )
-        self.judge = Judge(inputs, self.stepper)
-        asked = {phase.name: phase.schedule for phase in self.state.phases}
-        self.schedules = Schedules.of(self.train, asked)
-        self.per_step = max(phase.repeat for phase in self.state.phases) if self.train.fresh_batches else 1
-        self.range_steps = -(-self.loader.batches_per_epoch * self.link.epochs // self.per_step)
-        self.pending = PendingSteps(world, self.loader.layout.key)
-        self.smooth = Smooth(self.state.phases, MOVING_AVERAGE_STEPS // self.train.log_steps)
+        self.judge = Judge(campaign, self.link, plan.validation, store, self.stepper, progress.say)
+        self.schedules = Schedules.of(train, {phase.name: phase.schedule for phase in state.phases})
+        self.per_step = max(phase.repeat for phase in state.phases) if train.fresh_batches else 1
+        self.range_steps = -(-self.loader.batches_per_epoch * plan.epochs // self.per_step)
+        self.pending = PendingSteps(world, layout.key)
+        self.smooth = Smooth(state.phases, MOVING_AVERAGE_STEPS // train.log_steps)
         self.clock = Clock()
         self.gpu = GpuSampler(world.device)
-        steps = inputs.profile_steps if world.leads else 0
-        self.profiler = Profiler(steps, job.files.profile, self.progress.say)
-        self.journal = Journal(job.files.journal) if world.leads else None
-        self.loggers = inputs.loggers
+        steps = (profile_steps or train.profile_steps) if world.leads else 0
+        self.profiler = Profiler(steps, paths.run_dir() / "profile.json", progress.say)
+        self.journal = Journal(paths.train_journal()) if world.leads else None
         self.outputs: Outputs | None = None
         self.last: dict[str, float] = {}
         self.logged = 0  # the last step with a row of metrics
         self.compiled = False
         self.saved = _Moment(0, time.monotonic())
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def start(self) -> None:
-        """Restore the state where training goes on, and open the output files.
-
-        In this order: the newest good snapshot of this key, the parent's checkpoint, train.init_from, fresh
-        weights.
-        """
-        name, say = self.link.name, self.progress.say
-        self.numerics = self.world.gather(numerics(self.world))
-        found = self.world.gather(self._newest_snapshot())[0]
-        if found is not None:
-            self._resume(found)
-            say(f"link {name}: resumes at step {self.state.counters.range_step}")
-        elif self.parent is not None and self.job.files.parent_store is not None:
-            path = self.job.files.parent_store / self.parent["checkpoint"]
-            checkpoint = load(verified(path).path)
-            refuse_other_keys(checkpoint, self.job.keys, path)
-            self._judge_numerics(checkpoint, path)
-            self.state.restore(checkpoint)
-            self.state.counters = self.state.counters.of_next_link()
-            say(f"link {name}: starts from the checkpoint of {self.link.parent}")
-        elif self.source is not None:
-            begin_from(self.source, self.state, self.job, self.numerics[0], say, records=self.world.leads)
-        else:
-            say(f"link {name}: starts from fresh weights")
-        for each in self.numerics:
-            self.state.numerics = add_to(self.state.numerics, each)
-        self._note("numerics", **self.numerics[0], c_library=c_library())
-        self._open_outputs()
-        self.saved = _Moment(self.state.counters.range_step, time.monotonic())
-
-    def run(self) -> None:
-        """Train to the link's end.
+    def run(self) -> Saved | None:
+        """Train to the link's end and return its checkpoint, which the leading rank alone writes.
 
         Raise Interrupted after a snapshot when asked to stop, DivergenceError when losses leave their band or
         too many steps in a row are not finite; the last good snapshot is then kept.
         """
+        train = self.train
+        self._restore()
         counters = self.state.counters
-        anomalies = torch.autograd.set_detect_anomaly(self.train.detect_anomaly)
-        collate = functools.partial(self.stepper.collate_ahead, seed=self.link.seed)
-        made = self.loader.made(collate, counters.cursor, workers=self.job.load.collate_workers)
-        with closing(made) as stream, self.gpu, self.profiler, anomalies:
-            for group, ready in self._groups(stream):
-                if self.train.compile and not self.compiled:
+        with self._open_outputs() as self.outputs, closing(self._groups()) as groups:
+            for group, ready in groups:
+                if train.compile and not self.compiled:
                     self._compile(group)
                 self._step(group, ready)
                 self.profiler.step()
-                if counters.range_step % self.train.throttle_steps == 0:
+                if counters.range_step % train.throttle_steps == 0:
                     self._throttle()
-                if counters.range_step % self.train.log_steps == 0:
+                if counters.range_step % train.log_steps == 0:
                     self._log()
                 self._write_histograms(group)
                 self._validate()
-                if self.judge.stopped:
-                    break
                 if self._may_pause():
                     self._stop_if_asked()
                     if self._snapshot_due():
-                        self._save()
-        self._throttle()
-        self._log()
-        if self.range_steps:
-            self._validate(at_end=True)
-        else:
-            self.judge.inherit()
+                        self._save_snapshot()
+            self._throttle()
+            self._log()
+            self._validate_at_end()
+            return self._save_checkpoint()
 
-    def finish(self) -> Saved | None:
-        """Write the finished checkpoint on the leading rank; the others give None."""
+    def _restore(self) -> None:
+        """Restore the state where training goes on.
+
+        In this order: the newest good snapshot of this key, the checkpoint of the link before, that of
+        train.init_from, fresh weights.
+        """
+        name, say = self.link.name, self.progress.say
+        self.numerics = self.world.gather(numerics(self.world))
+        snapshot = self.world.gather(self._newest_snapshot())[0]
+        if snapshot is not None:
+            self._resume(snapshot)
+            say(f"link {name}: resumes at step {self.state.counters.range_step}")
+        elif self.origin is None:
+            say(f"link {name}: starts from fresh weights")
+        elif self.link.parent:
+            path = self.origin.path
+            checkpoint = load(verified(path).path)
+            refuse_other_keys(checkpoint, self.campaign.run_keys, path)
+            self._judge_numerics(checkpoint, path)
+            self.state.restore(checkpoint)
+            self.state.counters = self.state.counters.of_next_link()
+            say(f"link {name}: starts from the checkpoint of {self.link.parent}")
+        else:
+            self._begin_from(self.origin)
+        for each in self.numerics:
+            self.state.numerics = add_to(self.state.numerics, each)
+        self._note("numerics", **self.numerics[0], c_library=c_library())
+        self.saved = _Moment(self.state.counters.range_step, time.monotonic())
+
+    def _begin_from(self, source: Saved) -> None:
+        """Start the first link from weights of another training, or go on after a link of another run."""
+        train, state, say = self.train, self.state, self.progress.say
+        checkpoint = load(source.path)
+        warning = has_seen(source, checkpoint["keys"])
+        if warning:
+            say(f"warning: {warning}")
+        if train.start_after:
+            self._judge_numerics(checkpoint, source.path)
+            say(state.continue_from(checkpoint, train.on_optimizer_change))
+            self._refuse_not_finite(source)
+            say(f"link {self.link.name}: goes on after {train.start_after}, from {source.path}")
+            return
+        match = state.init_from(checkpoint, train.init_map)
+        self._refuse_not_finite(source)
+        say(match.describe())
+        if not train.init_map:
+            say(state.load_optimizers(checkpoint, train.on_optimizer_change))
+        if self.world.leads:
+            write_json(self.campaign.paths.init_from(), match.record(source, warning))
+
+    def _refuse_not_finite(self, source: Saved) -> None:
+        for weights in (dict(self.state.model.named_parameters()), self.state.average):
+            refuse_not_finite(source.path, weights)
+
+    def _save_checkpoint(self) -> Saved | None:
+        """Write the finished checkpoint on the leading rank; the others return None."""
+        keys = self.campaign.run_keys
         if self.outputs is not None:
-            self.outputs.hyper_parameters(self.state.counters.step, self.job.keys, self.last)
+            self.outputs.hyper_parameters(self.state.counters.step, keys, self.last)
         if not self.world.leads:
             return None
-        state = {**self.state.state(self.job.keys), "metrics": self.last, "range": self.link.name}
+        state = {**self.state.state(keys), "metrics": self.last, "range": self.link.name}
         self.judge.finish()
         stopped = {"stopped": self.judge.stopped} if self.judge.stopped else {}
         return self.store.save_checkpoint({**state, **stopped})
@@ -193,15 +229,16 @@ class Trainer:
         """Say, or refuse, that a state goes on with other numerics than those it was computed with."""
         judge(recorded(state), self.numerics[0], str(path), self.train.numerics, self.progress.say)
 
-    def _open_outputs(self) -> None:
+    def _open_outputs(self) -> AbstractContextManager[Outputs | None]:
+        """Return the files and loggers of metrics, which only the leading rank has."""
         if not self.world.leads:
-            return
-        outputs = Outputs(self.job, self.state.counters.step, self.logged, self.loggers, self.progress.say)
-        self.outputs = self._stack.enter_context(outputs)
+            return nullcontext()
+        step, say = self.state.counters.step, self.progress.say
+        return Outputs(self.campaign, self.link.name, step, self.logged, self.loggers, say)
 
     def _compile(self, group: Group) -> None:
         events, cursor = group[0]
-        probe = functools.partial(self.stepper.probe, events, (*self.link.seed, *cursor))
+        probe = functools.partial(self.stepper.probe, events, (*self.plan.seed, *cursor))
         compile_modules(self.state.model, probe, self.progress.say)
         self.compiled = True
 
@@ -215,23 +252,28 @@ class Trainer:
                 found = self.workload.histograms(self.state.model, events, self.state.generator)
             self.outputs.histograms(step, found)
 
-    def _groups(self, stream: Iterator[tuple[Events, Cursor, list[Micro]]]) -> Iterator[tuple[Group, Ready]]:
-        """Draw the batches of each step, and their micro-batches."""
-        while True:
-            waiting = time.perf_counter()
-            drawn = list(itertools.islice(stream, self.per_step))
-            self.clock.waited += time.perf_counter() - waiting
-            if not drawn:
-                return
-            ready = {cursor: micro for _, cursor, micro in drawn}
-            yield [(events, cursor) for events, cursor, _ in drawn], ready
+    def _groups(self) -> Generator[tuple[Group, Ready]]:
+        """Yield the batches of each step, and their micro-batches, until the link ends."""
+        collate = functools.partial(self.stepper.collate_ahead, seed=self.plan.seed)
+        workers = self.campaign.config.load.collate_workers
+        batches = self.loader.made(collate, self.state.counters.cursor, workers=workers)
+        anomalies = torch.autograd.set_detect_anomaly(self.train.detect_anomaly)
+        with closing(batches) as stream, self.gpu, self.profiler, anomalies:
+            while not self.judge.stopped:
+                waiting = time.perf_counter()
+                drawn = list(itertools.islice(stream, self.per_step))
+                self.clock.waited += time.perf_counter() - waiting
+                if not drawn:
+                    return
+                ready = {cursor: micro for _, cursor, micro in drawn}
+                yield [(events, cursor) for events, cursor, _ in drawn], ready
 
     def _step(self, group: Group, ready: Ready) -> None:
         counters = self.state.counters
         done = counters.range_step / self.range_steps
-        first, last = self.link.progress
+        first, last = self.plan.progress
         rate, own_rates = self.schedules.factors(counters.step, first + done * (last - first))
-        bad = self.stepper.step(group, self.link.seed, rate, own_rates=own_rates, ready=ready)
+        bad = self.stepper.step(group, self.plan.seed, rate, own_rates=own_rates, ready=ready)
         counters.step += 1
         counters.range_step += 1
         counters.cursor = group[-1][1]
@@ -299,6 +341,12 @@ class Trainer:
             self._note("stopped", step=counters.step, reason=stopped)
         self.clock.leave_out(time.perf_counter() - begun)
 
+    def _validate_at_end(self) -> None:
+        if self.range_steps:
+            self._validate(at_end=True)
+        else:
+            self.judge.inherit()
+
     def _check_band(self, values: dict[str, float]) -> None:
         watched = [f"{phase.name}/{phase.watched_metric}" for phase in self.state.phases]
         place = self.link.name, self.state.counters.step
@@ -307,13 +355,15 @@ class Trainer:
     def _may_pause(self) -> bool:
         """Report whether to look for a stop request now; several ranks agree at log intervals only."""
         step = self.state.counters.range_step
-        return step < self.range_steps and (self.world.size == 1 or step % self.train.log_steps == 0)
+        if self.judge.stopped or step >= self.range_steps:
+            return False
+        return self.world.size == 1 or step % self.train.log_steps == 0
 
     def _stop_if_asked(self) -> None:
         reason = self.stop.reason()
         if not self.world.any(bool(reason)):
             return
-        self._save()
+        self._save_snapshot()
         raise Interrupted(
             f"link {self.link.name}: stopped by {reason or 'another rank'} at step "
             f"{self.state.counters.range_step} of {self.range_steps}; a snapshot is saved, "
@@ -326,7 +376,7 @@ class Trainer:
         due = step // every > self.saved.step // every
         return self.world.any(due or time.monotonic() - self.saved.time_s >= self.train.snapshot_seconds)
 
-    def _save(self) -> None:
+    def _save_snapshot(self) -> None:
         self._count()
         self._check_band(self.meter.means(self.world))
         if self.outputs is not None:
@@ -340,7 +390,7 @@ class Trainer:
                 "logged": self.logged,
                 "best": self.judge.state(),
             }
-            state = {**self.state.state(self.job.keys), "extra": extra, "ranks": self.world.size}
+            state = {**self.state.state(self.campaign.run_keys), "extra": extra, "ranks": self.world.size}
             saved = self.store.save_snapshot(state, self.state.counters.range_step)
             self._note("snapshot", step=self.state.counters.step, file=saved.path.name)
         self.saved = _Moment(self.state.counters.range_step, time.monotonic())

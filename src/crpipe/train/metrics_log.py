@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from crpipe.train.link import TrainJob
+    from crpipe.campaign.campaign import Campaign
 
 
 class MetricsFile:
@@ -305,7 +305,8 @@ class Outputs:
 
     def __init__(
         self,
-        job: TrainJob,
+        campaign: Campaign,
+        link: str,
         step: int,
         logged: int,
         loggers: Mapping[str, Callable[[LoggedRun], Logger]],
@@ -315,18 +316,20 @@ class Outputs:
 
         logged: the last step that both files had when the snapshot was taken; report a file that lost it.
         """
-        files = job.files
+        paths = campaign.paths
         self._stack, self._say = ExitStack(), say
-        self._rows = MetricsFile(files.store / "metrics.jsonl", step)
-        self._events = self._stack.enter_context(closing(EventFile(files.events, files.event_file, step)))
+        self._rows = MetricsFile(paths.store(link) / "metrics.jsonl", step)
+        # TensorBoard reads the files of a folder in the order of their names: that of the chain.
+        file_name = f"{campaign.chain.names.index(link):06d}.{link}"
+        self._events = self._stack.enter_context(closing(EventFile(paths.tensorboard(), file_name, step)))
         for file in (self._rows, self._events):
             if file.last_step < logged:
                 say(
                     f"warning: {file.path}: cut; what it had after step {file.last_step}, up to {logged}, is "
                     "lost and stays missing in the curves; the training itself goes on exactly"
                 )
-        folder = files.journal.parent
-        run = LoggedRun(folder.name, job.link.name, step, job.keys, folder)
+        folder = paths.run_dir()
+        run = LoggedRun(folder.name, link, step, campaign.run_keys, folder)
         self._loggers = self._stack.enter_context(closing(Loggers(loggers, run, say)))
 
     def __enter__(self) -> Self:

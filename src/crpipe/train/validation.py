@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,12 +26,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from crpipe.core.signals import StopRequest
-    from crpipe.core.text import Progress
-    from crpipe.loading.loader import Loader
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.core.ranges import ChainLink
+    from crpipe.loading.loader import RangeShards
     from crpipe.train.checkpoints import Saved, Store
-    from crpipe.train.link import TrainJob
-    from crpipe.train.metrics_log import LoggedRun, Logger
     from crpipe.train.ranks import World
     from crpipe.train.state import TrainState
     from crpipe.train.step import Stepper
@@ -73,16 +71,16 @@ def find_metric(name: str, workload: Workload, workload_name: str) -> Metric:
     return legal[name]
 
 
-def read_sample(job: TrainJob, world: World) -> list[SampleBlock]:
+def read_sample(campaign: Campaign, ranges: Sequence[RangeShards], world: World) -> list[SampleBlock]:
     """Read this rank's blocks of the held-out sample; raise ConfigError when the sample is empty."""
-    load, ranges = job.load, job.link.validation
+    config, load = campaign.config, campaign.config.load
     parts = held_out(
         ranges,
         "validation",
-        events=job.train.validate_events,
+        events=config.train.validate_events,
         batch_events=min(BLOCK_EVENTS, load.batch_events),
         budget_items=load.budget_items,
-        seed=job.seed,
+        seed=config.seed,
     )
     blocks = []
     number = -1
@@ -293,13 +291,28 @@ class Judge:
     stopped: why the link ends early; empty while it goes on.
     """
 
-    def __init__(self, inputs: Inputs, stepper: Stepper) -> None:
-        job, sample = inputs.job, inputs.sample
-        self._job, self._store, self._say = job, inputs.store, inputs.progress.say
+    def __init__(
+        self,
+        campaign: Campaign,
+        link: ChainLink,
+        ranges: Sequence[RangeShards],
+        store: Store,
+        stepper: Stepper,
+        say: Callable[[str], None],
+    ) -> None:
+        """ranges: those of the sample. Raise ConfigError when it is empty, and for an unknown best metric."""
+        config, train = campaign.config, campaign.config.train
+        self._paths, self._keys, self._link = campaign.paths, campaign.run_keys, link
+        self._every, self._store, self._say = train.validate_steps, store, say
         self._state, self._world = stepper.state, stepper.world
-        weight = inputs.loader.layout.weight
-        self._validation = None if sample is None else Validation(sample, job.seed, stepper, weight)
-        self._best = BestKeeper(inputs.best, job.train.stop_after) if inputs.best else None
+        self._validation: Validation | None = None
+        self._best: BestKeeper | None = None
+        if train.validate_steps:
+            sample = read_sample(campaign, ranges, stepper.world)
+            self._validation = Validation(sample, config.seed, stepper, stepper.weight)
+        if train.keep_best:
+            metric = find_metric(train.keep_best, stepper.workload, train.workload)
+            self._best = BestKeeper(metric, train.stop_after)
         self._measured = -1  # step of the link
         self.stopped = ""
 
@@ -308,7 +321,7 @@ class Judge:
         step = self._state.counters.range_step
         if self._validation is None or step == self._measured:
             return False
-        return at_end or step % self._job.train.validate_steps == 0
+        return at_end or step % self._every == 0
 
     def measure(self) -> dict[str, float]:
         """Measure, compare, and give the finite numbers; the state has counted all its steps."""
@@ -333,27 +346,30 @@ class Judge:
             return
         name = best.metric.name
         state = {
-            **self._state.state(self._job.keys),
+            **self._state.state(self._keys),
             "metrics": values,
-            "range": self._job.link.name,
+            "range": self._link.name,
             "best": {"metric": name, "value": values[PREFIX + name]},
         }
         saved = self._store.save_best(state, self._state.counters.range_step)
-        write_best(self._job.files.best, self._job.link.name, self._store, best.saved(saved))
+        self._write_best(best.saved(saved))
         self._store.drop_replaced(saved.path.name)
+
+    def _write_best(self, best: BestValue) -> None:
+        write_best(self._paths.best_receipt(self._link.name), self._link.name, self._store, best)
 
     def inherit(self) -> None:
         """Take over the best checkpoint of the link before: a link without events changes nothing."""
-        best, files = self._best, self._job.files
-        row = read_json_if_any(files.parent_best) if files.parent_best else None
-        if best is None or row is None or row["metric"] != best.metric.name or files.parent_store is None:
+        best, paths, parent = self._best, self._paths, self._link.parent
+        row = read_json_if_any(paths.best_receipt(parent)) if parent else None
+        if best is None or row is None or row["metric"] != best.metric.name:
             return
         best.found = BestValue(row["metric"], row["value"], row["step"], 0)
         if self._world.leads:
-            state = load(verified(files.parent_store / row["checkpoint"]).path)
+            state = load(verified(paths.store(parent) / row["checkpoint"]).path)
             counters = {**state["counters"], "range_step": 0}  # the name says so, too
-            saved = self._store.save_best({**state, "range": self._job.link.name, "counters": counters}, 0)
-            write_best(files.best, self._job.link.name, self._store, best.saved(saved))
+            saved = self._store.save_best({**state, "range": self._link.name, "counters": counters}, 0)
+            self._write_best(best.saved(saved))
 
     def finish(self) -> None:
         """Leave the receipt and the files of the best checkpoint as this job found them, on the leading rank.
@@ -364,9 +380,9 @@ class Judge:
             return
         found = self._best.found
         if found is None:
-            self._job.files.best.unlink(missing_ok=True)
+            self._paths.best_receipt(self._link.name).unlink(missing_ok=True)
         else:
-            write_best(self._job.files.best, self._job.link.name, self._store, found)
+            self._write_best(found)
         self._store.drop_best_after(found.range_step if found else -1)
 
     def state(self) -> dict[str, Any] | None:
@@ -377,30 +393,3 @@ class Judge:
         """Load what a snapshot held."""
         if self._best and not self._best.restore(state, self._store.folder):
             self._say(f"train.keep_best: {self._best.metric.name} is compared from this step on")
-
-
-# Everything that a Trainer works with, as one value.
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """What a Trainer works with.
-
-    parent: the receipt of the link before, None for the first link. sample: this rank's share of the held-out
-    events; None without validation. best: what train.keep_best names. loggers: classes of train.loggers.
-    source: the checkpoint that the first link starts from (train.init_from).
-    """
-
-    job: TrainJob
-    workload: Workload
-    loader: Loader
-    store: Store
-    parent: Mapping[str, Any] | None
-    world: World
-    stop: StopRequest
-    progress: Progress
-    sample: Sequence[SampleBlock] | None = None
-    best: Metric | None = None
-    loggers: Mapping[str, Callable[[LoggedRun], Logger]] = field(default_factory=dict)
-    profile_steps: int = 0
-    source: Saved | None = None

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from crpipe.campaign.raw_files import read_manifest
-from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import validate
 from crpipe.core.ranges import Range
 from crpipe.core.text import Silent
@@ -25,6 +24,7 @@ from crpipe.source.loopback import origin
 from crpipe.source.loopback.federation import LoopbackFederation
 from crpipe.source.loopback.topology import Topology
 from crpipe.source.stage import stage_range
+from opened import opened
 
 TREE = "/icecube/wipac/data/sim/testing"
 NAME = Range.parse("0000000-0000999")
@@ -390,14 +390,14 @@ class Campaign:
 
     def list(self, **source):
         config = self.config(**source)
-        list_range(list_job(config, str(NAME)), self)
+        list_range(opened(config), str(NAME), self)
         return read_manifest(config.paths().manifest(str(NAME)))
 
     def stage(self, **source):
         config = self.config(**source)
         if not config.paths().manifest(str(NAME)).exists():
-            list_range(list_job(config, str(NAME)), Silent())
-        stage_range(stage_job(config, str(NAME)), self)
+            list_range(opened(config), str(NAME), Silent())
+        stage_range(opened(config), str(NAME), self)
         return pq.read_table(config.paths().staged(str(NAME))).to_pylist()
 
     @property

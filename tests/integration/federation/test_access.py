@@ -7,14 +7,9 @@ import sys
 import pytest
 import yaml
 
-from crpipe.cli.jobs.source import token_uris
-from crpipe.source.pelican.login import TokenJob, check_access
+from crpipe.source.pelican.login import check_access
 
 pytestmark = pytest.mark.federation
-
-
-def job(config):
-    return TokenJob(token_uris(config), config.source.token_file, config.source.read_timeout_s)
 
 
 def crpipe(campaign, *arguments, **environment):
@@ -59,13 +54,13 @@ def test_a_useless_token_is_a_problem_and_an_exit_code(campaign, scope, lifetime
 
 def test_a_director_out_of_reach_is_told(campaign, wire):
     wire(director="https://localhost:9")
-    assert "out of reach (connection refused)" in check_access(job(campaign.config())).problem
+    assert "out of reach (connection refused)" in check_access(campaign.config()).problem
 
 
 def test_sources_that_need_no_token_say_so(campaign, federation):
     open_uri = federation.uri("/public/{range}/*.parquet")
-    assert check_access(job(campaign.config(uri=open_uri))).text.endswith("open to everyone, no token needed")
-    assert check_access(job(campaign.config(uri="/data/{range}/*.parquet"))).problem == ""
+    assert check_access(campaign.config(uri=open_uri)).text.endswith("open to everyone, no token needed")
+    assert check_access(campaign.config(uri="/data/{range}/*.parquet")).problem == ""
 
 
 def test_logging_in_gets_a_token_and_later_renews_it_without_a_browser(campaign, tmp_path):

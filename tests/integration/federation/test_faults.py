@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import misbehaving_table
-from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import CrpipeError
 from crpipe.source.listing import list_range
@@ -16,6 +15,7 @@ from crpipe.source.loopback import credentials
 from crpipe.source.stage import stage_range
 from misbehaving import MisbehavingFederation
 from misbehaving_table import FAULTS, FILES, PAGE, Aside, Stops, section
+from opened import opened
 from told import Told
 
 NAME = "0000000-0000999"
@@ -54,8 +54,8 @@ def staged(federation, fault, tmp_path, told):
     uri = federation.uri.replace("*.parquet", more.pop("pattern", "*.parquet"))
     source = {"uri": uri, "token_file": str(tmp_path / "token"), **QUICK, **more}
     config = validate({"results": str(tmp_path / "results"), "ranges": {"last": 999}, "source": source})
-    list_range(list_job(config, NAME), told)
-    stage_range(stage_job(config, NAME), told)
+    list_range(opened(config), NAME, told)
+    stage_range(opened(config), NAME, told)
     return pq.read_table(config.paths().staged(NAME)).to_pylist(), config.paths().raw(NAME)
 
 

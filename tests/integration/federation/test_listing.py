@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from crpipe.cli.jobs.look import look_at_source
+from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import AccessError, ListingError, SourceError
+from crpipe.setup.preview import look_at_source
 from named import READERS
 
 pytestmark = pytest.mark.federation
@@ -115,7 +116,7 @@ def test_a_named_file_that_is_not_there_is_told(campaign, tmp_path):
 
 
 def test_a_look_lists_the_first_range_and_reads_its_smallest_file(campaign):
-    seen = look_at_source(campaign.config(reader=READERS["bundles"]))
+    seen = look_at_source(Campaign.open(campaign.config(reader=READERS["bundles"])))
     assert seen.listed == {FOLDER: (12, sum(20_000 + index for index in range(12)))}
     # The files of this federation begin and end as Parquet, and hold no table.
     (problem,) = seen.problems
@@ -126,7 +127,7 @@ def test_a_look_lists_the_first_range_and_reads_its_smallest_file(campaign):
 
 def test_a_look_without_a_token_that_suits_is_a_warning(campaign):
     campaign.give_token("storage.read:/elsewhere")
-    seen = look_at_source(campaign.config(reader=READERS["bundles"]))
+    seen = look_at_source(Campaign.open(campaign.config(reader=READERS["bundles"])))
     assert not seen.listed
     assert not seen.problems
     assert "listing refused (status 403)" in seen.warnings[0]

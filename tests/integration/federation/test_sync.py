@@ -1,14 +1,12 @@
 """What a run made, sent into a real origin."""
 
-from dataclasses import replace
-
 import pytest
 
-from crpipe.cli.jobs.source import sync_job
 from crpipe.core.errors import AccessError, DiskError
-from crpipe.source.pelican.login import TokenJob, check_access, log_in
+from crpipe.source.pelican.login import check_access, log_in
 from crpipe.source.sync.restore import restore_run
 from crpipe.source.sync.send import SyncRules, sync_run
+from opened import opened
 
 pytestmark = pytest.mark.federation
 
@@ -28,50 +26,50 @@ def test_files_arrive_whole_and_changes_follow(run, campaign, federation):
     campaign.give_token("storage.modify:/backup storage.read:/backup")
     arrived = federation.data / "icecube/wipac/backup/default/tensorboard/events.1"
     events = run.paths().tensorboard() / "events.1"
-    assert sync_run(sync_job(run), campaign) == 1
+    assert sync_run(opened(run), campaign) == 1
     assert arrived.read_bytes() == events.read_bytes()
     events.write_bytes(b"more losses" * 100_000)
-    assert sync_run(sync_job(run), campaign) == 1
+    assert sync_run(opened(run), campaign) == 1
     assert arrived.read_bytes() == events.read_bytes()
-    assert sync_run(sync_job(run), campaign) == 0
+    assert sync_run(opened(run), campaign) == 0
     assert campaign.lines[-1].endswith(": 0 files sent, 0 failed")
 
 
 def test_a_token_that_may_not_write_is_an_error(run, campaign):
     campaign.give_token("storage.read:/")
     with pytest.raises(AccessError, match="the token needs storage.modify for this path"):
-        sync_run(sync_job(run), campaign)
+        sync_run(opened(run), campaign)
 
 
 def test_what_the_copy_lost_or_damaged_is_sent_again(run, campaign, federation):
     campaign.give_token("storage.modify:/backup storage.read:/backup")
-    assert sync_run(sync_job(run), campaign) == 1
+    assert sync_run(opened(run), campaign) == 1
     copy = federation.data / "icecube/wipac/backup/default"
     events, whole = copy / "tensorboard/events.1", (run.paths().tensorboard() / "events.1").read_bytes()
     events.unlink()
-    assert sync_run(sync_job(run), campaign) == 1
+    assert sync_run(opened(run), campaign) == 1
     assert events.read_bytes() == whole
     events.write_bytes(b"x" * len(whole))
-    assert sync_run(sync_job(run), campaign, SyncRules(verify=True)) == 1
+    assert sync_run(opened(run), campaign, SyncRules(verify=True)) == 1
     assert events.read_bytes() == whole
-    assert sync_run(sync_job(run), campaign, SyncRules(verify=True)) == 0
+    assert sync_run(opened(run), campaign, SyncRules(verify=True)) == 0
     copy.rename(copy.with_name("away"))
     with pytest.raises(DiskError, match="not the place of the last sync"):
-        sync_run(sync_job(run), campaign)
+        sync_run(opened(run), campaign)
 
 
 def test_a_login_that_may_write_is_all_that_sync_and_restore_need(run, campaign, tmp_path, monkeypatch):
     pytest.importorskip("rest_tools", reason="pip install 'crpipe[icecube]'")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-    source = run.source
-    job = TokenJob((source.uri,), str(campaign.token_file), source.read_timeout_s, to=run.sync.to)
-    log_in(job, campaign)
+    log_in(run, campaign)
     with pytest.raises(AccessError):
-        sync_run(sync_job(run), campaign)
-    log_in(job, campaign, write=True)
-    assert check_access(job, write=True).problem == ""
-    assert sync_run(sync_job(run), campaign) == 1
-    back = replace(sync_job(run), folder=tmp_path / "back" / "default", results=tmp_path / "back" / "results")
+        sync_run(opened(run), campaign)
+    log_in(run, campaign, write=True)
+    assert check_access(run, write=True).problem == ""
+    assert sync_run(opened(run), campaign) == 1
+    back = opened(
+        run.model_copy(update={"runs": tmp_path / "back", "results": tmp_path / "back" / "results"})
+    )
     assert restore_run(back, campaign) == 1
     events = run.paths().tensorboard() / "events.1"
-    assert (back.folder / "tensorboard" / "events.1").read_bytes() == events.read_bytes()
+    assert (back.paths.run_dir() / "tensorboard" / "events.1").read_bytes() == events.read_bytes()

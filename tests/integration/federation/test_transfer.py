@@ -293,11 +293,11 @@ def test_a_disk_that_fills_up_is_told_and_the_same_command_goes_on(campaign, tmp
     campaign.list(uri=campaign.source["uri"].replace("part-*", "large"))
     code = (
         "import sys; from crpipe.config.loading import load_config;"
-        "from crpipe.cli.jobs.source import stage_job;"
+        "from crpipe.campaign.campaign import Campaign;"
         "from crpipe.core.text import Silent; from crpipe.source import copies, stage;"
         "copies.RESERVE = -(1 << 40);"
         "from pathlib import Path; config = load_config([Path(sys.argv[1])]);"
-        "\ntry: stage.stage_range(stage_job(config, '0000000-0000999'), Silent())"
+        "\ntry: stage.stage_range(Campaign.open(config, \"recorded\"), '0000000-0000999', Silent())"
         "\nexcept Exception as error: print(type(error).__name__, error)"
     )
     config = campaign.config(uri=campaign.source["uri"].replace("part-*", "large"))

@@ -124,7 +124,7 @@ def test_a_configuration_adds_what_is_still_to_come(files, tmp_path):
 def test_links_of_several_ranges_and_rounds_keep_their_order(tmp_path):
     made = linked(tmp_path)
     frame = crpipe.open(made.paths.run_dir()).links
-    assert frame["link"].to_list() == [link.name for link in made.view.chain.links[:3]]
+    assert frame["link"].to_list() == [link.name for link in made.campaign.chain.links[:3]]
     assert frame["best_value"].to_list() == [None, 0.125, None]
     assert frame["stopped"][0].startswith("no better")
     assert frame["ranges"].to_list()[1] == [made.name(2), made.name(3)]

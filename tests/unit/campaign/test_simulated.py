@@ -3,7 +3,6 @@ import pytest
 
 from crpipe.campaign.raw_files import read_manifest
 from crpipe.campaign.simulators import open_simulator, simulate_range
-from crpipe.cli.jobs.source import list_job, stage_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, DiskError, ForeignError, SourceError
 from crpipe.core.ranges import Range
@@ -11,6 +10,7 @@ from crpipe.core.text import Silent
 from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
 from named import SOURCE
+from opened import opened
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def campaign(folder, simulator="simulators:Tiny", **options):
 
 
 def listed(config, name):
-    list_range(list_job(config, str(name)), Silent())
+    list_range(opened(config), str(name), Silent())
     return read_manifest(config.paths().manifest(str(name)))
 
 
 def staged(config, name):
     listed(config, name)
-    stage_range(stage_job(config, str(name)), Silent())
+    stage_range(opened(config), str(name), Silent())
     return pq.read_table(config.paths().staged(str(name)))
 
 
@@ -106,4 +106,4 @@ def test_a_file_that_the_simulator_no_longer_names_is_told(tmp_path, name, monke
     listed(config, name)
     monkeypatch.setattr(simulators.Tiny, "files", lambda *_: ["other.bin"])
     with pytest.raises(SourceError, match=r"0\.bin: not a file of the simulated range 0000000-0000999"):
-        stage_range(stage_job(config, str(name)), Silent())
+        stage_range(opened(config), str(name), Silent())

@@ -11,7 +11,6 @@ from crpipe.campaign.raw_files import read_manifest
 from crpipe.check.check import open_files
 from crpipe.check.findings import CheckReport
 from crpipe.check.source_now import check_source
-from crpipe.cli.jobs.source import list_job
 from crpipe.core.errors import DataError, ListingError
 from crpipe.core.text import Silent
 from named import READERS
@@ -36,8 +35,7 @@ def source(tmp_path):
 def findings(campaign):
     """The one thing that is wrong, and what to type."""
     config, report = campaign.config, CheckReport()
-    opened = open_files(config)
-    check_source(report, opened, (), [list_job(config, name) for name in opened.ranges], Silent())
+    check_source(report, open_files(config), (), Silent())
     [finding] = report.errors
     with pytest.raises(DataError, match="1 things are wrong"):
         campaign.crpipe("check", "--source")

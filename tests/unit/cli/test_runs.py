@@ -13,7 +13,9 @@ def asked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Snakefile").touch()
     requests = []
-    monkeypatch.setattr("crpipe.cli.jobs.run.run_until_done", lambda request, _: requests.append(request))
+    monkeypatch.setattr(
+        "crpipe.workflow.attempts.run_until_done", lambda request, _: requests.append(request)
+    )
 
     def call(*words):
         done = CliRunner().invoke(app, ["run", *words])

@@ -115,7 +115,7 @@ def test_doctor_fails_with_what_to_type(call, tmp_path):
 
 
 def test_doctor_imports_no_torch(tmp_path):
-    imported = "import sys; from crpipe.cli.jobs.doctor import examine"
+    imported = "import sys; from crpipe.setup.doctor import examine"
     code = f"{imported}; examine([], []); print('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code],

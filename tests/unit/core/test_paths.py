@@ -71,7 +71,7 @@ def written(tmp_path):
     """Every JSON file of a campaign, by what it is."""
     files = linked(tmp_path)
     paths, name = files.paths, files.name(0)
-    link, best = files.view.chain.names[:2]
+    link, best = files.campaign.chain.names[:2]
     places = (paths.campaign(), paths.layout(), paths.run_config(), paths.ledger(name), paths.receipt(link))
     histogram = paths.multiplicity(name).with_name(f"{name}.histogram.json")
     return [*places, paths.best_receipt(best), paths.shard_manifest(name), histogram]

@@ -12,13 +12,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from counting import Counting, Echo, Listing, checkpoint_of
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.raw_files import Entry, write_manifest
-from crpipe.cli.jobs.model import evaluate_job
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError
 from crpipe.core.files import read_json, sha256, write_json
-from crpipe.core.paths import EVALUATED
+from crpipe.core.paths import EVALUATED, OUTLIERS
 from crpipe.core.text import Silent
 from crpipe.events.batch import Events
-from crpipe.inference.evaluate import evaluate_link
+from crpipe.inference.evaluate import checkpoint_to_evaluate, evaluate_link
 from told import Told
 from toy import RANGES, make_events, toy_config, write_shards
 
@@ -26,8 +25,8 @@ FIRST, SECOND, _ = RANGES
 
 
 @pytest.fixture
-def job(tmp_path, monkeypatch):
-    """Prepare an evaluation after the second range: job(workload, events of each range)."""
+def prepared(tmp_path):
+    """Return what prepares an evaluation after the second range: (workload, events of each range)."""
 
     def prepare(kind=Counting, events=(100, 60), **sections):
         config = toy_config(tmp_path, train={"workload": f"counting:{kind.__name__}"}, **sections)
@@ -45,20 +44,30 @@ def job(tmp_path, monkeypatch):
         receipt |= {"ranges": [SECOND], "round": 1, "key": "k"}
         receipt |= dict.fromkeys(("step", "events", "items", "skipped"), 0)
         write_json(paths.receipt(SECOND), receipt)
-        return evaluate_job(campaign, SECOND)
+        return campaign
 
     yield prepare
     Counting.seen = staticmethod(lambda _: None)
 
 
-def result(job):
-    return read_json(job.folder / "metrics.json")
+def evaluate(campaign, progress=None):
+    """Evaluate the second link; return the folder of the results."""
+    evaluate_link(campaign, SECOND, progress or Silent())
+    return campaign.paths.evaluation(SECOND)
 
 
-def test_numbers_are_written_with_their_declarations(job):
-    job, said = job(), Told()
-    evaluate_link(job, said)
-    found = result(job)
+def numbers(folder):
+    return read_json(folder / "metrics.json")
+
+
+def predictions(folder):
+    return pq.read_table(folder / "predictions.parquet")
+
+
+def test_numbers_are_written_with_their_declarations(prepared):
+    said = Told()
+    folder = evaluate(prepared(), said)
+    found = numbers(folder)
     assert found["values"] == {"error": 0.0, "own": 3.0, "items": 0.0}
     assert found["metrics"][0] == {
         "name": "error",
@@ -77,13 +86,13 @@ def test_numbers_are_written_with_their_declarations(job):
     assert line.startswith(
         "not enough for all numbers, 160 held-out events of 40 groups: a rare number needs 1 group; raise "
     )
-    assert {path.name for path in job.folder.glob("[!.]*")} == {"metrics.json", "predictions.parquet"}
+    assert {path.name for path in folder.glob("[!.]*")} == {"metrics.json", "predictions.parquet"}
 
 
-def test_tensorboard_shows_the_titles(job):
-    job = job()
-    evaluate_link(job, Silent())
-    events = EventAccumulator(str(job.tensorboard))
+def test_tensorboard_shows_the_titles(prepared):
+    campaign = prepared()
+    evaluate(campaign)
+    events = EventAccumulator(str(campaign.paths.tensorboard()))
     events.Reload()
     (table,) = events.Tensors("evaluation/text_summary")
     text = table.tensor_proto.string_val[0].decode()
@@ -92,10 +101,8 @@ def test_tensorboard_shows_the_titles(job):
     assert [item.value for item in events.Scalars("evaluation/own")] == [3.0]
 
 
-def test_every_prediction_is_a_row_with_its_source(job):
-    job = job()
-    evaluate_link(job, Silent())
-    rows = pq.read_table(job.folder / "predictions.parquet").to_pylist()
+def test_every_prediction_is_a_row_with_its_source(prepared):
+    rows = predictions(evaluate(prepared())).to_pylist()
     assert len(rows) == 160
     assert list(rows[0]) == ["range", "source_file", "source_row", "path", "count", "sum_gev"]
     for number, name in enumerate((FIRST, SECOND)):
@@ -105,16 +112,14 @@ def test_every_prediction_is_a_row_with_its_source(job):
         assert {row["path"] for row in mine.values()} == ({"b.parquet"} if name == FIRST else {None})
 
 
-def test_the_key_of_the_layout_stands_beside_each_prediction(job):
-    from dataclasses import replace
-
-    job = job()
-    evaluate_link(replace(job, layout=replace(job.layout, key=("primary_minor_id",))), Silent())
-    table = pq.read_table(job.folder / "predictions.parquet")
+def test_the_key_of_the_layout_stands_beside_each_prediction(prepared):
+    campaign = prepared()
+    layout = replace(campaign.layout, key=("primary_minor_id",))
+    table = predictions(evaluate(replace(campaign, known_layout=layout)))
     assert "primary_minor_id" in table.column_names
 
 
-def test_blocks_fit_the_budget_and_are_not_kept(job):
+def test_blocks_fit_the_budget_and_are_not_kept(prepared):
     blocks, alive = [], []
 
     def look(events):
@@ -123,87 +128,87 @@ def test_blocks_fit_the_budget_and_are_not_kept(job):
         assert sum(each() is not None for each in alive) <= 2
 
     Counting.seen = staticmethod(look)
-    job = job(load={"batch_events": 16, "budget_items": 50}, evaluate={"events": 120, "batch_events": 30})
-    evaluate_link(job, Silent())
-    assert sum(events for events, _ in blocks) == result(job)["events"] == 120
+    folder = evaluate(
+        prepared(load={"batch_events": 16, "budget_items": 50}, evaluate={"events": 120, "batch_events": 30})
+    )
+    assert sum(events for events, _ in blocks) == numbers(folder)["events"] == 120
     assert max(events for events, _ in blocks) <= 30
     assert max(items for _, items in blocks) <= 50 + 12  # and the last event
 
 
-def test_whole_events_are_scored_with_their_items_beside_a_second_simulation(job):
+def test_whole_events_are_scored_with_their_items_beside_a_second_simulation(prepared):
     source = {
         "uri": "synthetic://",
         "reader": "crpipe.workloads.muons.reading.parquet:Bundles",
         "simulator": "counting:Again",
     }
-    job = job(Echo, source=source)
-    evaluate_link(job, Silent())
-    found = result(job)
+    folder = evaluate(prepared(Echo, source=source))
+    found = numbers(folder)
     items = sum(int(make_events(count, number).multiplicity.sum()) for number, count in enumerate((100, 60)))
     assert found["values"] == {"items": items, "same": 1.0}
     assert found["again"] == {"items": items, "same": 0.0}
     assert found["metrics"] == []
-    table = pq.read_table(job.folder / "predictions.parquet")
+    table = predictions(folder)
     assert table.column_names[4:] == ["guess", "multiplicity"]
 
 
-def test_lists_are_written_with_their_type_also_where_all_are_empty(job, monkeypatch):
+def test_lists_are_written_with_their_type_also_where_all_are_empty(prepared, monkeypatch):
     monkeypatch.setattr(Listing, "least", 6)  # few events have more items: half of the blocks have none
-    job = job(Listing, evaluate={"batch_events": 20})
-    evaluate_link(job, Silent())
-    table = pq.read_table(job.folder / "predictions.parquet")
+    folder = evaluate(prepared(Listing, evaluate={"batch_events": 20}))
+    table = predictions(folder)
     assert table.schema.field("values").type == pa.list_(pa.float32())
     assert table.schema.field("places").type == pa.list_(pa.int16())
     sizes = [size if size > 6 else 0 for size in table["size"].to_pylist()]
     assert list(map(len, table["values"].to_pylist())) == sizes
-    assert result(job)["values"]["values"] == sum(sizes)
+    assert numbers(folder)["values"]["values"] == sum(sizes)
 
 
-def test_an_error_of_the_workload_names_events_and_package(job):
+def test_an_error_of_the_workload_names_events_and_package(prepared):
     def strike(events):
         raise KeyError("colour")
 
     Counting.seen = staticmethod(strike)
     with pytest.raises(ForeignError, match=r"counting:Counting.predict failed on \d+ events, the first from"):
-        evaluate_link(job(), Silent())
+        evaluate(prepared())
 
 
-def test_a_prediction_of_another_length_is_refused(job, monkeypatch):
+def test_a_prediction_of_another_length_is_refused(prepared, monkeypatch):
     monkeypatch.setattr(Counting, "predict", lambda *_: {"count": np.zeros(3)})
     with pytest.raises(ForeignError, match=r"column count has the shape \[3\], expected \[100\]"):
-        evaluate_link(job(), Silent())
+        evaluate(prepared())
 
 
-def test_without_held_out_events_there_are_files_without_numbers(job):
+def test_without_held_out_events_there_are_files_without_numbers(prepared):
     """The training is done and must not count as failed; a sentence says why there is nothing."""
-    job, said = job(events=(0, 0)), Told()
-    evaluate_link(job, said)
-    assert (result(job)["values"], result(job)["events"], result(job)["groups"]) == ({}, 0, 0)
-    table = pq.read_table(job.folder / "predictions.parquet")
+    said = Told()
+    folder = evaluate(prepared(events=(0, 0)), said)
+    found = numbers(folder)
+    assert (found["values"], found["events"], found["groups"]) == ({}, 0, 0)
+    table = predictions(folder)
     assert (table.num_rows, table.column_names) == (0, ["range", "source_file", "source_row", "path"])
     (line,) = said.lines
     assert line.startswith("no held-out events: nothing to compare with; for numbers, raise split.validation")
 
 
-def test_the_test_part_judges_where_there_is_one(job):
-    job = job()
-    folder = job.shards[1].folders.bulk
+def test_the_test_part_judges_where_there_is_one(prepared):
+    campaign = prepared()
+    folder = campaign.paths.shards(SECOND)
     block = make_events(30, 5)
     remaining = ("validation-00000", "validation", make_events(60, 1))
     write_shards(
         folder, [remaining, ("test-00000", "test", block)], read_json(folder / "manifest.json")["data"]
     )
-    evaluate_link(job, Silent())
-    assert (result(job)["part"], result(job)["events"]) == ("test", 30)
-    rows = pq.read_table(job.folder / "predictions.parquet")
+    results = evaluate(campaign)
+    assert (numbers(results)["part"], numbers(results)["events"]) == ("test", 30)
+    rows = predictions(results)
     assert {*rows["range"].to_pylist()} == {SECOND}
 
 
-def test_held_out_outliers_are_judged_with_the_bulk(job):
+def test_held_out_outliers_are_judged_with_the_bulk(prepared):
     seen = []
     Counting.seen = staticmethod(lambda events: seen.extend(events.multiplicity.tolist()))
-    job = job()
-    folder = job.shards[0].folders.outliers
+    campaign = prepared()
+    folder = campaign.paths.outliers(FIRST)
     giants = make_events(3, 5)
     giants = Events(giants.columns, np.full(3, 200, np.uint32), np.ones((600, 3), np.float32))
     shards = [
@@ -211,35 +216,34 @@ def test_held_out_outliers_are_judged_with_the_bulk(job):
         ("outliers-00000", "outliers", giants),
     ]
     write_shards(folder, shards, read_json(folder / "manifest.json")["data"])
-    evaluate_link(job, Silent())
-    assert (result(job)["part"], result(job)["events"]) == ("validation", 163)
+    results = evaluate(campaign)
+    assert (numbers(results)["part"], numbers(results)["events"]) == ("validation", 163)
     assert seen.count(200) == 3
-    rows = pq.read_table(job.folder / "predictions.parquet")
+    rows = predictions(results)
     assert rows["range"].to_pylist() == [FIRST] * 103 + [SECOND] * 60
 
 
-def test_outliers_alone_are_a_held_out_part(job):
-    job = job(events=(0, 0))
-    folder = job.shards[1].folders.outliers
+def test_outliers_alone_are_a_held_out_part(prepared):
+    campaign = prepared(events=(0, 0))
+    folder = campaign.paths.outliers(SECOND)
     data = read_json(folder / "manifest.json")["data"]
     write_shards(folder, [("test_outliers-00000", "test_outliers", make_events(4, 5))], data)
-    evaluate_link(job, Silent())
-    assert (result(job)["part"], result(job)["events"]) == ("test", 4)
+    results = numbers(evaluate(campaign))
+    assert (results["part"], results["events"]) == ("test", 4)
 
 
-def test_a_test_part_that_is_asked_for_and_missing_is_said(job):
-    job, said = job(split={"test_files": [1]}), Told()
-    evaluate_link(job, said)
-    assert result(job)["part"] == "validation"
+def test_a_test_part_that_is_asked_for_and_missing_is_said(prepared):
+    said = Told()
+    folder = evaluate(prepared(split={"test_files": [1]}), said)
+    assert numbers(folder)["part"] == "validation"
     assert any("validation events judge it" in line and "split.test_files" in line for line in said.lines)
 
 
-def best_of(job, step=3):
+def best_of(campaign, step=3):
     """Write a best checkpoint of the second range, with its receipt."""
-    store = job.receipt.parents[1] / "store" / SECOND
-    path = checkpoint_of(store, Counting)
+    path = checkpoint_of(campaign.paths.store(SECOND), Counting)
     receipt = {"range": SECOND, "key": "k", "checkpoint": path.name, "sha256": "", "step": step}
-    write_json(job.receipt.with_name(f"{SECOND}.best.json"), {**receipt, "metric": "fit/loss", "value": 1.0})
+    write_json(campaign.paths.best_receipt(SECOND), {**receipt, "metric": "fit/loss", "value": 1.0})
 
 
 @pytest.mark.parametrize(
@@ -254,85 +258,98 @@ def best_of(job, step=3):
         ("", f"{SECOND}.best", f"{SECOND}.best", f"{SECOND}.best"),
     ],
 )
-def test_the_checkpoint_that_is_judged(job, tmp_path, name, asked, receipt, folder):
-    best_of(job())
-    config = toy_config(tmp_path, train={"workload": "counting:Counting"})
-    found = evaluate_job(Campaign.open(config), name, asked)
-    assert (found.receipt.stem, found.folder.name) == (receipt, folder)
-    assert [each.name for each in found.shards] == [FIRST, SECOND]
-    evaluate_link(found, Silent())
-    assert result(found)["step"] == 7
+def test_the_checkpoint_that_is_judged(prepared, name, asked, receipt, folder):
+    campaign = prepared()
+    best_of(campaign)
+    path = campaign.paths.receipt(receipt)
+    assert checkpoint_to_evaluate(campaign, name, asked) == (SECOND, folder, path)
+    evaluate_link(campaign, name, Silent(), checkpoint=asked)
+    found = numbers(campaign.paths.evaluation(folder))
+    assert (found["step"], found["events"]) == (7, 160)
 
 
-def test_a_checkpoint_file_is_judged_in_a_folder_of_its_own(job, tmp_path):
-    (path,) = (job().receipt.parents[1] / "store" / SECOND).glob("*.pt")
-    campaign = Campaign.open(toy_config(tmp_path, train={"workload": "counting:Counting"}))
-    found = evaluate_job(campaign, "", str(path))
-    assert (found.receipt, found.folder.name) == (path, path.stem)
+def test_a_checkpoint_file_is_judged_in_a_folder_of_its_own(prepared, tmp_path):
+    campaign = prepared()
+    (path,) = campaign.paths.store(SECOND).glob("*.pt")
+    assert checkpoint_to_evaluate(campaign, "", str(path)) == (SECOND, path.stem, path)
     elsewhere = tmp_path / path.name
     elsewhere.write_bytes(path.read_bytes())
     with pytest.raises(ConfigError, match="not of a link of this campaign; name the link"):
-        evaluate_job(campaign, "", str(elsewhere))
-    assert [each.name for each in evaluate_job(campaign, FIRST, str(elsewhere)).shards] == [FIRST]
+        evaluate_link(campaign, "", Silent(), checkpoint=str(elsewhere))
+    evaluate_link(campaign, FIRST, Silent(), checkpoint=str(elsewhere))
+    rows = predictions(campaign.paths.evaluation(path.stem))
+    assert {*rows["range"].to_pylist()} == {FIRST}
 
 
-def test_the_workflow_judges_the_best_checkpoint_on_request(job, tmp_path):
-    first = job()
-    config = toy_config(tmp_path, train={"workload": "counting:Counting"}, evaluate={"checkpoint": "best"})
-    assert evaluate_job(Campaign.open(config), SECOND).receipt == first.receipt  # there is no best one
-    best_of(first)
-    found = evaluate_job(Campaign.open(config), SECOND)
-    assert (found.receipt.name, found.folder.name) == (f"{SECOND}.best.json", SECOND)
+def test_the_workflow_judges_the_best_checkpoint_on_request(prepared):
+    campaign = prepared(evaluate={"checkpoint": "best"})
+    paths = campaign.paths
+    receipt, best = paths.receipt(SECOND), paths.best_receipt(SECOND)
+    assert checkpoint_to_evaluate(campaign, SECOND, "") == (SECOND, SECOND, receipt)  # there is no best one
+    best_of(campaign)
+    assert checkpoint_to_evaluate(campaign, SECOND, "") == (SECOND, SECOND, best)
+
+
+def test_all_ranges_up_to_the_link_are_evaluated(prepared):
+    campaign = prepared(events=(10, 10, 10))
+    evaluate(campaign)
+    (path,) = campaign.paths.store(SECOND).glob("*.pt")
+    evaluate_link(campaign, OUTLIERS, Silent(), checkpoint=str(path))
+    rows = [predictions(campaign.paths.evaluation(label)) for label in (SECOND, path.stem)]
+    assert [{*table["range"].to_pylist()} for table in rows] == [{FIRST, SECOND}, {*RANGES}]
+    with pytest.raises(ConfigError, match="not a link of this campaign"):
+        evaluate_link(campaign, "0009000-0009999", Silent())
 
 
 @pytest.mark.parametrize("asked", ["best", "newest", f"{FIRST}", "nowhere/x"])
-def test_a_checkpoint_that_is_not_there(job, tmp_path, asked):
-    job()
-    campaign = Campaign.open(toy_config(tmp_path, train={"workload": "counting:Counting"}))
+def test_a_checkpoint_that_is_not_there(prepared, asked):
+    campaign = prepared()
     with pytest.raises(
         CheckpointError, match="--checkpoint .*(none yet; set train.keep_best|legal: best, lat)"
     ):
-        evaluate_job(campaign, "", asked)
+        evaluate_link(campaign, "", Silent(), checkpoint=asked)
 
 
 @pytest.fixture
-def evaluated(job):
-    """An evaluation whose checkpoint was deleted since, and its declared files and their bytes."""
-    job = job()
-    receipt = read_json(job.receipt)
-    checkpoint = job.receipt.parents[1] / "store" / SECOND / receipt["checkpoint"]
-    write_json(job.receipt, receipt | {"sha256": sha256(checkpoint)})
-    evaluate_link(job, Silent())
+def evaluated(prepared):
+    """An evaluation whose checkpoint was deleted since: campaign, folder, its declared files' bytes."""
+    campaign = prepared()
+    path = campaign.paths.receipt(SECOND)
+    receipt = read_json(path)
+    checkpoint = campaign.paths.store(SECOND) / receipt["checkpoint"]
+    write_json(path, receipt | {"sha256": sha256(checkpoint)})
+    folder = evaluate(campaign)
     checkpoint.unlink()
-    return job, {name: (job.folder / name).read_bytes() for name in EVALUATED}
+    return campaign, folder, {name: (folder / name).read_bytes() for name in EVALUATED}
 
 
 def test_results_that_a_forced_job_lost_are_put_back_where_the_checkpoint_is_gone(evaluated):
-    job, files = evaluated
+    campaign, folder, files = evaluated
     for _ in range(2):
         for name in files:
-            (job.folder / name).unlink()
-        evaluate_link(job, Told())
-        assert {name: (job.folder / name).read_bytes() for name in files} == files
-    evaluate_link(job, Told())  # also where nothing was lost
-    assert {name: (job.folder / name).read_bytes() for name in files} == files
-    assert not list(job.folder.glob(".*.part"))
+            (folder / name).unlink()
+        evaluate(campaign)
+        assert {name: (folder / name).read_bytes() for name in files} == files
+    evaluate(campaign)  # also where nothing was lost
+    assert {name: (folder / name).read_bytes() for name in files} == files
+    assert not list(folder.glob(".*.part"))
 
 
 def test_results_of_other_settings_or_of_another_checkpoint_are_not_put_back(evaluated):
-    job, files = evaluated
-    (job.folder / "metrics.json").unlink()
+    campaign, folder, files = evaluated
+    (folder / "metrics.json").unlink()
+    section = campaign.config.evaluate.model_copy(update={"events": 5})
+    fewer = replace(campaign, config=campaign.config.model_copy(update={"evaluate": section}))
     with pytest.raises(CheckpointError, match=r"made with other settings \(events: 40000 then, 5 now\)"):
-        evaluate_link(replace(job, events=5), Silent())
-    write_json(job.receipt, read_json(job.receipt) | {"sha256": "0" * 64})
+        evaluate(fewer)
+    receipt = campaign.paths.receipt(SECOND)
+    write_json(receipt, read_json(receipt) | {"sha256": "0" * 64})
     with pytest.raises(CheckpointError):
-        evaluate_link(job, Silent())
-    assert (job.folder / ".finished" / "metrics.json").read_bytes() == files["metrics.json"]
+        evaluate(campaign)
+    assert (folder / ".finished" / "metrics.json").read_bytes() == files["metrics.json"]
 
 
-def test_a_checkpoint_that_is_there_is_evaluated_again(job):
-    job = job()
-    evaluate_link(job, Silent())
-    first = (job.folder / "metrics.json").stat().st_ino
-    evaluate_link(job, Silent())
-    assert (job.folder / "metrics.json").stat().st_ino != first
+def test_a_checkpoint_that_is_there_is_evaluated_again(prepared):
+    campaign = prepared()
+    first = (evaluate(campaign) / "metrics.json").stat().st_ino
+    assert (evaluate(campaign) / "metrics.json").stat().st_ino != first

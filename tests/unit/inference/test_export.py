@@ -4,6 +4,7 @@ import itertools
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +15,16 @@ from safetensors.numpy import load_file
 
 from counting import NAMED, checkpoint_of
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.model import export_job
-from crpipe.config.loading import load_config
+from crpipe.config.loading import load_config, validate
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import read_json, sha256, write_json
+from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import Silent
 from crpipe.events.batch import Events
 from crpipe.events.layout import Layout
-from crpipe.inference.card import TrainingData, model_card, provenance
+from crpipe.inference.card import TrainedLink, model_card, provenance, shard_folders
 from crpipe.inference.checkpoints import open_checkpoint
-from crpipe.inference.export import ExportJob, export_checkpoint
+from crpipe.inference.export import export_model
 from crpipe.train.checkpoints import Store
 from crpipe.train.state import TrainState
 from crpipe.train.workload import build_workload
@@ -32,6 +33,9 @@ from crpipe.workloads.muons.export import check_graphs
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.standalone import Sampler
 from named import READERS, SIMULATOR
+from side_tables import with_tables
+from toy import RANGES as TOY_RANGES
+from toy import toy_config
 
 MODELS = {
     "gan": ("MuonGan", {"hidden": 8}),
@@ -128,7 +132,7 @@ def exported(tmp_path_factory, write_shards):
             receipt = trained(config)
             if name == "gan":
                 add_shards(config, write_shards)
-            export_checkpoint(export_job(config, receipt, folder / "out"), Silent())
+            export_model(Campaign.open(config), receipt, folder / "out", Silent())
             made[name] = config, receipt, folder / "out"
         return made[name]
 
@@ -266,8 +270,7 @@ def test_without_shards_the_limits_are_the_simulators_and_foreign_scores_are_not
     assert "| depth_m | m | 1000 | 2800 |" in card
     path = config.paths().evaluation(RANGES[-1]) / "metrics.json"
     write_json(path, read_json(path) | {"checkpoint": "another"})
-    own, job = open_checkpoint(receipt), export_job(config, receipt, out)
-    made = provenance(own, BUNDLES, job.training, Silent())
+    made = provenance(open_checkpoint(receipt), BUNDLES, Campaign.open(config), Silent())
     assert "how good it is, is not known" in model_card(made, {})
 
 
@@ -301,17 +304,19 @@ def test_graphs_that_say_something_else_are_refused(exported):
             check_graphs(sampler, primaries(8), out)
 
 
+def unconfigured(folder):
+    """Open a campaign that names a workload, and no reader: nothing is known of its shards."""
+    config = validate({"results": str(folder / "none"), "train": {"workload": "counting:Counting"}})
+    return Campaign.open(config, layout="recorded")
+
+
 def test_a_workload_without_graphs_is_exported_with_everything_else(tmp_path):
     (tmp_path / "geometry.csv").write_text("0,0,0")
     store = tmp_path / "runs" / "r" / "store" / "0000000-0000999"
     keys = {"tables.geometry": sha256(tmp_path / "geometry.csv"), "source.uri": "file:///data"}
     path = checkpoint_of(store, **keys)
-    training = TrainingData({}, "", {}, tmp_path)
-    tables = {"geometry": tmp_path / "geometry.csv"}
-    job = ExportJob(
-        path, tmp_path / "out", tables, {"tables.geometry": keys["tables.geometry"]}, training, NAMED
-    )
-    export_checkpoint(job, Silent())
+    campaign = with_tables(unconfigured(tmp_path), {"geometry": tmp_path / "geometry.csv"})
+    export_model(campaign, path, tmp_path / "out", Silent())
     config = read_json(tmp_path / "out" / "config.json")
     assert Layout.from_description(config["layout"]) == BUNDLES
     names = {"model.safetensors", "campaign.yaml", "MODEL_CARD.md", "tables/geometry.csv"}
@@ -324,11 +329,9 @@ def test_a_workload_without_graphs_is_exported_with_everything_else(tmp_path):
 
 def test_a_side_table_of_another_content_is_refused(tmp_path):
     path = checkpoint_of(tmp_path, **{"tables.geometry": "1"})
-    job = ExportJob(
-        path, tmp_path / "out", {}, {"tables.geometry": "2"}, TrainingData({}, "", {}, tmp_path), NAMED
-    )
+    campaign = replace(unconfigured(tmp_path), table_keys={"tables.geometry": "2"})
     with pytest.raises(CheckpointError, match="another content of the side table geometry"):
-        export_checkpoint(job, Silent())
+        export_model(campaign, path, tmp_path / "out", Silent())
 
 
 TILES = [f"{first:07d}-{first + 9:07d}" for first in (0, 10, 20)]
@@ -352,8 +355,7 @@ def chained(folder, rounds):
 
 def test_links_of_several_ranges_and_rounds_are_followed_back(tmp_path):
     path = chained(tmp_path, rounds=2)
-    job = ExportJob(path, tmp_path / "out", {}, {}, TrainingData({}, "", {}, tmp_path), NAMED)
-    export_checkpoint(job, Silent())
+    export_model(unconfigured(tmp_path), path, tmp_path / "out", Silent())
     config = read_json(tmp_path / "out" / "config.json")
     assert config["links"] == [*LINKS, *(f"{name}.2" for name in LINKS)]
     assert config["ranges"] == [TILES[0], TILES[2]]
@@ -371,8 +373,20 @@ def test_a_best_checkpoint_has_the_chain_of_its_link_and_is_no_receipt(tmp_path)
     pointer = tmp_path / "runs" / "r" / "ranges" / "0000020-0000029.best.json"
     about = {"range": "0000020-0000029", "key": "k2", "checkpoint": best.name, "sha256": sha256(best)}
     write_json(pointer, {**about, "step": 3, "metric": "x/loss", "value": 0.5})
-    nothing = TrainingData({}, "", {}, tmp_path)
     for path, receipt in ((last, "0000020-0000029.json"), (best, pointer.name)):
-        made = provenance(open_checkpoint(path, named=NAMED), BUNDLES, nothing, Silent())
+        made = provenance(open_checkpoint(path, named=NAMED), BUNDLES, unconfigured(tmp_path), Silent())
         assert [link.name for link in made.chain] == list(LINKS)
         assert made.receipt == receipt
+
+
+def test_the_training_shards_are_those_of_the_chain(tmp_path):
+    campaign = Campaign.open(toy_config(tmp_path))
+    chain = [
+        TrainedLink("several", TOY_RANGES),
+        TrainedLink(f"{TOY_RANGES[-1]}.2", TOY_RANGES[-1:]),
+        TrainedLink(OUTLIERS, ()),
+    ]
+    folders = [*map(campaign.paths.shards, TOY_RANGES), campaign.paths.outliers("consolidated")]
+    assert shard_folders(campaign, chain) == folders
+    assert shard_folders(campaign, [TrainedLink("another", ("0009000-0009999",))]) == []
+    assert shard_folders(unconfigured(tmp_path), chain) == []

@@ -7,21 +7,21 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from counting import NAMED, Counting, Echo, checkpoint_of, state_of
+from counting import Counting, Echo, checkpoint_of, state_of
+from crpipe.campaign.campaign import Campaign
+from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, FormatError
 from crpipe.core.files import sha256
 from crpipe.core.text import Silent
 from crpipe.inference import output_file
-from crpipe.inference.generate import GenerateJob, generate_files
-from crpipe.inference.predict import PredictJob
-from crpipe.train.checkpoints import Store
+from crpipe.inference.generate import generate_files
+from crpipe.train.checkpoints import Store, load
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
 from crpipe.workloads.muons.layout import BUNDLES, PRIMARY, SCHEMA, nested_table
 from fixed_bundles import LAYOUT, SIZE, FixedGan
 from named import READERS
 
 ROWS = 40
-FIXED = ("fixed_bundles:FixedGan", "fixed_bundles:FixedReader")
 
 
 @pytest.fixture(scope="module")
@@ -55,17 +55,35 @@ def flat(tmp_path, columns):
     return path
 
 
-def job_of(
-    checkpoint, table, out, multiplicity="column", cap=1000, events=20_000, items=4_000_000, flat=False
+def generate(
+    checkpoint,
+    table,
+    out,
+    multiplicity="column",
+    cap=1000,
+    events=20_000,
+    items=4_000_000,
+    flat=False,
+    progress=None,
+    trained=None,
 ):
-    use = PredictJob(checkpoint, (table,), out, {}, {}, events, items, 1, "cpu", 1, named=NAMED + FIXED)
-    return GenerateJob(use, multiplicity, cap, flat)
+    """Generate as the campaign that trained ``trained``; by default that of the checkpoint."""
+    keys = load(trained or checkpoint)["keys"]
+    tree = {
+        "results": str(out.parent / "results"),
+        "source": {"reader": keys["source.reader"]},
+        "train": {"workload": keys["train.workload"], "threads": 1},
+        "evaluate": {"batch_events": events},
+        "load": {"budget_items": items},
+    }
+    campaign = Campaign.open(validate(tree), layout="recorded")
+    how = {"multiplicity": multiplicity, "cap": cap, "flat": flat, "device": "cpu"}
+    return generate_files(campaign, checkpoint, [table], out, progress or Silent(), **how)
 
 
-def run(*args, **options):
-    job = job_of(*args, **options)
-    generate_files(job, Silent())
-    return pq.read_table(job.use.out)
+def run(checkpoint, table, out, *args, **options):
+    generate(checkpoint, table, out, *args, **options)
+    return pq.read_table(out)
 
 
 def lengths(table):
@@ -167,7 +185,7 @@ def test_a_workload_that_predicts_another_size_is_named(fixed, flat, tmp_path, m
 def test_a_flat_output_has_a_row_for_each_item(checkpoint, flat, tmp_path, columns, suffix):
     nested = run(checkpoint, flat, tmp_path / "nested.parquet", events=7)
     out = tmp_path / f"flat{suffix}"
-    assert generate_files(job_of(checkpoint, flat, out, events=7, flat=True), Silent()) == ROWS
+    assert generate(checkpoint, flat, out, events=7, flat=True) == ROWS
     table = pyarrow.csv.read_csv(out) if suffix == ".csv" else pq.read_table(out)
     owner = np.repeat(np.arange(ROWS), np.arange(ROWS))
     assert table["source_row"].to_pylist() == owner.tolist()
@@ -184,8 +202,7 @@ def test_a_flat_output_has_a_row_for_each_item(checkpoint, flat, tmp_path, colum
 
 def test_a_flat_output_may_be_a_root_file(checkpoint, flat, tmp_path):
     uproot = pytest.importorskip("uproot")
-    job = job_of(checkpoint, flat, tmp_path / "flat.root", "2", flat=True)
-    assert generate_files(job, Silent()) == ROWS
+    assert generate(checkpoint, flat, tmp_path / "flat.root", "2", flat=True) == ROWS
     with uproot.open(tmp_path / "flat.root") as file:
         tree = file["predictions"]
         assert tree["source_row"].array(library="np").tolist() == np.repeat(np.arange(ROWS), 2).tolist()
@@ -209,7 +226,7 @@ def test_an_interrupted_generation_continues_and_ends_the_same(checkpoint, flat,
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        generate_files(job_of(checkpoint, flat, cut, events=7), Crash())
+        generate(checkpoint, flat, cut, events=7, progress=Crash())
     made = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cut.parquet.parts/*/*")}
     assert len(made) == 3
     assert not cut.exists()
@@ -282,7 +299,7 @@ def test_bad_input_is_told_with_place_and_reason(checkpoint, flat, tmp_path, col
     checkpoint_copy = tmp_path / checkpoint.name
     checkpoint_copy.write_bytes(checkpoint.read_bytes()[:-5])
     with pytest.raises(CheckpointError, match="damaged"):
-        run(checkpoint_copy, flat, tmp_path / "out.parquet")
+        run(checkpoint_copy, flat, tmp_path / "out.parquet", trained=checkpoint)
 
 
 def test_nested_rows_hold_each_event_its_own_muons():

@@ -1,6 +1,9 @@
 """Any raw files become a table of predictions; a crash costs one part, and changes no byte."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,18 +14,52 @@ import torch
 
 from counting import NAMED, Counting, Echo, KeyedBundles, Listing, NeedsPlaces, TwoTables, checkpoint_of
 from crpipe import __version__
+from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError, DeviceMemoryError, ForeignError, FormatError
 from crpipe.core.files import sha256
 from crpipe.core.text import Silent
 from crpipe.inference import output_file
-from crpipe.inference.checkpoints import open_checkpoint
-from crpipe.inference.predict import PredictJob, identity, predict_files
+from crpipe.inference.checkpoints import Predictor, open_checkpoint
+from crpipe.inference.predict import identity, predict_files
 from crpipe.workloads.muons.layout import nested_table
 from crpipe.workloads.muons.reading.parquet import Bundles
+from side_tables import with_tables
 from toy import make_events
 
 COUNTS = (30, 0, 20)
+
+
+@dataclass
+class Call:
+    """A call of predict_files."""
+
+    campaign: Campaign
+    checkpoint: Path
+    inputs: Sequence[Path]
+    out: Path
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def run(self):
+        return predict_files(
+            self.campaign, self.checkpoint, self.inputs, self.out, Silent(), device="cpu", **self.more
+        )
+
+    def with_tables(self, staged, **more):
+        return replace(self, campaign=with_tables(self.campaign, staged), more=more)
+
+
+def campaign_of(folder, kind, reader, **sections):
+    """Open the campaign of a checkpoint, with small blocks."""
+    tree = {
+        "results": str(folder / "results"),
+        "source": {"reader": reader},
+        "train": {"workload": f"{kind.__module__}:{kind.__name__}", "threads": 1},
+        "evaluate": {"batch_events": 8},
+        "load": {"budget_items": 40},
+        **sections,
+    }
+    return Campaign.open(validate(tree), layout="recorded")
 
 
 @pytest.fixture
@@ -38,8 +75,8 @@ def job(tmp_path, monkeypatch):
             items = np.abs(events.items)
             pq.write_table(nested_table(events.columns, events.multiplicity, items), paths[-1])
         path = checkpoint_of(tmp_path / "store", kind, **keys)
-        use = {"named": NAMED}
-        return PredictJob(path, tuple(paths), tmp_path / out, {}, {}, 8, 40, 1, "cpu", 1, **use)
+        campaign = campaign_of(tmp_path, kind, keys.get("source.reader", ""))
+        return Call(campaign, path, paths, tmp_path / out)
 
     yield prepare
     Counting.seen = staticmethod(lambda _: None)
@@ -47,7 +84,7 @@ def job(tmp_path, monkeypatch):
 
 def test_one_row_for_each_event_in_the_order_of_the_files(job):
     job = job()
-    assert predict_files(job, Silent()) == sum(COUNTS)
+    assert job.run() == sum(COUNTS)
     table = pq.read_table(job.out)
     assert table.column_names == ["path", "source_row", "count", "sum_gev"]
     assert table["path"].to_pylist() == [str(job.inputs[0])] * 30 + [str(job.inputs[2])] * 20
@@ -59,7 +96,7 @@ def test_one_row_for_each_event_in_the_order_of_the_files(job):
 def test_small_blocks_become_large_row_groups(job, monkeypatch):
     monkeypatch.setattr(output_file, "GROUP_ROWS", 20)
     job = job()
-    predict_files(job, Silent())  # eight events at once
+    job.run()  # eight events at once
     found = pq.ParquetFile(job.out).metadata
     rows = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
     assert sum(rows) == sum(COUNTS)
@@ -69,14 +106,14 @@ def test_small_blocks_become_large_row_groups(job, monkeypatch):
 def test_row_groups_of_large_rows_hold_fewer_of_them(job, monkeypatch):
     monkeypatch.setattr(output_file, "GROUP_BYTES", 1)
     job = job()
-    predict_files(job, Silent())
+    job.run()
     assert pq.ParquetFile(job.out).metadata.num_row_groups >= sum(COUNTS) / 8
 
 
 def test_csv_holds_the_same(job):
-    predict_files(job(), Silent())
+    job().run()
     table = job(out="out.csv")
-    predict_files(table, Silent())
+    table.run()
     found = pyarrow.csv.read_csv(table.out)
     whole = pq.read_table(table.out.with_suffix(".parquet"))
     assert found.column_names == whole.column_names
@@ -85,9 +122,9 @@ def test_csv_holds_the_same(job):
 
 def test_root_holds_the_same_with_its_types_and_its_origin(job):
     uproot = pytest.importorskip("uproot")
-    predict_files(job(), Silent())
+    job().run()
     root = job(out="out.root")
-    predict_files(root, Silent())
+    root.run()
     whole = pq.read_table(root.out.with_suffix(".parquet"))
     with uproot.open(root.out) as file:
         tree, (origin,) = file["predictions"], file["metadata"].arrays(library="ak").to_list()
@@ -117,7 +154,7 @@ def test_a_killed_prediction_continues_and_ends_the_same(job, monkeypatch, out):
     monkeypatch.setattr(output_file, "BLOCKS_PER_PART", 2)
     job = job(out=out)
     whole = replace(job, out=job.out.with_name(f"whole.{out.split('.')[1]}"))
-    predict_files(whole, Silent())
+    whole.run()
     seen = []
 
     def strike(events):
@@ -127,12 +164,12 @@ def test_a_killed_prediction_continues_and_ends_the_same(job, monkeypatch, out):
 
     Counting.seen = staticmethod(strike)
     with pytest.raises(KeyboardInterrupt):
-        predict_files(job, Silent())
+        job.run()
     made = list(job.out.parent.glob(f"{out}.parts/*/part-*"))
     assert len(made) == 2
     assert not job.out.exists()
     first = len(seen)
-    predict_files(job, Silent())
+    job.run()
     assert len(seen) < 2 * first + 2  # the first four blocks are not predicted again
     assert sha256(job.out) == sha256(whole.out)
     assert not list(job.out.parent.glob("*.parts"))
@@ -140,13 +177,13 @@ def test_a_killed_prediction_continues_and_ends_the_same(job, monkeypatch, out):
 
 def test_whole_events_become_lists_which_csv_cannot_hold(job):
     job = job(Echo)
-    predict_files(job, Silent())
+    job.run()
     table = pq.read_table(job.out)
     assert table.column_names[-3:] == ["muons_energy_gev", "muons_x_m", "muons_y_m"]
     lengths = [len(row) for row in table["muons_x_m"].to_pylist()]
     assert lengths[:30] == make_events(30, 0).multiplicity.tolist()
     with pytest.raises(ConfigError, match="CSV cannot hold the lists in muons_energy_gev"):
-        predict_files(replace(job, out=job.out.with_suffix(".csv")), Silent())
+        replace(job, out=job.out.with_suffix(".csv")).run()
 
 
 @pytest.fixture
@@ -156,7 +193,7 @@ def keyed(job):
 
 
 def test_files_with_two_events_of_one_key_are_refused_at_the_end(keyed):
-    assert predict_files(keyed, Silent()) == sum(COUNTS)
+    assert keyed.run() == sum(COUNTS)
     assert pq.read_table(keyed.out).column_names[2:4] == ["energy_gev", "zenith_rad"]
     first, _, last = keyed.inputs
     again = replace(keyed, inputs=(first, last, first), out=keyed.out.with_name("again.parquet"))
@@ -164,7 +201,7 @@ def test_files_with_two_events_of_one_key_are_refused_at_the_end(keyed):
         r"raw-0.parquet: row 0: the key energy_gev .*, zenith_rad 1.0 is also that of row 0 of .*raw-0.parqu"
     )
     with pytest.raises(FormatError, match=message):
-        predict_files(again, Silent())
+        again.run()
     assert not again.out.exists()
 
 
@@ -176,54 +213,54 @@ def test_keys_of_parts_of_an_earlier_run_count_too(keyed, monkeypatch):
     Counting.seen = staticmethod(seen.append)
     for _ in range(2):
         with pytest.raises(FormatError, match="and a prediction has one row for each key"):
-            predict_files(again, Silent())
+            again.run()
     assert len({str(each.columns["energy_gev"]) for each in seen}) < len(seen) < 2 * 80 / 8
     assert not again.out.exists()
 
 
 def test_predicted_lists_become_list_columns_which_csv_cannot_hold(job):
     job = job(Listing)
-    predict_files(job, Silent())
+    job.run()
     table = pq.read_table(job.out)
     assert table.schema.field("values").type == pa.list_(pa.float32())
     assert list(map(len, table["values"].to_pylist())) == table["size"].to_pylist()
     with pytest.raises(ConfigError, match="CSV cannot hold the lists in values, places"):
-        predict_files(replace(job, out=job.out.with_suffix(".csv")), Silent())
+        replace(job, out=job.out.with_suffix(".csv")).run()
     pytest.importorskip("uproot")
     with pytest.raises(ConfigError, match=r"ROOT .* hold values \(list<.*float.*>\), places"):
-        predict_files(replace(job, out=job.out.with_suffix(".root")), Silent())
-    job = replace(job, out=job.out.with_suffix(".root"), columns=("size",))
-    predict_files(job, Silent())
+        replace(job, out=job.out.with_suffix(".root")).run()
+    job = replace(job, out=job.out.with_suffix(".root"), more={"columns": ("size",)})
+    job.run()
     assert job.out.exists()
 
 
 def test_what_cannot_be_read_or_written_is_named(job, monkeypatch, tmp_path):
     job = job()
     with pytest.raises(ConfigError, match=r"out.txt: expected a name that ends in .parquet or .csv"):
-        predict_files(replace(job, out=tmp_path / "out.txt"), Silent())
+        replace(job, out=tmp_path / "out.txt").run()
     with pytest.raises(FormatError, match=r"nowhere.parquet: missing; name existing files with --in"):
-        predict_files(replace(job, inputs=(tmp_path / "nowhere.parquet",)), Silent())
+        replace(job, inputs=(tmp_path / "nowhere.parquet",)).run()
     with pytest.raises(FormatError, match="the input holds no event"):
-        predict_files(replace(job, inputs=job.inputs[1:2]), Silent())
+        replace(job, inputs=job.inputs[1:2]).run()
     bad = tmp_path / "bad.parquet"
     events = make_events(5, 1)
     pq.write_table(nested_table(events.columns, events.multiplicity, events.items * np.nan), bad)
     with pytest.raises(FormatError, match=r"bad.parquet: row \d: energy_gev is nan, not within"):
-        predict_files(replace(job, inputs=(bad,)), Silent())
+        replace(job, inputs=(bad,)).run()
 
     def broken(*_):
         raise ZeroDivisionError("no reason")
 
     monkeypatch.setattr(Bundles, "rows", broken)
     with pytest.raises(ForeignError, match=r"raw-\d.parquet: the reader failed: ZeroDivisionError: no"):
-        predict_files(job, Silent())
+        job.run()
 
 
 def test_a_checkpoint_of_another_layout_or_table_is_refused(job):
     changed = job(**{"layout.item": "muons"})
     changed = replace(changed, checkpoint=checkpoint_of(changed.out.parent / "b", **{"tables.geometry": "1"}))
     with pytest.raises(CheckpointError, match="another content of the side table geometry"):
-        predict_files(replace(changed, table_keys={"tables.geometry": "2"}), Silent())
+        replace(changed, campaign=replace(changed.campaign, table_keys={"tables.geometry": "2"})).run()
 
 
 def test_a_workload_may_write_its_own_table(job, monkeypatch):
@@ -232,15 +269,8 @@ def test_a_workload_may_write_its_own_table(job, monkeypatch):
 
     monkeypatch.setattr(Counting, "table", table, raising=False)
     job = job()
-    predict_files(job, Silent())
+    job.run()
     assert pq.read_table(job.out).column_names == ["id"]
-
-
-def test_no_configuration_is_needed_beyond_the_checkpoint(tmp_path):
-    from crpipe.cli.jobs.model import predict_job
-
-    config = validate({"results": str(tmp_path)})
-    assert predict_job(config, tmp_path, [tmp_path], tmp_path, "cpu").tables == {}
 
 
 TWO_TABLES = {"source.reader": "counting:TwoTables"}
@@ -253,8 +283,7 @@ def test_the_files_may_bring_side_tables_of_their_own(job, monkeypatch, tmp_path
     theirs.write_text("2")
     seen = []
     monkeypatch.setattr(TwoTables, "seen", staticmethod(lambda tables: seen.append(dict(tables))))
-    job = replace(job, tables={"places": ours, "truth": ours}, own_tables={"truth": theirs})
-    predict_files(job, Silent())
+    job.with_tables({"places": ours, "truth": ours}, tables={"truth": theirs}).run()
     assert seen
     assert all(tables == {"places": ours, "truth": theirs} for tables in seen)
 
@@ -272,7 +301,7 @@ def test_a_table_that_cannot_be_meant_is_refused(job, tmp_path, name, message):
     (tmp_path / "ours.csv").write_text("1")
     tables = dict.fromkeys(("places", "truth"), tmp_path / "ours.csv")
     with pytest.raises(ConfigError, match=message):
-        predict_files(replace(job, tables=tables, own_tables={name: tmp_path / "nowhere.csv"}), Silent())
+        job.with_tables(tables, tables={name: tmp_path / "nowhere.csv"}).run()
     assert not job.out.exists()
 
 
@@ -280,23 +309,24 @@ def test_a_table_that_is_nowhere_is_named(job, tmp_path):
     job = job(NeedsPlaces, **TWO_TABLES)
     (tmp_path / "ours.csv").write_text("1")
     with pytest.raises(ConfigError, match=r"source.tables: the table truth is missing"):
-        predict_files(replace(job, tables={"places": tmp_path / "ours.csv"}), Silent())
+        job.with_tables({"places": tmp_path / "ours.csv"}).run()
 
 
 def test_columns_are_chosen_in_the_order_given(job):
-    job = replace(job(), columns=("sum_gev", "source_row"))
-    predict_files(job, Silent())
+    job = replace(job(), more={"columns": ("sum_gev", "source_row")})
+    job.run()
     assert pq.read_table(job.out).column_names == ["sum_gev", "source_row"]
     with pytest.raises(ConfigError, match=r"--columns: no column charge; .* has path, source_row, count, su"):
-        predict_files(replace(job, columns=("charge",)), Silent())
+        replace(job, more={"columns": ("charge",)}).run()
 
 
-def test_another_use_of_the_same_files_is_not_continued(job):
+def test_another_use_of_the_same_files_is_not_continued(job, tmp_path):
     job = job()
-    trained = open_checkpoint(job.checkpoint, "cpu", {}, {}, named=NAMED)
-    device = torch.device("cpu")
-    uses = (job, replace(job, columns=("count",)), replace(job, use_options={"repeats": 2}))
-    assert len({str(identity(use, trained, device)) for use in uses}) == 3
+    predictor = Predictor.open(job.campaign, job.checkpoint, "cpu")
+    repeated = campaign_of(tmp_path, Counting, "", model={"repeats": 2})
+    uses = [(job.campaign, [".csv"]), (job.campaign, [".csv", "count"]), (repeated, [".csv"])]
+    identities = [identity(campaign, predictor, job.inputs, shape, 1) for campaign, shape in uses]
+    assert len(set(map(str, identities))) == 3
 
 
 def test_an_option_of_the_use_reaches_the_workload_and_no_other_does(job):
@@ -313,4 +343,4 @@ def test_too_little_memory_of_a_gpu_names_the_keys(job, monkeypatch):
     monkeypatch.setattr(Counting, "predict", full)
     message = r"Tried to allocate 2.00 GiB; lower load.budget_items or evaluate.batch_events"
     with pytest.raises(DeviceMemoryError, match=message):
-        predict_files(job(), Silent())
+        job().run()

@@ -1,13 +1,12 @@
 """One batch, trained on again and again: the loss falls, and the time is divided into its parts."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
+from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import ConfigError, CrpipeError, DeviceMemoryError
 from crpipe.core.text import Silent
-from crpipe.inference.probe import PhaseLoss, probe_batch, probe_job, render_probe
+from crpipe.inference.probe import PhaseLoss, probe_batch, read_batch, render_probe
 from crpipe.train.workload import OptimizerSpec, Phase
 from toy import RANGES, Toy, ToyOptions, toy_config
 
@@ -37,9 +36,15 @@ class FittedOptions(ToyOptions):
 StuckOptions = FittedOptions
 
 
-def job_of(root, workload, steps=60, **options):
-    config = toy_config(root, train={"workload": f"{__name__}:{workload}"}, model=options)
-    return probe_job(config, (), "", steps, None, anomaly=False)
+def open_campaign(root, workload, **options):
+    return Campaign.open(toy_config(root, train={"workload": f"{__name__}:{workload}"}, model=options))
+
+
+def probe(campaign, steps=60, **options):
+    """Probe the first range; return the result and its text."""
+    batch = read_batch(campaign, (), "")
+    result = probe_batch(campaign, batch, steps, Silent(), **options)
+    return result, render_probe(batch, campaign.item, result)
 
 
 def files_under(root):
@@ -47,10 +52,9 @@ def files_under(root):
 
 
 def test_the_loss_falls_the_time_has_parts_and_nothing_is_written(tmp_path):
-    job = job_of(tmp_path, "Fitted")
+    campaign = open_campaign(tmp_path, "Fitted")
     before = files_under(tmp_path)
-    result = probe_batch(job, Silent())
-    text = render_probe(job, result)
+    result, text = probe(campaign)
     assert files_under(tmp_path) == before
     assert result.losses[0].after < result.losses[0].before / 1.5
     assert {
@@ -66,23 +70,22 @@ def test_the_loss_falls_the_time_has_parts_and_nothing_is_written(tmp_path):
 
 
 def test_a_loss_that_does_not_fall_says_what_to_look_at(tmp_path):
-    job = job_of(tmp_path, "Stuck")
-    text = render_probe(job, probe_batch(job, Silent()))
+    _, text = probe(open_campaign(tmp_path, "Stuck"))
     assert "verdict: the loss of fit did not clearly fall" in text
     assert "learning rate" in text
 
 
 def test_steps_that_are_not_finite_are_counted_and_named_with_anomaly(tmp_path):
-    job = job_of(tmp_path, "Fitted", steps=3, poison_row=1)
-    text = render_probe(job, probe_batch(job, Silent()))
+    campaign = open_campaign(tmp_path, "Fitted", poison_row=1)
+    _, text = probe(campaign, steps=3)
     assert "3 of 3 steps were not finite and changed nothing; find the operation with --anomaly" in text
     with pytest.raises(CrpipeError, match="not a number|not finite|nan"):
-        probe_batch(replace(job, anomaly=True), Silent())
+        probe(campaign, steps=3, anomaly=True)
 
 
 def test_all_phases_of_an_adversarial_workload_are_probed(tmp_path):
-    config = toy_config(tmp_path)
-    result = probe_batch(probe_job(config, (), RANGES[1], 1, None, anomaly=False), Silent())
+    campaign = Campaign.open(toy_config(tmp_path))
+    result = probe_batch(campaign, read_batch(campaign, (), RANGES[1]), 1, Silent())
     assert [one.phase for one in result.losses] == ["critic", "generator"]
     assert all(one.before == one.after for one in result.losses)
 
@@ -101,8 +104,8 @@ def test_the_verdict_on_a_loss(before, after, said):
 
 
 def test_a_profile_is_written_where_it_is_asked_for(tmp_path):
-    job = job_of(tmp_path / "campaign", "Fitted", steps=15)
-    probe_batch(replace(job, profile=tmp_path / "trace.json"), Silent())
+    campaign = open_campaign(tmp_path / "campaign", "Fitted")
+    probe(campaign, steps=15, profile=tmp_path / "trace.json")
     assert (tmp_path / "trace.json").stat().st_size > 1000
 
 
@@ -113,26 +116,26 @@ def test_without_shards_the_command_that_makes_them_is_named(tmp_path):
     with pytest.raises(
         ConfigError, match=r"split one: snakemake .*0000000-0000999/manifest.json; .* --in FILE"
     ):
-        probe_job(config, (), "", 5, None, anomaly=False)
+        read_batch(Campaign.open(config), (), "")
 
 
 def test_a_range_that_is_not_split_names_those_that_are(tmp_path):
     config = toy_config(tmp_path)
     config.paths().shard_manifest(RANGES[1]).unlink()
     with pytest.raises(ConfigError, match=f"not split; split are: {RANGES[0]}, {RANGES[2]}"):
-        probe_job(config, (), RANGES[1], 5, None, anomaly=False)
+        read_batch(Campaign.open(config), (), RANGES[1])
 
 
 def test_too_little_memory_of_a_gpu_names_the_keys(tmp_path, monkeypatch):
     def full(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    job = job_of(tmp_path, "Fitted")
+    campaign = open_campaign(tmp_path, "Fitted")
     monkeypatch.setattr(torch.Tensor, "backward", full)
     with pytest.raises(DeviceMemoryError, match=r"lower load.budget_items \([\d,]+\), or set"):
-        probe_batch(job, Silent())
+        probe(campaign)
 
 
 def test_the_batch_is_that_of_the_configuration(tmp_path):
-    job = probe_job(toy_config(tmp_path, load={"batch_events": 30}), (), "", 5, None, anomaly=False)
-    assert len(job.events) == pytest.approx(30, abs=2)
+    campaign = Campaign.open(toy_config(tmp_path, load={"batch_events": 30}))
+    assert len(read_batch(campaign, (), "").events) == pytest.approx(30, abs=2)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from counting import NAMED, Counting, Echo, Showing, checkpoint_of
+from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import ForeignError
 from crpipe.core.files import read_json
 from crpipe.core.text import Silent
@@ -133,9 +134,6 @@ def test_whole_events_are_shown_with_their_predictions(trained, tmp_path):
 
 
 def test_an_evaluation_shows_events_of_the_model_alone(trained, tmp_path, monkeypatch):
-    from crpipe.campaign.campaign import Campaign
-    from crpipe.cli.jobs.model import evaluate_job
-
     first, second, _ = RANGES
     config = toy_config(
         tmp_path, train={"workload": "counting:Showing"}, evaluate={"events": 110, "batch_events": 30}
@@ -144,8 +142,7 @@ def test_an_evaluation_shows_events_of_the_model_alone(trained, tmp_path, monkey
     for number, name in enumerate((first, second)):
         events = make_events(60, number)
         write_shards(campaign.paths.shards(name), [("validation-0", "validation", events)], campaign.data)
-    made = checkpoint_of(campaign.paths.store(second), Showing)
-    evaluate_job_of = evaluate_job(campaign, second, str(made))
+    checkpoint = checkpoint_of(campaign.paths.store(second), Showing)
     calls, whole = [], []
 
     def look(model, found, prediction):
@@ -157,15 +154,16 @@ def test_an_evaluation_shows_events_of_the_model_alone(trained, tmp_path, monkey
         Showing, "baseline", lambda self, events: self.predict(None, events, None), raising=False
     )
     monkeypatch.setattr(Counting, "seen", staticmethod(whole.append))
-    evaluate_link(evaluate_job_of, Silent())
+    evaluate_link(campaign, second, Silent(), checkpoint=str(checkpoint))
+    folder = campaign.paths.evaluation(checkpoint.stem)
     ((found, prediction),) = calls
     assert len(found) == 30
     assert np.array_equal(prediction["count"], found.multiplicity)  # events and predictions belong together
     assert (np.diff(found.multiplicity.astype(int)) <= 0).all()
     assert len(found.items) == found.multiplicity.sum()
-    numbers = read_json(evaluate_job_of.folder / "metrics.json")
+    numbers = read_json(folder / "metrics.json")
     assert numbers["values"]["largest"] == found.multiplicity[0]
     assert numbers["values"]["own"] == numbers["baseline"]["own"]
     assert "largest" not in numbers["baseline"]
-    assert (evaluate_job_of.folder / "display.svg").exists()
-    assert not (evaluate_job_of.folder / "baseline").exists()
+    assert (folder / "display.svg").exists()
+    assert not (folder / "baseline").exists()

@@ -20,7 +20,7 @@ def paths(tmp_path):
         ("new", "2e-4", None, 0),
     ):
         files = CampaignFiles(tmp_path, 2, (f"run={run}", f"model.critic_learning_rate={rate}"))
-        write_json(files.paths.run_config(), files.view.train_keys)
+        write_json(files.paths.run_config(), files.campaign.run_keys)
         for index in range(links):
             files.trained(files.name(index))
             values = {"auc_event": auc, "auc_event_error": 0.01, "efficiency": 0.9, "efficiency_error": 0.2}

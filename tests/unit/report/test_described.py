@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 from campaign_files import CampaignFiles
-from crpipe.cli.jobs.report import plan_job
 from crpipe.report.estimates import SeenFile, SourceLook
 from crpipe.report.plan import describe_plan
 
@@ -41,7 +40,7 @@ def test_the_fields_are_frozen_and_documented(tmp_path):
     files = CampaignFiles(tmp_path, ranges=2)
     name = files.name(0)
     seen = SourceLook({name: (4, 20_000)}, FILE, ("a note",), ("a warning",), ("a problem",))
-    found = json.loads(json.dumps(describe_plan(plan_job(files.config, seen))))
+    found = json.loads(json.dumps(describe_plan(files.plan(seen))))
     assert found.keys() == FIELDS.keys()
     assert {key: {*found[key]} for key, names in FIELDS.items() if names} == {
         key: names for key, names in FIELDS.items() if names
@@ -55,6 +54,6 @@ def test_the_fields_are_frozen_and_documented(tmp_path):
 
 
 def test_what_is_not_known_is_null(tmp_path):
-    found = describe_plan(plan_job(CampaignFiles(tmp_path, ranges=1).config))
+    found = describe_plan(CampaignFiles(tmp_path, ranges=1).plan())
     assert (found["events"], found["steps_per_link"], found["file"]) == (None, None, None)
     assert found["hours"]["training"] is None

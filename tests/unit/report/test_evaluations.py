@@ -14,7 +14,7 @@ def files(tmp_path):
 
 
 def only(files):
-    (found,) = evaluations(files.view)
+    (found,) = evaluations(files.campaign)
     return found
 
 
@@ -51,12 +51,12 @@ def test_declared_metrics_come_first_and_the_others_are_counted_apart(files):
 def test_the_newest_link_comes_first_and_outliers_are_the_last_link(files):
     for name in (files.name(0), OUTLIERS):
         files.evaluated(name, {"auc_event": 0.5})
-    assert [(found.link, found.name) for found in evaluations(files.view)] == [
+    assert [(found.link, found.name) for found in evaluations(files.campaign)] == [
         (3, OUTLIERS),
         (1, files.name(0)),
     ]
     files.laid_out(fixed=5)
-    assert [found.link for found in evaluations(files.view)] == [1]
+    assert [found.link for found in evaluations(files.campaign)] == [1]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plotted(files):
-    return {path.stem: path.read_text() for path in plot_figures(files.view)}
+    return {path.stem: path.read_text() for path in plot_figures(files.campaign)}
 
 
 def test_every_figure_names_run_and_checkpoint_and_has_its_numbers(files, plotted):
@@ -50,12 +50,12 @@ def test_every_figure_is_labelled_with_units(plotted):
 
 @pytest.mark.slow
 def test_the_same_campaign_gives_the_same_bytes(files, plotted):
-    assert {path.stem: path.read_text() for path in plot_figures(files.view)} == plotted
+    assert {path.stem: path.read_text() for path in plot_figures(files.campaign)} == plotted
 
 
 def test_without_data_nothing_is_plotted(tmp_path):
-    view = CampaignFiles(tmp_path, ranges=2).view
-    assert plot_figures(view) == plot_progress(view) == []
+    campaign = CampaignFiles(tmp_path, ranges=2).campaign
+    assert plot_figures(campaign) == plot_progress(campaign) == []
 
 
 def test_progress_shows_every_evaluated_checkpoint_beside_what_it_is_compared_with(tmp_path):
@@ -63,7 +63,7 @@ def test_progress_shows_every_evaluated_checkpoint_beside_what_it_is_compared_wi
     for index, auc in enumerate([0.61, 0.53]):
         values = {"auc_event": auc, "auc_event_error": 0.01, "bins": 12.0}
         files.evaluated(files.name(index), values, again={"auc_event": 0.5}, baseline={"auc_event": 0.9})
-    (path,) = plot_progress(files.view)
+    (path,) = plot_progress(files.campaign)
     text = path.read_text()
     assert path.name == "progress.svg"
     assert "AUC of events" in text
@@ -77,7 +77,7 @@ def test_progress_shows_every_evaluated_checkpoint_beside_what_it_is_compared_wi
 def test_progress_of_too_few_events_for_any_metric_says_so(tmp_path):
     files = CampaignFiles(tmp_path, ranges=2)
     files.evaluated(files.name(0), {"bins": 0.0})
-    (path,) = plot_progress(files.view)
+    (path,) = plot_progress(files.campaign)
     assert "too few held-out events for any metric" in path.read_text()
     assert "links of the chain trained on, of 3" in path.read_text()
 
@@ -86,7 +86,7 @@ def test_a_workload_that_declares_nothing_has_all_its_numbers_in_the_progress_fi
     files = CampaignFiles(tmp_path, ranges=2)
     files.laid_out(fixed=3)
     files.evaluated(files.name(0), {"angle": 1.5, "angle_error": 0.1, "loss": 0.2}, ())
-    (path,) = plot_progress(files.view)
+    (path,) = plot_progress(files.campaign)
     text = path.read_text()
     assert ">angle<" in text
     assert ">loss<" in text
@@ -98,6 +98,6 @@ def test_events_of_one_size_are_plotted_without_a_threshold(tmp_path):
     files = CampaignFiles(tmp_path, ranges=1)
     files.laid_out(fixed=3)
     files.split(0)
-    (path,) = plot_figures(files.view)
+    (path,) = plot_figures(files.campaign)
     assert "threshold" not in path.read_text()
     assert "after: outliers" not in path.read_text()

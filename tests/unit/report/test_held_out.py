@@ -5,7 +5,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from campaign_files import CampaignFiles
-from crpipe.cli.jobs.report import plan_job
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, write_json
 from crpipe.core.paths import DESTINATIONS
@@ -14,7 +13,7 @@ from crpipe.report.plan import render_plan
 
 
 def words(files):
-    return " ".join(render_plan(plan_job(files.config)).split())
+    return " ".join(render_plan(files.plan()).split())
 
 
 def split(files, index, groups, part="validation", train=1000):
@@ -89,9 +88,9 @@ def test_the_test_part_judges_where_there_is_one(files):
     split(files, 0, 12)
     split(files, 1, 3, "test")
     names = [files.name(0), files.name(1)]
-    assert count_groups(files.view, names, 20) == ("test", 3)
-    assert count_groups(files.view, names[:1], 20) == ("validation", 12)
-    assert count_groups(files.view, [], 20) == ("validation", 0)
+    assert count_groups(files.campaign, names, 20) == ("test", 3)
+    assert count_groups(files.campaign, names[:1], 20) == ("validation", 12)
+    assert count_groups(files.campaign, [], 20) == ("validation", 0)
 
 
 def test_no_event_to_train_on_is_warned_about(files):

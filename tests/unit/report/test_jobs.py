@@ -8,7 +8,7 @@ from crpipe.report.status import collect
 
 
 def done(files):
-    return {rule: done for rule, (_, done) in count_jobs(files.view).items()}
+    return {rule: done for rule, (_, done) in count_jobs(files.campaign).items()}
 
 
 def test_what_is_made_under_this_configuration_is_done(tmp_path):
@@ -16,7 +16,7 @@ def test_what_is_made_under_this_configuration_is_done(tmp_path):
     files.claim()
     for index in range(2):
         files.trained(files.split(index))
-    assert count_jobs(files.view)["train"] == (3, 2)
+    assert count_jobs(files.campaign)["train"] == (3, 2)
     assert done(files) == {
         "list": 2,
         "stage": 2,
@@ -33,7 +33,7 @@ def test_stale_shards_and_receipts_are_to_do(tmp_path):
     files.trained(files.split(0))
     files.trained(files.split(1, data="other"))
     files.consolidated(5)
-    states = [item.state for item in collect(files.view).ranges[:2]]
+    states = [item.state for item in collect(files.campaign).ranges[:2]]
     assert states == [State.TRAINED, State.STALE]
     found = done(files)
     assert (found["split"], found["stage"], found["train"]) == (1, 1, 1)

@@ -44,18 +44,18 @@ def files(tmp_path):
 
 
 def test_the_fields_of_the_summary_are_frozen(files):
-    assert sorted(fields(json.loads(summary_json(files.view)))) == frozen("summary")
+    assert sorted(fields(json.loads(summary_json(files.campaign)))) == frozen("summary")
 
 
 def test_the_fields_of_the_status_are_frozen(files, monkeypatch):
     whole = replace(
-        collect(files.view),
+        collect(files.campaign),
         queue=(QueuedJob("7", "RUNNING", "node1", "train"),),
         token=SourceToken("file", 1.0),
         validation=ValidationStatus("link"),
     )
     monkeypatch.setattr(status_text, "collect", lambda *_: whole)
-    assert sorted(fields(json.loads(status_json(files.view)))) == frozen("status")
+    assert sorted(fields(json.loads(status_json(files.campaign)))) == frozen("status")
 
 
 def frozen(verb):
@@ -71,7 +71,7 @@ def test_every_field_is_documented(verb):
 
 
 def test_the_summary_holds_the_numbers_of_the_text(files):
-    found = json.loads(summary_json(files.view))
+    found = json.loads(summary_json(files.campaign))
     assert (found["balanced"], found["events"]["listed"]) == (True, 80_000)
     assert (found["links"], found["ranges"]) == ({"finished": 2, "count": 2}, 2)
     assert found["consolidated_outliers"] == 201
@@ -86,7 +86,7 @@ def test_the_summary_holds_the_numbers_of_the_text(files):
 
 
 def test_the_summary_of_nothing_is_whole(tmp_path):
-    found = json.loads(summary_json(CampaignFiles(tmp_path, ranges=1).view))
+    found = json.loads(summary_json(CampaignFiles(tmp_path, ranges=1).campaign))
     assert found["checkpoint"] is found["evaluation"] is found["report"] is None
     assert found["quarantined"] == []
 

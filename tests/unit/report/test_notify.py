@@ -4,9 +4,9 @@ import time
 import pytest
 
 from campaign_files import CampaignFiles
-from crpipe.cli.jobs.report import notify_job
+from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import ConfigError
-from crpipe.report.notify import send
+from crpipe.report.notify import notify
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def age(files, seconds):
 def test_the_message_comes_by_stdin_and_the_subject_by_the_environment(tmp_path, message):
     command = f'(echo "$CRPIPE_EVENT $CRPIPE_RUN: $CRPIPE_SUBJECT"; cat) > {message}'
     config = campaign(tmp_path, f"notify.failure='{command}'").config
-    assert send(notify_job(config, "failure")) == "notify.failure: sent"
+    assert notify(Campaign.open(config, "recorded"), "failure") == "notify.failure: sent"
     text = message.read_text()
     assert text.startswith("failure default: crpipe default: failure, 1 of 2 ranges trained\n")
     assert "0001000-0001999" in text
@@ -39,23 +39,23 @@ def test_the_message_comes_by_stdin_and_the_subject_by_the_environment(tmp_path,
 def test_the_command_does_not_get_the_token(tmp_path, message, monkeypatch):
     monkeypatch.setenv("BEARER_TOKEN", "secret")
     config = campaign(tmp_path, f"notify.failure='env > {message}'").config
-    assert send(notify_job(config, "failure")) == "notify.failure: sent"
+    assert notify(Campaign.open(config, "recorded"), "failure") == "notify.failure: sent"
     assert "CRPIPE_EVENT=failure" in message.read_text()
     assert "secret" not in message.read_text()
 
 
 def test_without_a_command_nothing_is_sent(tmp_path):
-    assert "nothing is sent" in send(notify_job(campaign(tmp_path).config, "success"))
+    assert "nothing is sent" in notify(Campaign.open(campaign(tmp_path).config, "recorded"), "success")
 
 
 def test_a_stall_is_reported_once_and_again_after_the_campaign_has_moved(tmp_path, message):
     files = campaign(tmp_path, f"notify.stall='cat >> {message}'", "notify.stall_minutes=10")
-    assert "nothing is sent" in send(notify_job(files.config, "stall"))
+    assert "nothing is sent" in notify(Campaign.open(files.config, "recorded"), "stall")
     age(files, 3000)
-    assert send(notify_job(files.config, "stall")) == "notify.stall: sent"
-    assert "nothing is sent" in send(notify_job(files.config, "stall"))
+    assert notify(Campaign.open(files.config, "recorded"), "stall") == "notify.stall: sent"
+    assert "nothing is sent" in notify(Campaign.open(files.config, "recorded"), "stall")
     age(files, 1000)
-    assert send(notify_job(files.config, "stall")) == "notify.stall: sent"
+    assert notify(Campaign.open(files.config, "recorded"), "stall") == "notify.stall: sent"
     assert message.read_text().count("crpipe default: stall") == 2
 
 
@@ -63,7 +63,7 @@ def test_a_finished_campaign_never_stalls(tmp_path, message):
     files = campaign(tmp_path, f"notify.stall='cat >> {message}'", "notify.stall_minutes=10")
     files.trained(files.split(1))
     age(files, 3000)
-    assert "nothing is sent" in send(notify_job(files.config, "stall"))
+    assert "nothing is sent" in notify(Campaign.open(files.config, "recorded"), "stall")
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_a_finished_campaign_never_stalls(tmp_path, message):
 def test_a_command_that_fails_is_named(tmp_path, command, error):
     config = campaign(tmp_path, f"notify.success='{command}'", "notify.timeout_s=0.3").config
     with pytest.raises(ConfigError, match=f"notify.success: .*{error}"):
-        send(notify_job(config, "success"))
+        notify(Campaign.open(config, "recorded"), "success")
 
 
 def test_an_unknown_event_lists_the_known_ones(tmp_path):
     with pytest.raises(ConfigError, match="'done' is not an event; expected success, failure, stall"):
-        send(notify_job(campaign(tmp_path).config, "done"))
+        notify(Campaign.open(campaign(tmp_path).config, "recorded"), "done")

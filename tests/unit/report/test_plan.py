@@ -1,23 +1,22 @@
 import pytest
 
 from campaign_files import EVENTS, LAYOUT, CampaignFiles
-from crpipe.cli.jobs.report import plan_job
 from crpipe.core.errors import DataError
 from crpipe.core.files import write_json
 from crpipe.core.lease import Mount
 from crpipe.report import plan
-from crpipe.report.estimates import Ratios, measure_ratios, measure_volume, peak_disk
+from crpipe.report.estimates import Ratios, measure_ratios, peak_disk
 from crpipe.report.plan import render_plan
 
 RAW = 10 * (40 << 20)  # of one range
 
 
 def words(files):
-    return " ".join(render_plan(plan_job(files.config)).split())
+    return " ".join(render_plan(files.plan()).split())
 
 
 def volume_of(files):
-    return measure_volume(plan_job(files.config))
+    return files.plan().volume
 
 
 def test_nothing_listed_is_an_estimate_from_the_configuration(tmp_path):
@@ -61,7 +60,7 @@ def test_the_peak_counts_ranges_staged_ahead_and_the_shards_of_all(tmp_path):
     files = CampaignFiles(tmp_path, ranges=4, overrides=("source.look_ahead=3",))
     for index in range(4):
         files.listed(index)
-    peak = peak_disk(plan_job(files.config), volume_of(files), Ratios(0.5, 0.1, 2.0))
+    peak = peak_disk(files.campaign, volume_of(files), Ratios(0.5, 0.1, 2.0))
     assert (peak.raw, peak.spills, peak.shards) == (3 * RAW, 6 * RAW, round(0.6 * 4 * RAW))
     assert peak.more == peak.raw + peak.spills + peak.shards - peak.taken
     assert "temporary files of 3 ranges" in words(files)
@@ -70,9 +69,9 @@ def test_the_peak_counts_ranges_staged_ahead_and_the_shards_of_all(tmp_path):
 def test_ratios_are_measured_in_the_ranges_that_are_split(tmp_path):
     files = CampaignFiles(tmp_path, ranges=4)
     files.claim()
-    assert measure_ratios(files.view) == Ratios()
+    assert measure_ratios(files.campaign) == Ratios()
     files.split(0)
-    found = measure_ratios(files.view)
+    found = measure_ratios(files.campaign)
     # The fixture's shards take 100 bytes an event in each of two files.
     assert found.shards == pytest.approx((EVENTS + 0) * 200 / RAW)
     assert found.outliers == pytest.approx(100 * 200 / RAW)

@@ -25,19 +25,19 @@ def files(tmp_path):
 
 
 def test_rows_come_in_the_order_of_the_chain_and_can_be_thinned(files):
-    rows = chain_rows(files.view)
+    rows = chain_rows(files.campaign)
     assert [row["step"] for row in rows] == list(range(20, 2 * STEPS + 1, 20))
-    assert len(chain_rows(files.view, most=10)) == 10
+    assert len(chain_rows(files.campaign, most=10)) == 10
 
 
 def test_a_row_cut_by_a_crash_is_left_out(files):
     path = files.paths.store(files.name(1)) / "metrics.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
-    assert chain_rows(files.view)[-1]["step"] == 2 * STEPS - 20
+    assert chain_rows(files.campaign)[-1]["step"] == 2 * STEPS - 20
 
 
 def test_metrics_are_picked_by_name_and_a_missing_value_is_no_point(files):
-    rows = chain_rows(files.view)
+    rows = chain_rows(files.campaign)
     assert [item.name for item in pick(rows, is_loss)] == [
         "critic/loss",
         "generator/loss",
@@ -74,14 +74,15 @@ def test_empty_bins_beyond_the_threshold_are_left_out():
 def test_the_campaigns_histogram_holds_the_events_of_all_ranges(files):
     one = CampaignFiles(files.root / "one", ranges=3)
     one.split(0)
-    assert sum(multiplicities(files.view).events) == 2 * sum(multiplicities(one.view).events)
+    assert sum(multiplicities(files.campaign).events) == 2 * sum(multiplicities(one.campaign).events)
 
 
 def test_the_threshold_is_the_one_that_split_used(files):
     again = CampaignFiles(files.root, ranges=3, overrides=("split.threshold=7",))
-    assert threshold_of(again.view) == 50_000
+    assert threshold_of(again.campaign) == 50_000
     assert (
-        threshold_of(CampaignFiles(files.root / "new", ranges=3, overrides=("split.threshold=7",)).view) == 7
+        threshold_of(CampaignFiles(files.root / "new", ranges=3, overrides=("split.threshold=7",)).campaign)
+        == 7
     )
 
 

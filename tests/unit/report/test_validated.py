@@ -36,31 +36,31 @@ def files(tmp_path):
 
 def test_status_shows_the_last_and_the_best_value(files):
     line = "score 2.25 at step 800, best 2.125 at step 200"
-    assert line in " ".join(render_status(files.view, 200).split())
-    assert json.loads(status_json(files.view))["validation"]["best_step"] == 200
+    assert line in " ".join(render_status(files.campaign, 200).split())
+    assert json.loads(status_json(files.campaign))["validation"]["best_step"] == 200
 
 
 def test_without_a_best_checkpoint_status_shows_what_was_measured_last(files):
     for index in range(2):
         files.paths.best_receipt(files.name(index)).unlink()
     line = f"score 2.25, critic/loss 0.5, critic/gap 0.2 at step 800 ({files.name(1)})"
-    assert line in " ".join(render_status(files.view, 200).split())
+    assert line in " ".join(render_status(files.campaign, 200).split())
 
 
 def test_status_says_nothing_of_validation_where_there_is_none(tmp_path):
     made = CampaignFiles(tmp_path, ranges=1)
     made.trained(made.split(0))
-    assert json.loads(status_json(made.view))["validation"] is None
+    assert json.loads(status_json(made.campaign))["validation"] is None
 
 
 def test_status_shows_why_a_link_ended_early(files):
     path = files.paths.receipt(files.name(1))
     write_json(path, {**read_json(path), "stopped": "no better validation/score for 3 validations; best 2"})
-    assert "ended early: no better validation/score for 3 validations" in render_status(files.view, 400)
+    assert "ended early: no better validation/score for 3 validations" in render_status(files.campaign, 400)
 
 
 def test_validation_has_curves_of_its_own(files):
-    rows = chain_rows(files.view)
+    rows = chain_rows(files.campaign)
     assert not [series.name for series in pick(rows, is_loss) if "validation" in series.name]
     panels = pick_validation(rows)
     assert list(panels) == ["validation: loss", "validation: score"]
@@ -68,11 +68,11 @@ def test_validation_has_curves_of_its_own(files):
 
 
 def test_thinned_rows_keep_every_validation(files):
-    rows = chain_rows(files.view, most=3)
+    rows = chain_rows(files.campaign, most=3)
     assert len(pick_validation(rows)["validation: score"][0].steps) == 4
 
 
 def test_figures_and_page_show_them(files, tmp_path):
-    (losses, *_) = plot_training(files.view, tmp_path)
+    (losses, *_) = plot_training(files.campaign, tmp_path)
     assert "validation: score" in losses.read_text()
-    assert "Validation: score" in render_page(files.view)
+    assert "Validation: score" in render_page(files.campaign)

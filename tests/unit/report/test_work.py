@@ -51,10 +51,10 @@ def test_a_range_has_its_times_and_links_to_its_logs(files):
     log = files.paths.results / "logs" / "split" / f"{files.name(0)}.log"
     log.parent.mkdir(parents=True)
     log.touch()
-    status, work = collect(files.view), work_of(files.paths)
-    first, second, _ = range_rows(files.view, status, work, files.root / "pages")
+    status, work = collect(files.campaign), work_of(files.paths)
+    first, second, _ = range_rows(files.campaign, status, work, files.root / "pages")
     assert first.events == "40,000"
     assert first.times.startswith("split 1 min, train ")
     assert first.logs == (("split", f"../results/logs/split/{files.name(0)}.log"),)
     assert second.times == second.events == ""
-    assert range_rows(files.view, status, work)[0].logs == ()
+    assert range_rows(files.campaign, status, work)[0].logs == ()

@@ -5,9 +5,9 @@ from importlib import metadata
 import pytest
 
 from crpipe.core.errors import MissingExtra
-from crpipe.setup import doctor
-from crpipe.setup.doctor import extras_found, requirements, slurm_found, workflow_found
+from crpipe.setup import machine
 from crpipe.setup.init import start_campaign
+from crpipe.setup.machine import extras_found, requirements, slurm_found, workflow_found
 from crpipe.workflow.run import HeadCall
 
 LINES = [
@@ -134,6 +134,6 @@ def test_the_workflow_of_a_folder(installed, programs, tmp_path):
 
 
 def test_a_queue_that_hangs(installed, programs, monkeypatch):
-    monkeypatch.setattr(doctor, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(machine, "_PATIENCE_S", 0.2)
     programs(sbatch="exit 0", squeue="exec /bin/sleep 5")
     assert "does not answer within 0.2 s" in slurm_found().text

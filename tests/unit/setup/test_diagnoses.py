@@ -1,6 +1,7 @@
 import json
 
-from crpipe.setup.doctor import Diagnosis, as_table, failed_names, to_json
+from crpipe.setup.doctor import as_table, failed_names, to_json
+from crpipe.setup.machine import Diagnosis
 
 FOUND = [Diagnosis("python", "ok", "3.11.7"), Diagnosis("runs", "fail", "word " * 40, "set runs: elsewhere")]
 

@@ -5,8 +5,8 @@ from importlib import metadata
 import pytest
 
 from crpipe.core.lease import Mount
-from crpipe.setup import doctor
-from crpipe.setup.doctor import (
+from crpipe.setup import machine
+from crpipe.setup.machine import (
     Gpu,
     disk_found,
     gpu_found,
@@ -83,7 +83,7 @@ def test_old_and_untried_pythons(monkeypatch, version, verdict, said):
 )
 def test_torch_is_compared_with_the_driver(monkeypatch, build, gpus, verdict, fix):
     monkeypatch.setattr(metadata, "version", lambda *_: "2.13.0+cpu")
-    monkeypatch.setattr(doctor, "_cuda_of_torch", lambda: build)
+    monkeypatch.setattr(machine, "_cuda_of_torch", lambda: build)
     found = torch_found(gpus)
     assert found.verdict == verdict
     assert fix in found.fix
@@ -95,10 +95,10 @@ def test_the_cuda_of_torch_is_read_without_importing_it(tmp_path, monkeypatch):
     (package / "__init__.py").write_text("raise RuntimeError")
     (package / "version.py").write_text("__version__ = '2.13.0'\ncuda: Optional[str] = '13.0'\nhip = None\n")
     spec = type("Spec", (), {"origin": str(package / "__init__.py")})
-    monkeypatch.setattr(doctor, "find_spec", lambda *_: spec)
-    assert doctor._cuda_of_torch() == "13.0"
+    monkeypatch.setattr(machine, "find_spec", lambda *_: spec)
+    assert machine._cuda_of_torch() == "13.0"
     (package / "version.py").write_text("cuda: Optional[str] = None\n")
-    assert doctor._cuda_of_torch() == ""
+    assert machine._cuda_of_torch() == ""
 
 
 def test_a_missing_torch_fails(monkeypatch):
@@ -110,7 +110,7 @@ def test_a_missing_torch_fails(monkeypatch):
 
 
 def test_limits_of_a_container_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(doctor, "_GROUP", tmp_path)
+    monkeypatch.setattr(machine, "_GROUP", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda *_: set(range(8)))
     (tmp_path / "cpu.max").write_text("150000 100000\n")
     (tmp_path / "memory.max").write_text(f"{1 << 30}\n")
@@ -133,14 +133,14 @@ def test_disks_that_are_not(tmp_path, monkeypatch):
     found = disk_found("results", tmp_path, budget_gib=1e9)
     assert found.verdict == "warn"
     assert "set source.disk_budget_gib: " in found.fix
-    monkeypatch.setattr(doctor, "mount_of", lambda *_: Mount("/data", "lustre", ("rw",)))
+    monkeypatch.setattr(machine, "mount_of", lambda *_: Mount("/data", "lustre", ("rw",)))
     found = disk_found("runs", tmp_path)
     assert found.verdict == "warn"
     assert "lustre at /data: other hosts may not see its locks" in found.text
-    monkeypatch.setattr(doctor, "mount_of", lambda *_: Mount("/data", "nfs4", ("rw",)))
+    monkeypatch.setattr(machine, "mount_of", lambda *_: Mount("/data", "nfs4", ("rw",)))
     assert disk_found("runs", tmp_path, cluster=True).text.endswith("nfs4 at /data, locks hold across hosts")
-    monkeypatch.setattr(doctor, "mount_of", lambda *_: Mount("/", "ext4", ("rw",)))
+    monkeypatch.setattr(machine, "mount_of", lambda *_: Mount("/", "ext4", ("rw",)))
     assert disk_found("runs", tmp_path).verdict == "ok"
     assert disk_found("runs", tmp_path, cluster=True).verdict == "warn"
-    monkeypatch.setattr(doctor, "free_bytes", lambda *_: 1000)
+    monkeypatch.setattr(machine, "free_bytes", lambda *_: 1000)
     assert disk_found("runs", tmp_path).verdict == "fail"

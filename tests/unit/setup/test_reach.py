@@ -1,25 +1,27 @@
 import pytest
 
+from crpipe.config.loading import validate
 from crpipe.core.errors import AccessError
 from crpipe.core.ranges import Range
 from crpipe.setup import doctor
 from crpipe.setup.doctor import source_found, token_found
-from crpipe.source.look.listings import LookJob
-from crpipe.source.pelican.login import Access, TokenJob
-from crpipe.source.uris import SourceOptions, SourcePattern
+from crpipe.source.pelican.login import Access
+from tokens_needed import needing
 
 FIRST = Range(0, 3)
-REMOTE = TokenJob(("pelican://host/data/{range}/*.x",))
+REMOTE = "pelican://host/data/{range}/*.x"
 
 
-def found_in(uri, files="", first=FIRST, simulator=""):
-    options = SourceOptions(simulator=simulator)
-    return source_found(LookJob(SourcePattern(str(uri), str(files)), (first,), 1, 0, options))
+def found_in(uri, files="", first=FIRST, **source):
+    ranges = {"first": first.first, "last": first.last, "step": first.last - first.first + 1}
+    return source_found(
+        validate({"source": {"uri": str(uri), "files": str(files), **source}, "ranges": ranges})
+    )
 
 
 def test_a_simulator_is_named():
-    found = found_in("synthetic://", simulator="mylab.simulation:HitSimulator")
-    assert (found.verdict, found.text) == ("ok", "synthetic://: HitSimulator makes the files")
+    found = found_in("synthetic://", simulator="simulators:Tiny")
+    assert (found.verdict, found.text) == ("ok", "synthetic://: Tiny makes the files")
 
 
 def test_a_local_folder_is_listed(tmp_path):
@@ -61,7 +63,7 @@ def test_the_files_of_a_list_are_looked_up(tmp_path):
 
 
 def test_a_source_without_a_federation_needs_no_token():
-    assert token_found(TokenJob(("/data/*.x", ""))).verdict == "ok"
+    assert token_found(needing("/data/*.x"), ("/data/*.x", "")).verdict == "ok"
 
 
 @pytest.mark.parametrize(
@@ -74,16 +76,16 @@ def test_a_source_without_a_federation_needs_no_token():
     ],
 )
 def test_the_token_is_compared_with_what_the_source_asks_for(monkeypatch, access, verdict, text, fix):
-    monkeypatch.setattr(doctor, "check_access", lambda *_: access)
-    found = token_found(REMOTE)
+    monkeypatch.setattr(doctor, "check_reading", lambda *_: access)
+    found = token_found(needing(REMOTE), (REMOTE,))
     assert (found.verdict, found.text) == (verdict, text)
     assert fix in found.fix
 
 
 def test_a_token_that_cannot_be_read(monkeypatch):
-    def refused(job):
+    def refused(*_):
         raise AccessError("bt_u0: holds an empty token; renew it")
 
-    monkeypatch.setattr(doctor, "check_access", refused)
-    found = token_found(REMOTE)
+    monkeypatch.setattr(doctor, "check_reading", refused)
+    found = token_found(needing(REMOTE), (REMOTE,))
     assert (found.verdict, found.fix) == ("fail", "crpipe token --login")

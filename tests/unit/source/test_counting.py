@@ -1,13 +1,20 @@
+import subprocess
+import sys
+
 import pytest
+import yaml
 
 from crpipe.campaign.raw_files import read_manifest
-from crpipe.cli.jobs.source import count_job, ensure_counted, list_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, ListingError
+from crpipe.core.files import read_json
 from crpipe.core.journal import Journal
 from crpipe.core.text import Silent
-from crpipe.source.counting import count_files
+from crpipe.source.counting import check_source, count_files, ensure_counted
 from crpipe.source.listing import list_range
+from named import NAMED, SOURCE
+from opened import opened
+from raw_files import write_parquet
 from told import Told
 
 
@@ -30,12 +37,12 @@ def configured(tmp_path, uri, files="", **ranges):
 
 
 def listed(config, name):
-    list_range(list_job(config, name), Silent())
+    list_range(opened(config), name, Silent())
     return [entry.path for entry in read_manifest(config.paths().manifest(name))]
 
 
 def counted(config, progress=None):
-    return count_files(count_job(config), progress or Silent())
+    return count_files(opened(config), progress or Silent())
 
 
 def test_numbers_in_file_names_are_counted_and_cut_into_ranges(tmp_path, flat):
@@ -48,7 +55,7 @@ def test_numbers_in_file_names_are_counted_and_cut_into_ranges(tmp_path, flat):
     ]
     assert listed(config, "0000021-0000025") == [f"batch_{number}.parquet" for number in range(21, 26)]
     told = Told()
-    list_range(list_job(config, "0000001-0000010"), told)
+    list_range(opened(config), "0000001-0000010", told)
     assert told.lines[0].endswith("1 files in " + str(flat) + " have other names and are ignored")
 
 
@@ -159,9 +166,54 @@ def test_a_source_without_an_end_cannot_be_counted(tmp_path, uri, files):
 
 def test_a_workflow_counts_once_and_only_where_it_is_asked_to(tmp_path, flat):
     config = configured(tmp_path, f"{flat}/*.parquet")
-    ensure_counted(config, Silent())
-    ensure_counted(config, Silent())
-    ensure_counted(configured(tmp_path / "other", f"{flat}/*.parquet", last=24), Silent())
+    ensure_counted(opened(config), Silent())
+    ensure_counted(opened(config), Silent())
+    ensure_counted(opened(configured(tmp_path / "other", f"{flat}/*.parquet", last=24)), Silent())
     whats = [(row["what"], row["verb"]) for row in Journal(config.paths().data_journal()).rows()]
     assert whats == [("start", "count"), ("finished", "count")]
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"uri": ""}, r"source\.uri: not set"),
+        ({"uri": "/data/{rnge}/*"}, r"did you mean \{range\}"),
+        ({"uri": "synthetic://air"}, "write synthetic:// alone"),
+        ({"uri": "/data/*", "tables": {"g": "/g_*.csv"}}, r"source\.tables\.g: .*names one file"),
+    ],
+)
+def test_an_impossible_source_is_an_error_before_any_job(source, message):
+    with pytest.raises(ConfigError, match=message):
+        check_source(validate({"source": source}))
+
+
+def test_count_tables_list_and_stage_are_verbs_with_a_journal(tmp_path):
+    (tmp_path / "flat").mkdir()
+    for number in (1, 2, 3):
+        write_parquet(tmp_path / "flat" / f"batch_{number}.parquet", [1])
+    (tmp_path / "geometry.csv").write_text("id\n")
+    tree = {
+        **NAMED,
+        "source": {
+            "uri": "flat/batch_{number}.parquet",
+            "reader": SOURCE["reader"],
+            "tables": {"geometry": "geometry.csv"},
+        },
+        "ranges": {"first": 1, "last": "auto", "step": 2},
+    }
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(tree))
+    shown = []
+    for words in (["count"], ["tables"], ["list", "0000003-0000003"], ["stage", "0000003-0000003"]):
+        code = "from crpipe.cli.app import main; main()"
+        command = [sys.executable, "-c", code, "-c", "c.yaml", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        shown.append(done.stdout)
+    assert shown[0] == "3\n"
+    results = tmp_path / "results"
+    assert read_json(results / "positions.json")["last"] == 3
+    assert set(read_json(results / "tables.json")) == {"geometry"}
+    assert (results / "staged" / "0000003-0000003" / "batch_3.parquet").exists()
+    finished = [row["verb"] for row in Journal(results / "journal.jsonl").rows() if row["what"] == "finished"]
+    assert finished == ["count", "tables", "list", "stage"]

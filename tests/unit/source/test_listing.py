@@ -3,16 +3,16 @@ import os
 import pytest
 
 from crpipe.campaign.raw_files import Entry, read_manifest
-from crpipe.cli.jobs.source import list_job
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.text import Silent
 from crpipe.source import listing
 from crpipe.source.listing import list_range
+from opened import opened
 from told import Told
 
 
 def listed(config, name):
-    list_range(list_job(config, str(name)), Silent())
+    list_range(opened(config), str(name), Silent())
     return read_manifest(config.paths().manifest(str(name)))
 
 
@@ -159,7 +159,7 @@ def test_a_list_that_is_no_text_is_an_error(configure, name, tmp_path):
 
 def test_files_that_are_left_out_are_counted_and_named(configure, name):
     told = Told()
-    list_range(list_job(configure(), str(name)), told)
+    list_range(opened(configure()), str(name), told)
     assert f"{name}: 13 files listed, 12 match *.bin, 1 are left out: README.txt" in told.lines
 
 
@@ -171,7 +171,7 @@ def test_a_range_with_far_fewer_files_than_the_others_is_reported(configure, nam
         for index in range(30 if number < 3 else 3):
             (tree / other / f"{index}.bin").write_bytes(b"x")
         told = Told()
-        list_range(list_job(config, other), told)
+        list_range(opened(config), other, told)
     assert told.lines[-1].startswith(
         f"warning: {other}: 3 files, ranges have 30 as a rule; if the listing is not"
     )
@@ -179,5 +179,5 @@ def test_a_range_with_far_fewer_files_than_the_others_is_reported(configure, nam
     for index in range(30):
         (tree / other / f"{index}.bin").write_bytes(b"x")
     told = Told()
-    list_range(list_job(config, other), told)
+    list_range(opened(config), other, told)
     assert not any("warning" in line for line in told.lines)

@@ -1,8 +1,10 @@
 import pytest
 
+from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError
 from crpipe.core.ranges import Range
-from crpipe.source.uris import Kind, SourcePattern
+from crpipe.source.uris import Kind, SourceOptions, SourcePattern
+from named import SIMULATOR, SOURCE
 
 
 @pytest.mark.parametrize(
@@ -105,3 +107,12 @@ def test_a_file_name_holds_its_number(uri, name, number):
 )
 def test_a_directory_s_name_holds_its_range(uri, name, found):
     assert SourcePattern(uri).range_of(name) == found
+
+
+def test_the_simulator_s_options_are_handed_down_only_where_it_is_used():
+    config = validate({"source": {**SOURCE, "deadline_minutes": 2}, "seed": 7})
+    options = SourceOptions.of(config)
+    assert (options.simulator, options.seed, options.deadline_s) == (SIMULATOR, 7, 120)
+    assert options.simulator_options == config.options("simulator")
+    other = validate({"source": {**SOURCE, "uri": "/data/{range}/*.h5"}})
+    assert SourceOptions.of(other).simulator_options == {}

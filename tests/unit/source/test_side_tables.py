@@ -3,14 +3,15 @@ import os
 import pytest
 
 from crpipe.campaign.ledger import table_keys, table_paths
-from crpipe.cli.jobs.source import check_source, tables_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, ForeignError, LeaseError, ListingError, TransferError
 from crpipe.core.files import read_json, sha256
 from crpipe.core.lease import lease
 from crpipe.source import local, side_tables
+from crpipe.source.counting import check_source
 from crpipe.source.side_tables import check_table_uris, check_tables, stage_tables
 from named import SIMULATOR
+from opened import opened
 from told import Told
 
 
@@ -42,7 +43,7 @@ def configured(tmp_path, tables, **source):
 
 def staged(config):
     told = Told()
-    stage_tables(tables_job(config), told)
+    stage_tables(opened(config), told)
     return told.lines[-1]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError
-from crpipe.split.look.inspect import inspect_file
+from crpipe.split.inspect import inspect_file
 from encrypted import write_encrypted
 from failing import crpipe
 from named import NAMED, READERS

@@ -16,7 +16,7 @@ import pytest
 from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError
 from crpipe.events.file_formats import format_of
-from crpipe.split.look.inspect import inspect_file
+from crpipe.split.inspect import inspect_file
 from named import PARQUET, READERS
 from pulse_files import write_geometry
 from raw_files import write_hdf5, write_parquet

@@ -13,6 +13,8 @@ import pytest
 
 import crpipe
 from campaign_files import DEAD_PID
+from crpipe.campaign.campaign import Campaign
+from crpipe.campaign.claims import claim_data
 from crpipe.campaign.split_record import SplitRecord
 from crpipe.core.errors import DataError, ShardError
 from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES
@@ -161,17 +163,24 @@ def test_suggestions_follow_the_multiplicities(config, tmp_path):
 ALONE = """
 import sys
 sys.modules["crpipe.workloads"] = None
-from pathlib import Path
+from crpipe.campaign.campaign import Campaign, RunRecord, recorded_layout
+from crpipe.config.loading import load_config
+from crpipe.core.files import read_json
+from crpipe.core.paths import CONSOLIDATED
 from crpipe.core.text import Silent
 from crpipe.events.shard_manifest import read_layout, verify
 from crpipe.loading.loader import Loader
-from crpipe.split.outliers import ConsolidateJob, consolidate_outliers
-target, data, shards, *outliers = sys.argv[1:]
-sources = tuple((Path(folder).name, Path(folder)) for folder in outliers)
-consolidate_outliers(ConsolidateJob(Path(target), data, sources, 1, 1.0), Silent())
-print(*verify(Path(target), deep=True), read_layout(Path(target)).item)
-for role, folder in (("train", shards), ("outliers", target)):
-    loader = Loader(Path(folder), role, batch_events=10, seed=(1,), epochs=1)
+from crpipe.split.outliers import consolidate_outliers
+config = load_config((), sys.argv[1:], options=False)
+paths = config.paths()
+keys, layout = read_json(paths.campaign()), recorded_layout(paths.layout())
+record = RunRecord(config.chain(has_outliers=True), keys, keys)
+campaign = Campaign(config, paths, layout, {}, {}, record)
+(name,), target = campaign.ranges, paths.outliers(CONSOLIDATED)
+consolidate_outliers(campaign, Silent())
+print(*verify(target, deep=True), read_layout(target).item)
+for role, folder in (("train", paths.shards(name)), ("outliers", target)):
+    loader = Loader(folder, role, batch_events=10, seed=(1,), epochs=1)
     print(sum(len(events) for events, _ in loader.batches()), loader.layout.item)
 """
 
@@ -181,12 +190,11 @@ def test_shards_are_read_and_merged_where_the_readers_package_is_missing(tmp_pat
     write_events(raw_folder(config) / "a.npz", make_hits([3, 50, 1, 0, 60] * 4))
     write_staged(config)
     split(config)
-    paths, merged = config.paths(), tmp_path / "merged"
-    data = read_manifest(paths.shards(NAME), None)["data"]
-    command = [sys.executable, "-c", ALONE, merged, data, paths.shards(NAME), paths.outliers(NAME)]
-    source = str(Path(crpipe.__file__).parents[1])
+    claim_data(Campaign.open(config))
+    paths, source = config.paths(), str(Path(crpipe.__file__).parents[1])
+    keys = (f"results={paths.results}", f"runs={paths.runs}", "ranges.last=999")
     done = subprocess.run(
-        [*map(str, command)],
+        [sys.executable, "-c", ALONE, *keys],
         capture_output=True,
         text=True,
         check=False,

@@ -7,13 +7,13 @@ import pytest
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.raw_files import RawFile
-from crpipe.cli.model import refuse_torn_ranges
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import ROLES
 from crpipe.events.shard_manifest import groups_of
 from crpipe.events.shard_reader import Shards
 from crpipe.split.parts import TEST, VALIDATION, Parts
+from crpipe.train.link import refuse_unfit_ranges
 from crpipe.workloads.muons.layout import BUNDLES
 from raw_files import NAME, campaign, make_events, nested, raw_folder, split, write_parquet, write_staged
 
@@ -123,10 +123,10 @@ def test_a_group_in_parts_of_two_ranges_is_refused_before_training(tmp_path):
     for name in (NAME, second):
         split(config, name)
     whole = Campaign.open(config)
-    refuse_torn_ranges(whole, NAME)
+    refuse_unfit_ranges(whole, [NAME])
     found = r"\(validation\w*\) and in .* of 0001000-0001999 \((train|outliers)\)"
     with pytest.raises(ConfigError, match=found):
-        refuse_torn_ranges(whole, second)
+        refuse_unfit_ranges(whole, [NAME, second])
 
 
 def test_an_outlier_belongs_to_the_part_of_its_file(tmp_path):

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs import data as data_jobs
 from crpipe.events.batch import Events
 from crpipe.split.hashing import SHOWN, find_repeated, identify, names_of
 from crpipe.split.split import split_range
 from crpipe.workloads.direction.layout import pulses
 from crpipe.workloads.muons.layout import BUNDLES
-from raw_files import NAME, campaign, raw_folder, split, write_parquet, write_staged
+from raw_files import NAME, campaign, changed, raw_folder, split, write_parquet, write_staged
 from told import Told
 
 COUNTS = [0, 3, 25, 1, 0, 2]
@@ -56,9 +54,9 @@ def test_a_file_under_two_names_is_counted_and_named(config):
     table = table.set_column(0, "primary", pa.array(last, table.schema.field("primary").type))
     pq.write_table(table, raw / "2.parquet", row_group_size=2)
     write_staged(config)
-    job = data_jobs.split_job(Campaign.open(config), NAME)
+    letting = changed(config, source={"on_bad_file": "quarantine", "max_quarantined": 1})
     told = Told()
-    split_range(_letting(job), told)
+    split_range(Campaign.open(letting), NAME, told)
     ledger = ledger_of(config)
     assert ledger["repeated"]["events"] == len(COUNTS)
     assert ledger["repeated"]["first"] == [
@@ -69,10 +67,6 @@ def test_a_file_under_two_names_is_counted_and_named(config):
     assert ledger["quarantined"] == 1
     said = "6 events repeat an earlier one of the range .* row 0 of 9.parquet and row 0 of 1.parquet; all"
     assert re.search(said, str(told))
-
-
-def _letting(job):
-    return replace(job, on_bad_file="quarantine", max_quarantined=1)
 
 
 KEYED = pulses()

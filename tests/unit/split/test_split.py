@@ -15,7 +15,6 @@ import pytest
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.raw_files import Entry, lease_folder, write_manifest
-from crpipe.campaign.readers import ReaderChoice
 from crpipe.campaign.split_record import SplitRecord
 from crpipe.config.sections import SplitSection
 from crpipe.core.checksums import of_file
@@ -31,18 +30,22 @@ from crpipe.core.errors import (
 )
 from crpipe.core.files import read_json, write_json
 from crpipe.core.paths import LARGE_ROLES, ROLES
+from crpipe.core.text import Silent
 from crpipe.events.layout import Field
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.split import gather, spill
 from crpipe.split import split as split_module
 from crpipe.split.ledger import is_balanced
+from crpipe.split.split import split_range
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
 from plain_reader import HITS, make_hits, write_events
 from raw_files import (
     NAME,
     campaign,
+    changed,
+    choose,
     make_events,
     nested,
     product_bytes,
@@ -243,7 +246,7 @@ def test_counts_are_the_same_with_more_workers_and_after_a_crash(staged, monkeyp
     alone, several, killed = (staged(COUNTED, folder=name) for name in "abc")
     split(alone)
     monkeypatch.setattr("crpipe.split.split._WORKER_RAW", 1)
-    split(several, workers=2)
+    split(several, split={"workers": 2})
     real = gather.gather
 
     def strike(task):
@@ -394,7 +397,7 @@ def test_raw_copies_that_a_live_job_stages_are_not_removed(staged):
     with subprocess.Popen(command, text=True, **pipes) as stage:
         assert stage.stdout.readline() == "held\n"
         with pytest.raises(LeaseError, match=f"already being worked on by process {stage.pid}"):
-            split(config, lease_wait_s=0)
+            split(config, train={"lease_wait_s": 0})
         stage.communicate()
     assert list(config.paths().raw(NAME).glob("*.parquet"))
     split(config)
@@ -457,12 +460,16 @@ def test_a_damaged_range_is_made_again_from_the_same_files_alone(staged, lost):
 
 
 def test_a_finished_range_of_other_keys_is_refused_and_kept(staged):
-    config = staged()
+    config = staged("split.quantile=0.9")
+    choose(config)
     split(config)
     before = product_bytes(config)
-    for changes in ({"threshold": 2}, {"data": "other"}):
-        with pytest.raises(ShardError, match=f"was split with another key .{next(iter(changes))}"):
-            split(config, **changes)
+    with pytest.raises(ShardError, match=r"was split with another key \(data"):
+        split(config, split={"quantile": 0.8})
+    chosen = read_json(config.paths().threshold())
+    write_json(config.paths().threshold(), chosen | {"threshold": 2})
+    with pytest.raises(ShardError, match=r"was split with another key \(threshold"):
+        split(config)
     assert product_bytes(config) == before
 
 
@@ -597,7 +604,7 @@ def test_a_failing_reader_is_named_whoever_calls_it(tmp_path, workers, monkeypat
     write_events(raw_folder(config) / "b.npz", make_hits([1]))
     write_staged(config)
     with pytest.raises(ForeignError, match=r"a\.npz: the reader plain_reader:Broken failed.*KeyError"):
-        split(config, workers=workers)
+        split(config, split={"workers": workers})
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -611,7 +618,8 @@ def test_side_tables_reach_the_reader_in_every_worker(tmp_path, workers, monkeyp
     assert {path.name for path in config.paths().shards(NAME).iterdir()} == {"lease"}
     geometry = tmp_path / "geometry"
     geometry.write_text("1000")
-    split(config, workers=workers, reader=ReaderChoice("plain_reader:Geometric", {}, {"geometry": geometry}))
+    with_workers = Campaign.open(changed(config, split={"workers": workers}))
+    split_range(replace(with_workers, tables={"geometry": geometry}), NAME, Silent())
     folder = config.paths().shards(NAME)
     (events,) = groups_of(Shards(folder, "train", HITS), HITS)
     assert events.items[:, 0].min() > 900

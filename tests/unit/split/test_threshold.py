@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crpipe.campaign.campaign import Campaign, check_threshold
-from crpipe.cli.jobs.data import threshold_of
 from crpipe.core.errors import ConfigError, DataError, FormatError, ListingError
 from crpipe.core.files import read_json, remove_tree
 from crpipe.split.parts import quantile_of
@@ -24,7 +23,7 @@ def staged(tmp_path, *overrides, multiplicity=range(100)):
 
 
 def threshold(config):
-    return threshold_of(Campaign.open(config))
+    return Campaign.open(config).threshold()
 
 
 def test_the_quantile_becomes_the_threshold_and_outlives_the_raw_files(tmp_path):

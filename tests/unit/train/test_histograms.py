@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.model import train_job
 from crpipe.core.errors import ConfigError, ForeignError
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import Silent
 from crpipe.events.histograms import Histogram
 from crpipe.inference.checkpoints import open_checkpoint
-from crpipe.inference.probe import probe_batch, probe_job
+from crpipe.inference.probe import probe_batch, read_batch
 from crpipe.workloads.muons.layout import nested_table
 from models import train_range
 from toy import RANGES, Toy, ToyOptions, make_events, toy_config
@@ -81,11 +80,11 @@ def test_they_are_those_of_all_ranges_of_the_link(config, tmp_path):
         run="together",
     )
     campaign = Campaign.open(together)
-    link = campaign.chain.links[0].name
-    train_range(together, link, Silent())
+    assert campaign.chain.names[-1] == OUTLIERS
+    for link in campaign.chain.names:
+        train_range(together, link, Silent())
     assert counts(Balanced.calls[0]) == ([0, 11, 22, 33], 1, 10)
-    folders = [campaign.paths.shards(name) for name in RANGES]
-    assert train_job(campaign, OUTLIERS).link.counted == tuple(folders)  # outliers have none of their own
+    assert counts(Balanced.calls[-2]) == ([0, 111, 222, 333], 3, 15)  # outliers have none of their own
 
 
 def test_shards_without_a_wanted_histogram_are_refused(config):
@@ -106,12 +105,13 @@ def test_an_error_of_the_workload_is_named(config, monkeypatch):
 def test_a_probe_uses_those_of_its_range_or_of_its_batch(config, tmp_path):
     import pyarrow.parquet as pq
 
-    probe_batch(probe_job(config, (), RANGES[1], 1, None, anomaly=False), Silent())
+    campaign = Campaign.open(config)
+    probe_batch(campaign, read_batch(campaign, (), RANGES[1]), 1, Silent())
     assert counts(Balanced.calls[0]) == ([0, 10, 20, 30], 1, 5)
     events = make_events(12, 1)
     path = tmp_path / "raw.parquet"
     pq.write_table(nested_table(events.columns, events.multiplicity, np.abs(events.items)), path)
     Balanced.calls = ()
-    probe_batch(probe_job(config, [path], "", 1, None, anomaly=False), Silent())
+    probe_batch(campaign, read_batch(campaign, [path], ""), 1, Silent())
     expected = Histogram.of(events.columns["energy_gev"], (1.0, 2.0, 4))
     assert counts(Balanced.calls[0]) == (expected.counts.tolist(), 0, 0)

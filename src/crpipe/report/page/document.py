@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from crpipe.config.loading import validate
+from crpipe.config.reference import entries
 from crpipe.core.files import write_text
 from crpipe.core.text import compact, counted, moment, number
 from crpipe.report.evaluations import COLUMNS, evaluations
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
-    from crpipe.campaign.view import CampaignView
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.config.loading import Config
     from crpipe.report.evaluations import Evaluation
     from crpipe.report.jobs import Work
     from crpipe.report.state_types import CampaignStatus, Sums
@@ -63,22 +66,41 @@ class Picture:
     source: str
 
 
-def write_report(view: CampaignView, keys: Sequence[ConfiguredKey], path: Path) -> Path:
+def configured_keys(config: Config) -> list[ConfiguredKey]:
+    """List every key with its value and its default, also the options of what the configuration names."""
+    source = config.source
+    named = {"uri": source.uri, "files": source.files, "reader": source.reader, "simulator": source.simulator}
+    default = validate({"source": named, "train": {"workload": config.train.workload}})
+    known = {each.dotted: _plain(each.value) for each in entries(default) if not each.section}
+    # What has no default is shown as set by the user.
+    known |= dict.fromkeys((f"source.{name}" for name in named), "") | {"train.workload": ""}
+    return [
+        ConfiguredKey(each.dotted, _plain(each.value), known.get(each.dotted, ""))
+        for each in entries(config)
+        if not each.section
+    ]
+
+
+def _plain(value: object) -> str:
+    return "" if value is None or value == "" else str(value)
+
+
+def write_report(campaign: Campaign, path: Path) -> Path:
     """Write the page to ``path``, atomically; return the path."""
-    write_text(path, render_report(view, keys))
+    write_text(path, render_report(campaign))
     return path
 
 
-def render_report(view: CampaignView, keys: Sequence[ConfiguredKey]) -> str:
-    """Give the page as one HTML document; raise DataError when a file that it reads is damaged."""
-    status, newest = collect(view), next(evaluations(view), None)
-    work = work_of(view.paths)
+def render_report(campaign: Campaign) -> str:
+    """Return the page as one HTML document; raise DataError when a file that it reads is damaged."""
+    status, newest = collect(campaign), next(evaluations(campaign), None)
+    work, keys = work_of(campaign.paths), configured_keys(campaign.config)
     measures = [] if newest is None else newest.measures()
     return _template().render(
         title=f"crpipe report: {status.run}",
         run=status.run,
         moment=moment(status.time),
-        tiles=list(_tiles(view, status)),
+        tiles=list(_tiles(campaign, status)),
         sums=list(_sums(status)),
         warnings=list(warnings(status)),
         facts=[
@@ -90,19 +112,19 @@ def render_report(view: CampaignView, keys: Sequence[ConfiguredKey]) -> str:
         rows=[] if newest is None else [(each, mark(newest, each)) for each in measures],
         rule=RULE,
         terms=[] if newest is None else [*compared_with(newest), *terms_of(newest)],
-        panels=headlines(view),
+        panels=headlines(campaign),
         geometry=charts,
         colours=charts.COLOURS,
         pictures=[] if newest is None else list(_pictures(newest)),
-        ranges=range_rows(view, status, work),
+        ranges=range_rows(campaign, status, work),
         chart=jobs.timeline(work),
         chart_geometry=jobs,
-        usage=[each.cells() for each in jobs.usage_of(view.paths)],
+        usage=[each.cells() for each in jobs.usage_of(campaign.paths)],
         failures=list(_failures(work)),
         changed=[each for each in keys if each.changed],
         keys=keys,
         versions=versions(),
-        machines=machines(view.paths.train_journal()),
+        machines=machines(campaign.paths.train_journal()),
     )
 
 
@@ -119,7 +141,7 @@ def _template() -> Template:
     return environment.get_template("report.html.j2")
 
 
-def _tiles(view: CampaignView, status: CampaignStatus) -> Iterator[tuple[str, str, str, str]]:
+def _tiles(campaign: Campaign, status: CampaignStatus) -> Iterator[tuple[str, str, str, str]]:
     """Yield what a person looks for first: a number, what it counts, more about it, and its level."""
     ledgers = status.ledgers
     balanced = ledgers.count - len(ledgers.unbalanced)
@@ -137,7 +159,7 @@ def _tiles(view: CampaignView, status: CampaignStatus) -> Iterator[tuple[str, st
         about,
         ("good" if good else "bad") if ledgers.count else "",
     )
-    receipt = last_receipt(view)
+    receipt = last_receipt(campaign)
     skipped = "" if receipt is None else f", {counted(receipt['skipped'], 'step')} skipped"
     yield number(status.trained.step), "steps", f"{status.trained_of()} trained{skipped}", ""
 

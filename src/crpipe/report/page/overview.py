@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
-    from crpipe.campaign.view import CampaignView
-    from crpipe.report.state_types import CampaignStatus, LinkStatus, RangeStatus, SourceToken
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.report.state_types import CampaignStatus, SourceToken, WorkState
 
 RELOAD_S = 60
 UNFOLDED = 30  # ranges up to which their table is unfolded
@@ -50,17 +50,17 @@ LETTERS = {
 }
 
 
-def write_page(view: CampaignView, path: Path, token: SourceToken | None = None) -> None:
+def write_page(campaign: Campaign, path: Path, token: SourceToken | None = None) -> None:
     """Write the page of the campaign's present state to ``path``, atomically."""
-    write_text(path, render_page(view, token, path.parent))
+    write_text(path, render_page(campaign, token, path.parent))
 
 
-def render_page(view: CampaignView, token: SourceToken | None = None, folder: Path | None = None) -> str:
+def render_page(campaign: Campaign, token: SourceToken | None = None, folder: Path | None = None) -> str:
     """Give the page as one HTML document; a browser loads it again every minute.
 
     folder: where the page will be; without it there are no links to logs.
     """
-    status, newest = collect(view, token), next(evaluations(view), None)
+    status, newest = collect(campaign, token), next(evaluations(campaign), None)
     trained, total = status.finished(), len(status.bulk())
     left = "" if status.eta_s is None or trained == total else f", {duration(status.eta_s)} left"
     links = () if status.one_to_one else status.links
@@ -74,14 +74,14 @@ def render_page(view: CampaignView, token: SourceToken | None = None, folder: Pa
         progress=f"{status.trained_of()} trained{left}",
         trained=trained,
         total=total,
-        facts=[*(fact for fact in facts(status) if fact[0] != "progress"), *_training(view)],
-        next_step=_next_step(view, status, evaluated=newest is not None),
-        rows=range_rows(view, status, work_of(view.paths), folder),
+        facts=[*(fact for fact in facts(status) if fact[0] != "progress"), *_training(campaign)],
+        next_step=_next_step(campaign, status, evaluated=newest is not None),
+        rows=range_rows(campaign, status, work_of(campaign.paths), folder),
         unfolded=len(status.ranges) <= UNFOLDED,
         warnings=list(warnings(status)),
         cells=[_cell(item) for item in status.ranges],
         states=sorted(status.states().items(), key=lambda item: order.index(item[0])),
-        links=[_link_cell(link) for link in links],
+        links=[_cell(link) for link in links],
         link_states=sorted(
             Counter(link.state for link in links).items(), key=lambda item: order.index(item[0])
         ),
@@ -89,26 +89,26 @@ def render_page(view: CampaignView, token: SourceToken | None = None, folder: Pa
         errors=[(_heading(item), item.error) for item in shown if item.error],
         evaluation=newest,
         comparisons=COLUMNS,
-        panels=list(panels(view)),
+        panels=list(panels(campaign)),
         geometry=charts,
         colours=COLOURS,
     )
 
 
-def _training(view: CampaignView) -> Iterator[tuple[str, str]]:
+def _training(campaign: Campaign) -> Iterator[tuple[str, str]]:
     """Yield the learning rate of the newest metrics, and what trains or trained."""
-    for name in reversed(view.chain.names):
-        rows = metric_rows(tail(view.paths.store(name) / "metrics.jsonl", METRICS_BYTES))
+    for name in reversed(campaign.chain.names):
+        rows = metric_rows(tail(campaign.paths.store(name) / "metrics.jsonl", METRICS_BYTES))
         newest = next((row for row in reversed(rows) if "learning_rate" in row), None)
         if newest is not None:
             step = number(newest["step"])
             yield "learning rate", f"{newest['learning_rate']:.4g} times that of each phase, at step {step}"
             break
-    for host, text in machines(view.paths.train_journal()):
+    for host, text in machines(campaign.paths.train_journal()):
         yield "trained on", f"{host}: {text}"
 
 
-def _next_step(view: CampaignView, status: CampaignStatus, *, evaluated: bool) -> str:
+def _next_step(campaign: Campaign, status: CampaignStatus, *, evaluated: bool) -> str:
     """Say what a person does next."""
     resume = resume_command(status)
     if resume:
@@ -121,7 +121,7 @@ def _next_step(view: CampaignView, status: CampaignStatus, *, evaluated: bool) -
         return "snakemake: begin the campaign"
     if not evaluated:
         return "snakemake evaluation: evaluate the final checkpoint"
-    return f"crpipe report: the page of the finished campaign, {view.paths.report()}"
+    return f"crpipe report: the page of the finished campaign, {campaign.paths.report()}"
 
 
 @cache
@@ -137,29 +137,19 @@ def _template() -> Template:
     return environment.get_template("page.html.j2")
 
 
-def _cell(item: RangeStatus) -> tuple[State, str]:
-    """Give the state of one range, and what its cell says when pointed at."""
+def _cell(item: WorkState) -> tuple[State, str]:
+    """Return the state of a range or link, and what its cell shows when pointed at."""
     text = [item.name, str(item.state)]
+    if item.ranges:
+        text += [counted(len(item.ranges), "range"), f"round {item.round}"]
     if item.steps:
         text.append(f"step {number(item.step or 0)} of {number(item.steps)}")
     if item.outliers is not None:
         text.append(f"{compact(item.outliers)} outliers")
-    if item.error:
-        text.append(item.error)
+    text += [part for part in (item.stopped, item.error) if part]
     return item.state, "; ".join(text)
 
 
-def _link_cell(link: LinkStatus) -> tuple[State, str]:
-    """Give the state of one link, and what its cell says when pointed at."""
-    text = [link.name, str(link.state)]
-    if link.ranges:
-        text += [counted(len(link.ranges), "range"), f"round {link.round}"]
-    if link.steps:
-        text.append(f"step {number(link.step or 0)} of {number(link.steps)}")
-    text += [part for part in (link.stopped, link.error) if part]
-    return link.state, "; ".join(text)
-
-
-def _heading(item: RangeStatus | LinkStatus) -> str:
+def _heading(item: WorkState) -> str:
     attempt = f", attempt {item.attempt}" if item.attempt else ""
     return f"{item.name}: {item.state}{attempt}"

@@ -23,7 +23,7 @@ from crpipe.report.series import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from crpipe.campaign.view import CampaignView
+    from crpipe.campaign.campaign import Campaign
     from crpipe.report.series import MultiplicityCounts, Series
 
 MOST_ROWS = 1500  # points of a curve; a phone shows them at once
@@ -43,9 +43,9 @@ class Panel:
     note: str = ""
 
 
-def panels(view: CampaignView) -> Iterator[Panel]:
+def panels(campaign: Campaign) -> Iterator[Panel]:
     """Yield every chart for which there is data."""
-    rows = chain_rows(view, MOST_ROWS)
+    rows = chain_rows(campaign, MOST_ROWS)
     window = window_of(rows)
     yield from _curves("losses", "Losses", "loss", pick(rows, is_loss), window)
     for index, (title, lines) in enumerate(pick_validation(rows).items()):
@@ -56,15 +56,16 @@ def panels(view: CampaignView) -> Iterator[Panel]:
         yield from _curves(f"watched-{index}", f"{phase}: {metric}", metric, [series], window)
     yield from _rates(pick(rows, lambda name: name == _RATE or name.endswith(f"/{_RATE}")))
     speed = pick(rows, "speed/items_per_s".__eq__)
-    yield from _curves("throughput", f"Throughput ({view.item} / s)", f"{view.item} / s", speed, window)
-    histogram = multiplicities(view)
+    rate = f"{campaign.item} / s"
+    yield from _curves("throughput", f"Throughput ({rate})", rate, speed, window)
+    histogram = multiplicities(campaign)
     if histogram is not None:
-        yield _multiplicity(histogram, threshold_of(view), view.item)
+        yield _multiplicity(histogram, threshold_of(campaign), campaign.item)
 
 
-def headlines(view: CampaignView) -> list[Panel]:
+def headlines(campaign: Campaign) -> list[Panel]:
     """Choose the four charts that say most: losses, validation, multiplicity, throughput, else others."""
-    found = list(panels(view))
+    found = list(panels(campaign))
     first = [
         panel for name in ("losses", "validation", "multiplicity", "throughput") for panel in _of(found, name)
     ]

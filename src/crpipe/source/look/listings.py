@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,38 +16,20 @@ from crpipe.source.listing import described, entries_of, names_of, read_list, re
 from crpipe.source.look.folders import is_folder, names_in, usual_pattern
 from crpipe.source.positions import natural_order, shown
 from crpipe.source.retries import Deadline, Transient
-from crpipe.source.uris import FEDERATIONS, RANGE, Kind, scheme_of
+from crpipe.source.uris import FEDERATIONS, RANGE, Kind, SourceOptions, SourcePattern, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from crpipe.campaign.raw_files import Entry
+    from crpipe.config.loading import Config
     from crpipe.core.ranges import Range
-    from crpipe.source.uris import RangeSource, SourceOptions, SourcePattern
+    from crpipe.source.uris import RangeSource
 
 REMOTE_S = 20.0  # for the first range of a federation
 LOCAL_S = 20.0  # for all ranges of a directory tree
+_ATTEMPTS = 2  # a person waits
 _WORST = 3  # missing ranges that are named one by one
-
-
-@dataclass(frozen=True)
-class LookJob:
-    """What to look at. ranges: those that have no manifest yet; max_files: as in section ``source``."""
-
-    pattern: SourcePattern
-    ranges: tuple[Range, ...]
-    min_files: int
-    max_files: int
-    source: SourceOptions
-
-    @property
-    def is_remote(self) -> bool:
-        """Return whether the files are in a federation."""
-        uri = self.pattern.uri
-        if self.pattern.kind in {Kind.FLAT_LIST, Kind.RANGE_LISTS}:
-            name = self.ranges[0] if self.pattern.kind is Kind.RANGE_LISTS else None
-            uri = next(iter(read_list(self.pattern.list_file(name))), uri)
-        return scheme_of(uri) in FEDERATIONS
 
 
 @dataclass(slots=True)
@@ -72,30 +54,48 @@ class LookDeadline(Deadline):
         return OutageError(f"no answer within {self._seconds:g} s ({reason or 'the first try still ran'})")
 
 
-def look(job: LookJob, *, offline: bool = False) -> Listings:
-    """List all ranges of a local source, and the first one of a remote source.
+def is_remote(config: Config, ranges: Sequence[Range]) -> bool:
+    """Return whether the files are in a federation."""
+    pattern = SourcePattern.of(config)
+    uri = pattern.uri
+    if pattern.kind in {Kind.FLAT_LIST, Kind.RANGE_LISTS}:
+        name = ranges[0] if pattern.kind is Kind.RANGE_LISTS else None
+        uri = next(iter(read_list(pattern.list_file(name))), uri)
+    return scheme_of(uri) in FEDERATIONS
+
+
+def quick_options(config: Config) -> SourceOptions:
+    """Return how the source is asked while a person waits: with few attempts."""
+    return replace(SourceOptions.of(config), attempts=_ATTEMPTS)
+
+
+def look(config: Config, ranges: Sequence[Range], *, offline: bool = False) -> Listings:
+    """List all of the ranges in a local source, and the first one in a remote source.
 
     An unreachable source is a warning. A directory that is not there, or holds too few files, is a problem.
     """
     result = Listings()
-    if job.pattern.kind is Kind.SIMULATED:
+    if SourcePattern.of(config).kind is Kind.SIMULATED:
         result.notes.append("nothing: a simulator makes the files when they are staged")
-    elif not job.ranges:
+        return result
+    if not ranges:
         result.notes.append("nothing new: every range is listed")
-    elif offline and job.is_remote:
+        return result
+    remote = is_remote(config, ranges)
+    if offline and remote:
         result.notes.append("nothing: --offline skips a remote source")
-    elif job.is_remote:
-        _look_at_first(job, result)
+    elif remote:
+        _look_at_first(config, ranges, result)
     else:
-        _look_at_all(job, result)
+        _look_at_all(config, ranges, result)
     return result
 
 
-def _look_at_first(job: LookJob, result: Listings) -> None:
-    name = job.ranges[0]
+def _look_at_first(config: Config, ranges: Sequence[Range], result: Listings) -> None:
+    name = ranges[0]
     deadline = LookDeadline(REMOTE_S, f"range {name}")
     try:
-        result.found[str(name)] = _Finder(job, deadline).files(name)
+        result.found[str(name)] = _Finder(config, deadline, remote=True).files(name)
     except ListingError as error:
         # What the source answers is wrong for good; that it does not answer may pass.
         if deadline.left() and not isinstance(error.__cause__, Transient):
@@ -105,7 +105,7 @@ def _look_at_first(job: LookJob, result: Listings) -> None:
     except CrpipeError as error:
         result.warnings += _unread(error)
     else:
-        rest = len(job.ranges) - 1
+        rest = len(ranges) - 1
         result.notes += [f"{rest} more ranges of this remote source are not listed yet"] if rest else []
 
 
@@ -115,13 +115,13 @@ def _unread(error: CrpipeError) -> list[str]:
     return [f"the source was not read: {why}; {way}"]
 
 
-def _look_at_all(job: LookJob, result: Listings) -> None:
+def _look_at_all(config: Config, ranges: Sequence[Range], result: Listings) -> None:
     deadline = LookDeadline(LOCAL_S, "the source")
-    finder = _Finder(job, deadline)
+    finder = _Finder(config, deadline, remote=False)
     wrong: dict[str, str] = {}
-    for done, name in enumerate(job.ranges):
+    for done, name in enumerate(ranges):
         if not deadline.left():
-            rest = len(job.ranges) - done
+            rest = len(ranges) - done
             result.notes.append(f"{rest} other ranges were not listed within {LOCAL_S:g} s")
             break
         try:
@@ -143,39 +143,42 @@ def _look_at_all(job: LookJob, result: Listings) -> None:
 class _Finder:
     """Lists one range after the other; what is the same for all of them is asked once."""
 
-    def __init__(self, job: LookJob, deadline: Deadline) -> None:
-        self._job = job
+    def __init__(self, config: Config, deadline: Deadline, *, remote: bool) -> None:
+        self._pattern = SourcePattern.of(config)
+        self._options = quick_options(config)
+        self._least, self._most = max(1, config.source.min_files), config.source.max_files or None
         self._deadline = deadline
+        self._remote = remote
 
     def files(self, name: Range) -> list[Entry]:
         """List the files of one range; raise ListingError for fewer than there should be."""
-        job, pattern = self._job, self._job.pattern
+        pattern = self._pattern
         try:
             entries = sorted(self._entries(name), key=lambda entry: natural_key(entry.path))
         except ListingError as error:
             hint = self._hint(name)
             if not hint:
                 raise
-            general = f"; {job.pattern.place(name).remedy}"  # the hint says which of it helps
+            general = f"; {pattern.place(name).remedy}"  # the hint says which of it helps
             raise ListingError(f"{str(error).removesuffix(general)}; {hint}") from error
-        if len(entries) < max(1, job.min_files):
+        if len(entries) < self._least:
             raise ListingError(
-                f"range {name}: {len(entries)} files match {pattern.shown}, at least {max(1, job.min_files)} "
+                f"range {name}: {len(entries)} files match {pattern.shown}, at least {self._least} "
                 f"needed (source.min_files); {self._hint(name) or 'correct source.uri'}"
             )
         if pattern.kind is Kind.NUMBERS:
             self._check_numbers(name, entries)
-        return entries[: job.max_files or None]
+        return entries[: self._most]
 
     def _entries(self, name: Range) -> Sequence[Entry]:
-        job, pattern, options = self._job, self._job.pattern, self._job.source
+        pattern, options = self._pattern, self._options
         if pattern.kind is Kind.RANGES:
             place = pattern.place(name)
             return entries_of(options, place, place.has, self._deadline)
         if pattern.kind is Kind.NUMBERS:
             return self._numbered(name)
         if pattern.kind is Kind.RANGE_LISTS:
-            files = read_list(pattern.list_file(name))[: job.max_files or None]
+            files = read_list(pattern.list_file(name))[: self._most]
             return described(options, files, relative(files), "source.files", self._deadline)
         chosen = self._names[name.first : name.last + 1]
         if self._names and len(chosen) <= name.last - name.first:
@@ -190,11 +193,11 @@ class _Finder:
     def _numbered(self, name: Range) -> Sequence[Entry]:
         """List the files whose names hold the numbers of the range."""
         wanted = frozenset(self._numbers(name))
-        place = self._job.pattern.place(name)
-        return entries_of(self._job.source, place, wanted.__contains__, self._deadline)
+        place = self._pattern.place(name)
+        return entries_of(self._options, place, wanted.__contains__, self._deadline)
 
     def _numbers(self, name: Range) -> list[str]:
-        return [self._job.pattern.file_name(number) for number in range(name.first, name.last + 1)]
+        return [self._pattern.file_name(number) for number in range(name.first, name.last + 1)]
 
     def _check_numbers(self, name: Range, entries: Sequence[Entry]) -> None:
         """Raise ListingError unless every number is there."""
@@ -204,31 +207,30 @@ class _Finder:
         if missing:
             raise ListingError(
                 f"range {name}: {len(missing)} of {len(wanted)} files are missing in "
-                f"{self._job.pattern.place(name).folder}: {shown(missing)}; correct ranges.first, "
+                f"{self._pattern.place(name).folder}: {shown(missing)}; correct ranges.first, "
                 "ranges.last or ranges.step, or write a pattern with * to take the files that exist"
             )
 
     @cached_property
     def _names(self) -> list[str]:
         """All files of a flat source, by their numbers."""
-        pattern = self._job.pattern
+        pattern = self._pattern
         if pattern.kind is Kind.FLAT_LIST:
             return natural_order(read_list(pattern.list_file(None)))
-        return names_of(self._job.source, pattern.whole(), self._deadline)
+        return names_of(self._options, pattern.whole(), self._deadline)
 
     def _is_numbered(self) -> bool:
         """Return whether a flat source has files: then their number is wrong, not their place."""
         try:
-            return self._job.pattern.kind is Kind.FLAT and bool(self._names)
+            return self._pattern.kind is Kind.FLAT and bool(self._names)
         except ListingError:
             return False
 
     def _hint(self, name: Range) -> str:
         """Say what is there in place of the files of a range, and what to write."""
-        job = self._job
-        if job.pattern.files or job.is_remote or (self._is_numbered()):
+        if self._pattern.files or self._remote or self._is_numbered():
             return ""
-        return hint_of(job.pattern, job.pattern.place(name))
+        return hint_of(self._pattern, self._pattern.place(name))
 
 
 def hint_of(pattern: SourcePattern, place: RangeSource) -> str:

@@ -21,42 +21,43 @@ import aiohttp
 from crpipe.core.causes import is_present
 from crpipe.core.errors import AccessError, ConfigError
 from crpipe.core.files import digest, write_secret
+from crpipe.source.listing import read_list
 from crpipe.source.pelican import tokens
 from crpipe.source.pelican.director import Director, cause
 from crpipe.source.retries import Transient, redact
-from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
+from crpipe.source.uris import FEDERATIONS, Kind, SourcePattern, host_and_path, scheme_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from crpipe.config.loading import Config
     from crpipe.core.text import Progress
     from crpipe.source.pelican.director import Namespace
 
 # Whether the token in use may read what the campaign needs; asks the director what that is.
 
 
-@dataclass(frozen=True, slots=True)
-class TokenJob:
-    """What a token is needed for.
+def source_uris(config: Config) -> tuple[str, ...]:
+    """Name what a token may be needed for: the raw files and the side tables, with placeholders."""
+    source, pattern = config.source, SourcePattern.of(config)
+    uris = [source.uri]
+    if pattern.kind in {Kind.FLAT_LIST, Kind.RANGE_LISTS}:
+        first = config.all_ranges()[0] if pattern.kind is Kind.RANGE_LISTS else None
+        uris = read_list(pattern.list_file(first))
+    return (*uris, *source.tables.values())
 
-    uris: those of the raw files and of the side tables, with placeholders. issuer, client: for a login; an
-    empty issuer means the one that the director names. to: where `crpipe sync` writes; empty if nowhere.
-    """
 
-    uris: tuple[str, ...]
-    token_file: str = ""
-    read_timeout_s: float = 60.0
-    issuer: str = ""
-    client: str = "crpipe"
-    to: str = ""
+def _in_federations(uris: Iterable[str]) -> list[str]:
+    """Choose the URIs that lead into a federation, one of each directory."""
+    remote = {uri.rpartition("/")[0]: uri for uri in uris if uri and scheme_of(uri) in FEDERATIONS}
+    return list(remote.values())
 
-    def written(self) -> str:
-        """Give a URI below the place in a federation that `crpipe sync` writes to; empty if it is none."""
-        remote = self.to and scheme_of(self.to, "sync.to") in FEDERATIONS
-        return f"{self.to.rstrip('/')}/run" if remote else ""
 
-    def remote(self) -> list[str]:
-        """The URIs that lead into a federation, one of each directory."""
-        found = {uri.rpartition("/")[0]: uri for uri in self.uris if uri and scheme_of(uri) in FEDERATIONS}
-        return list(found.values())
+def _written_uri(config: Config) -> str:
+    """Name a place in the federation that `crpipe sync` writes to; empty where it writes to none."""
+    to = config.sync.to
+    remote = to and scheme_of(to, "sync.to") in FEDERATIONS
+    return f"{to.rstrip('/')}/run" if remote else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +72,28 @@ class Access:
     answered: bool = True
 
 
-def check_access(job: TokenJob, *, write: bool = False) -> Access:
+def check_access(config: Config, *, write: bool = False) -> Access:
     """Compare the token in use with what the campaign's source needs; never shows the token itself.
 
     What `crpipe sync` needs is shown too; it is a problem only if ``write`` was asked for. Raise AccessError
     when the file that should hold a token cannot be read.
     """
-    reading = _check_reading(job)
-    if not job.written():
+    reading = check_reading(config, config.source.read_timeout_s)
+    written = _written_uri(config)
+    if not written:
         return reading
-    writing = _check_writing(job)
+    writing = _check_writing(config, written)
     problem = reading.problem or (writing.problem if write else "")
     return Access(f"{reading.text}\n{writing.text}", problem, reading.answered)
 
 
-def _check_reading(job: TokenJob) -> Access:
-    remote = job.remote()
+def check_reading(config: Config, read_timeout_s: float) -> Access:
+    """Compare the token in use with what raw files and side tables need; raise as ``check_access``."""
+    uris = source_uris(config)
+    remote = _in_federations(uris)
     if not remote:
-        return Access(f"{job.uris[0]}: no federation, no token needed", "")
-    asked = {uri: namespace_of(job, uri) for uri in remote}
+        return Access(f"{uris[0]}: no federation, no token needed", "")
+    asked = {uri: namespace_of(uri, read_timeout_s) for uri in remote}
     if all(space is not None and not space.guarded for space, _ in asked.values()):
         return Access(f"{remote[0]}: open to everyone, no token needed", "")
     reason = next((why for _, why in asked.values() if why), "")
@@ -98,7 +102,7 @@ def _check_reading(job: TokenJob) -> Access:
         for uri, (space, _) in asked.items()
         if space is not None and space.guarded
     ]
-    token = tokens.find(job.token_file)
+    token = tokens.find(config.source.token_file)
     problem = reason or _problem(token, needed)
     lines = [
         *(("source", uri) for uri in remote),
@@ -119,24 +123,24 @@ def _check_reading(job: TokenJob) -> Access:
     return Access(_table(lines), problem, not reason)
 
 
-def _check_writing(job: TokenJob) -> Access:
+def _check_writing(config: Config, written: str) -> Access:
     """Compare the token in use with what `crpipe sync` needs."""
-    space, problem = namespace_of(job, job.written())
-    token = tokens.find(job.token_file)
-    needed = [] if space is None else write_scopes(job, space)
+    space, problem = namespace_of(written, config.source.read_timeout_s)
+    token = tokens.find(config.source.token_file)
+    needed = [] if space is None else write_scopes(written, space)
     problem = problem or _problem(token, needed)
     hint = "" if space is None else "; `crpipe token --login --write` asks for one that may write"
     lines = [
-        ("sync.to", job.to),
+        ("sync.to", config.sync.to),
         ("needs", " ".join(needed) or "unknown"),
         ("verdict", f"{problem}{hint}" if problem else "covers it"),
     ]
     return Access(_table(lines), f"{problem}{hint}" if problem else "")
 
 
-def write_scopes(job: TokenJob, space: Namespace) -> list[str]:
+def write_scopes(written: str, space: Namespace) -> list[str]:
     """Name the scopes that `crpipe sync` needs: it writes, and asks what arrived."""
-    path = tokens.scope_for(job.written(), space.base_path).partition(":")[2]
+    path = tokens.scope_for(written, space.base_path).partition(":")[2]
     return [f"{tokens.MODIFY}:{path}", f"storage.read:{path}"]
 
 
@@ -144,13 +148,13 @@ def _table(lines: list[tuple[str, str]]) -> str:
     return "\n".join(f"{name:11s} {value}" for name, value in lines)
 
 
-def namespace_of(job: TokenJob, uri: str) -> tuple[Namespace | None, str]:
+def namespace_of(uri: str, read_timeout_s: float) -> tuple[Namespace | None, str]:
     """Ask the director about a URI; None and the reason when that is not possible."""
     host, path = host_and_path(uri)
     folder = path.partition("{")[0].rpartition("/")[0] or "/"
 
     async def ask() -> Namespace:
-        async with Director(host, connections=1, read_timeout_s=job.read_timeout_s) as federation:
+        async with Director(host, connections=1, read_timeout_s=read_timeout_s) as federation:
             return await federation.namespace(folder)
 
     try:
@@ -181,53 +185,55 @@ def _end(token: tokens.Token) -> str:
     return f"{when} ({hours:.1f} h left)" if hours > 0 else f"{when} ({-hours:.1f} h ago)"
 
 
-def log_in(job: TokenJob, progress: Progress, *, write: bool = False) -> None:
+def log_in(config: Config, progress: Progress, *, write: bool = False) -> None:
     """Get a fresh token for the first remote source, and write it where `crpipe stage` finds it.
 
     write: one that may also write to ``sync.to``. The refresh token is kept beside the user's configuration,
     readable by the user alone; that of a token that may write has a file of its own. Raise AccessError if
     the issuer gives none, ConfigError if wipac-rest-tools is missing, or there is nothing to write to.
     """
-    remote = job.remote()
-    if write and not job.written():
+    source, uris, written = config.source, source_uris(config), _written_uri(config)
+    remote = _in_federations(uris)
+    if write and not written:
         raise ConfigError(
-            f"--write: sync.to is {job.to or 'empty'}, no federation; set it to pelican://host/path, or "
-            "leave --write out"
+            f"--write: sync.to is {config.sync.to or 'empty'}, no federation; set it to pelican://host/path, "
+            "or leave --write out"
         )
-    asked = [*remote, *([job.written()] if write else [])]
+    asked = [*remote, *([written] if write else [])]
     if not asked:
-        raise AccessError(f"{job.uris[0]}: no federation, no token needed")
-    space, problem = namespace_of(job, asked[0])
+        raise AccessError(f"{uris[0]}: no federation, no token needed")
+    space, problem = namespace_of(asked[0], source.read_timeout_s)
     if space is None:
         raise AccessError(f"{asked[0]}: {problem}")
-    issuer = job.issuer or space.issuer
+    issuer = source.token_issuer or space.issuer
     scopes = [tokens.scope_for(uri, space.base_path) for uri in remote]
-    scopes += _write_scopes(job, issuer) if write else []
+    scopes += _write_scopes(config, issuer) if write else []
     scope = " ".join(dict.fromkeys(scopes))
     endpoints = _endpoints(issuer)
     kept = _refresh_file(issuer, "write" if write else "")
-    granted = _renewed(endpoints, job.client, kept)
+    granted = _renewed(endpoints, source.token_client, kept)
     if granted is None:
-        write_secret(kept, _from_browser(endpoints, job.client, scope).encode())
-        granted = _renewed(endpoints, job.client, kept)
+        write_secret(kept, _from_browser(endpoints, source.token_client, scope).encode())
+        granted = _renewed(endpoints, source.token_client, kept)
     if granted is None:
         raise AccessError(f"{issuer}: refuses the token that it just gave; check source.token_client")
-    target = Path(job.token_file) if job.token_file else tokens.default_file()
+    target = Path(source.token_file) if source.token_file else tokens.default_file()
     write_secret(target, granted.encode())
     progress.say(f"{target}: new token from {issuer} for {scope}")
 
 
-def _write_scopes(job: TokenJob, issuer: str) -> list[str]:
+def _write_scopes(config: Config, issuer: str) -> list[str]:
     """Name the scopes for ``sync.to``; raise AccessError when another issuer gives its tokens."""
-    space, problem = namespace_of(job, job.written())
+    to, written = config.sync.to, _written_uri(config)
+    space, problem = namespace_of(written, config.source.read_timeout_s)
     if space is None:
-        raise AccessError(f"{job.to}: {problem}")
-    if not job.issuer and space.issuer != issuer:
+        raise AccessError(f"{to}: {problem}")
+    if not config.source.token_issuer and space.issuer != issuer:
         raise AccessError(
-            f"{job.to}: its tokens are issued by {space.issuer}, those of the source by {issuer}; one token "
+            f"{to}: its tokens are issued by {space.issuer}, those of the source by {issuer}; one token "
             "cannot serve both: sync with a configuration of its own (source.token_file, source.token_issuer)"
         )
-    return write_scopes(job, space)
+    return write_scopes(written, space)
 
 
 def _endpoints(issuer: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from crpipe.source.uris import SourceOptions
+    from crpipe.core.paths import Paths
 
 INDEX = "index.json"
 RESULTS = "results"  # in the copy: the few small files of the results that belong to the run
@@ -30,24 +30,10 @@ _OF_RUN = (
 _OF_RESULTS = ("campaign.json", "layout.json", "positions.*", "manifests/*.parquet")
 
 
-@dataclass(frozen=True, slots=True)
-class SyncJob:
-    """What to send or bring back: directory ``folder`` of the run called ``run``; ``to`` is `sync.to`."""
-
-    folder: Path
-    results: Path
-    run: str
-    to: str
-    source: SourceOptions
-
-    def place(self, name: str) -> Path:
-        """Find the place of a file here."""
-        top, _, rest = name.partition("/")
-        return self.results / rest if top == RESULTS else self.folder / name
-
-    def uri(self, name: str) -> str:
-        """Name a file of the copy."""
-        return f"{self.to.rstrip('/')}/{self.run}/{name}"
+def file_here(paths: Paths, name: str) -> Path:
+    """Return where a file of the copy is here: in the run's directory, or in the results."""
+    top, _, rest = name.partition("/")
+    return paths.results / rest if top == RESULTS else paths.run_dir() / name
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +50,7 @@ Files = dict[str, CopiedFile]
 
 
 def list_files(
-    job: SyncJob, before: Mapping[str, CopiedFile], named: Mapping[str, CopiedFile]
+    paths: Paths, before: Mapping[str, CopiedFile], named: Mapping[str, CopiedFile]
 ) -> dict[str, str]:
     """List what is sent: names below the run (or ``results/``), and the names in the copy.
 
@@ -72,7 +58,8 @@ def list_files(
     Of the snapshots only the newest one of an unfinished link is sent.
     """
     found: dict[str, str] = {}
-    for top, patterns, prefix in ((job.folder, _OF_RUN, ""), (job.results, _OF_RESULTS, f"{RESULTS}/")):
+    run_dir = paths.run_dir()
+    for top, patterns, prefix in ((run_dir, _OF_RUN, ""), (paths.results, _OF_RESULTS, f"{RESULTS}/")):
         for pattern in patterns:
             for path in sorted(top.glob(pattern)):
                 parts = path.relative_to(top).parts
@@ -81,11 +68,11 @@ def list_files(
                     found[name] = name
     open_links = [
         path
-        for path in job.folder.glob("store/*/snapshot-*.pt")
-        if not is_present(job.folder / "ranges" / f"{path.parent.name}.json")
+        for path in run_dir.glob("store/*/snapshot-*.pt")
+        if not is_present(paths.receipt(path.parent.name))
     ]
     for path in sorted(open_links, key=lambda path: path.stem.split("-")[-2])[-1:]:
-        name = str(path.relative_to(job.folder))
+        name = str(path.relative_to(run_dir))
         used = {file.at for file in (*before.values(), *named.values())}
         free = next((each for each in _SNAPSHOTS if each not in used), _SNAPSHOTS[0])
         found[name] = before[name].at if name in before else free
@@ -93,7 +80,7 @@ def list_files(
 
 
 def kept_snapshot(files: Files, before: Files) -> Files:
-    """Give the snapshot of ``before`` that is needed as long as ``files`` has no newer one or receipt."""
+    """Return the snapshot of ``before`` that is needed as long as ``files`` has no newer one or receipt."""
     if any(file.at in _SNAPSHOTS for file in files.values()):
         return {}
     return {
@@ -103,21 +90,21 @@ def kept_snapshot(files: Files, before: Files) -> Files:
     }
 
 
-def without_torn_links(job: SyncJob, files: Files) -> Files:
+def without_torn_links(paths: Paths, files: Files) -> Files:
     """Leave out each receipt whose checkpoint exists here and is not in the copy yet, and damaged ones."""
     receipts = {name for name in files if PurePosixPath(name).match("ranges/*.json")}
     return {
-        name: file for name, file in files.items() if name not in receipts or _is_backed(job, files, name)
+        name: file for name, file in files.items() if name not in receipts or _is_backed(paths, files, name)
     }
 
 
-def _is_backed(job: SyncJob, files: Files, receipt: str) -> bool:
+def _is_backed(paths: Paths, files: Files, receipt: str) -> bool:
     try:
-        row = json.loads(job.place(receipt).read_text())
+        row = json.loads(file_here(paths, receipt).read_text())
         checkpoint = f"store/{row['range']}/{row['checkpoint']}"
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return checkpoint in files or not is_present(job.place(checkpoint))
+    return checkpoint in files or not is_present(file_here(paths, checkpoint))
 
 
 def index_text(files: Files) -> str:

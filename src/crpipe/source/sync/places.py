@@ -13,12 +13,12 @@ from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import DiskError
 from crpipe.core.files import forget_cached, replacing, sha256
 from crpipe.source.retries import Transient
-from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
+from crpipe.source.uris import FEDERATIONS, SourceOptions, host_and_path, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from crpipe.source.sync.index import SyncJob
+    from crpipe.config.loading import Config
 
 
 class Place(Protocol):
@@ -28,22 +28,23 @@ class Place(Protocol):
         """Send a file, and verify what arrived."""
 
     async def size(self, name: str) -> int | None:
-        """Give the size in bytes that a file has there; None where it is missing."""
+        """Return the size in bytes that a file has there; None where it is missing."""
 
     async def sha256(self, name: str) -> str:
-        """Read a file there and give its sha256; empty where it is missing."""
+        """Read a file there and return its sha256; empty where it is missing."""
 
 
 @contextlib.asynccontextmanager
-async def open_place(job: SyncJob) -> AsyncIterator[Place]:
+async def open_place(config: Config) -> AsyncIterator[Place]:
     """Open the place that ``sync.to`` names."""
-    if scheme_of(job.to, "sync.to") not in FEDERATIONS:
-        yield Directory(Path(host_and_path(job.to, "sync.to")[1]))
+    to = config.sync.to
+    if scheme_of(to, "sync.to") not in FEDERATIONS:
+        yield Directory(Path(host_and_path(to, "sync.to")[1]))
         return
     # Its own libraries are loaded only where a federation is used.
     from crpipe.source.pelican.upload import Upload  # noqa: PLC0415
 
-    async with Upload(job.source, job.to) as upload:
+    async with Upload(SourceOptions.of(config), to) as upload:
         yield upload
 
 
@@ -58,7 +59,7 @@ class Directory:
         await asyncio.to_thread(self._copy, file, self._folder / name)
 
     async def size(self, name: str) -> int | None:
-        """Give the size in bytes that a file has there; None where it is missing."""
+        """Return the size in bytes that a file has there; None where it is missing."""
         path = self._folder / name
         try:
             return path.stat().st_size if is_plain(path) else None
@@ -68,7 +69,7 @@ class Directory:
             raise DiskError(f"{path}: cannot be read ({error.strerror})") from error
 
     async def sha256(self, name: str) -> str:
-        """Read a file there and give its sha256; empty where it is missing or cannot be read any more."""
+        """Read a file there and return its sha256; empty where it is missing or cannot be read any more."""
         path = self._folder / name
         try:
             await asyncio.to_thread(forget_cached, path)

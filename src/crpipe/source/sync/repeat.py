@@ -14,27 +14,27 @@ from crpipe.source.sync.send import LEASE, SyncRules, check_place, send_changed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.text import Progress
-    from crpipe.source.sync.index import SyncJob
 
 _STOPS = (signal.SIGTERM, signal.SIGINT)  # a shell script starts its background jobs without the second
 
 
 def sync_every(
-    job: SyncJob, minutes: float, finished: Callable[[], bool], progress: Progress, rules: SyncRules
+    campaign: Campaign, minutes: float, finished: Callable[[], bool], progress: Progress, rules: SyncRules
 ) -> bool:
     """Send what changed every ``minutes``; return whether the finished run was sent, False when stopped.
 
     What fails is reported and sent the next time. Raise ConfigError when ``sync.to`` cannot be one,
     LeaseError while another sync of this run works.
     """
-    check_place(job)
+    check_place(campaign.config)
     before = {number: signal.signal(number, signal.default_int_handler) for number in _STOPS}
     try:
-        while not job.folder.is_dir():
+        while not campaign.paths.run_dir().is_dir():
             time.sleep(60 * minutes)
-        with lease(job.folder / LEASE, wait_s=0.0, say=progress.say):
-            return _repeat(job, minutes, finished, progress, rules)
+        with lease(campaign.paths.run_dir() / LEASE, wait_s=0.0, say=progress.say):
+            return _repeat(campaign, minutes, finished, progress, rules)
     except KeyboardInterrupt:
         progress.say("stopped as asked; the same command goes on")
         return False
@@ -44,12 +44,12 @@ def sync_every(
 
 
 def _repeat(
-    job: SyncJob, minutes: float, finished: Callable[[], bool], progress: Progress, rules: SyncRules
+    campaign: Campaign, minutes: float, finished: Callable[[], bool], progress: Progress, rules: SyncRules
 ) -> bool:
     while True:
         over = finished()  # before the sync: what is finished now is sent now
         try:
-            send_changed(job, progress, rules)
+            send_changed(campaign, progress, rules)
         except ConfigError:
             raise
         except CrpipeError as error:
@@ -57,6 +57,6 @@ def _repeat(
         else:
             rules = replace(rules, new=False)
             if over:
-                progress.say(f"{job.run}: finished, and sent")
+                progress.say(f"{campaign.paths.run}: finished, and sent")
                 return True
         time.sleep(60 * minutes)

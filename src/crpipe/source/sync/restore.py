@@ -16,14 +16,16 @@ from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 from crpipe.source.listing import described
 from crpipe.source.retries import Deadline
-from crpipe.source.sync.index import INDEX, RESULTS, read_index
+from crpipe.source.sync.index import INDEX, RESULTS, file_here, read_index
 from crpipe.source.sync.send import LEASE, check_place
+from crpipe.source.uris import SourceOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.core.text import Progress
-    from crpipe.source.sync.index import CopiedFile, Files, SyncJob
+    from crpipe.source.sync.index import CopiedFile, Files
 
 _INCOMING = ".restore"
 _SHOWN = 3
@@ -32,89 +34,106 @@ _REMEDY = "where the run is, type `crpipe sync --verify`: it sends again what is
 _GROWING = ("tensorboard/*/*", "*.jsonl", "snapshot-*.pt")
 
 
-def restore_run(job: SyncJob, progress: Progress) -> int:
+def restore_run(campaign: Campaign, progress: Progress) -> int:
     """Bring back every file that the index names; return how many. After a crash the next call goes on.
 
     Files that are here already must be those of the index. Raise ConfigError when they are others,
     TransferError when the copy is damaged, ListingError when there is none.
     """
-    check_place(job)
-    with lease(job.folder / LEASE, wait_s=0.0, say=progress.say):
-        files = _fetch_index(job, progress)
-        missing = {name: file for name, file in files.items() if not is_present(job.place(name))}
-        _refuse_others(job, {name: file for name, file in files.items() if name not in missing})
-        incoming = job.folder / _INCOMING / "files"
-        _fetch(job, missing, incoming, progress)
+    check_place(campaign.config)
+    folder = campaign.paths.run_dir()
+    with lease(folder / LEASE, wait_s=0.0, say=progress.say):
+        files = _fetch_index(campaign, progress)
+        missing = {
+            name: file for name, file in files.items() if not is_present(file_here(campaign.paths, name))
+        }
+        _refuse_others(campaign, {name: file for name, file in files.items() if name not in missing})
+        incoming = folder / _INCOMING / "files"
+        _fetch(campaign, missing, incoming, progress)
         # What other jobs trust comes last, as always.
         for name in sorted(missing, key=lambda name: (name.startswith("ranges/"), name)):
             file = missing[name]
-            _put(job, name, file, incoming / str(_grows(file)) / file.at, progress)
-        remove_tree(job.folder / _INCOMING)
+            _put(campaign, name, file, incoming / str(_grows(file)) / file.at, progress)
+        remove_tree(folder / _INCOMING)
     kept = len(files) - len(missing)
-    progress.say(f"{job.folder}: {len(missing)} files restored from {job.to}, {kept} were here already")
+    progress.say(
+        f"{folder}: {len(missing)} files restored from {campaign.config.sync.to}, {kept} were here already"
+    )
     return len(missing)
 
 
-def _fetch_index(job: SyncJob, progress: Progress) -> Files:
+def _uri(campaign: Campaign, name: str) -> str:
+    """Name a file of the copy."""
+    return f"{campaign.config.sync.to.rstrip('/')}/{campaign.config.run}/{name}"
+
+
+def _fetch_index(campaign: Campaign, progress: Progress) -> Files:
     """Get the index of the copy."""
-    folder, uri = job.folder / _INCOMING / "index", job.uri(INDEX)
+    folder, uri = campaign.paths.run_dir() / _INCOMING / "index", _uri(campaign, INDEX)
+    options = SourceOptions.of(campaign.config)
     remove_tree(folder)
-    deadline = Deadline(job.source.deadline_s, f"restoring from {job.to}", progress.say)
-    entries = described(job.source, [uri], [INDEX], "sync.to", deadline)
-    _copy(job, list(entries), folder, progress)
+    deadline = Deadline(options.deadline_s, f"restoring from {campaign.config.sync.to}", progress.say)
+    entries = described(options, [uri], [INDEX], "sync.to", deadline)
+    _copy(campaign, list(entries), folder, progress)
     return read_index((folder / INDEX).read_text(), uri)
 
 
-def _refuse_others(job: SyncJob, files: Files) -> None:
+def _refuse_others(campaign: Campaign, files: Files) -> None:
     """Raise ConfigError when a file is here that differs from the copy's."""
-    other = [name for name, file in files.items() if sha256(job.place(name)) != file.sha256]
+    here = {name: file_here(campaign.paths, name) for name in files}
+    other = [here[name] for name, file in files.items() if sha256(here[name]) != file.sha256]
     if other:
         more = f", … ({len(other)} in all)" if len(other) > _SHOWN else ""
         raise ConfigError(
-            f"{', '.join(str(job.place(name)) for name in other[:_SHOWN])}{more}: here, and not as in "
-            f"{job.to}/{job.run}; restore into an empty directory; no file was replaced"
+            f"{', '.join(map(str, other[:_SHOWN]))}{more}: here, and not as in "
+            f"{campaign.config.sync.to}/{campaign.config.run}; restore into an empty directory; no file was "
+            "replaced"
         )
 
 
-def _fetch(job: SyncJob, files: Files, folder: Path, progress: Progress) -> None:
+def _fetch(campaign: Campaign, files: Files, folder: Path, progress: Progress) -> None:
     """Copy what is missing into ``folder``; growing files, as far as that is possible."""
-    check_free_space(job.folder, sum(file.size for file in files.values()), "restored files")
+    check_free_space(campaign.paths.run_dir(), sum(file.size for file in files.values()), "restored files")
     for grows in (False, True):
         chosen = [file for file in files.values() if _grows(file) is grows]
-        entries = [Entry(file.at, job.uri(file.at), file.size, None) for file in chosen]
+        entries = [Entry(file.at, _uri(campaign, file.at), file.size, None) for file in chosen]
         try:
-            _copy(job, entries, folder / str(grows), progress, aside=len(chosen) if grows else 0)
+            _copy(campaign, entries, folder / str(grows), progress, aside=len(chosen) if grows else 0)
         except SourceError:
             if not grows:
                 raise
             for entry in entries:  # one that changed since ends the copying of all
                 with contextlib.suppress(SourceError):
-                    _copy(job, [entry], folder / str(grows), progress, aside=1)
+                    _copy(campaign, [entry], folder / str(grows), progress, aside=1)
 
 
 def _grows(file: CopiedFile) -> bool:
     return any(PurePosixPath(file.at).match(pattern) for pattern in _GROWING)
 
 
-def _copy(job: SyncJob, entries: list[Entry], folder: Path, progress: Progress, aside: int = 0) -> None:
+def _copy(campaign: Campaign, entries: list[Entry], folder: Path, progress: Progress, aside: int = 0) -> None:
     """Copy files; up to ``aside`` of them may be bad."""
     with writing(folder):
         make_folder(folder)
-    rules = CopyRules(f"run {job.run}", _REMEDY, "quarantine" if aside else None, aside)
-    Copies(folder, entries, job.source, rules, progress).run()
+    rules = CopyRules(f"run {campaign.config.run}", _REMEDY, "quarantine" if aside else None, aside)
+    Copies(folder, entries, SourceOptions.of(campaign.config), rules, progress).run()
 
 
-def _put(job: SyncJob, name: str, file: CopiedFile, copy: Path, progress: Progress) -> None:
+def _put(campaign: Campaign, name: str, file: CopiedFile, copy: Path, progress: Progress) -> None:
     """Move a verified copy to its place, with the time of the original, on which the workflow relies."""
     if not is_present(copy) or sha256(copy) != file.sha256:
         copy.unlink(missing_ok=True)  # else the next call takes it for the file, by its size
         if not _grows(file):
-            raise TransferError(f"{job.uri(file.at)}: not the file that was sent (another sha256); {_REMEDY}")
-        progress.say(f"warning: {name} is left out: {job.uri(file.at)} was replaced after the last sync")
+            raise TransferError(
+                f"{_uri(campaign, file.at)}: not the file that was sent (another sha256); {_REMEDY}"
+            )
+        progress.say(
+            f"warning: {name} is left out: {_uri(campaign, file.at)} was replaced after the last sync"
+        )
         return
-    target = job.place(name)
+    target = file_here(campaign.paths, name)
     if is_present(target):  # written here while the copies came
-        _refuse_others(job, {name: file})
+        _refuse_others(campaign, {name: file})
         return
     os.utime(copy, ns=(file.mtime_ns, file.mtime_ns))
     with writing(target):

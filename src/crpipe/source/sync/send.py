@@ -26,7 +26,7 @@ from crpipe.source.sync.index import (
     INDEX,
     CopiedFile,
     Files,
-    SyncJob,
+    file_here,
     index_text,
     kept_snapshot,
     list_files,
@@ -34,11 +34,14 @@ from crpipe.source.sync.index import (
     without_torn_links,
 )
 from crpipe.source.sync.places import open_place
-from crpipe.source.uris import scheme_of
+from crpipe.source.uris import SourceOptions, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.config.loading import Config
+    from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
     from crpipe.source.sync.places import Place
 
@@ -65,71 +68,74 @@ class _Memory:
     files: Files = field(default_factory=dict)
     index: str = ""
 
-    def write(self, job: SyncJob) -> None:
+    def write(self, campaign: Campaign) -> None:
         rows = {name: asdict(file) for name, file in self.files.items()}
-        tree = {"to": job.to, "mark": self.mark, "files": rows, "index": self.index}
-        write_json(job.folder / _MEMORY, tree)
+        to = campaign.config.sync.to
+        tree = {"to": to, "mark": self.mark, "files": rows, "index": self.index}
+        write_json(campaign.paths.run_dir() / _MEMORY, tree)
 
 
-def sync_run(job: SyncJob, progress: Progress, rules: SyncRules | None = None) -> int:
+def sync_run(campaign: Campaign, progress: Progress, rules: SyncRules | None = None) -> int:
     """Send what changed in the run's directory to ``sync.to``/<run>; return the number of files sent.
 
     Raise ConfigError when ``sync.to`` is empty, LeaseError while another sync runs, and what `send_changed`
     raises; training is never stopped.
     """
-    check_place(job)
-    if not is_folder(job.folder):
-        progress.say(f"{job.folder}: nothing to send yet")
+    check_place(campaign.config)
+    folder = campaign.paths.run_dir()
+    if not is_folder(folder):
+        progress.say(f"{folder}: nothing to send yet")
         return 0
-    with lease(job.folder / LEASE, wait_s=0.0, say=progress.say):
-        return send_changed(job, progress, rules or SyncRules())
+    with lease(folder / LEASE, wait_s=0.0, say=progress.say):
+        return send_changed(campaign, progress, rules or SyncRules())
 
 
-def check_place(job: SyncJob) -> None:
+def check_place(config: Config) -> None:
     """Raise ConfigError when no second place is named."""
-    if not job.to:
+    if not config.sync.to:
         raise ConfigError("sync.to: empty; name a directory or pelican://host/path to sync to")
-    scheme_of(job.to, "sync.to")
+    scheme_of(config.sync.to, "sync.to")
 
 
-def send_changed(job: SyncJob, progress: Progress, rules: SyncRules) -> int:
+def send_changed(campaign: Campaign, progress: Progress, rules: SyncRules) -> int:
     """Send what changed or is not there, and then the index; return the number of files sent.
 
     Needs the lease. A file that cannot be sent is reported, and the others are sent; in the end raise
     DiskError, AccessError or TransferError. Raise DiskError before anything is sent where ``sync.to`` is
     not the place of the last sync.
     """
-    return asyncio.run(_send_changed(job, progress, rules))
+    return asyncio.run(_send_changed(campaign, progress, rules))
 
 
-async def _send_changed(job: SyncJob, progress: Progress, rules: SyncRules) -> int:
-    async with open_place(job) as place:
-        sync = _Sync(job, place, progress)
+async def _send_changed(campaign: Campaign, progress: Progress, rules: SyncRules) -> int:
+    paths = campaign.paths
+    async with open_place(campaign.config) as place:
+        sync = _Sync(campaign, place, progress)
         seen = await sync.recognise(rules)
         named = read_index(seen.index, INDEX) if seen.index else {}
         held = await sync.prove(seen.files, verify=rules.verify)
-        names = list_files(job, seen.files, named)
-        same = {name: file for name, file in held.items() if name in names and _is_same(job, name, file)}
+        names = list_files(paths, seen.files, named)
+        same = {name: file for name, file in held.items() if name in names and _is_same(paths, name, file)}
         await sync.send({name: names[name] for name in names if name not in same})
         await sync.check_mark(seen.mark)  # a disk that was unmounted meanwhile leaves its directory
-        whole = without_torn_links(job, same | sync.sent)
+        whole = without_torn_links(paths, same | sync.sent)
         kept = kept_snapshot(whole, held)
         index = await sync.bring_index(index_text(whole | kept), seen.index, verify=rules.verify)
-    replace(seen, files=same | sync.sent | kept, index=index).write(job)
-    progress.say(f"{job.to}: {len(sync.sent)} files sent, {len(sync.failed)} failed")
+    replace(seen, files=same | sync.sent | kept, index=index).write(campaign)
+    progress.say(f"{campaign.config.sync.to}: {len(sync.sent)} files sent, {len(sync.failed)} failed")
     sync.raise_failures()
     return len(sync.sent)
 
 
-def _is_same(job: SyncJob, name: str, file: CopiedFile) -> bool:
+def _is_same(paths: Paths, name: str, file: CopiedFile) -> bool:
     try:
-        return _stamp(job.place(name)) == (file.size, file.mtime_ns)
+        return _stamp(file_here(paths, name)) == (file.size, file.mtime_ns)
     except FileNotFoundError:
         return False
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Give size in bytes and time of the last change in ns."""
+    """Return size in bytes and time of the last change in ns."""
     found = path.stat()
     return found.st_size, found.st_mtime_ns
 
@@ -152,25 +158,30 @@ def _remembered(memory: Path, to: str) -> _Memory:
 class _Sync:
     """One sync. sent: files that arrived; failed: the error of each that did not, or is not proven."""
 
-    def __init__(self, job: SyncJob, place: Place, progress: Progress) -> None:
-        self._job = job
+    def __init__(self, campaign: Campaign, place: Place, progress: Progress) -> None:
+        self._campaign = campaign
+        self._paths = campaign.paths
+        self._to = campaign.config.sync.to
+        self._options = SourceOptions.of(campaign.config)
         self._place = place
         self._say = progress.say
-        self._deadline = Deadline(job.source.deadline_s, f"sync to {job.to}")
+        self._deadline = Deadline(self._options.deadline_s, f"sync to {self._to}")
         self.sent: Files = {}
         self.failed: dict[str, Exception] = {}
 
     async def recognise(self, rules: SyncRules) -> _Memory:
         """Return what this place got before; mark a place that is new. Raise DiskError for another one."""
-        job = self._job
-        seen = _Memory() if rules.new else _remembered(job.folder / _MEMORY, job.to)
+        memory = self._paths.run_dir() / _MEMORY
+        seen = _Memory() if rules.new else _remembered(memory, self._to)
         if seen.mark:
             await self.check_mark(seen.mark)
             return seen
         seen = replace(seen, mark=f"copy-{secrets.token_hex(8)}.json")
         with self._ending():
-            await self._send_text(seen.mark, json.dumps({"host": platform.node(), "run": job.run}) + "\n")
-        seen.write(job)
+            await self._send_text(
+                seen.mark, json.dumps({"host": platform.node(), "run": self._paths.run}) + "\n"
+            )
+        seen.write(self._campaign)
         return seen
 
     async def check_mark(self, mark: str) -> None:
@@ -179,7 +190,7 @@ class _Sync:
             size = await self._persist(lambda: self._place.size(self._name(mark)))
         if size is None:
             raise DiskError(
-                f"{self._job.to}: not the place of the last sync: {self._name(mark)} is missing. Nothing "
+                f"{self._to}: not the place of the last sync: {self._name(mark)} is missing. Nothing "
                 "more is sent. If a disk is not mounted, mount it and run the same command again; if that "
                 "copy is gone for good, `crpipe sync --new` sends everything again"
             )
@@ -202,18 +213,18 @@ class _Sync:
                 held[name] = file
             else:
                 what = "missing" if size is None else "damaged"
-                self._say(f"warning: {at}: {what} in {self._job.to}; it is sent again")
+                self._say(f"warning: {at}: {what} in {self._to}; it is sent again")
 
-        await each(files, one, self._job.source.concurrency)
+        await each(files, one, self._options.concurrency)
         if verify and files:
-            self._say(f"{self._job.to}: {len(held)} of {len(files)} files have their sha256")
+            self._say(f"{self._to}: {len(held)} of {len(files)} files have their sha256")
         return {name: held[name] for name in files if name in held}
 
     async def send(self, names: dict[str, str]) -> None:
         """Send files several at once. One that a job replaced meanwhile is neither sent nor failed."""
 
         async def one(name: str) -> None:
-            path = self._job.place(name)
+            path = file_here(self._paths, name)
 
             async def attempt() -> None:
                 stamp = _stamp(path)
@@ -231,7 +242,7 @@ class _Sync:
                 if is_present(path):
                     self._fail(name, error)
 
-        await each(names, one, self._job.source.concurrency)
+        await each(names, one, self._options.concurrency)
 
     async def bring_index(self, text: str, before: str, *, verify: bool) -> str:
         """Have the index there; return the text of the one that is."""
@@ -254,7 +265,7 @@ class _Sync:
         kinds = (AccessError, DiskError, TransferError)
         found = [kind for kind in kinds if any(isinstance(each, kind) for each in self.failed.values())]
         raise [*found, TransferError][0](
-            f"{self._job.to}: {len(self.failed)} files were not sent, the first of them {name} ({error}); "
+            f"{self._to}: {len(self.failed)} files were not sent, the first of them {name} ({error}); "
             "the same command sends what is missing"
         )
 
@@ -269,16 +280,16 @@ class _Sync:
             await self._persist(lambda: self._place.send(path, self._name(name)))
 
     def _name(self, name: str) -> str:
-        return f"{self._job.run}/{name}"
+        return f"{self._paths.run}/{name}"
 
     async def _persist(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
-        attempts = self._job.source.attempts
+        attempts = self._options.attempts
         return await persist(attempt, attempts=attempts, deadline=self._deadline, patient=False)
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[None]:
-        """Give what another try may repair a place in the tree of errors."""
+        """Turn what another try may repair into an error of the tree."""
         try:
             yield
         except Transient as error:
-            raise TransferError(f"{self._job.to}: {error}; run the same command again") from error
+            raise TransferError(f"{self._to}: {error}; run the same command again") from error

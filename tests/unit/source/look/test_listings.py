@@ -6,32 +6,28 @@ from pathlib import Path
 import pytest
 
 from crpipe.campaign.raw_files import count_source_files, read_manifest
-from crpipe.cli.jobs.source import list_job, source_options
 from crpipe.core.errors import ListingError, SourceError
 from crpipe.core.ranges import Range
 from crpipe.core.text import Silent
 from crpipe.source.listing import list_range
 from crpipe.source.look import listings
-from crpipe.source.look.listings import LookJob, look
+from crpipe.source.look.listings import look
 from crpipe.source.retries import Transient
-from crpipe.source.uris import SourcePattern
+from opened import opened
 
 
-def job_of(config, names, **changes):
-    source = config.source
-    keys = {"min_files": source.min_files, "max_files": source.max_files, **changes}
-    ranges = tuple(map(Range.parse, names))
-    return LookJob(SourcePattern(source.uri, source.files), ranges, source=source_options(config), **keys)
+def looked(config, names, **options):
+    return look(config, tuple(map(Range.parse, names)), **options)
 
 
 def problem_of(config, *names):
-    found = look(job_of(config, names or ["0000000-0000999"]))
+    found = looked(config, names or ["0000000-0000999"])
     assert len(found.problems) == 1
     return found.problems[0]
 
 
 def test_a_local_source_is_listed_and_nothing_is_written(configure, name, tmp_path):
-    found = look(job_of(configure(), [str(name)]))
+    found = looked(configure(), [str(name)])
     assert [entry.size for entry in found.found[str(name)]] == [1000 * index + 1 for index in range(12)]
     assert not found.problems
     assert not (tmp_path / "results").exists()
@@ -41,17 +37,17 @@ def test_only_the_first_files_of_a_range_are_seen_and_listed(configure, name, tr
     for file, number in (("part-0000.bin", 10), ("part-0001.bin", 9)):
         (tree / str(name) / file).rename(tree / str(name) / f"f{number}.parquet")
     config = configure(max_files=2, uri=f"{tree}/{{range}}/f*.parquet")
-    (entries,) = look(job_of(config, [str(name)])).found.values()
+    (entries,) = looked(config, [str(name)]).found.values()
     assert [entry.path for entry in entries] == ["f9.parquet", "f10.parquet"]
     fewer = configure(max_files=1, uri=f"{tree}/{{range}}/f*.parquet")
-    list_range(list_job(fewer, str(name)), Silent())
+    list_range(opened(fewer), str(name), Silent())
     manifest = fewer.paths().manifest(str(name))
     assert [entry.path for entry in read_manifest(manifest)] == ["f9.parquet"]
     assert count_source_files(manifest) == 2
 
 
 def test_a_manifest_of_all_files_counts_no_others(configure, name, tmp_path):
-    list_range(list_job(configure(), str(name)), Silent())
+    list_range(opened(configure()), str(name), Silent())
     assert count_source_files(configure().paths().manifest(str(name))) is None
     assert count_source_files(tmp_path / "none") is None
 
@@ -100,7 +96,7 @@ def test_a_missing_directory_says_what_is_there(configure, tree):
 
 def test_later_ranges_that_are_missing_are_named_with_the_last_that_is_there(configure, tree):
     names = ["0000000-0000999", *(f"{place:03d}1000-{place:03d}1999" for place in range(6))]
-    found = look(job_of(configure(), names))
+    found = looked(configure(), names)
     assert list(found.found) == names[:1]
     assert len(found.problems) == 5
     assert "set ranges.last to 999 if that is all" in found.problems[-1]
@@ -113,42 +109,42 @@ def test_files_of_one_directory_are_seen_range_by_range(configure, tmp_path, pat
     for number in range(20):
         (folder / f"f_{number}.bin").write_bytes(b"x" * (number + 1))
     config = configure(uri=f"{folder}/{pattern}")
-    found = look(job_of(config, ["0000000-0000009", "0000010-0000019"]))
+    found = looked(config, ["0000000-0000009", "0000010-0000019"])
     assert [sum(entry.size for entry in entries) for entries in found.found.values()] == [55, 155]
-    many = look(job_of(config, ["0000000-0000099"]))
+    many = looked(config, ["0000000-0000099"])
     if "{" in pattern:
         assert "80 of 100 files are missing" in many.problems[0]
         assert "f_20.bin, f_21.bin" in many.problems[0]
     else:
         assert "holds 20 files, numbers 0 to 19; set ranges.last to 19" in many.problems[0]
-    nothing = look(job_of(configure(uri=f"{folder}/*.h5"), ["0000000-0000009"]))
+    nothing = looked(configure(uri=f"{folder}/*.h5"), ["0000000-0000009"])
     assert "0 files match" in nothing.problems[0]
 
 
 def test_lists_of_files_are_looked_up(configure, tree, tmp_path):
     names = [f"data/0000000-0000999/part-{number:04d}.bin" for number in range(4)]
     (tmp_path / "all.txt").write_text("\n".join(names))
-    found = look(job_of(configure(files=str(tmp_path / "all.txt"), uri=""), ["0000000-0000001"]))
+    found = looked(configure(files=str(tmp_path / "all.txt"), uri=""), ["0000000-0000001"])
     assert [entry.size for entry in found.found["0000000-0000001"]] == [1, 1001]
     (tmp_path / "0000000-0000009.txt").write_text("\n".join(names))
-    found = look(job_of(configure(files=f"{tmp_path}/{{range}}.txt", uri=""), ["0000000-0000009"]))
+    found = looked(configure(files=f"{tmp_path}/{{range}}.txt", uri=""), ["0000000-0000009"])
     assert len(found.found["0000000-0000009"]) == 4
 
 
 def test_a_local_source_has_a_time_limit(configure, tree, monkeypatch):
     (tree / "0001000-0001999").mkdir()
     monkeypatch.setattr(listings, "LOCAL_S", 0.0)
-    found = look(job_of(configure(), ["0000000-0000999", "0001000-0001999"]))
+    found = looked(configure(), ["0000000-0000999", "0001000-0001999"])
     assert found.notes == ["2 other ranges were not listed within 0 s"]
     assert not found.problems
 
 
 def test_what_has_nothing_to_list_says_so(configure, name):
-    simulated = look(job_of(configure(uri="synthetic://"), [str(name)]))
+    simulated = looked(configure(uri="synthetic://"), [str(name)])
     assert simulated.notes == ["nothing: a simulator makes the files when they are staged"]
-    assert look(job_of(configure(), [])).notes == ["nothing new: every range is listed"]
+    assert looked(configure(), []).notes == ["nothing new: every range is listed"]
     remote = configure(uri="pelican://localhost:1/x/{range}/*.bin")
-    offline = look(job_of(remote, [str(name)]), offline=True)
+    offline = looked(remote, [str(name)], offline=True)
     assert offline.notes == ["nothing: --offline skips a remote source"]
 
 
@@ -169,7 +165,7 @@ def raising(error, cause=None):
 )
 def test_a_remote_source_that_is_out_of_reach_is_a_warning(configure, name, monkeypatch, error, cause, warns):
     monkeypatch.setattr(listings, "entries_of", raising(error, cause))
-    found = look(job_of(configure(uri="pelican://host/x/{range}/*.bin"), [str(name)]))
+    found = looked(configure(uri="pelican://host/x/{range}/*.bin"), [str(name)])
     assert bool(found.warnings) is warns
     assert bool(found.problems) is not warns
     if warns:
@@ -177,9 +173,8 @@ def test_a_remote_source_that_is_out_of_reach_is_a_warning(configure, name, monk
 
 
 def test_of_a_remote_source_the_first_range_is_listed(configure, name, tree, monkeypatch):
-    entries = look(job_of(configure(), [str(name)])).found[str(name)]
+    entries = looked(configure(), [str(name)]).found[str(name)]
     monkeypatch.setattr(listings, "entries_of", lambda *_: entries)
-    job = job_of(configure(uri="pelican://host/x/{range}/*.bin"), [str(name), "0001000-0001999"])
-    found = look(job)
+    found = looked(configure(uri="pelican://host/x/{range}/*.bin"), [str(name), "0001000-0001999"])
     assert list(found.found) == [str(name)]
     assert found.notes == ["1 more ranges of this remote source are not listed yet"]

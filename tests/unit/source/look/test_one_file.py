@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 
 from crpipe.campaign.raw_files import Entry
-from crpipe.cli.jobs.source import source_options
 from crpipe.core.errors import SourceError
 from crpipe.source.look import one_file
 from crpipe.source.look.one_file import bring, smallest, typical
+from crpipe.source.uris import SourceOptions
 
 
 def test_the_smallest_or_the_middle_file_that_is_not_empty_is_chosen():
@@ -18,7 +18,7 @@ def test_the_smallest_or_the_middle_file_that_is_not_empty_is_chosen():
 
 def test_one_file_is_copied_within_its_size(configure, tmp_path, monkeypatch):
     (tmp_path / "raw").write_bytes(b"12345")
-    options = replace(source_options(configure()), attempts=1)
+    options = SourceOptions.of(configure(attempts=1))
     entry = Entry("raw", str(tmp_path / "raw"), 5, None)
     bring(entry, tmp_path / "copy", options)
     assert (tmp_path / "copy").read_bytes() == b"12345"

@@ -3,17 +3,16 @@
 import json
 import shutil
 from contextlib import nullcontext
-from dataclasses import replace
 
 import pytest
 
-from crpipe.cli.jobs.source import sync_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, ListingError, TransferError
 from crpipe.core.text import Silent
 from crpipe.source.sync import restore
 from crpipe.source.sync.restore import restore_run
 from crpipe.source.sync.send import sync_run
+from opened import opened
 from told import Told
 
 RECEIPT = json.dumps({"range": "r", "checkpoint": "checkpoint-k.pt"})
@@ -37,15 +36,15 @@ def config_in(folder, second):
 
 @pytest.fixture
 def copied(tmp_path):
-    """A run that was synced, and the description of its restoring elsewhere."""
+    """A run that was synced, and the campaign elsewhere that it is restored into."""
     for number, (name, text) in enumerate(FILES.items()):
         path = tmp_path / "here" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         stat = path.stat()
         restore.os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns - number * 10**12))
-    assert sync_run(sync_job(config_in(tmp_path / "here", tmp_path / "second")), Silent()) == len(FILES)
-    return sync_job(config_in(tmp_path / "there", tmp_path / "second"))
+    assert sync_run(opened(config_in(tmp_path / "here", tmp_path / "second")), Silent()) == len(FILES)
+    return opened(config_in(tmp_path / "there", tmp_path / "second"))
 
 
 def contents(folder):
@@ -80,46 +79,46 @@ def test_killed_at_any_file_the_next_call_goes_on(copied, tmp_path, monkeypatch,
     if number < 7:
         with pytest.raises(KeyboardInterrupt):
             restore_run(copied, Silent())
-        assert not (copied.folder / "ranges" / "r.json").exists()
+        assert not (copied.paths.run_dir() / "ranges" / "r.json").exists()
     monkeypatch.undo()
     restore_run(copied, Silent())
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
 
 
 def test_a_file_that_is_here_and_another_is_never_replaced(copied):
-    receipt = copied.folder / "ranges" / "r.json"
+    receipt = copied.paths.run_dir() / "ranges" / "r.json"
     receipt.parent.mkdir(parents=True)
     receipt.write_text("another")
     with pytest.raises(ConfigError, match="here, and not as in .* no file was replaced"):
         restore_run(copied, Silent())
     assert receipt.read_text() == "another"
-    assert not (copied.folder / "campaign.json").exists()
+    assert not (copied.paths.run_dir() / "campaign.json").exists()
 
 
 @pytest.mark.parametrize("content", ["weighty", "other size"])
 def test_a_damaged_copy_is_refused(copied, content):
-    (copied.folder.parents[2] / "second/deep/store/r/checkpoint-k.pt").write_text(content)
+    (copied.paths.run_dir().parents[2] / "second/deep/store/r/checkpoint-k.pt").write_text(content)
     with pytest.raises(TransferError, match="checkpoint-k.pt"):
         restore_run(copied, Silent())
-    assert not (copied.folder / "ranges" / "r.json").exists()
+    assert not (copied.paths.run_dir() / "ranges" / "r.json").exists()
 
 
 def test_what_grew_after_the_index_is_left_out(copied):
-    second = copied.folder.parents[2] / "second" / "deep"
+    second = copied.paths.run_dir().parents[2] / "second" / "deep"
     (second / "journal.jsonl").write_text("grown longer")
     (second / "snapshot-1.pt").write_text("cut")
     told = Told()
     restore_run(copied, told)
-    assert not (copied.folder / "journal.jsonl").exists()
-    assert not list(copied.folder.glob("store/s/snapshot-*"))
-    assert (copied.folder / "store/s/metrics.jsonl").exists()
-    assert (copied.folder / "tensorboard/000000.r/events.1").exists()
+    assert not (copied.paths.run_dir() / "journal.jsonl").exists()
+    assert not list(copied.paths.run_dir().glob("store/s/snapshot-*"))
+    assert (copied.paths.run_dir() / "store/s/metrics.jsonl").exists()
+    assert (copied.paths.run_dir() / "tensorboard/000000.r/events.1").exists()
     assert sum("is left out" in line for line in told.lines) == 2
 
 
 def test_where_nothing_was_synced_nothing_is_restored(copied, tmp_path):
     with pytest.raises(ListingError, match="sync.to"):
-        restore_run(replace(copied, to=str(tmp_path / "elsewhere")), Silent())
+        restore_run(opened(config_in(tmp_path / "there", tmp_path / "elsewhere")), Silent())
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "store/../../x", ".bashrc", "store/.x"])
@@ -141,7 +140,7 @@ def test_an_index_that_leads_elsewhere_is_refused(copied, tmp_path, name, side):
 def test_a_damaged_index_is_named(copied, tmp_path, text):
     index = tmp_path / "second" / "deep" / "index.json"
     index.write_text(text)
-    shutil.rmtree(copied.folder, ignore_errors=True)
+    shutil.rmtree(copied.paths.run_dir(), ignore_errors=True)
     with pytest.raises(TransferError, match=r"index\.json: damaged|offers"):
         restore_run(copied, Silent())
 
@@ -158,7 +157,7 @@ def test_a_copy_that_was_damaged_is_fetched_again_after_it_was_sent_again(copied
 
 @pytest.mark.parametrize(("text", "same"), [(RECEIPT, True), ("another", False)])
 def test_a_file_that_is_written_here_while_the_copies_come_stays(copied, monkeypatch, text, same):
-    receipt, fetch = copied.folder / "ranges" / "r.json", restore._fetch
+    receipt, fetch = copied.paths.run_dir() / "ranges" / "r.json", restore._fetch
 
     def slow(*arguments):
         fetch(*arguments)

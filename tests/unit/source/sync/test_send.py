@@ -1,11 +1,9 @@
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
 
 from crpipe.cli.app import main
-from crpipe.cli.jobs.source import sync_job
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, CrpipeError, DiskError, LeaseError
 from crpipe.core.files import sha256
@@ -15,6 +13,7 @@ from crpipe.source.sync import send
 from crpipe.source.sync.places import Directory
 from crpipe.source.sync.restore import restore_run
 from crpipe.source.sync.send import SyncRules, sync_run
+from opened import opened
 from told import Told
 
 
@@ -49,7 +48,7 @@ def arrived(second):
 
 
 def test_all_that_another_machine_needs_arrives(run, tmp_path):
-    assert sync_run(sync_job(run), Silent()) == 3
+    assert sync_run(opened(run), Silent()) == 3
     second = tmp_path / "second"
     files = {"tensorboard/a/events.1", "store/r/checkpoint-k.pt", "snapshot-1.pt"}
     assert arrived(second) == {*files, "index.json"}
@@ -59,20 +58,20 @@ def test_all_that_another_machine_needs_arrives(run, tmp_path):
 
 
 def test_only_what_changed_is_sent_again(run):
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     told = Told()
-    sync_run(sync_job(run), told)
+    sync_run(opened(run), told)
     assert told.lines[-1].endswith(": 0 files sent, 0 failed")
     (run.paths().tensorboard() / "a" / "events.1").write_text("grown longer than it was")
-    sync_run(sync_job(run), told)
+    sync_run(opened(run), told)
     assert told.lines[-1].endswith(": 1 files sent, 0 failed")
 
 
 def test_another_place_gets_everything(run, tmp_path):
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     moved = run.model_copy(update={"sync": run.sync.model_copy(update={"to": str(tmp_path / "third")})})
     told = Told()
-    sync_run(sync_job(moved), told)
+    sync_run(opened(moved), told)
     assert told.lines[-1].endswith(": 3 files sent, 0 failed")
 
 
@@ -80,39 +79,39 @@ def test_a_failure_is_an_error_of_the_disk_and_is_made_up_for(run, tmp_path):
     (tmp_path / "second").write_text("a file where a directory is needed")
     told = Told()
     with pytest.raises(DiskError, match="a file is where a directory is needed"):
-        sync_run(sync_job(run), told)
+        sync_run(opened(run), told)
     (tmp_path / "second").unlink()
     (tmp_path / "second" / "deep").mkdir(parents=True)
     (tmp_path / "second" / "deep" / "store").write_text("a file where a directory is needed")
     with pytest.raises(DiskError, match=r"1 files were not sent, the first of them store/r/checkpoint-k.pt"):
-        sync_run(sync_job(run), told)
+        sync_run(opened(run), told)
     assert any(line.startswith("warning: store/r/checkpoint-k.pt was not synced") for line in told.lines)
     (tmp_path / "second" / "deep" / "store").unlink()
-    assert sync_run(sync_job(run), told) == 1
+    assert sync_run(opened(run), told) == 1
 
 
 def test_an_empty_place_is_an_error(run):
     with pytest.raises(ConfigError, match=r"sync\.to: empty"):
-        sync_run(sync_job(run.model_copy(update={"sync": run.sync.model_copy(update={"to": ""})})), Silent())
+        sync_run(opened(run.model_copy(update={"sync": run.sync.model_copy(update={"to": ""})})), Silent())
 
 
 def test_the_newest_snapshot_of_an_unfinished_link_never_replaces_the_one_before(run, tmp_path):
     store, second = run.paths().store("r"), tmp_path / "second" / "deep"
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     (store / "snapshot-k-8-0.pt").write_text("newer")
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     assert [(second / f"snapshot-{n}.pt").read_text() for n in (1, 2)] == [
         "store/r/snapshot-k-7-0.pt",
         "newer",
     ]
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     (store / "snapshot-k-9-0.pt").write_text("newest")
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     assert [(second / f"snapshot-{n}.pt").read_text() for n in (1, 2)] == ["newest", "newer"]
     receipt = run.paths().receipt("r")
     receipt.parent.mkdir()
     receipt.write_text(json.dumps({"range": "r", "checkpoint": "checkpoint-k.pt"}))
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     assert "snapshot" not in (second / "index.json").read_text()
 
 
@@ -124,29 +123,29 @@ def test_the_index_names_no_receipt_without_its_checkpoint(run, tmp_path):
     blocked.parent.mkdir(parents=True)
     blocked.write_text("a file where a directory is needed")
     with pytest.raises(DiskError):
-        sync_run(sync_job(run), Silent())
+        sync_run(opened(run), Silent())
     index = tmp_path / "second" / "deep" / "index.json"
     assert "ranges/r.json" not in json.loads(index.read_text())["files"]
     blocked.unlink()
     receipt.with_name("s.json").write_text("damaged")
-    assert sync_run(sync_job(run), Silent()) == 2
+    assert sync_run(opened(run), Silent()) == 2
     assert {name for name in json.loads(index.read_text())["files"] if "ranges" in name} == {"ranges/r.json"}
 
 
 def test_one_sync_at_a_time(run):
-    job = sync_job(run)
+    campaign = opened(run)
     with (
-        lease(job.folder / ".sync", wait_s=0.0, say=Told().say),
+        lease(campaign.paths.run_dir() / ".sync", wait_s=0.0, say=Told().say),
         pytest.raises(LeaseError, match="already being worked on by process"),
     ):
-        sync_run(job, Silent())
-    assert sync_run(job, Silent()) == 3
+        sync_run(campaign, Silent())
+    assert sync_run(campaign, Silent()) == 3
 
 
 def test_before_a_run_begins_there_is_nothing_to_send(run, tmp_path):
     told = Told()
-    assert sync_run(replace(sync_job(run), folder=tmp_path / "none"), told) == 0
-    assert told.lines == [f"{tmp_path / 'none'}: nothing to send yet"]
+    assert sync_run(opened(run.model_copy(update={"runs": tmp_path / "none"})), told) == 0
+    assert told.lines == [f"{tmp_path / 'none' / 'deep'}: nothing to send yet"]
 
 
 def indexed(second):
@@ -160,7 +159,7 @@ def indexed(second):
 
 
 def test_the_snapshot_that_the_index_names_stays_while_no_new_index_arrives(run, tmp_path, monkeypatch):
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     place = Directory.send
 
     async def no_index(self, file, name):
@@ -172,15 +171,15 @@ def test_the_snapshot_that_the_index_names_stays_while_no_new_index_arrives(run,
     for number in (8, 9):
         (run.paths().store("r") / f"snapshot-k-{number}-0.pt").write_text(f"newer {number}")
         with pytest.raises(DiskError, match="1 files were not sent, the first of them index"):
-            sync_run(sync_job(run), Silent())
+            sync_run(opened(run), Silent())
         assert indexed(tmp_path / "second")["store/r/snapshot-k-7-0.pt"] == "store/r/snapshot-k-7-0.pt"
     monkeypatch.undo()
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     assert indexed(tmp_path / "second")["store/r/snapshot-k-9-0.pt"] == "newer 9"
 
 
 def test_a_snapshot_that_goes_while_it_is_sent_leaves_the_one_before(run, tmp_path, monkeypatch):
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     newer, stamp = run.paths().store("r") / "snapshot-k-8-0.pt", send._stamp
     (newer.parent / "snapshot-k-7-0.pt").unlink()
 
@@ -192,11 +191,11 @@ def test_a_snapshot_that_goes_while_it_is_sent_leaves_the_one_before(run, tmp_pa
     for _ in range(2):
         newer.write_text("newer")
         monkeypatch.setattr(send, "_stamp", gone)
-        assert sync_run(sync_job(run), Silent()) == 0
+        assert sync_run(opened(run), Silent()) == 0
         assert indexed(tmp_path / "second")["store/r/snapshot-k-7-0.pt"] == "store/r/snapshot-k-7-0.pt"
     monkeypatch.undo()
     newer.write_text("newer")
-    assert sync_run(sync_job(run), Silent()) == 1
+    assert sync_run(opened(run), Silent()) == 1
     assert [name for name in indexed(tmp_path / "second") if "snapshot" in name] == [
         "store/r/snapshot-k-8-0.pt"
     ]
@@ -211,22 +210,22 @@ def damage(path):
 )
 @pytest.mark.parametrize("harm", [lambda path: path.unlink(), lambda path: path.write_text("cut"), damage])
 def test_what_the_copy_lost_or_damaged_is_sent_again(run, tmp_path, name, harm):
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     whole, path = indexed(tmp_path / "second"), tmp_path / "second" / "deep" / name
     harm(path)
     told = Told()
-    sync_run(sync_job(run), told, SyncRules(verify=harm is damage))
+    sync_run(opened(run), told, SyncRules(verify=harm is damage))
     assert indexed(tmp_path / "second") == whole
     assert any(line.startswith(f"warning: deep/{name}: ") and "sent again" in line for line in told.lines)
     told = Told()
-    assert sync_run(sync_job(run), told, SyncRules(verify=True)) == 0
+    assert sync_run(opened(run), told, SyncRules(verify=True)) == 0
     assert not any("warning" in line for line in told.lines)
     assert any(line.endswith("3 of 3 files have their sha256") for line in told.lines)
 
 
 @pytest.mark.parametrize("other", ["empty", "none", "another copy"])
 def test_a_place_that_is_not_the_one_of_the_last_sync_is_refused(run, tmp_path, other):
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     second, away = tmp_path / "second", tmp_path / "away"
     second.rename(away)  # as an unmounted disk does
     if other != "none":
@@ -237,19 +236,19 @@ def test_a_place_that_is_not_the_one_of_the_last_sync_is_refused(run, tmp_path, 
     before = sorted(second.rglob("*"))
     (run.paths().store("r") / "checkpoint-l.pt").write_text("newer")
     with pytest.raises(DiskError, match="not the place of the last sync.*mount it.*crpipe sync --new"):
-        sync_run(sync_job(run), Silent())
+        sync_run(opened(run), Silent())
     assert sorted(second.rglob("*")) == before
     if other == "none":
         away.rename(second)
-        assert sync_run(sync_job(run), Silent()) == 1
+        assert sync_run(opened(run), Silent()) == 1
     else:
-        assert sync_run(sync_job(run), Silent(), SyncRules(new=True)) == 4
-        assert sync_run(sync_job(run), Silent()) == 0
+        assert sync_run(opened(run), Silent(), SyncRules(new=True)) == 4
+        assert sync_run(opened(run), Silent()) == 0
     assert len(indexed(second)) == 4
 
 
 def test_a_disk_that_is_unmounted_during_a_sync_gets_no_index(run, tmp_path, monkeypatch):
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     second, send_one = tmp_path / "second", Directory.send
 
     async def unmounted(self, file, name):
@@ -260,37 +259,39 @@ def test_a_disk_that_is_unmounted_during_a_sync_gets_no_index(run, tmp_path, mon
     (run.paths().store("r") / "checkpoint-l.pt").write_text("newer")
     monkeypatch.setattr(Directory, "send", unmounted)
     with pytest.raises(DiskError, match="not the place of the last sync"):
-        sync_run(sync_job(run), Silent())
+        sync_run(opened(run), Silent())
     monkeypatch.undo()
     shutil.rmtree(second)
     (tmp_path / "away").rename(second)
-    assert sync_run(sync_job(run), Silent()) == 1
+    assert sync_run(opened(run), Silent()) == 1
     assert len(indexed(second)) == 4
 
 
 def test_a_copy_of_an_earlier_version_gets_its_mark_and_what_it_lacks(run, tmp_path):
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     memory = run.paths().run_dir() / ".sync.json"
     tree = json.loads(memory.read_text())
     (tmp_path / "second" / "deep" / tree.pop("mark")).unlink()
     memory.write_text(json.dumps(tree))
     (tmp_path / "second" / "deep" / "store/r/checkpoint-k.pt").unlink()
-    assert sync_run(sync_job(run), Silent()) == 1
+    assert sync_run(opened(run), Silent()) == 1
     assert len(indexed(tmp_path / "second")) == 3
     assert json.loads(memory.read_text())["mark"]
 
 
 @pytest.mark.parametrize("harm", ["unlink", "damage"])
 def test_the_remedy_of_a_restore_repairs_the_copy(run, tmp_path, harm):
-    sync_run(sync_job(run), Silent())
+    sync_run(opened(run), Silent())
     path = tmp_path / "second" / "deep" / "store/r/checkpoint-k.pt"
     path.unlink() if harm == "unlink" else damage(path)
-    there = replace(sync_job(run), folder=tmp_path / "there" / "deep", results=tmp_path / "there" / "results")
+    there = opened(
+        run.model_copy(update={"runs": tmp_path / "there", "results": tmp_path / "there" / "results"})
+    )
     with pytest.raises(CrpipeError, match="crpipe sync --verify"):
         restore_run(there, Silent())
-    assert sync_run(sync_job(run), Silent(), SyncRules(verify=True)) == 1
+    assert sync_run(opened(run), Silent(), SyncRules(verify=True)) == 1
     assert restore_run(there, Silent()) == 3
-    assert (there.folder / "store/r/checkpoint-k.pt").read_text() == "store/r/checkpoint-k.pt"
+    assert (there.paths.run_dir() / "store/r/checkpoint-k.pt").read_text() == "store/r/checkpoint-k.pt"
 
 
 def test_a_sync_that_fails_has_an_exit_code(run, tmp_path, monkeypatch, capsys):

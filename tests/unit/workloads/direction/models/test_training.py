@@ -3,14 +3,16 @@
 import numpy as np
 import pytest
 
-from crpipe.config.sections import LoadSection, TrainSection
+from crpipe.campaign.campaign import Campaign
+from crpipe.config.loading import validate
 from crpipe.core.text import Silent
 from crpipe.events.batch import concatenate
-from crpipe.inference.probe import ProbeJob, probe_batch
+from crpipe.inference.probe import ProbeBatch, probe_batch
 from crpipe.workloads.direction.reading.kaggle import SimulatedFiles
 from crpipe.workloads.direction.simulator.files import write_batch
 from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
 from crpipe.workloads.direction.simulator.physics import write_geometry
+from side_tables import with_tables
 
 STEPS = 250  # after 150, DeepSet is at 21 degrees on some processors and below 20 on others; after 250, at 8
 TRANSFORMER = {"width": 32, "layers": 2, "heads": 2, "feedforward": 64}
@@ -27,36 +29,39 @@ def tracks(tmp_path_factory):
     return concatenate(list(SimulatedFiles().rows(folder / "batch_1.parquet", tables))), tables
 
 
-def fit(tracks, name, **options):
+def fit(tracks, folder, name, **options):
     events, tables = tracks
-    job = ProbeJob(
-        workload=f"crpipe.workloads.direction:{name}",
-        options={"loss": "angle", "learning_rate": 3e-3, "max_doms": 96, "pulses_per_dom": 4} | options,
-        tables=tables,
-        train=TrainSection(device="cpu", threads=1, clip_norm=1.0),
-        load=LoadSection(batch_events=64),
-        seed=1,
-        events=events,
-        source="batch_1.parquet",
-        item="pulses",
-        steps=STEPS,
+    config = validate(
+        {
+            "results": str(folder),
+            "source": {"reader": "crpipe.workloads.direction.reading.kaggle:SimulatedFiles"},
+            "train": {
+                "workload": f"crpipe.workloads.direction:{name}",
+                "device": "cpu",
+                "threads": 1,
+                "clip_norm": 1.0,
+            },
+            "load": {"batch_events": 64},
+            "model": {"loss": "angle", "learning_rate": 3e-3, "max_doms": 96, "pulses_per_dom": 4} | options,
+        }
     )
-    (found,) = probe_batch(job, Silent()).losses
-    return found.before, found.after
+    campaign = with_tables(Campaign.open(config), tables)
+    (loss,) = probe_batch(campaign, ProbeBatch(events, "batch_1.parquet"), STEPS, Silent()).losses
+    return loss.before, loss.after
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "most_deg"), [("FlatTransformer", TRANSFORMER, 5), ("DeepSet", {}, 20)]
 )
-def test_64_tracks_are_learned_by_heart(tracks, name, options, most_deg):
-    before, after = np.degrees(fit(tracks, name, **options))
+def test_64_tracks_are_learned_by_heart(tracks, tmp_path, name, options, most_deg):
+    before, after = np.degrees(fit(tracks, tmp_path, name, **options))
     assert 60 < before < 120
     assert after < most_deg
 
 
 @pytest.mark.slow
-def test_kappa_rises_with_what_is_learned(tracks):
-    before, after = fit(tracks, "FlatTransformer", loss="von_mises_fisher", **TRANSFORMER)
+def test_kappa_rises_with_what_is_learned(tracks, tmp_path):
+    before, after = fit(tracks, tmp_path, "FlatTransformer", loss="von_mises_fisher", **TRANSFORMER)
     assert before == pytest.approx(np.log(4 * np.pi), abs=0.3)  # every direction alike
     assert after < -1.5  # more than 50 times as dense where the truth is

@@ -7,8 +7,6 @@ import sys
 import numpy as np
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.data import split_job
-from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import load_config
 from crpipe.core.text import Silent
 from crpipe.events.shard_manifest import groups_of
@@ -19,6 +17,7 @@ from crpipe.source.stage import stage_range
 from crpipe.split.split import split_range
 from crpipe.workloads.direction.layout import PULSES
 from crpipe.workloads.direction.reading.prometheus import geometry_of
+from opened import opened
 from prometheus_files import write_nested
 from pulse_files import make_pulses, write_folder
 
@@ -41,11 +40,11 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 
 def run(config):
     """Do the data jobs of a campaign."""
-    stage_tables(tables_job(config), Silent())
+    stage_tables(opened(config), Silent())
     for each in map(str, config.all_ranges()):
-        list_range(list_job(config, each), Silent())
-        stage_range(stage_job(config, each), Silent())
-        split_range(split_job(Campaign.open(config), each), Silent())
+        list_range(opened(config), each, Silent())
+        stage_range(opened(config), each, Silent())
+        split_range(Campaign.open(config), each, Silent())
 
 
 def test_a_folder_of_kaggle_is_split_into_all_its_events(tmp_path):

@@ -14,16 +14,12 @@ import torch
 import yaml
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.data import split_job
-from crpipe.cli.jobs.model import export_job
-from crpipe.cli.jobs.source import list_job, stage_job, tables_job
 from crpipe.config.loading import validate
-from crpipe.config.sections import LoadSection, TrainSection
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.journal import Journal
 from crpipe.core.text import Silent
-from crpipe.inference.export import export_checkpoint
-from crpipe.inference.probe import ProbeJob, probe_batch
+from crpipe.inference.export import export_model
+from crpipe.inference.probe import ProbeBatch, probe_batch
 from crpipe.setup.compatibility import check_fit
 from crpipe.source.listing import list_range
 from crpipe.source.side_tables import stage_tables
@@ -33,6 +29,8 @@ from crpipe.train.checkpoints import load, refuse_other_keys
 from crpipe.train.metrics_log import read_metrics
 from crpipe.workloads.xec.sensors import write_sensor_map
 from models import evaluate_range, train_range
+from opened import opened
+from side_tables import with_tables
 from unrendered import unrendered
 from xenon_models import SMALL
 from xenon_toy import make_gammas
@@ -81,11 +79,11 @@ def data(tmp_path_factory):
     """Shards of both ranges."""
     folder = tmp_path_factory.mktemp("data")
     config = configure(folder, folder)
-    stage_tables(tables_job(config), Silent())
+    stage_tables(opened(config), Silent())
     for each in RANGES:
-        list_range(list_job(config, each), Silent())
-        stage_range(stage_job(config, each), Silent())
-        split_range(split_job(Campaign.open(config), each), Silent())
+        list_range(opened(config), each, Silent())
+        stage_range(opened(config), each, Silent())
+        split_range(Campaign.open(config), each, Silent())
     return folder
 
 
@@ -134,7 +132,7 @@ def test_a_trained_regressor_is_evaluated_and_exported(data, tmp_path):
     table = pq.read_table(folder / "predictions.parquet").to_pydict()
     assert np.isfinite(table["energy_gev_sigma"]).all()
     assert {path.name for path in folder.glob("*.svg")} >= {"worst_events.svg", "saliency.svg"}
-    export_checkpoint(export_job(config, config.paths().receipt(FIRST), tmp_path / "out"), Silent())
+    export_model(Campaign.open(config), config.paths().receipt(FIRST), tmp_path / "out", Silent())
     session = onnxruntime.InferenceSession(
         tmp_path / "out" / "regressor.onnx", providers=["CPUExecutionProvider"]
     )
@@ -174,26 +172,23 @@ def test_an_inpainter_is_trained_evaluated_and_exported(data, tmp_path):
     assert {"photons_mae", "neighbours_mae", "solid_angle_mae"} <= set(found["values"])
     table = pq.read_table(folder / "predictions.parquet").to_pydict()
     assert [len(each) for each in table["photons"]] == (np.array(table["hidden"]) + table["dead"]).tolist()
-    export_checkpoint(export_job(config, config.paths().receipt(FIRST), tmp_path / "out"), Silent())
+    export_model(Campaign.open(config), config.paths().receipt(FIRST), tmp_path / "out", Silent())
     assert (tmp_path / "out" / "inpainter.onnx").exists()
 
 
 def fit(folder, name, steps, gammas, **options):
     write_sensor_map(folder / "sensors.csv")
-    job = ProbeJob(
-        workload=f"crpipe.workloads.xec:{name}",
-        options={**SMALL, "learning_rate": 5e-3, **options},
-        tables={"sensors": folder / "sensors.csv"},
-        train=TrainSection(device="cpu", threads=1, clip_norm=5.0),
-        load=LoadSection(batch_events=64, budget_items=64 * 4760),
-        seed=1,
-        events=make_gammas(gammas),
-        source="gammas.root",
-        item="sensors",
-        steps=steps,
+    config = configure(
+        folder,
+        folder,
+        f"crpipe.workloads.xec:{name}",
+        train={"clip_norm": 5.0},
+        load={"batch_events": 64, "budget_items": 64 * 4760},
+        model={**SMALL, "learning_rate": 5e-3, **options},
     )
-    (found,) = probe_batch(job, Silent()).losses
-    return found.before, found.after
+    campaign = with_tables(Campaign.open(config), {"sensors": folder / "sensors.csv"})
+    (loss,) = probe_batch(campaign, ProbeBatch(make_gammas(gammas), "gammas.root"), steps, Silent()).losses
+    return loss.before, loss.after
 
 
 @pytest.mark.slow

@@ -5,22 +5,14 @@ from dataclasses import replace
 import pytest
 
 from counting import Again, Counting, CountingOptions
-from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.model import (
-    evaluate_job,
-    export_job,
-    train_job,
-)
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError
-from crpipe.core.paths import OUTLIERS
 from crpipe.events.layout import Field
-from crpipe.inference.card import TrainedLink
 from crpipe.setup.compatibility import check_columns, check_fit, check_simulator
 from crpipe.train.workload import check_weighted
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
-from toy import RANGES, toy_config
+from toy import RANGES
 
 FIRST, SECOND, LAST = RANGES
 
@@ -112,34 +104,3 @@ def test_a_simulator_of_another_layout_is_refused():
     more = replace(BUNDLES, events=(*BUNDLES.events, Field("mood", "float32", "", 0, 1, "")))
     with pytest.raises(ConfigError, match="layout.events is .* and .*mood float32"):
         check_simulator(more, "lab:Read", BUNDLES, "lab:Sim")
-
-
-def test_the_links_of_a_chain_follow_each_other(tmp_path):
-    campaign = Campaign.open(toy_config(tmp_path))
-    jobs = [train_job(campaign, name) for name in (*RANGES, OUTLIERS)]
-    assert [job.link.parent for job in jobs] == ["", *RANGES]
-    assert [job.link.progress for job in jobs] == [(0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1), (1, 1)]
-    assert [job.files.event_file[:6] for job in jobs] == ["000000", "000001", "000002", "000003"]
-    assert [job.link.max_items is None for job in jobs] == [True, True, True, False]
-    assert jobs[0].files.parent_receipt is None
-    assert jobs[1].files.parent_receipt == campaign.paths.receipt(FIRST)
-    assert {job.fingerprint for job in jobs} == {campaign.fingerprint}
-
-
-def test_an_evaluation_looks_at_all_ranges_up_to_its_own(tmp_path):
-    campaign = Campaign.open(toy_config(tmp_path))
-    names = [[shards.name for shards in evaluate_job(campaign, name).shards] for name in (SECOND, OUTLIERS)]
-    assert names == [[FIRST, SECOND], list(RANGES)]
-    for job in (evaluate_job, train_job):
-        with pytest.raises(ConfigError, match="not a link of this campaign"):
-            job(campaign, "0009000-0009999")
-
-
-def test_an_export_looks_for_the_training_shards(tmp_path):
-    campaign = Campaign.open(toy_config(tmp_path))
-    training = export_job(campaign.config, tmp_path, tmp_path).training
-    chain = [TrainedLink("several", RANGES), TrainedLink(f"{LAST}.2", (LAST,)), TrainedLink(OUTLIERS, ())]
-    folders = [*map(campaign.paths.shards, RANGES), campaign.paths.outliers("consolidated")]
-    assert training.folders(chain) == folders
-    assert training.data == campaign.data
-    assert export_job(validate({}), tmp_path, tmp_path).training.shards == {}

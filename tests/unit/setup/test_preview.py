@@ -8,20 +8,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crpipe.cli.jobs import look as look_jobs
-from crpipe.cli.jobs.look import look_at_source
-from crpipe.cli.jobs.report import plan_job
-from crpipe.cli.jobs.source import list_job
+from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import SourceError
 from crpipe.core.text import Silent
-from crpipe.report.estimates import measure_volume
-from crpipe.report.plan import render_plan
+from crpipe.report.plan import Plan, render_plan
+from crpipe.setup import preview
+from crpipe.setup.compatibility import planned_workload
+from crpipe.setup.preview import look_at_source
 from crpipe.source.listing import list_range
 from raw_files import campaign, make_events, nested, write_parquet
 
 QUARANTINE = "source.on_bad_file=quarantine"
 FIRST, SECOND = "0000000-0000009", "0000010-0000019"
 KEYS = ("ranges.last=19", "ranges.step=10", "split.validation_fraction=0.05")
+
+
+def planned(config):
+    opened = Campaign.open(config)
+    return Plan.of(opened, planned_workload(config), look_at_source(opened))
 
 
 @pytest.fixture
@@ -43,10 +47,10 @@ def configure(tmp_path, raw):
 
 def test_sizes_are_those_of_the_files_and_events_those_inside(configure, raw):
     config = configure()
-    job = plan_job(config, look_at_source(config))
+    plan = planned(config)
     whole = sum(path.stat().st_size for path in raw.rglob("*.parquet"))
-    assert measure_volume(job).bytes == whole
-    file = job.seen.file
+    assert plan.volume.bytes == whole
+    file = plan.seen.file
     assert (file.name, file.files, file.events, file.items) == (str(raw / FIRST / "1.parquet"), 6, 48, 396)
     # The threshold of the configuration is 20: one of four events is an outlier.
     assert (file.rows, file.largest, file.below) == (8, 2, 0.75)
@@ -55,55 +59,50 @@ def test_sizes_are_those_of_the_files_and_events_those_inside(configure, raw):
 
 def test_ranges_that_are_listed_are_not_asked_for_again(configure):
     config = configure()
-    list_range(list_job(config, FIRST), Silent())
-    assert list(look_at_source(config).listed) == [SECOND]
+    list_range(Campaign.open(config), FIRST, Silent())
+    assert list(look_at_source(Campaign.open(config)).listed) == [SECOND]
 
 
 def test_a_foreign_file_is_named_with_what_is_missing(configure, raw):
     for path in (raw / FIRST).iterdir():
         pq.write_table(pa.table({"a": [1]}), path)
-    (problem,) = look_at_source(configure()).problems
+    (problem,) = look_at_source(Campaign.open(configure())).problems
     assert problem.startswith(f"{raw}/{FIRST}/1.parquet: no column muons, primary")
 
 
 def test_files_of_no_bytes_are_named(configure, raw):
     for path in (raw / FIRST).iterdir():
         path.write_bytes(b"")
-    (problem,) = look_at_source(configure()).problems
+    (problem,) = look_at_source(Campaign.open(configure())).problems
     assert "0 bytes" in problem
 
 
 def test_a_reader_that_lacks_its_table_reads_nothing_yet(configure):
     config = configure("source.reader=crpipe.workloads.direction.reading.kaggle:SimulatedFiles")
-    seen = look_at_source(config)
+    seen = look_at_source(Campaign.open(config))
     assert not seen.problems
     assert "no file was read: source.tables: the table" in seen.notes[0]
 
 
 def test_one_file_of_a_remote_source_is_copied_and_named_as_in_the_source(configure, raw, monkeypatch):
     remote = configure("source.uri=pelican://host/x/{range}/*.parquet")
-    local = look_jobs.LookJob(
-        look_jobs.SourcePattern(configure().source.uri, ""),
-        configure().all_ranges(),
-        1,
-        0,
-        look_jobs.source_options(configure()),
-    )
-    real = look_jobs.look
-    monkeypatch.setattr(look_jobs, "look", lambda *_, **__: real(local))
-    found = look_at_source(remote)
+    local, look = configure(), preview.look
+    monkeypatch.setattr(preview, "look", lambda _, ranges, **__: look(local, ranges))
+    found = look_at_source(Campaign.open(remote))
     assert (found.file.files, found.file.events) == (1, 4)
     (raw / FIRST / "0.parquet").write_bytes((raw / FIRST / "0.parquet").read_bytes()[:-1] + b"x")
-    (problem,) = look_at_source(remote).problems
+    (problem,) = look_at_source(Campaign.open(remote)).problems
     assert problem == f"{raw}/{FIRST}/0.parquet: is no whole Parquet file"
-    aside = look_at_source(configure("source.uri=pelican://host/x/{range}/*.parquet", QUARANTINE))
+    aside = look_at_source(
+        Campaign.open(configure("source.uri=pelican://host/x/{range}/*.parquet", QUARANTINE))
+    )
     assert (aside.warnings, aside.problems) == ((problem,), ())
 
     def missing(*_):
         raise SourceError("no answer")
 
-    monkeypatch.setattr(look_jobs, "bring", missing)
-    assert look_at_source(remote).notes == ("no file was read: no answer",)
+    monkeypatch.setattr(preview, "bring", missing)
+    assert look_at_source(Campaign.open(remote)).notes == ("no file was read: no answer",)
 
 
 def write_values(raw, change):
@@ -130,11 +129,11 @@ WRONG = {
 def test_illegal_values_are_found_before_the_split(configure, raw, kind):
     change, words = WRONG[kind]
     write_values(raw, change)
-    (problem,) = look_at_source(configure()).problems
+    (problem,) = look_at_source(Campaign.open(configure())).problems
     assert all(word in problem for word in ("1.parquet: row 0: ", *words)), problem
     assert "8 of the 8 events that were read are illegal" in problem
     assert "split.on_bad_event: reject" in problem
-    aside = look_at_source(configure("split.on_bad_event=reject"))
+    aside = look_at_source(Campaign.open(configure("split.on_bad_event=reject")))
     assert aside.problems == ()
     assert "8 of the 8 events" in aside.warnings[0]
     assert aside.file is not None
@@ -147,7 +146,7 @@ def test_what_is_converted_or_not_read_is_said_once(configure, raw):
         ids = table["primary_major_id"].cast(pa.int64())
         pq.write_table(table.set_column(place, "primary_major_id", ids), path)
     config = configure()
-    text = render_plan(plan_job(config, look_at_source(config)))
+    text = render_plan(planned(config))
     for note in ("column primary_major_id: int64 is read as uint64", "columns that are not read: weight"):
         assert text.count(note) == 1
 
@@ -159,7 +158,7 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(configure, monkeypatc
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(pq, "ParquetFile", refuse)
-    (problem,) = look_at_source(configure()).problems
+    (problem,) = look_at_source(Campaign.open(configure())).problems
     assert "permission denied" in problem
     assert "chmod" in problem
     assert "damaged" not in problem
@@ -174,7 +173,7 @@ def test_a_folder_that_may_not_be_read_does_not_hold_nothing(configure, raw, mon
         return own(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    problems = " ".join(look_at_source(configure()).problems)
+    problems = " ".join(look_at_source(Campaign.open(configure())).problems)
     assert "chmod" in problems
     assert "nothing" not in problems
 
@@ -189,7 +188,7 @@ def test_group_columns_that_number_the_rows_are_warned_of(configure, raw, number
             columns[name] = np.repeat(columns[name][::5], 5)
         pq.write_table(nested(columns, multiplicity, items), path)
     config = configure()
-    text = " ".join(render_plan(plan_job(config, look_at_source(config))).split())
+    text = " ".join(render_plan(planned(config)).split())
     said = (
         "WARNING each row is a group of its own (primary_major_id, primary_minor_id), but rows share energy"
     )

@@ -7,7 +7,7 @@ import pytest
 from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import DataError, FormatError
 from crpipe.core.text import Silent
-from crpipe.split.look.suggest import suggest_from_files
+from crpipe.split.preview import suggest_from_files
 from named import READERS
 from plain_reader import make_hits, write_events
 from raw_files import write_parquet

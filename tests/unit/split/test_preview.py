@@ -2,7 +2,7 @@ import pytest
 
 from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError
-from crpipe.split.look.sample import read_sample
+from crpipe.split.preview import read_sample
 from named import READERS
 from raw_files import write_hdf5, write_parquet
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs.report import notify_job
-from crpipe.cli.jobs.source import check_source, ensure_counted
 from crpipe.config.loading import load_config, read_tree
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, CrpipeError
 from crpipe.core.text import duration, printable
-from crpipe.report.notify import send
+from crpipe.report.notify import notify
+from crpipe.source.counting import check_source, ensure_counted
 from crpipe.workflow.monitor import Monitor
 from crpipe.workflow.run import LOOK_S, HeadCall, HeadEnd, Patience, StopSignal, described, run_head
 
@@ -119,8 +118,8 @@ def run_once(request: RunRequest, chosen: list[tuple[str, ...]], screen: Screen,
     """Run the workflow once, and print what happens; ``chosen`` keeps its targets for the next time."""
     config = request.config()
     check_source(config)
-    ensure_counted(config, screen)
     campaign = Campaign.open(config)
+    ensure_counted(campaign, screen)
     if not chosen:
         chosen.append(request.chosen(campaign))
     monitor = Monitor(campaign, screen, dry_run=request.dry_run)
@@ -145,7 +144,7 @@ def _inform(request: RunRequest, screen: Screen) -> None:
     try:
         config = request.config()
         if config.notify.failure:
-            send(notify_job(config, "failure"), None)
+            notify(Campaign.open(config, "recorded"), "failure")
     except CrpipeError as error:
         screen.say(f"warning: notify.failure: {error}")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from crpipe.config.loading import Config, Tree
 
-_OWN = ("run", "results", "runs", "train.init_from", "train.start_after")
+_KEYS_OF_FORK = ("run", "results", "runs", "train.init_from", "train.start_after")
 
 
 def write_fork(
@@ -38,7 +38,7 @@ def write_fork(
     """
     present = load_config(files, overrides)
     campaign = Campaign.open(present)
-    link = _named(campaign, link)
+    link = _link_named(campaign, link)
     claims.check_train(campaign)
     start = [
         f"run={json.dumps(run)}",
@@ -46,7 +46,7 @@ def write_fork(
         f"train.start_after={json.dumps(link)}",
         "train.on_optimizer_change=reset",
     ]
-    _refuse_own_keys(changes)
+    _refuse_keys_of_fork(changes)
     texts = [*overrides, *start, *changes]
     forked = load_config(files, texts)
     _refuse_other_shards(campaign, forked)
@@ -72,7 +72,7 @@ def write_fork(
 
 
 def _validated(tree: Tree, forked: Config) -> Tree:
-    """Give the values as the configuration took them: YAML reads 1e-5 as text, which the workflow refuses."""
+    """Return the values as the configuration took them: of 1e-5 YAML makes a text."""
     whole = forked.model_dump(mode="json") | {name: forked.options(name) for name in NAMED if name in tree}
     return _same_keys(tree, whole)
 
@@ -84,7 +84,7 @@ def _same_keys(tree: Tree, whole: Tree) -> Tree:
     }
 
 
-def _named(campaign: Campaign, text: str) -> str:
+def _link_named(campaign: Campaign, text: str) -> str:
     """Find the link that --from means."""
     try:
         return pick(text, campaign.chain.names, "link")
@@ -94,11 +94,11 @@ def _named(campaign: Campaign, text: str) -> str:
 
 def _checkpoint(campaign: Campaign, link: str) -> Path:
     """Find the checkpoint of a finished link."""
-    place = campaign.chain.named(link)
+    before = campaign.chain.named(link).parent
     if link == OUTLIERS:
         raise ConfigError(
             f"--from {link}: the outliers are trained on last, nothing follows them; name a link before "
-            f"them, for example --from {place.parent}"
+            f"them, for example --from {before}"
         )
     paths = campaign.paths
     if not is_present(paths.receipt(link)):
@@ -107,21 +107,21 @@ def _checkpoint(campaign: Campaign, link: str) -> Path:
             f"--from {link}: this link is not finished ({paths.receipt(link)} does not exist); finished are: "
             f"{', '.join(done) or 'none'}"
         )
-    found: Path = paths.store(link) / read_json(paths.receipt(link))["checkpoint"]
-    return found
+    checkpoint: Path = paths.store(link) / read_json(paths.receipt(link))["checkpoint"]
+    return checkpoint
 
 
 def _record_fork(campaign: Campaign, run: str, checkpoint: str) -> None:
-    """Write down in the present run that a fork begins with a checkpoint: `crpipe clean` keeps that."""
+    """Record in the present run that a fork begins with a checkpoint: `crpipe clean` keeps that."""
     path = campaign.paths.forks()
     write_json(path, {**(read_json_if_any(path) or {}), run: str(Path(checkpoint).resolve())})
 
 
-def _refuse_own_keys(changes: Sequence[str]) -> None:
+def _refuse_keys_of_fork(changes: Sequence[str]) -> None:
     names = {name for name, _ in flatten(read_tree((), changes)[0])}
-    own = [name for name in _OWN if name in names]
-    if own:
-        raise ConfigError(f"--set {', '.join(own)}: the fork itself sets or keeps this; leave it out")
+    wrong = [name for name in _KEYS_OF_FORK if name in names]
+    if wrong:
+        raise ConfigError(f"--set {', '.join(wrong)}: the fork itself sets or keeps this; leave it out")
 
 
 def _refuse_other_shards(campaign: Campaign, forked: Config) -> None:

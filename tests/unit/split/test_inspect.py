@@ -8,7 +8,7 @@ import pytest
 from crpipe.campaign.raw_files import Entry, write_manifest
 from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import FormatError
-from crpipe.split.look.inspect import facts_of, inspect_file
+from crpipe.split.inspect import facts_of, inspect_file
 from named import READERS
 from plain_reader import make_hits, write_events
 from raw_files import (
@@ -22,7 +22,7 @@ from raw_files import (
     write_staged,
 )
 
-DOCS = Path(__file__).parents[4] / "docs" / "data.md"
+DOCS = Path(__file__).parents[3] / "docs" / "data.md"
 MULTIPLICITY = [0, 3, 25, 1]
 SUMMARY = (
     "multiplicity: 4 events, 29 muons, 1 events (25%) without; quantiles 0.5: 1, 0.9: 25, 0.99: 25, "

@@ -1,10 +1,10 @@
 from pathlib import Path
 
-from crpipe.cli.jobs import doctor
-from crpipe.cli.jobs.doctor import examine
-from crpipe.setup.doctor import Diagnosis, Gpu
+from crpipe.setup import doctor
+from crpipe.setup.doctor import examine
+from crpipe.setup.machine import Diagnosis, Gpu
 
-CONFIG = Path(__file__).parents[4] / "config" / "demo.yaml"
+CONFIG = Path(__file__).parents[3] / "config" / "demo.yaml"
 NEEDED = [
     "source.reader=crpipe.workloads.muons.reading.parquet:Bundles",
     "train.workload=crpipe.workloads.muons:MuonGan",

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.cli.jobs import run as module
-from crpipe.cli.jobs.run import RunRequest, next_links, run_until_done
 from crpipe.core.errors import ConfigError, ListingError
+from crpipe.workflow import attempts as module
+from crpipe.workflow.attempts import RunRequest, next_links, run_until_done
 from crpipe.workflow.run import HeadEnd
 from named import READERS, SIMULATOR
 
@@ -130,7 +130,7 @@ def test_a_notification_that_fails_does_not_hide_why_the_workflow_failed(request
         raise ConfigError("the files are not counted yet")
 
     ends[0].append(failure("ForeignError"))
-    monkeypatch.setattr(module, "notify_job", refused)
+    monkeypatch.setattr(module, "notify", refused)
     screen = Lines()
     changes = (*request_.overrides, "notify.failure='true'")
     assert run_until_done(replace(request_, overrides=changes, pause_s=0.05), screen) == 1

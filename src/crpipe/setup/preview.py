@@ -9,44 +9,36 @@ from typing import TYPE_CHECKING
 
 from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.raw_files import count_listed, read_manifest
-from crpipe.campaign.readers import ReaderChoice, open_reader
-from crpipe.cli.jobs.data import configured_reader
-from crpipe.cli.jobs.source import source_options
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, ForeignError, FormatError, PlaceError, SourceError
 from crpipe.report.estimates import SeenFile, SourceLook
-from crpipe.source.look.listings import LookJob, look
+from crpipe.source.look.listings import is_remote, look, quick_options
 from crpipe.source.look.one_file import bring, smallest, typical
 from crpipe.source.look.same_content import find_same
-from crpipe.source.uris import SourcePattern, host_and_path, scheme_of
-from crpipe.split.look.sample import FileSample, read_sample
+from crpipe.source.uris import host_and_path, scheme_of
+from crpipe.split.preview import FileSample, read_sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from crpipe.campaign.campaign import Campaign
     from crpipe.campaign.duplicates import Twins
     from crpipe.campaign.raw_files import Entry
+    from crpipe.campaign.readers import ReaderChoice
     from crpipe.config.loading import Config
     from crpipe.source.look.listings import Listings
 
 _COUNTED = 8  # files whose events are counted
 _COMPARED = 200_000  # files in manifests that are compared with each other
-_ATTEMPTS = 2  # a person waits
 
 
-def look_at_source(config: Config, *, offline: bool = False) -> SourceLook:
+def look_at_source(campaign: Campaign, *, offline: bool = False) -> SourceLook:
     """List what the source holds of the ranges without a manifest, and read one of their files."""
-    source, paths = config.source, config.paths()
-    job = LookJob(
-        pattern=SourcePattern(source.uri, source.files),
-        ranges=tuple(name for name in config.all_ranges() if not is_present(paths.manifest(str(name)))),
-        min_files=source.min_files,
-        max_files=source.max_files,
-        source=replace(source_options(config), attempts=_ATTEMPTS),
-    )
-    listings = look(job, offline=offline)
-    file = _read_one(config, job, listings) if listings.found else None
-    twins = find_twins(paths, [str(name) for name in config.all_ranges()]) or _same(config, listings)
+    config, paths = campaign.config, campaign.paths
+    new = [name for name in config.all_ranges() if not is_present(paths.manifest(str(name)))]
+    listings = look(config, new, offline=offline)
+    file = _read_one(campaign, listings, remote=is_remote(config, new)) if listings.found else None
+    twins = find_twins(paths, campaign.ranges) or _same(campaign, listings)
     if twins is not None and config.ranges.duplicates == "refuse":
         listings.problems.append(f"{twins.describe()}; {twins.remedy()}")
     elif twins is not None:
@@ -63,28 +55,28 @@ def look_at_source(config: Config, *, offline: bool = False) -> SourceLook:
     )
 
 
-def _same(config: Config, listings: Listings) -> Twins | None:
+def _same(campaign: Campaign, listings: Listings) -> Twins | None:
     """Find files of the same content among those listed now or before, as far as they are on this machine."""
-    names = [str(name) for name in config.all_ranges()]
-    manifests = {name: config.paths().manifest(name) for name in names}
+    manifests = {name: campaign.paths.manifest(name) for name in campaign.ranges}
     before = {name: count_listed(path) for name, path in manifests.items() if is_present(path)}
     listed = dict(listings.found)
-    if not config.simulates() and sum(before.values()) <= _COMPARED:
+    if not campaign.config.simulates() and sum(before.values()) <= _COMPARED:
         listed |= {name: read_manifest(manifests[name]) for name in before}
     return find_same(listed)
 
 
-def _read_one(config: Config, job: LookJob, listings: Listings) -> SeenFile | None:
+def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> SeenFile | None:
     """Read one file; what is wrong with it becomes a problem, what keeps it away a note."""
-    entries = [entry for found in listings.found.values() for entry in found]
-    choose = smallest if job.is_remote else typical
+    config = campaign.config
+    entries = [entry for listed in listings.found.values() for entry in listed]
+    choose = smallest if remote else typical
     first = choose(next(iter(listings.found.values())))
     if first is None:
         listings.problems.append("the files of the first range are empty: 0 bytes; check source.uri")
         return None
     try:
-        choice = _reader(config)
-        if not job.is_remote:
+        choice = _reader(campaign)
+        if not remote:
             uris = dict.fromkeys(entry.uri for entry in (first, *_spread(entries)))
             files = [Path(host_and_path(uri)[1]) for uri in uris]
             sample = read_sample(choice, files)
@@ -92,7 +84,7 @@ def _read_one(config: Config, job: LookJob, listings: Listings) -> SeenFile | No
             return _seen(config, choice, first.uri, sample)
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / Path(first.path).name
-            bring(first, copy, job.source)
+            bring(first, copy, quick_options(config))
             sample = _sampled(choice, copy, first.uri)
             _judge(config, listings, first.uri, sample)
             return _seen(config, choice, first.uri, sample)
@@ -137,18 +129,16 @@ def _spread(entries: Sequence[Entry]) -> list[Entry]:
     return [entries[place] for place in sorted(places)]
 
 
-def _reader(config: Config) -> ReaderChoice:
+def _reader(campaign: Campaign) -> ReaderChoice:
     """Return the reader with its side tables; local ones are read where they are until they are staged."""
-    choice = configured_reader(config)
-    if choice is None:
-        raise ConfigError("source.reader: not set")
-    needed = open_reader(choice.name, choice.options).needs
+    choice = campaign.reader
+    needed = choice.needs()
     here = {
         name: Path(host_and_path(uri)[1])
-        for name, uri in config.source.tables.items()
+        for name, uri in campaign.config.source.tables.items()
         if name in needed and scheme_of(uri) == "file"
     }
-    return ReaderChoice(choice.name, choice.options, {**here, **choice.tables})
+    return replace(choice, tables={**here, **choice.tables})
 
 
 def _seen(config: Config, choice: ReaderChoice, uri: str, sample: FileSample) -> SeenFile:

@@ -1,31 +1,37 @@
-"""Which thresholds would set aside how much: from ranges that are split, or from raw files before that."""
+"""Looks at raw files before a split: what a few of them hold, and which thresholds set how much aside."""
 
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from crpipe.core.causes import OF_FORM, is_folder, refuse_machine_error
+from crpipe.core.causes import OF_FORM, is_folder, is_present, refuse_machine_error
 from crpipe.core.errors import DataError, FormatError
 from crpipe.events.file_formats import open_parquet, refuse_unread
 from crpipe.events.layout import MULTIPLICITY
-from crpipe.split.parts import quantile_of
+from crpipe.events.validity import find_invalid_events
+from crpipe.split.grouping import MOST_ROWS, doubtful_groups
+from crpipe.split.parts import add_counts, quantile_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from crpipe.campaign.readers import ReaderChoice
+    from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.readers import CheckedReader, ReaderChoice
     from crpipe.core.text import Progress
     from crpipe.events.layout import Layout
 
+SECONDS = 10.0
 _LEFT = OF_FORM | {errno.ENOENT, errno.ENOTDIR}  # a name that was typed
 _LEAST_SHARE = 0.5  # thresholds that would set aside more than this share of the items are of no use
 _PER_DECADE = 10
@@ -36,26 +42,130 @@ _ITEM_BYTES = 4  # of items whose columns nobody named
 
 
 @dataclass(frozen=True, slots=True)
+class FileSample:
+    """What was read. files, bytes, events, items: of the files that were counted.
+
+    columns: dtype of each column of the first file. multiplicities: those of the events that were read;
+    groups: how many groups these belong to; doubt: why the group columns look wrong; mostly empty. invalid:
+    how many of them hold an illegal value; reason: the first of these. notes: what the reader converted, or
+    did not read, in the files that were counted.
+    """
+
+    columns: Mapping[str, str]
+    files: int
+    bytes: int
+    events: int
+    items: int
+    multiplicities: NDArray[np.uint32]
+    groups: int
+    invalid: int = 0
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+    doubt: str = ""
+
+
+@dataclass(slots=True)
+class _Read:
+    """What was read of one file, as a ``FileSample`` gives it; first: columns of the first blocks."""
+
+    multiplicities: list[NDArray[np.uint32]] = field(default_factory=lambda: [np.zeros(0, np.uint32)])
+    groups: set[bytes] = field(default_factory=set)
+    first: list[Mapping[str, NDArray[Any]]] = field(default_factory=list)
+    invalid: int = 0
+    reason: str = ""
+
+    def doubt(self, layout: Layout) -> str:
+        """Return why the group columns look wrong, from the rows that were read."""
+        names = self.first[0] if self.first else ()
+        columns = {name: np.concatenate([each[name] for each in self.first]) for name in names}
+        return doubtful_groups(columns, layout)
+
+
+def read_sample(choice: ReaderChoice, files: Sequence[Path], seconds: float = SECONDS) -> FileSample:
+    """Read the first file (as much as the time allows, at least one block), and count the others.
+
+    Raise FormatError or ForeignError for a file that the reader cannot read.
+    """
+    end = time.monotonic() + seconds
+    reader = choice.open()
+    seen = _rows(reader, files[0], end)
+    counted = taken = events = items = 0
+    for path in files:
+        if counted and time.monotonic() > end:
+            break
+        totals = reader.totals(path)
+        events, items = events + totals[0], items + totals[1]
+        counted, taken = counted + 1, taken + path.stat().st_size
+    return FileSample(
+        columns_of(files[0], reader),
+        *(counted, taken, events, items),
+        *(np.concatenate(seen.multiplicities), len(seen.groups), seen.invalid, seen.reason),
+        tuple(reader.notes),
+        seen.doubt(reader.layout),
+    )
+
+
+def columns_of(path: Path, reader: CheckedReader) -> dict[str, str]:
+    """Name the columns of a Parquet file with their types; for other files, those that the reader gives."""
+    try:
+        return {each.name: str(each.type) for each in pq.read_schema(path)}
+    except (pa.ArrowException, OSError):
+        layout = reader.layout
+        events = {each.name: each.dtype for each in layout.events}
+        return events | {f"{layout.item}.{each.name}": each.dtype for each in layout.items}
+
+
+def _rows(reader: CheckedReader, path: Path, end: float) -> _Read:
+    """Read a file until the time is over, at least one block; its values are judged as the split does."""
+    read, row = _Read(), 0
+    names = reader.layout.group
+    for block in reader.rows(path):
+        if sum(map(len, read.multiplicities)) < MOST_ROWS:
+            read.first.append(block.columns)
+        read.multiplicities.append(block.multiplicity)
+        columns = np.rec.fromarrays([np.ascontiguousarray(block.columns[name]) for name in names])
+        read.groups.update(each.tobytes() for each in np.unique(columns))
+        reasons = find_invalid_events(block, reader.layout)
+        if reasons and not read.reason:
+            first = min(reasons)
+            read.reason = f"row {row + first}: {reasons[first]}"
+        read.invalid += len(reasons)
+        row += len(block)
+        if time.monotonic() > end:
+            break
+    return read
+
+
+# Thresholds: from ranges that are split, or from raw files before that.
+
+
+@dataclass(frozen=True, slots=True)
 class ItemSize:
     """What an item is called, and its bytes in a batch."""
 
     name: str
     bytes: int
 
+    @classmethod
+    def of(cls, layout: Layout) -> ItemSize:
+        """Return those of a layout."""
+        return cls(layout.item, layout.item_bytes())
 
-def suggest_threshold(tables: Sequence[Path], layout: Layout, batch_events: int) -> str:
-    """Tabulate thresholds against what each would set aside, from the multiplicity tables of ranges.
+
+def suggest_threshold(campaign: Campaign) -> str:
+    """Tabulate thresholds against what each would set aside, from the multiplicity tables of split ranges.
 
     Raise DataError when there are no tables.
     """
+    tables = [path for name in campaign.ranges if is_present(path := campaign.paths.multiplicity(name))]
     if not tables:
         raise DataError(
             "no range is split yet; name raw files (`crpipe outliers suggest FILE …`), or run `crpipe split` "
             "first"
         )
     values, events = _counted(tables)
-    lines = _thresholds(values, events, ItemSize(layout.item, layout.item_bytes()), batch_events)
-    return "\n".join([*lines, f"batches of {batch_events} events (load.batch_events)"])
+    items = ItemSize.of(campaign.layout)
+    return "\n".join(_thresholds(values, events, items, campaign.config.load.batch_events))
 
 
 def suggest_from_files(
@@ -73,16 +183,13 @@ def suggest_from_files(
         blocks = (
             _list_lengths(path) if reader is None else (block.multiplicity for block in reader.rows(path))
         )
-        for found in blocks:
-            for value, events in zip(*np.unique(found, return_counts=True), strict=True):
-                counts[int(value)] = counts.get(int(value), 0) + int(events)
+        for multiplicities in blocks:
+            add_counts(counts, multiplicities)
         progress.advance("read", done, len(paths), path.name)
     total = sum(counts.values())
     if not total:
         raise DataError(f"{', '.join(map(str, files))}: no events; name other files")
-    items = ItemSize("items", _ITEM_BYTES)
-    if reader is not None:
-        items = ItemSize(reader.layout.item, reader.layout.item_bytes())
+    items = ItemSize("items", _ITEM_BYTES) if reader is None else ItemSize.of(reader.layout)
     values = np.array(sorted(counts), np.int64)
     events = np.array([counts[int(value)] for value in values], np.int64)
     rows: list[tuple[str, ...]] = [("share of events", items.name)]
@@ -95,7 +202,6 @@ def suggest_from_files(
             *_aligned(rows),
             "",
             *_thresholds(values, events, items, batch_events),
-            f"batches of {batch_events} events (load.batch_events)",
             "",
             *_recommended(counts),
         ]
@@ -115,10 +221,10 @@ def _recommended(counts: dict[int, int]) -> Iterator[str]:
 def _files_of(given: Path) -> list[Path]:
     if not is_folder(given):
         return [given]
-    found = sorted(path for path in given.iterdir() if path.is_file() and path.name[0] != ".")
-    if not found:
+    paths = sorted(path for path in given.iterdir() if path.is_file() and path.name[0] != ".")
+    if not paths:
         raise DataError(f"{given}: no files in this directory; name others")
-    return found
+    return paths
 
 
 def _list_lengths(path: Path) -> Iterator[NDArray[np.int64]]:
@@ -140,9 +246,9 @@ def _list_lengths(path: Path) -> Iterator[NDArray[np.int64]]:
 def _list_column(path: Path, schema: pa.Schema) -> str:
     lists = [field for field in schema if pa.types.is_list(field.type) or pa.types.is_large_list(field.type)]
     nested = [field for field in lists if pa.types.is_nested(field.type.value_type)]
-    for found in (nested, lists):
-        if len(found) == 1:
-            return str(found[0].name)
+    for fields in (nested, lists):
+        if len(fields) == 1:
+            return str(fields[0].name)
     names = ", ".join(field.name for field in lists) or "none"
     raise FormatError(
         f"{path}: expected one column with a list of items, found {names} of {', '.join(schema.names)}; name "
@@ -170,7 +276,7 @@ def _thresholds(
         size = [f"{count * item.bytes / _MIB:.1f} MiB" for count in counts]
         share = events[~kept].sum() / events.sum()
         rows.append((str(threshold), f"{share:.3%}", f"{aside:.1%}", *size))
-    return _aligned(rows)
+    return [*_aligned(rows), f"batches of {batch_events} events (load.batch_events)"]
 
 
 def _counted(tables: Sequence[Path]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -178,8 +284,8 @@ def _counted(tables: Sequence[Path]) -> tuple[NDArray[np.int64], NDArray[np.int6
     import polars as pl  # noqa: PLC0415 - 0.1 s that only this verb needs
 
     counted = pl.scan_parquet(list(tables)).group_by(MULTIPLICITY).len().sort(MULTIPLICITY)
-    found = counted.collect(engine="streaming")
-    values, events = (found[name].to_numpy().astype(np.int64) for name in (MULTIPLICITY, "len"))
+    table = counted.collect(engine="streaming")
+    values, events = (table[name].to_numpy().astype(np.int64) for name in (MULTIPLICITY, "len"))
     return values, events
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from crpipe.core.errors import FormatError
-from crpipe.split.look.inspect import facts_of, inspect_file
+from crpipe.split.inspect import facts_of, inspect_file
 
 _FAR = 2**62  # a date, or a time, that Python's have no year for
 
@@ -90,7 +90,7 @@ def test_a_small_file_of_huge_values_takes_little_memory(tmp_path):
     del table, huge
     assert path.stat().st_size < 1 << 20
     code = (
-        "import sys; from pathlib import Path; from crpipe.split.look.inspect import inspect_file\n"
+        "import sys; from pathlib import Path; from crpipe.split.inspect import inspect_file\n"
         "print(inspect_file(Path(sys.argv[1]), 2, None))\n"
         "print(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
     )

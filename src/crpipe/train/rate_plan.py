@@ -1,10 +1,9 @@
-"""The learning rates of a campaign before it runs, composed for the figure of ``crpipe plan``."""
+"""The learning rates of a campaign before it runs, for the figure of ``crpipe plan``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crpipe.campaign.campaign import Campaign
 from crpipe.core.causes import Foreign
 from crpipe.core.files import read_json_if_any
 from crpipe.report.figures import RateCurve, RatePlan
@@ -12,12 +11,12 @@ from crpipe.train.schedule import Schedules
 from crpipe.train.workload import build_workload
 
 if TYPE_CHECKING:
-    from crpipe.config.loading import Config
+    from crpipe.campaign.campaign import Campaign
 
 
-def rate_plan(config: Config) -> RatePlan:
+def rate_plan(campaign: Campaign) -> RatePlan:
     """Collect the schedule of each phase, and the steps of a range where ranges are split already."""
-    campaign = Campaign.open(config)
+    config = campaign.config
     name = config.train.workload
     workload = build_workload(name, config.options())
     with Foreign(f"train.workload: {name}.phases failed"):
