@@ -269,8 +269,8 @@ def sha256(path: Path) -> str:
 
 
 def write_hashes(folder: Path, names: Iterable[str]) -> None:
-    """Record the sha256 of those files of a folder that exist, in a file beside them."""
-    write_json(folder / HASHES, {name: sha256(folder / name) for name in names if is_present(folder / name)})
+    """Record the sha256 of files of a folder in a file beside them."""
+    write_json(folder / HASHES, {name: sha256(folder / name) for name in names})
 
 
 def _sha256(path: Path) -> str:

@@ -452,7 +452,7 @@ def _record(
         with replacing(part / LISTING) as copy:
             shutil.copyfile(record.listing, copy)  # no second name: one damage must not take both
     write_json(part / KEY, run.key)
-    write_hashes(part, (*FILES, LISTING))
+    write_hashes(part, FILES)
     publish(part, record.folder)
 
 
