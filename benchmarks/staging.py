@@ -37,10 +37,13 @@ from crpipe.core.files import sync
 from crpipe.core.ranges import Range
 from crpipe.core.text import Silent
 from crpipe.source.listing import list_range
-from crpipe.source.loopback.federation import LoopbackFederation
-from crpipe.source.loopback.topology import Topology
 from crpipe.source.pelican import transfer
 from crpipe.source.stage import stage_range
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+
+from loopback.federation import LoopbackFederation
+from loopback.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,6 +7,7 @@ runs in a process of its own, whose largest resident set and time are printed, i
 from __future__ import annotations
 
 import io
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,8 +16,11 @@ import pyarrow.parquet as pq
 from events import generate
 from peak import run_verb
 
-from crpipe.source.loopback.federation import LoopbackFederation
 from crpipe.workloads.muons.layout import nested_table
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+
+from loopback.federation import LoopbackFederation
 
 SETS = ((6, 50_000_000), (6, 250_000_000), (1000, 20_000), (8000, 20_000), (20_000, 20_000))
 NAME = "0000000-0000999"

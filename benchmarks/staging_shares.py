@@ -21,9 +21,9 @@ from staging import Contest, bring_up, parse
 from yarl import URL
 
 from crpipe.source import retries
-from crpipe.source.loopback.federation import LoopbackFederation
 from crpipe.source.pelican import transfer
 from crpipe.source.pelican.download import Part
+from loopback.federation import LoopbackFederation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -233,7 +233,7 @@ def main(folder):
         done(line, code=None)
     for verb in (HERE.parent / "unit" / "frozen" / "verbs.txt").read_text().splitlines():
         done(
-            " ".join([*re.match(r"(config|outliers|shards|federation|tb)? ?\S+", verb)[0].split(), "--help"]),
+            " ".join([*re.match(r"(config|outliers|shards|tb)? ?\S+", verb)[0].split(), "--help"]),
             told=hashed,
         )
     for verb in ("config default", "config schema", "config table", "config commands"):

@@ -81,7 +81,6 @@ LEFT_OUT = {
     "logs": "prints logs of Snakemake's jobs",
     "token": "reads and writes in the home directory only",
     "tb merge": "reads event files that TensorBoard reads",
-    "federation up, federation down": "trials on this machine; no file of a campaign",
 }
 
 

@@ -22,12 +22,12 @@ from crpipe.core.lease import is_held, lease, owner_of
 from crpipe.core.text import Silent
 from crpipe.source.copies import Proofs
 from crpipe.source.local import LocalSource
-from crpipe.source.loopback import origin
-from crpipe.source.loopback.credentials import write_certificates, write_issuer
-from crpipe.source.loopback.federation import LoopbackFederation
 from crpipe.source.pelican import login, tokens
 from crpipe.source.pelican.director import Namespace
 from crpipe.source.pelican.download import Part
+from loopback import origin
+from loopback.credentials import write_certificates, write_issuer
+from loopback.federation import LoopbackFederation
 from tokens_needed import needing
 
 NOBODY = 65534

@@ -14,7 +14,7 @@ import typer
 from crpipe.cli import completion, importing
 from crpipe.cli.help import VerbGroup
 from crpipe.cli.terminal import RangeArgument, Settings, Terminal, completing, find_range, show
-from crpipe.core.errors import AccessError, require
+from crpipe.core.errors import AccessError
 from crpipe.core.journal import Journal
 from crpipe.core.ranges import Range
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
-    from crpipe.source.loopback.federation import LoopbackFederation
 
 # ruff: noqa: PLC0415
 
@@ -163,7 +162,7 @@ def inspect(
         show(inspect_file(file, rows, choice))
 
 
-# Verbs around a campaign: its configuration's keys, tokens, second copies, a federation to try.
+# Verbs around a campaign: its configuration's keys, tokens, outliers, forks.
 
 
 # Handlers import what they call: a verb pays for its own libraries only.
@@ -323,33 +322,3 @@ def token(
     show(access.text)
     if access.problem:
         raise AccessError(access.problem)
-
-
-federation = typer.Typer(cls=VerbGroup, help="Run a Pelican federation on this machine, to try things on.")
-tools.add_typer(federation, name="federation")
-FolderArgument = Annotated[
-    Path,
-    typer.Argument(
-        readable=False, help="folder of the federation; it serves what is in data/", metavar="FOLDER"
-    ),
-]
-
-
-@federation.command()
-def up(folder: FolderArgument) -> None:
-    """Start the federation, and print how to use it."""
-    print("\n".join(_federation(folder).up()))
-
-
-@federation.command()
-def down(folder: FolderArgument) -> None:
-    """Stop the federation; its files stay."""
-    print(_federation(folder).down())
-
-
-def _federation(folder: Path) -> LoopbackFederation:
-    for library in ("cryptography", "jwt"):
-        require(library, extra="federation", why="to run a federation on this machine")
-    from crpipe.source.loopback.federation import LoopbackFederation
-
-    return LoopbackFederation(folder)

@@ -254,12 +254,6 @@ VERBS = {
     "restore": VerbEntry(TOOLS, "crpipe restore", ("sync", "source"), (66, 74, 77), "weeks.md"),
     "sync": VerbEntry(TOOLS, "crpipe sync", ("sync", "source"), (66, 74, 77), "pelican.md#send-results-back"),
     "token": VerbEntry(TOOLS, "crpipe token", ("source",), (69, 77), "pelican.md#tokens"),
-    "federation up": VerbEntry(
-        TOOLS, "crpipe federation up /tmp/federation", (), (69,), "pelican.md#try-it-on-this-machine"
-    ),
-    "federation down": VerbEntry(
-        TOOLS, "crpipe federation down /tmp/federation", (), (69,), "pelican.md#try-it-on-this-machine"
-    ),
     "tb merge": VerbEntry(
         TOOLS, "crpipe tb merge --src runs --dst all-runs", (), (74,), "watching.md#tensorboard"
     ),
@@ -402,7 +396,7 @@ _HEAD = """\
 # Commands
 
 Written by `crpipe config commands` from the command line itself; `crpipe VERB --help` shows the same. A
-noun with several actions has a verb for each (`config default`, `federation up`); an option changes how an
+noun with several actions has a verb for each (`config default`, `tb merge`); an option changes how an
 action is done (`token --login`). The tests read every example on this page as a call of `crpipe`; the other
 pages show the verbs at work.
 

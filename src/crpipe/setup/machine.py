@@ -234,7 +234,6 @@ _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[.*\])?((?:[=<>!~]=?[^;]*)?); *extra *=
 _MODULES = {
     "scikit-learn": "sklearn",
     "nvidia-ml-py": "pynvml",
-    "pyjwt": "jwt",
     "wipac-rest-tools": "rest_tools",
 }
 _CONSTRAINTS = Path("constraints.txt")

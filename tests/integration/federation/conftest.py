@@ -20,10 +20,10 @@ from crpipe.config.loading import validate
 from crpipe.core.ranges import Range
 from crpipe.core.text import Silent
 from crpipe.source.listing import list_range
-from crpipe.source.loopback import origin
-from crpipe.source.loopback.federation import LoopbackFederation
-from crpipe.source.loopback.topology import Topology
 from crpipe.source.stage import stage_range
+from loopback import origin
+from loopback.federation import LoopbackFederation
+from loopback.topology import Topology
 from opened import opened
 
 TREE = "/icecube/wipac/data/sim/testing"

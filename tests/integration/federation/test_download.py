@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from crpipe.core.errors import SourceError, TransferError
-from crpipe.source.loopback import credentials
 from crpipe.source.pelican.director import Director
 from crpipe.source.pelican.download import DownloadError, Downloads
+from loopback import credentials
 
 pytestmark = pytest.mark.federation
 FILE = "part-0003.parquet"

@@ -11,8 +11,8 @@ import misbehaving_table
 from crpipe.config.loading import validate
 from crpipe.core.errors import CrpipeError
 from crpipe.source.listing import list_range
-from crpipe.source.loopback import credentials
 from crpipe.source.stage import stage_range
+from loopback import credentials
 from misbehaving import MisbehavingFederation
 from misbehaving_table import FAULTS, FILES, PAGE, Aside, Stops, section
 from opened import opened

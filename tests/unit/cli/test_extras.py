@@ -21,8 +21,6 @@ main()
     ("library", "extra", "words"),
     [
         ("h5py", "hdf5", [*READER, "inspect", "raw.h5"]),
-        ("jwt", "federation", ["federation", "up", "federation"]),
-        ("cryptography", "federation", ["federation", "down", "federation"]),
         ("safetensors.torch", "export", [*READER, "export", "--checkpoint", "x.pt", "--out", "model"]),
     ],
 )

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from crpipe.core.errors import DiskError
-from crpipe.source.loopback import credentials
 from crpipe.source.pelican.director import Director
 from crpipe.source.pelican.download import DownloadError, Downloads
+from loopback import credentials
 
 BODY = b"0123456789" * 1000
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n"

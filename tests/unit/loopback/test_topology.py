@@ -1,4 +1,4 @@
-from crpipe.source.loopback.topology import Topology
+from loopback.topology import Topology
 
 
 def test_addresses_follow_from_the_ports_unless_given(tmp_path):

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from crpipe.core.errors import SourceError
-from crpipe.source.loopback import origin
-from crpipe.source.loopback.topology import Topology
+from loopback import origin
+from loopback.topology import Topology
 
 
 def test_the_server_s_configuration_names_the_folder_and_the_port(tmp_path, monkeypatch):

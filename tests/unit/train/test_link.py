@@ -87,6 +87,9 @@ def test_the_chain_carries_weights_optimizers_and_totals_on(tmp_path):
     assert second["events"] == 600
     steps = [checkpoint["optimizers"]["critic"]["state"][0]["step"] for checkpoint in (before, after)]
     assert steps[1] == 2 * steps[0]
+    # TensorBoard shows them in the order of their names.
+    curves = sorted(path.name for path in config.paths().tensorboard().iterdir())
+    assert curves == [f"events.out.tfevents.{n:06d}.{name}" for n, name in enumerate((FIRST, SECOND))]
 
 
 def test_a_finished_range_is_adopted_and_its_receipt_stays_the_same(tmp_path):

@@ -11,17 +11,17 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from crpipe.core.errors import SourceError
 from crpipe.core.files import write_secret
-from crpipe.source.loopback import credentials, origin
-from crpipe.source.loopback.topology import OPEN, PROTECTED, Topology
+from loopback import credentials, origin
+from loopback.topology import OPEN, PROTECTED, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 TOKEN_S = 12 * 3600  # lifetime of the token that `up` writes
 START_S = 20.0  # longest time that a server may take to start
@@ -145,8 +145,10 @@ class LoopbackFederation:
         here.save(self.folder)
 
     def _start_director(self) -> None:
-        command = [sys.executable, "-m", "crpipe.source.loopback.director", str(self.folder)]
-        pid = origin.spawn(command, os.environ, self.folder / "log" / "director.out")
+        command = [sys.executable, "-m", "loopback.director", str(self.folder)]
+        paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        pid = origin.spawn(command, environment, self.folder / "log" / "director.out")
         self._pid_file("director").write_text(str(pid))
 
     def _pid_file(self, name: str) -> Path:
@@ -174,7 +176,7 @@ class LoopbackFederation:
         """Send a request; any HTTP status is an answer."""
         context = ssl.create_default_context(cafile=self.certificate)
         try:
-            with urllib.request.urlopen(request, timeout=timeout_s, context=context):  # noqa: S310 - https only
+            with urllib.request.urlopen(request, timeout=timeout_s, context=context):
                 pass
         except urllib.error.HTTPError as answer:
             answer.close()

@@ -1,6 +1,6 @@
 """A small director: discovery, redirects with the headers of Pelican's own director, and the issuer's keys.
 
-Run as ``python -m crpipe.source.loopback.director FOLDER``.
+Run as ``python -m loopback.director FOLDER``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from crpipe.source.loopback.credentials import sign_token
-from crpipe.source.loopback.topology import OPEN, PROTECTED, Topology
+from loopback.credentials import sign_token
+from loopback.topology import OPEN, PROTECTED, Topology
 
 TOKEN_S = 3600
 _ORIGIN = "/api/v1.0/director/origin"

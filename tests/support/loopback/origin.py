@@ -13,8 +13,8 @@ import time
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import SourceError
-from crpipe.source.loopback.credentials import DAYS
-from crpipe.source.loopback.topology import OPEN, PROTECTED, Topology
+from loopback.credentials import DAYS
+from loopback.topology import OPEN, PROTECTED, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ import jwt
 import pytest
 from cryptography import x509
 
-from crpipe.source.loopback.credentials import KEY_ID, sign_token, write_certificates, write_issuer
+from loopback.credentials import KEY_ID, sign_token, write_certificates, write_issuer
 
 
 def test_the_certificate_is_for_this_machine_and_its_key_is_private(tmp_path):
