@@ -29,7 +29,7 @@ BUDGET = {
     "report": (24, 5110),
     "train": (16, 4055),
     "inference": (11, 2910),
-    "check": (7, 1655),
+    "check": (7, 1660),
     "setup": (7, 1580),
     "workloads": (73, 13930),
     "workflow": (8, 1710),
