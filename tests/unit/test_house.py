@@ -19,17 +19,17 @@ WORDS = re.compile(
 EXEMPT = re.compile(r"REQUESTS_CA_BUNDLE|PRIMARY KEY")
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (10, 2435),
+    "core": (10, 2440),
     "config": (6, 1355),
     "events": (10, 1750),
-    "campaign": (9, 1800),
+    "campaign": (9, 1805),
     "source": (27, 5505),
-    "split": (13, 3270),
+    "split": (13, 3275),
     "loading": (5, 1160),
     "report": (24, 5110),
     "train": (16, 4055),
-    "inference": (11, 2900),
-    "check": (8, 1990),
+    "inference": (11, 2910),
+    "check": (7, 1660),
     "setup": (7, 1580),
     "workloads": (73, 13930),
     "workflow": (8, 1710),

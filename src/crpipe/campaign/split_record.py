@@ -103,7 +103,11 @@ class SplitRecord:
 
     def differs(self, entries: Sequence[Entry]) -> bool:
         """Return whether a listing names other files than the range was made from."""
-        return any(_changes(_listed(entries), {row["path"]: row for row in self.rows()}))
+        return bool(self.changes(entries))
+
+    def changes(self, entries: Iterable[Entry | RawFile]) -> list[str]:
+        """Describe each file of a listing that is new, gone or changed since the range was made."""
+        return list(_changes(_listed(entries), {row["path"]: row for row in self.rows()}))
 
     def refuse_other_files(self, files: Sequence[RawFile]) -> None:
         """Raise DataError when staged files are not those that the range was made from."""
@@ -147,7 +151,7 @@ def left_notes(notes: Path) -> dict[int, str]:
     return {int(process): path for process, _, path in pairs}
 
 
-def _listed(entries: Iterable[Entry]) -> dict[str, tuple[int | None, str, str]]:
+def _listed(entries: Iterable[Entry | RawFile]) -> dict[str, tuple[int | None, str, str]]:
     return {entry.path: (entry.size, "", "") for entry in entries}
 
 

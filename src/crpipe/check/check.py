@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from crpipe.campaign.campaign import Campaign, recorded_layout
-from crpipe.check.consolidated import check_merged
-from crpipe.check.data import check_campaign_files, check_range, check_run_files
+from crpipe.check.data import check_campaign_files, check_consolidated, check_range, check_run_files
 from crpipe.check.findings import CheckReport, read_facts
 from crpipe.check.training import check_evaluation, check_export, check_link, list_evaluations
 from crpipe.core.errors import ConfigError, DataError
@@ -23,12 +22,14 @@ if TYPE_CHECKING:
     from crpipe.config.loading import Config
     from crpipe.core.text import Progress
 
+# ruff: noqa: PLC0415 - only --source pays for the clients of sources.
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One part of a campaign that is checked by itself."""
 
-    kind: Literal["campaign", "range", "merged", "run", "link", "evaluation", "export"]
+    kind: Literal["campaign", "range", "consolidated", "run", "link", "evaluation", "export"]
     name: str
 
 
@@ -48,11 +49,13 @@ def check(
     *,
     exports: Sequence[Path] = (),
     processes: int = 1,
+    source: bool = False,
 ) -> CheckReport:
     """Check ranges, links and consolidated outliers; without names all; raise ConfigError for an unknown one.
 
-    exports: folders that `crpipe export` wrote. Only reads. What is damaged is a finding, and the check goes
-    on; running and waiting parts are notes.
+    exports: folders that `crpipe export` wrote. source: list the source again, and compare it; only this may
+    raise for a source that does not answer. What is damaged is a finding, and the check goes on; running and
+    waiting parts are notes. Writes nothing.
     """
     facts, units = read_facts(campaign), [*list_units(campaign, names)]
     units += [Unit("export", str(folder)) for folder in exports]
@@ -61,6 +64,10 @@ def check(
     for done, (unit, report) in enumerate(zip(units, results, strict=True), 1):
         whole.add(report)
         progress.advance("check", done, len(units), f"{unit.kind} {unit.name}".strip())
+    if source:
+        from crpipe.check.source_now import check_source
+
+        check_source(whole, campaign, names, progress)
     return whole
 
 
@@ -77,7 +84,7 @@ def list_units(campaign: Campaign, names: Sequence[str]) -> Iterator[Unit]:
     yield Unit("campaign", "")
     yield from (Unit("range", name) for name in campaign.ranges if name in wanted)
     if CONSOLIDATED in wanted and any(not link.ranges for link in campaign.chain.links):
-        yield Unit("merged", CONSOLIDATED)
+        yield Unit("consolidated", CONSOLIDATED)
     yield Unit("run", "")
     yield from (Unit("link", name) for name in links if name in wanted)
     for name in list_evaluations(campaign.paths):
@@ -88,7 +95,7 @@ def list_units(campaign: Campaign, names: Sequence[str]) -> Iterator[Unit]:
 def check_unit(campaign: Campaign, facts: Facts, unit: Unit) -> CheckReport:
     """Check one part; what is wrong is looked at twice: a job may just have been replacing it."""
     first = _look(campaign, facts, unit)
-    return _look(campaign, facts, unit) if first.findings else first
+    return _look(campaign, facts, unit) if first.errors else first
 
 
 def _look(campaign: Campaign, facts: Facts, unit: Unit) -> CheckReport:
@@ -98,8 +105,8 @@ def _look(campaign: Campaign, facts: Facts, unit: Unit) -> CheckReport:
             check_campaign_files(report, campaign, facts)
         case "range":
             check_range(report, campaign, facts, unit.name)
-        case "merged":
-            check_merged(report, campaign, facts)
+        case "consolidated":
+            check_consolidated(report, campaign, facts)
         case "run":
             check_run_files(report, campaign, facts)
         case "link":

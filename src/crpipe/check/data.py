@@ -1,9 +1,13 @@
-"""The data of a campaign: each range, its settings and side tables, and whether what is finished is whole."""
+"""The data of a campaign: its recorded settings, each range, and the consolidated outliers.
+
+Every file has the hash that the step recorded which wrote it; the events of a range are proved one by one.
+"""
 
 from __future__ import annotations
 
 import filecmp
 import shlex
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.duplicates import ALLOW, find_twins
@@ -16,194 +20,267 @@ from crpipe.campaign.raw_files import (
     read_manifest,
     read_staged,
 )
-from crpipe.campaign.split_record import LISTING, SplitRecord
-from crpipe.check.events import (
-    check_histogram,
-    check_ledger,
-    check_repeated,
-    check_role,
-    check_table,
-    read_folder,
-    read_table,
+from crpipe.campaign.split_record import (
+    BULK_SHARDS,
+    FILES,
+    HISTOGRAM,
+    LEDGER,
+    LISTING,
+    OUTLIER_SHARDS,
+    TABLE,
+    SplitRecord,
 )
-from crpipe.check.findings import MALFORMED, deliver_again, removing, split_again
+from crpipe.check.events import faults_of, name_events, read_events, read_table
+from crpipe.check.findings import (
+    MALFORMED,
+    deliver_again,
+    merge_again,
+    read_hashes,
+    removing,
+    split_again,
+)
 from crpipe.core.causes import is_present
 from crpipe.core.files import digest, read_json
 from crpipe.core.lease import is_held
-from crpipe.core.paths import FINISHED, LARGE_ROLES, MANIFEST, PARTS
+from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES, MANIFEST, PARTS
+from crpipe.events import shard_manifest
 from crpipe.events.layout import Layout
 from crpipe.source.positions import Positions, natural_order
-from crpipe.split.scatter import known_columns
+from crpipe.split.outliers import INDEX
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
-    from crpipe.check.events import FolderEvents
+    from crpipe.check.events import EventTable
     from crpipe.check.findings import CheckReport, Facts
-    from crpipe.core.paths import Paths
+    from crpipe.core.paths import Paths, Role
 
 LEASE = "lease"
+_SHOWN = 3  # files that a finding names
 
 
 def check_range(report: CheckReport, campaign: Campaign, facts: Facts, name: str) -> None:
     """Check one range as far as its data are finished."""
-    paths = campaign.paths
+    paths, record = campaign.paths, SplitRecord.of(campaign.paths, name)
     if is_held(paths.shards(name) / LEASE) or is_held(lease_folder(paths.raw(name)) / LEASE):
         report.note(name, "a job works on it")
         return
-    delivered = _delivered(paths, name)
-    record = paths.shards(name) / FINISHED
-    if any(is_present(path) for path in delivered.values()) or is_present(record):
-        report.counts["ranges"] += 1
-        missing = [path for path in delivered.values() if not is_present(path)]
-        remedy = deliver_again(name) if _is_finished(paths, name) else split_again(paths, name)
-        for path in missing:
-            report.wrong(path, "missing", remedy)
-        _check_split(report, paths, facts, name)
+    outputs = {
+        TABLE: paths.multiplicity(name),
+        HISTOGRAM: paths.histogram(name),
+        LEDGER: paths.ledger(name),
+        OUTLIER_SHARDS: paths.outlier_manifest(name),
+        BULK_SHARDS: paths.shard_manifest(name),
+    }
+    again = split_again(paths, name)
+    missing = [path for path in outputs.values() if not is_present(path)]
+    if len(missing) == len(outputs) and not is_present(record.folder):
+        if name in facts.trained:
+            what = "missing, though a finished link was trained on this range"
+            report.wrong(paths.shard_manifest(name), what, again)
+        _check_unsplit(report, paths, name)
         return
-    if name in facts.trained:
-        report.wrong(
-            paths.shard_manifest(name),
-            "missing, though a finished link was trained on this range",
-            split_again(paths, name),
-        )
-    _check_unsplit(report, paths, name)
+    report.counts["ranges"] += 1
+    remedy = deliver_again(name) if _is_finished(record) else again
+    for path in missing:
+        report.wrong(path, "missing", remedy)
+    _check_record(report, record, outputs, again)
+    if outputs[LEDGER] in missing:
+        return
+    ledger = report.read_object(outputs[LEDGER], again)
+    if ledger is None:
+        return
+    with report.reading(outputs[LEDGER], again):
+        _check_head(report, outputs[LEDGER], ledger, name, facts, again)
+        _check_listings(report, paths, record)
+        table = None
+        with report.reading(outputs[TABLE], again):
+            if outputs[TABLE] not in missing:
+                table = read_table(report, outputs[TABLE], ledger, again)
+                report.counts["events"] += ledger["events"]["rejected"] if table else 0
+        for folder, roles in ((paths.shards(name), PARTS), (paths.outliers(name), LARGE_ROLES)):
+            if is_present(folder / MANIFEST):
+                whole = _check_shards(report, folder, roles, name, facts, again)
+                _check_events(report, folder, whole, table, ledger, again)
 
 
-def _is_finished(paths: Paths, name: str) -> bool:
+def _is_finished(record: SplitRecord) -> bool:
     try:
-        return SplitRecord.of(paths, name).is_whole()
+        return record.is_whole()
     except MALFORMED:
         return False
 
 
-def _delivered(paths: Paths, name: str) -> dict[str, Path]:
-    """Map the names in a split's record to the files that are delivered from it."""
-    table = paths.multiplicity(name)
-    return {
-        "multiplicity.parquet": table,
-        "histogram.json": table.with_name(f"{name}.histogram.json"),
-        "ledger.json": paths.ledger(name),
-        "outliers.json": paths.outlier_manifest(name),
-        "shards.json": paths.shard_manifest(name),
-    }
+def _check_record(report: CheckReport, record: SplitRecord, outputs: Mapping[str, Path], remedy: str) -> None:
+    """Compare a split's record with its hashes, and with what was delivered from it: often the same files."""
+    hashes = read_hashes(report, record.folder, FILES, record.name, remedy)
+    for file in FILES:
+        recorded, path = record.folder / file, outputs.get(file)
+        if not is_present(recorded):
+            report.wrong(recorded, "missing; the record of the split is not whole", remedy)
+            continue
+        if hashes:
+            report.has_bytes(recorded, None, hashes.get(file, ""), remedy)
+        with report.reading(recorded, remedy):
+            if path is None or not is_present(path) or path.samefile(recorded):
+                continue
+            if not filecmp.cmp(path, recorded, shallow=False):
+                report.wrong(path, f"is not what the split recorded in {recorded}", remedy)
+    _check_kept_listing(report, record, remedy)
 
 
-def _check_split(report: CheckReport, paths: Paths, facts: Facts, name: str) -> None:
-    remedy = split_again(paths, name)
-    known = known_columns(facts.layout) if facts.layout else ()
-    folders = {
-        folder: read_folder(report, folder, roles, facts, remedy, known)
-        for folder, roles in (
-            (paths.shards(name), PARTS),
-            (paths.outliers(name), LARGE_ROLES),
-        )
-        if is_present(folder / MANIFEST)
-    }
-    path = paths.ledger(name)
-    ledger = report.read_object(path, remedy) if is_present(path) else None
-    with report.reading(path, remedy):
-        _check_record(report, paths, name, ledger)
-    if ledger is None:
+def _check_kept_listing(report: CheckReport, record: SplitRecord, remedy: str) -> None:
+    """Compare the record's copy of the listing with the ledger: it has no hash, since it holds times."""
+    kept, listing = record.folder / LISTING, record.listing
+    if not is_present(kept):
+        if is_present(listing) and is_present(record.folder):
+            report.note(record.name, "the record of its split has no copy of the listing")
         return
+    if is_present(listing):
+        remedy = f"cp {shlex.join(map(str, (listing, kept)))}"
+    with report.reading(kept, remedy):
+        if record.differs(read_manifest(kept)):
+            report.wrong(kept, "names other files than the ledger", remedy)
+
+
+def _check_listings(report: CheckReport, paths: Paths, record: SplitRecord) -> None:
+    """Compare what was listed, and what is staged where that is still known, with the files of the ledger."""
+    listing, staged = record.listing, paths.staged(record.name)
+    remedy = f"{removing(listing)} && crpipe list {record.name}"
+    with report.reading(listing, remedy):
+        if changes := record.changes(read_manifest(listing)):
+            what = "; ".join(each.strip() for each in changes[:_SHOWN])
+            report.wrong(listing, f"names other files than the ledger: {what}", remedy)
+    with report.reading(staged, removing(staged)):
+        if is_present(staged) and record.changes(read_staged(staged)):
+            report.wrong(staged, "lists other files than the ledger", removing(staged))
+
+
+def _check_head(
+    report: CheckReport, path: Path, head: Mapping[str, Any], name: str, facts: Facts, remedy: str
+) -> None:
+    """Compare range, keys, threshold and layout of a ledger or a manifest with those of the campaign."""
+    if head["range"] != name:
+        report.wrong(path, f"is of the range {head['range']}", remedy)
+    if facts.data and head["data"] != facts.data:
+        what = f"made under other keys ({head['data']}, campaign.json has {facts.data})"
+        report.wrong(path, what, remedy)
+    if facts.threshold is not None and head["threshold"] != facts.threshold:
+        what = f"the threshold is {head['threshold']}, that of the campaign {facts.threshold}"
+        report.wrong(path, what, remedy)
+    if facts.layout and head.get("layout", facts.layout) != facts.layout:
+        report.wrong(path, "its layout is not that of layout.json", remedy)
+
+
+def _check_shards(
+    report: CheckReport, folder: Path, roles: tuple[Role, ...], name: str, facts: Facts, remedy: str
+) -> dict[str, list[dict[str, Any]]]:
+    """Check a folder of shards against its manifest; return the entries of each role that is whole."""
+    path = folder / MANIFEST
     with report.reading(path, remedy):
-        check_ledger(report, path, ledger, remedy)
-        check_repeated(report, path, ledger, facts.layout, remedy)
-        _check_heads(report, path, ledger, name, folders, remedy)
-        _check_files(report, paths, name, ledger)
-    with report.reading(paths.multiplicity(name), remedy):
-        if is_present(paths.multiplicity(name)):
-            table = read_table(paths.multiplicity(name), known)
-            if not check_table(report, table, ledger, remedy):
-                return
-            report.counts["events"] += ledger["events"]["rejected"]
-            for folder, found in folders.items():
-                if found is not None:
-                    for role in found.columns:
-                        check_role(report, table, found, role, ledger, folder / MANIFEST, remedy)
-            weight = facts.layout.weight if facts.layout else ""
-            histogram = _delivered(paths, name)["histogram.json"]
-            if is_present(histogram):
-                check_histogram(report, histogram, table, ledger, weight, remedy)
+        manifest = shard_manifest.read_manifest(folder, None)
+        _check_head(report, path, manifest, name, facts, remedy)
+        whole: dict[str, list[dict[str, Any]]] = {role: [] for role in roles}
+        for entry in manifest["shards"]:
+            if entry["role"] not in roles:
+                what = f"damaged: {entry['name']} has the role {entry['role']!r}"
+                report.wrong(path, what, remedy)
+                continue
+            sound = True
+            for part in ("events", manifest["layout"]["item"]):
+                file, row = folder / f"{entry['name']}.{part}.parquet", entry["files"][part]
+                sound &= report.has_bytes(file, row["size"], row["sha256"], remedy)
+            if sound and entry["role"] in whole:
+                whole[entry["role"]].append(entry)
+            else:
+                whole.pop(entry["role"], None)
+        return whole
+    return {}
 
 
-def _check_heads(
+def _check_events(
     report: CheckReport,
-    path: Path,
-    ledger: dict[str, Any],
-    name: str,
-    folders: dict[Path, FolderEvents | None],
+    folder: Path,
+    whole: Mapping[str, list[dict[str, Any]]],
+    table: EventTable | None,
+    ledger: Mapping[str, Any],
     remedy: str,
 ) -> None:
-    """Compare range, keys and threshold of the ledger and the manifests."""
-    heads = {path: ledger} | {folder / MANIFEST: found.manifest for folder, found in folders.items() if found}
-    for place, head in heads.items():
-        if head["range"] != name:
-            report.wrong(place, f"is of the range {head['range']}", remedy)
-        for key in ("data", "threshold"):
-            if head[key] != ledger[key]:
-                report.wrong(place, f"its {key} is {head[key]}, that of the ledger {ledger[key]}", remedy)
+    """Compare the events in the shards of each role with those that the multiplicity table sends there."""
+    for role, entries in whole.items():
+        for kind in ("events", "items"):
+            count = sum(entry[kind] for entry in entries)
+            if count != ledger[kind][role]:
+                what = f"lists {count} {kind} of {role}, the ledger {ledger[kind][role]}"
+                report.wrong(folder / MANIFEST, what, remedy)
+        if table is None:
+            continue
+        with report.reading(folder / MANIFEST, remedy):
+            events = read_events([folder / f"{entry['name']}.events.parquet" for entry in entries])
+            faults = faults_of(table, role, events)
+            report.counts["events"] += 0 if faults else len(events.files)
+            for fault, places in faults.items():
+                what = f"{role}: {len(places)} events are {fault}: {name_events(table, places, ledger)}"
+                report.wrong(folder / MANIFEST, what, remedy)
 
 
-def _check_record(report: CheckReport, paths: Paths, name: str, ledger: dict[str, Any] | None) -> None:
-    """Compare a split's record with what was delivered from it: mostly two names of one file."""
-    folder, remedy = paths.shards(name) / FINISHED, split_again(paths, name)
-    for own, path in _delivered(paths, name).items():
-        twin = folder / own
-        if not is_present(twin):
-            report.wrong(twin, "missing; the record of the split is not whole", remedy)
-        elif is_present(path) and not path.samefile(twin) and not filecmp.cmp(path, twin, shallow=False):
-            report.wrong(path, f"is not what the split recorded in {twin}", remedy)
-    key = report.read_object(folder / "key.json", remedy)
-    if key is None or ledger is None:
+# The consolidated outliers.
+
+
+def check_consolidated(report: CheckReport, campaign: Campaign, facts: Facts) -> None:
+    """Check that the consolidated outliers are whole, and were made from those of the ranges."""
+    paths, last = campaign.paths, campaign.chain.links[-1]
+    folder, remedy = paths.outliers(CONSOLIDATED), merge_again(paths, CONSOLIDATED)
+    path = folder / MANIFEST
+    if is_held(folder / LEASE):
+        report.note(CONSOLIDATED, "a job works on it")
         return
-    rows = [(row["path"], row["size"], row["state"], row["checksum"]) for row in ledger["files"]]
-    head = {name: ledger[name] for name in ("data", "threshold")}
-    # A file that the split itself set aside was staged before: its ledger no longer says so.
-    if {name: key[name] for name in head} != head or (
-        not ledger["quarantined"] and key["staged"] != digest(rows)
-    ):
-        report.wrong(folder / "key.json", "is not the key of this ledger", remedy)
+    if not is_present(path):
+        if is_present(paths.receipt(last.name)) and not last.ranges:
+            report.wrong(path, "missing, though the outliers were trained on", remedy)
+        else:
+            report.note(CONSOLIDATED, "not consolidated yet")
+        return
+    _check_shards(report, folder, LARGE_ROLES, CONSOLIDATED, facts, remedy)
+    hashes = read_hashes(report, folder, (INDEX, MANIFEST), CONSOLIDATED, remedy)
+    with report.reading(path, remedy):
+        manifest = shard_manifest.read_manifest(folder, None)
+        if hashes and hashes.get(MANIFEST) != digest(manifest):
+            report.wrong(path, "is not the manifest of the recorded hash", remedy)
+        if hashes:
+            report.has_bytes(folder / INDEX, None, hashes.get(INDEX, ""), remedy)
+        elif not is_present(folder / INDEX):
+            report.wrong(folder / INDEX, "missing", remedy)
+        _check_inputs(report, campaign, manifest, remedy)
 
 
-def _check_files(report: CheckReport, paths: Paths, name: str, ledger: dict[str, Any]) -> None:
-    """Compare the ledger's files with what was listed, and with the staged table where it is still there."""
-    sizes = {row["path"]: row["size"] for row in ledger["files"]}
-    listing = paths.manifest(name)
-    remedy = f"{removing(listing)} && crpipe list {name}"
-    with report.reading(listing, remedy):
-        entries = read_manifest(listing)
-        listed = {entry.path: entry.size for entry in entries}
-        if len(listed) != len(entries):
-            report.wrong(listing, "names a file twice", remedy)
-        for path in sorted({*listed} ^ {*sizes}):
-            where = "the ledger" if path in listed else "the list of files"
-            report.wrong(listing, f"{path} is missing in {where}", remedy)
-        for path in sorted({*listed} & {*sizes}):
-            if listed[path] is not None and listed[path] != sizes[path]:
-                report.wrong(listing, f"{path}: {listed[path]} bytes, the ledger says {sizes[path]}", remedy)
-    _check_kept_listing(report, paths, name)
-    staged = paths.staged(name)
-    if is_present(staged):
-        with report.reading(staged, removing(staged)):
-            if {file.path: file.size for file in read_staged(staged)} != sizes:
-                report.wrong(staged, "lists other files than the ledger", removing(staged))
+def _check_inputs(report: CheckReport, campaign: Campaign, manifest: Mapping[str, Any], remedy: str) -> None:
+    """Compare what was merged with the outliers of the ranges: their manifests, events and items."""
+    path, inputs = campaign.paths.outlier_manifest(CONSOLIDATED), manifest["inputs"]
+    there: list[dict[str, Any]] = []
+    for name, made_from in inputs.items():
+        folder = campaign.paths.outliers(name)
+        if not is_present(folder / MANIFEST):
+            report.note(name, "its outliers are not there to be compared with the consolidated ones")
+            return
+        there.append(shard_manifest.read_manifest(folder, None))
+        if digest(there[-1]) != made_from:
+            report.wrong(path, f"was made from other outliers of {name} than those of now", remedy)
+    for role, kind in product(LARGE_ROLES, ("events", "items")):
+        merged, ranges = (
+            sum(row[kind] for each in manifests for row in each["shards"] if row["role"] == role)
+            for manifests in ([manifest], there)
+        )
+        if merged != ranges:
+            report.wrong(path, f"lists {merged} {kind} of {role}, the ranges {ranges}", remedy)
+    for name in campaign.ranges:
+        if name not in inputs:
+            report.note(name, "its outliers are not consolidated yet")
 
 
-def _check_kept_listing(report: CheckReport, paths: Paths, name: str) -> None:
-    """Check the record's copy of the listing against the ledger."""
-    record = SplitRecord.of(paths, name)
-    kept, listing = record.folder / LISTING, paths.manifest(name)
-    remedy = (
-        f"cp {shlex.join(map(str, (listing, kept)))}" if is_present(listing) else split_again(paths, name)
-    )
-    if is_present(listing) and not is_present(kept):
-        report.note(name, "the record of its split has no copy of the listing")
-    if is_present(kept):
-        with report.reading(kept, remedy):
-            if record.differs(read_manifest(kept)):
-                report.wrong(kept, "names other files than the ledger", remedy)
+# What is not split yet.
 
 
 def _check_unsplit(report: CheckReport, paths: Paths, name: str) -> None:
@@ -253,7 +330,7 @@ def check_campaign_files(report: CheckReport, campaign: Campaign, facts: Facts) 
         own = {name: value for name, value in (keys or {}).items() if name.startswith("layout.")}
         if keys is not None and layout.identity() != own:
             report.wrong(paths.layout(), "is not the layout of campaign.json", remedy)
-        if facts.layout is not None and layout.describe() != facts.layout.describe():
+        if facts.layout and layout.describe() != facts.layout:
             report.wrong(paths.layout(), "is not the layout of the shards", remedy)
     if keys is not None and facts.data != facts.recorded["data"] != "":
         report.wrong(paths.campaign(), "does not hold the keys that the shards were made with", remedy)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -15,11 +16,10 @@ from crpipe.campaign.split_record import ASIDE, SplitRecord
 from crpipe.core.causes import OF_PROGRAMS, is_present, is_seen, machine_error, persist
 from crpipe.core.errors import CrpipeError, MachineError
 from crpipe.core.files import digest, read_json, sha256
-from crpipe.core.paths import MANIFEST
-from crpipe.events.layout import Layout
+from crpipe.core.paths import HASHES, MANIFEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
@@ -44,46 +44,53 @@ AGAIN = "crpipe check"  # once the file can be read: nothing of it was found wro
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: the file, what, and the command that repairs it."""
+    """One thing that a check found: the file, what, and the command that repairs it.
 
-    place: str
+    severity: "note" for a part that is not checked, by its name and without a remedy; "unread" where the
+    machine failed, which says nothing about the file.
+    """
+
+    path: str
     what: str
-    remedy: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unjudged:
-    """One part that is not judged, and why."""
-
-    name: str
-    why: str
+    remedy: str = ""
+    severity: Literal["wrong", "unread", "note"] = "wrong"
 
 
 @dataclass(slots=True)
 class CheckReport:
     """Everything that one part of a check found.
 
-    notes: what was not judged. counts: what was proved: bytes, files, events, ranges, …
+    counts: what was proved: bytes, files, events, ranges, …
     """
 
     findings: list[Finding] = field(default_factory=list)
-    notes: list[Unjudged] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def wrong(self, place: Path, what: str, remedy: str) -> None:
-        """Add a finding; what was found before is not said twice."""
-        finding = Finding(_printable(str(place)), _printable(what)[:_LONGEST], remedy)
-        if finding not in self.findings:
-            self.findings.append(finding)
+    @property
+    def errors(self) -> list[Finding]:
+        """What is wrong or could not be read."""
+        return [each for each in self.findings if each.severity != "note"]
+
+    @property
+    def notes(self) -> list[Finding]:
+        """What was not checked."""
+        return [each for each in self.findings if each.severity == "note"]
+
+    def wrong(self, path: Path, what: str, remedy: str) -> None:
+        """Add an error; the same one is not added twice."""
+        self._add(Finding(_printable(str(path)), _printable(what)[:_LONGEST], remedy))
 
     def note(self, name: str, why: str) -> None:
-        """Name a part that is not judged."""
-        self.notes.append(Unjudged(name, why))
+        """Name a part that is not checked."""
+        self._add(Finding(name, why, severity="note"))
+
+    def _add(self, finding: Finding) -> None:
+        if finding not in self.findings:
+            self.findings.append(finding)
 
     def add(self, other: CheckReport) -> None:
         """Take over what another part found."""
         self.findings += other.findings
-        self.notes += other.notes
         self.counts += other.counts
 
     @contextlib.contextmanager
@@ -93,44 +100,43 @@ class CheckReport:
             yield
         except FileNotFoundError as error:
             if is_seen(error, path):
-                self.wrong(path, "not found at first, then there: it was not read", AGAIN)
+                self._add(_unread(path, "not found at first, then there: it was not read"))
                 return
             other = error.filename is not None and str(error.filename) != str(path)
             self.wrong(path, f"missing ({error.filename})" if other else "missing", remedy)
         except MALFORMED as error:
-            if self._unread(path, error):
+            if self._failed_machine(path, error):
                 return
             self.wrong(
                 path, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())}", remedy
             )
 
-    def has_bytes(self, path: Path, size: int, expected: str, remedy: str) -> bool:
-        """Hash a file; return whether it has the size (bytes) and the sha256 that are recorded."""
+    def has_bytes(self, path: Path, size: int | None, expected: str, remedy: str) -> bool:
+        """Hash a file; return whether it has the size (bytes; None: any) and the sha256 that are recorded."""
         try:
-            found = persist(path.stat).st_size
-            if found != size:
-                self.wrong(path, f"damaged: {found} bytes, {size} are recorded", remedy)
+            there = persist(path.stat).st_size
+            if size not in (None, there):
+                self.wrong(path, f"damaged: {there} bytes, {size} are recorded", remedy)
                 return False
             actual = sha256(path)
         except FileNotFoundError:
             self.wrong(path, "missing", remedy)
             return False
         except (OSError, MachineError) as error:
-            if not self._unread(path, error):
+            if not self._failed_machine(path, error):
                 self.wrong(path, f"cannot be read: {error}", remedy)
             return False
-        self.counts.update(files=1, bytes=found)
+        self.counts.update(files=1, bytes=there)
         if actual != expected:
             self.wrong(path, "damaged: its bytes are not those of the recorded sha256", remedy)
         return actual == expected
 
-    def _unread(self, path: Path, error: BaseException) -> bool:
+    def _failed_machine(self, path: Path, error: BaseException) -> bool:
         """Add a finding, without a remedy that deletes, where the machine failed; else return False."""
-        found = machine_error(error, path, OF_PROGRAMS)
-        if found is None:
-            return False
-        self.wrong(path, f"could not be read, so nothing says that it is wrong: {found}", AGAIN)
-        return True
+        failure = machine_error(error, path, OF_PROGRAMS)
+        if failure is not None:
+            self._add(_unread(path, f"could not be read, so nothing says that it is wrong: {failure}"))
+        return failure is not None
 
     def read_object(self, path: Path, remedy: str) -> dict[str, Any] | None:
         """Read a JSON object; a finding and None where there is none."""
@@ -138,11 +144,30 @@ class CheckReport:
             if not is_present(path):
                 self.wrong(path, "missing", remedy)
                 return None
-            found = read_json(path)
-            if isinstance(found, dict):
-                return found
-            self.wrong(path, f"damaged: holds {type(found).__name__}, not an object", remedy)
+            value = read_json(path)
+            if isinstance(value, dict):
+                return value
+            self.wrong(path, f"damaged: holds {type(value).__name__}, not an object", remedy)
         return None
+
+
+def read_hashes(
+    report: CheckReport, folder: Path, names: Collection[str], whose: str, remedy: str
+) -> dict[str, Any]:
+    """Read the hashes that a step recorded of its files; empty, with a note, where it recorded none."""
+    path = folder / HASHES
+    if not is_present(path):
+        if is_present(folder):
+            report.note(whose, "was made by a crpipe that recorded no hashes of its files")
+        return {}
+    hashes = report.read_object(path, remedy) or {}
+    if {*hashes} - {*names}:
+        report.wrong(path, "damaged: names other files than there are", remedy)
+    return hashes
+
+
+def _unread(path: Path, what: str) -> Finding:
+    return Finding(_printable(str(path)), _printable(what)[:_LONGEST], AGAIN, "unread")
 
 
 def _printable(text: str) -> str:
@@ -150,28 +175,23 @@ def _printable(text: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
-def differing(found: dict[str, Any], expected: dict[str, Any]) -> str:
-    """Name the keys of ``found`` that are not as expected, with both values; empty when all are."""
-    lines = [
-        f"{name} is {_short(found, name)}, should be {_short(expected, name)}"
-        for name in sorted({*found, *expected})
-        if name not in found or name not in expected or not same(found[name], expected[name])
+def differing(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
+    """Name the keys of ``actual`` that are not as expected, with both values; empty when all are.
+
+    Values are compared as JSON: not a number is the same as itself, 1 is not 1.0.
+    """
+    texts = [
+        {name: json.dumps(value, sort_keys=True) for name, value in values.items()}
+        for values in (actual, expected)
     ]
-    return "; ".join(lines)
+    return "; ".join(
+        f"{name} is {_short(actual, name)}, should be {_short(expected, name)}"
+        for name in sorted({*actual, *expected})
+        if texts[0].get(name) != texts[1].get(name)
+    )
 
 
-def same(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are the same; not a number is the same as itself."""
-    if isinstance(one, float) and isinstance(other, float):
-        return one == other or (one != one and other != other)  # noqa: PLR0124 - not a number
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and bool(one == other)
-
-
-def _short(values: dict[str, Any], name: str) -> str:
+def _short(values: Mapping[str, Any], name: str) -> str:
     text = repr(values[name]) if name in values else "missing"
     return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 - a line
 
@@ -186,15 +206,14 @@ class Facts:
     Where all manifests (or all receipts) agree, it is what they say: then the one file that records it is
     wrong, not all of them. ``recorded`` has what that file says.
 
-    data, fingerprint: hashes of the keys. threshold: multiplicity above which an event is an outlier.
-    layout: its description. run_keys: those that the run recorded.
-    trained: ranges that a receipt says were trained on.
+    layout: its description. data, fingerprint: hashes of the keys. threshold: multiplicity above which an
+    event is an outlier. run_keys: those that the run recorded. trained: ranges of the finished links.
     """
 
-    layout: Layout | None
+    layout: Mapping[str, Any]
     data: str
-    fingerprint: str
     threshold: int | None
+    fingerprint: str
     run_keys: Mapping[str, Any]
     trained: frozenset[str]
     recorded: Mapping[str, Any]
@@ -208,52 +227,47 @@ def read_facts(campaign: Campaign) -> Facts:
         data = digest({**data_keys, **table_keys(paths.tables())}) if data_keys else ""
     except MALFORMED:
         data = ""
-    threshold = data_keys.get("split.threshold")
-    if data_keys.get("split.quantile") is not None:
-        threshold = _object(paths.threshold()).get("threshold")
-    done = [link for link in campaign.chain.links if is_present(paths.receipt(link.name))]
+    quantile = data_keys.get("split.quantile") is not None
     recorded = {
         "layout": _object(paths.layout()),
         "data": data,
-        "threshold": threshold,
+        "threshold": _object(paths.threshold()).get("threshold")
+        if quantile
+        else data_keys.get("split.threshold"),
         "fingerprint": digest(run_keys) if run_keys else "",
     }
+    done = [link for link in campaign.chain.links if is_present(paths.receipt(link.name))]
     manifests = [_object(paths.shard_manifest(name)) for name in campaign.ranges]
     receipts = [_object(paths.receipt(link.name)) for link in done]
-    claimed = {key: _agreed(key, manifests, recorded) for key in ("layout", "data", "threshold")}
-    claimed["fingerprint"] = _agreed("fingerprint", receipts, recorded)
-    try:
-        layout = Layout.from_description(claimed["layout"])
-    except MALFORMED:
-        layout = None
     return Facts(
-        layout=layout,
-        data=claimed["data"] if isinstance(claimed["data"], str) else "",
-        fingerprint=claimed["fingerprint"] if isinstance(claimed["fingerprint"], str) else "",
-        threshold=claimed["threshold"] if isinstance(claimed["threshold"], int) else None,
+        layout=_agreed("layout", dict, manifests, recorded) or {},
+        data=_agreed("data", str, manifests, recorded) or "",
+        threshold=_agreed("threshold", int, manifests, recorded),
+        fingerprint=_agreed("fingerprint", str, receipts, recorded) or "",
         run_keys=run_keys,
         trained=frozenset(name for link in done for name in link.ranges or campaign.ranges),
         recorded=recorded,
     )
 
 
-def _agreed(key: str, files: list[dict[str, Any]], recorded: Mapping[str, Any]) -> Any:
-    """Give what two files or more say alike, else what is recorded for all of them."""
+def _agreed(key: str, kind: type, files: list[dict[str, Any]], recorded: Mapping[str, Any]) -> Any:
+    """Return what two files or more say alike, else what is recorded for all of them; None if malformed."""
     claims = [file[key] for file in files if key in file]
-    several = len(claims) > 1 and all(claim == claims[0] for claim in claims)
-    return claims[0] if several else recorded[key]
+    agree = len(claims) > 1 and all(claim == claims[0] for claim in claims)
+    value = claims[0] if agree else recorded[key]
+    return value if isinstance(value, kind) else None
 
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        found = read_json(path)
+        value = read_json(path)
     except MALFORMED:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def split_again(paths: Paths, name: str) -> str:
-    """Give the commands that make the data of a range again from its source, to the same bytes.
+    """Return the commands that make the data of a range again from its source, to the same bytes.
 
     Nothing is deleted before its raw files are here again: the record is set aside, so that the range does
     not count as finished, and the split compares its files with it.
@@ -264,22 +278,22 @@ def split_again(paths: Paths, name: str) -> str:
 
 
 def deliver_again(name: str) -> str:
-    """Give the command that restores missing outputs of a split from its own record."""
+    """Return the command that restores missing outputs of a split from its own record."""
     return f"crpipe split {name}"
 
 
 def merge_again(paths: Paths, name: str) -> str:
-    """Give the commands that merge the outliers again."""
+    """Return the commands that merge the outliers again."""
     return f"{removing(paths.outliers(name) / MANIFEST)} && crpipe consolidate"
 
 
 def train_again(paths: Paths, link: str) -> str:
-    """Give the commands that write a receipt again, from its checkpoint or by training."""
+    """Return the commands that write a receipt again, from its checkpoint or by training."""
     return f"{removing(paths.receipt(link))} && crpipe train {link}"
 
 
 def retrain(paths: Paths, link: str) -> str:
-    """Give the commands that train a link from its beginning; what was trained is set aside, not deleted."""
+    """Return the commands that train a link from its beginning; its files are set aside, not deleted."""
     store = paths.store(link)
     aside = (
         f"mv {shlex.join(map(str, (store, store.with_name(f'{link}.old'))))} && " if is_present(store) else ""
@@ -289,5 +303,5 @@ def retrain(paths: Paths, link: str) -> str:
 
 
 def removing(*files: Path) -> str:
-    """Give the command that removes files and folders."""
+    """Return the command that removes files and folders."""
     return f"rm -rf {shlex.join(map(str, files))}"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from crpipe.check.findings import MALFORMED, differing, removing, retrain, train_again
-from crpipe.core.causes import is_present, look_at
+from crpipe.check.findings import MALFORMED, differing, read_hashes, removing, retrain, train_again
+from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import digest, read_json, sha256
 from crpipe.core.lease import is_held
@@ -124,9 +124,9 @@ def _check_receipt(
     path = paths.store(link.name) / row["checkpoint"]
     notes = _notes_of(report, campaign, link, path, row)
     if notes is None:
-        found = {name: row[name] for name in expected}
+        compared = {name: row[name] for name in expected}
     else:
-        found = dict(row)
+        compared = row
         expected |= {"sha256": row["sha256"], "metrics": notes["metrics"]}
         expected |= {name: notes["counters"][name] for name in _COUNTERS}
         expected |= {"stopped": notes["stopped"]} if "stopped" in notes else {}
@@ -135,7 +135,7 @@ def _check_receipt(
         _note_numerics(report, campaign, link, used)
         if notes["range"] != link.name or (facts.fingerprint and digest(notes["keys"]) != facts.fingerprint):
             report.wrong(path, "was trained as another link, or under other keys", retrain(paths, link.name))
-    wrong = differing(found, expected)
+    wrong = differing(compared, expected)
     if wrong:
         report.wrong(receipt, wrong, remedy)
     elif before is not None and "stopped" not in row:
@@ -145,7 +145,7 @@ def _check_receipt(
 def _parent(
     report: CheckReport, campaign: Campaign, facts: Facts, link: ChainLink
 ) -> tuple[str | None, int | None]:
-    """Give the hash of the checkpoint that a link began with, and the events trained on until then.
+    """Return the hash of the checkpoint that a link began with, and the events trained on until then.
 
     Each is None where it cannot be known here.
     """
@@ -169,16 +169,18 @@ def _note_numerics(
 ) -> None:
     """Name the numerics of a link that was computed with several, or with others than the link before."""
     names = ("device", "threads", "instructions", "torch", "numpy")
-    said = [", ".join(f"{name} {each[name]}" for name in names if name in each) for each in used]
+    texts = [", ".join(f"{name} {each[name]}" for name in names if name in each) for each in used]
     before = (_receipt_of(campaign.paths.receipt(link.parent)) or {}).get("numerics") if link.parent else None
     if len(used) > 1:
-        report.note(f"link {link.name}", f"was computed with {len(used)} numerics in turn: {'; '.join(said)}")
+        report.note(
+            f"link {link.name}", f"was computed with {len(used)} numerics in turn: {'; '.join(texts)}"
+        )
     elif used and before and before[-1] != digest(used[0]):
-        report.note(f"link {link.name}", f"has other numerics than {link.parent}: {said[0]}")
+        report.note(f"link {link.name}", f"has other numerics than {link.parent}: {texts[0]}")
 
 
 def _receipt_of(path: Path) -> dict[str, Any] | None:
-    """Read the receipt of another link, which is judged there."""
+    """Read the receipt of another link; None where it is damaged, which is reported there."""
     try:
         row = read_json(path) if path.suffix == ".json" else None
     except MALFORMED:
@@ -201,8 +203,7 @@ def _notes_of(
         )
         return None
     remedy = f"crpipe train {link.name}"
-    size = found.st_size if (found := look_at(path)) else 0
-    if not report.has_bytes(path, size, row["sha256"], remedy):
+    if not report.has_bytes(path, None, row["sha256"], remedy):
         return None
     with report.reading(path, remedy):
         report.counts["checkpoints"] += 1
@@ -267,27 +268,23 @@ def _check_best(report: CheckReport, campaign: Campaign, link: ChainLink, key: s
         if not is_present(path) and len(there) == 1:
             report.wrong(receipt, f"names {row['checkpoint']}; {there[0].name} is there", remedy)
             return
-        size = found.st_size if (found := look_at(path)) else 0
-        if not report.has_bytes(path, size, row["sha256"], retrain(paths, link.name)):
+        if not report.has_bytes(path, None, row["sha256"], retrain(paths, link.name)):
             return
         report.counts["checkpoints"] += 1
-        wrong = differing(row, _expected_best(link.name, key, row, read_notes(path)))
+        notes = read_notes(path)
+        counters, best = notes["counters"], notes["best"]
+        expected = {
+            "range": link.name,
+            "key": key,
+            "checkpoint": f"best-{key}-{counters['range_step']:010d}-{row['sha256'][:HASH_DIGITS]}.pt",
+            "sha256": row["sha256"],
+            "step": counters["step"],
+            "metric": best["metric"],
+            "value": best["value"],
+        }
+        wrong = differing(row, expected)
         if wrong:
             report.wrong(receipt, wrong, remedy)
-
-
-def _expected_best(name: str, key: str, row: Mapping[str, Any], notes: Mapping[str, Any]) -> dict[str, Any]:
-    counters, best = notes["counters"], notes["best"]
-    file = f"best-{key}-{counters['range_step']:010d}-{row['sha256'][:HASH_DIGITS]}.pt"
-    return {
-        "range": name,
-        "key": key,
-        "checkpoint": file,
-        "sha256": row["sha256"],
-        "step": counters["step"],
-        "metric": best["metric"],
-        "value": best["value"],
-    }
 
 
 def _check_snapshots(report: CheckReport, store: Path) -> None:
@@ -326,8 +323,6 @@ def check_evaluation(report: CheckReport, campaign: Campaign, name: str) -> None
             receipts = [campaign.paths.best_receipt(link), campaign.paths.receipt(link)]
             if not any(_names(receipt, row) for receipt in receipts):
                 report.wrong(path, "judged a checkpoint that no receipt of this link names", remedy)
-        if not isinstance(row["values"], dict) or not isinstance(row["metrics"], list):
-            report.wrong(path, "damaged: holds no numbers", remedy)
     rows = folder / "predictions.parquet"
     with report.reading(rows, remedy), pq.ParquetFile(rows) as file:
         if file.metadata.num_rows != row["events"]:
@@ -338,7 +333,7 @@ def check_evaluation(report: CheckReport, campaign: Campaign, name: str) -> None
 
 
 def _check_kept(report: CheckReport, folder: Path, name: str, remedy: str) -> None:
-    """Check the second names of the results, and the key that these follow from."""
+    """Check the hashes of the results, their second names, and the key that they follow from."""
     record = folder / FINISHED
     if not is_present(record / EVALUATED_KEY):
         report.note(f"evaluation {name}", "has no second copy of its results")
@@ -346,18 +341,23 @@ def _check_kept(report: CheckReport, folder: Path, name: str, remedy: str) -> No
     key = report.read_object(record / EVALUATED_KEY, remedy)
     if key is not None and key.pop(KEY_DIGEST, None) != digest(key):
         report.wrong(record / EVALUATED_KEY, "damaged: its values do not have the digest in it", remedy)
-    for own in EVALUATED:
-        twin, path = record / own, folder / own
-        with report.reading(twin, remedy):
-            if is_present(path) and not path.samefile(twin) and not filecmp.cmp(path, twin, shallow=False):
-                report.wrong(twin, f"is not {path}", remedy)
+    hashes = read_hashes(report, record, EVALUATED, f"evaluation {name}", remedy)
+    for file in EVALUATED:
+        recorded, path = record / file, folder / file
+        if hashes:
+            report.has_bytes(recorded, None, hashes.get(file, ""), remedy)
+        with report.reading(recorded, remedy):
+            if not is_present(path) or path.samefile(recorded):
+                continue
+            if not filecmp.cmp(path, recorded, shallow=False):
+                report.wrong(recorded, f"is not {path}", remedy)
 
 
 def _names(receipt: Any, row: dict[str, Any]) -> bool:
     """Return whether a receipt points to the checkpoint of an evaluation, at its step."""
     try:
-        made = read_json(receipt)
-        return bool(made["sha256"] == row["checkpoint"] and made["step"] == row["step"])
+        receipt_row = read_json(receipt)
+        return bool(receipt_row["sha256"] == row["checkpoint"] and receipt_row["step"] == row["step"])
     except MALFORMED:
         return False
 
@@ -371,23 +371,20 @@ _ABOUT = "config.json"
 def check_export(report: CheckReport, campaign: Campaign, folder: Path) -> None:
     """Check the folder that `crpipe export` wrote."""
     path, paths = folder / _ABOUT, campaign.paths
-    own = {name: paths.receipt(name) for name in campaign.chain.names}
-    own |= {f"{name}.best": paths.best_receipt(name) for name in campaign.chain.names}
+    receipts = {name: paths.receipt(name) for name in campaign.chain.names}
+    receipts |= {f"{name}.best": paths.best_receipt(name) for name in campaign.chain.names}
     remedy = f"crpipe export --checkpoint latest --out {shlex.quote(str(folder))}"
     row = report.read_object(path, remedy)
     if row is None:
         return
     with report.reading(path, remedy):
-        made = [name for name, receipt in own.items() if _hash_in(receipt) == row["checkpoint"]]
-        if made:
-            remedy = remedy.replace("latest", made[0])
+        exported = [name for name, receipt in receipts.items() if _hash_in(receipt) == row["checkpoint"]]
+        if exported:
+            remedy = remedy.replace("latest", exported[0])
         else:
             report.wrong(path, "is of a checkpoint that no receipt of this run names", remedy)
         for name, expected in row["files"].items():
-            file = folder / name
-            found = look_at(file)
-            size = found.st_size if found else 0
-            report.has_bytes(file, size, expected, remedy)
+            report.has_bytes(folder / name, None, expected, remedy)
         report.counts["exports"] += 1
 
 

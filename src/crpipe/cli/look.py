@@ -133,23 +133,18 @@ def check(
     """Prove the campaign from its files alone, or list all that is wrong and what to type; writes nothing."""
     from crpipe.check.check import check as check_campaign
     from crpipe.check.check import open_files
-    from crpipe.check.findings import AGAIN
 
-    campaign = open_files(Settings.campaign(options=False))
+    campaign = open_files(Settings.campaign(options=source))  # only a listing needs the reader's options
     known = tuple(dict.fromkeys((*campaign.ranges, *campaign.chain.names, CONSOLIDATED, OUTLIERS)))
     asked = [pick(name, known, "range or link") for name in names or ()]
-    report = check_campaign(campaign, asked, Terminal(), exports=export or (), processes=jobs)
-    if source:
-        from crpipe.campaign.campaign import Campaign
-        from crpipe.check.source_now import check_source
-
-        check_source(report, Campaign.open(Settings.config(), "recorded"), asked, Terminal())
-    for why, unjudged in _by_reason(report).items():
-        more = f", … ({len(unjudged)} in all)" if len(unjudged) > _SHOWN else ""
-        print(f"not judged: {', '.join(unjudged[:_SHOWN])}{more}: {why}")
-    for remedy, findings in groupby(report.findings, lambda finding: finding.remedy):
+    report = check_campaign(campaign, asked, Terminal(), exports=export or (), processes=jobs, source=source)
+    errors = report.errors
+    for why, parts in _by_reason(report).items():
+        more = f", … ({len(parts)} in all)" if len(parts) > _SHOWN else ""
+        print(f"not judged: {', '.join(parts[:_SHOWN])}{more}: {why}")
+    for remedy, findings in groupby(errors, lambda finding: finding.remedy):
         for finding in findings:
-            print(f"{finding.place}: {finding.what}")
+            print(f"{finding.path}: {finding.what}")
         print(f"    type: {_as_typed(remedy)}")
     counts = report.counts
     print(
@@ -158,11 +153,11 @@ def check(
         f"exports, {counts['tables']} side tables; {counts['files']} files with "
         f"{counts['bytes'] / 1e6:.1f} MB were hashed"
     )
-    if report.findings and all(finding.remedy == AGAIN for finding in report.findings):
-        raise DiskError(f"{len(report.findings)} files could not be read; nothing says that they are wrong")
-    if report.findings:
+    if errors and all(finding.severity == "unread" for finding in errors):
+        raise DiskError(f"{len(errors)} files could not be read; nothing says that they are wrong")
+    if errors:
         raise DataError(
-            f"{len(report.findings)} things are wrong; type what is listed, in this order, then check again"
+            f"{len(errors)} things are wrong; type what is listed, in this order, then check again"
         )
     print("nothing is wrong")
 
@@ -177,10 +172,10 @@ def _as_typed(remedy: str) -> str:
 
 
 def _by_reason(report: CheckReport) -> dict[str, list[str]]:
-    """Give the names of what was not judged, by the reason."""
+    """Return the names of what was not checked, by the reason."""
     reasons: dict[str, list[str]] = {}
     for note in report.notes:
-        reasons.setdefault(note.why, []).append(note.name)
+        reasons.setdefault(note.what, []).append(note.path)
     return reasons
 
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core.causes import MEANINGS, MachineWatch, is_present, is_there, meaning_of, persist
 from crpipe.core.errors import DataError, DiskError, PlaceError
-from crpipe.core.paths import command_for, outdated, wrong_form
+from crpipe.core.paths import HASHES, command_for, outdated, wrong_form
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 GIB = 1 << 30
 _KIBI = 1024
@@ -266,6 +266,11 @@ def sha256(path: Path) -> str:
     """Hash a file's bytes; raise MachineError where they cannot be read."""
     with writing(path):
         return persist(lambda: _sha256(path))
+
+
+def write_hashes(folder: Path, names: Iterable[str]) -> None:
+    """Record the sha256 of files of a folder in a file beside them."""
+    write_json(folder / HASHES, {name: sha256(folder / name) for name in names})
 
 
 def _sha256(path: Path) -> str:

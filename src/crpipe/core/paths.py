@@ -41,6 +41,7 @@ BEST = ".best.json"  # ends the name of what points to the best checkpoint of a 
 MANIFEST = "manifest.json"  # of a folder of shards
 DROPPED, FORKS = "dropped.json", "forks.json"
 FINISHED = ".finished"  # folder of the record of a split or an evaluation, beside its results
+HASHES = "hashes.json"  # in such a record, and beside the consolidated outliers: the sha256 of each file
 # Of an evaluation: its declared files, with a second name in FINISHED, and there what they follow from.
 EVALUATED, EVALUATED_KEY, KEY_DIGEST = ("predictions.parquet", "metrics.json"), "key.json", "digest"
 OUTLIERS = "outliers"  # also the name of the last link of the training chain

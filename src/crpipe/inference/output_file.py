@@ -17,7 +17,16 @@ import pyarrow.parquet as pq
 
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError, ConfigError, FormatError, require
-from crpipe.core.files import digest, make_folder, read_json, remove_tree, replacing, write_json, writing
+from crpipe.core.files import (
+    digest,
+    make_folder,
+    read_json,
+    remove_tree,
+    replacing,
+    write_hashes,
+    write_json,
+    writing,
+)
 from crpipe.core.paths import EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST
 from crpipe.events.shard_reader import values_of
 from crpipe.train.checkpoints import checkpoint_file
@@ -292,6 +301,7 @@ def keep_results(folder: Path, key: Mapping[str, Any]) -> None:
         (record / EVALUATED_KEY).unlink(missing_ok=True)
     for name in EVALUATED:
         _name_again(folder / name, record / name)
+    write_hashes(record, EVALUATED)
     write_json(record / EVALUATED_KEY, {**key, KEY_DIGEST: digest(dict(key))})
 
 

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from crpipe.campaign.duplicates import refuse_twins
 from crpipe.core.causes import is_present
 from crpipe.core.errors import LedgerError, ShardError
-from crpipe.core.files import digest, is_held_open, replacing, write_json
+from crpipe.core.files import digest, is_held_open, replacing, sha256, write_json
 from crpipe.core.lease import lease
-from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES, MANIFEST
+from crpipe.core.paths import CONSOLIDATED, HASHES, LARGE_ROLES, MANIFEST
 from crpipe.events.batch import regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import check_hashes, groups_of, layout_of, read_manifest, verify
@@ -168,7 +168,9 @@ def _merge(folder: Path, inputs: list[RangeOutliers], key: dict[str, Any], progr
     with replacing(folder / INDEX) as part:
         pq.write_table(pa.concat_tables([index.schema().empty_table(), *index.tables]), part)
     manifest = {name: first[name] for name in ("data", "layout", "threshold")}
-    write_json(folder / MANIFEST, manifest | {"range": CONSOLIDATED, "shards": entries} | key)
+    manifest |= {"range": CONSOLIDATED, "shards": entries} | key
+    write_json(folder / HASHES, {INDEX: sha256(folder / INDEX), MANIFEST: digest(manifest)})
+    write_json(folder / MANIFEST, manifest)
 
 
 def _common_layout(inputs: list[RangeOutliers]) -> Layout:

@@ -26,6 +26,7 @@ from crpipe.campaign.raw_files import (
 )
 from crpipe.campaign.split_record import (
     BULK_SHARDS,
+    FILES,
     HISTOGRAM,
     KEY,
     LEDGER,
@@ -47,6 +48,7 @@ from crpipe.core.files import (
     read_json,
     remove_tree,
     replacing,
+    write_hashes,
     write_json,
     writing,
 )
@@ -450,6 +452,7 @@ def _record(
         with replacing(part / LISTING) as copy:
             shutil.copyfile(record.listing, copy)  # no second name: one damage must not take both
     write_json(part / KEY, run.key)
+    write_hashes(part, FILES)
     publish(part, record.folder)
 
 

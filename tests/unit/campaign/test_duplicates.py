@@ -88,7 +88,7 @@ def test_a_file_that_is_in_two_ranges_is_found_and_not_trained_on(campaign, data
     assert said.startswith(f"0.parquet of range {FIRST} and {name} of range {SECOND} have the same content")
     assert f"ranges.skip: [{SECOND}]" in said
     assert "TWICE" in campaign.crpipe("status")
-    [finding] = campaign.check().findings
+    [finding] = campaign.check().errors
     assert "have the same content" in finding.what
     assert "ranges.duplicates: allow" in finding.remedy
     for refused in (("plan",), ("consolidate",), ("train", SECOND)):
@@ -122,7 +122,7 @@ def test_files_without_events_are_no_duplicates(campaign, data):
     assert (data / FIRST / "none.parquet").read_bytes() == (data / SECOND / "none.parquet").read_bytes()
     campaign.split(FIRST, SECOND)
     assert status(campaign) == ""
-    assert campaign.check().findings == []
+    assert campaign.check().errors == []
 
 
 def test_a_file_twice_in_one_range_is_left_to_its_ledger(campaign, data):
@@ -185,7 +185,7 @@ def test_a_ledger_whose_contents_were_changed_is_damaged(double):
     text = path.read_text()
     place = text.index('"contents": "') + len('"contents": "')
     path.write_text(text[:place] + ("B" if text[place] == "A" else "A") + text[place + 1 :])
-    assert any("its contents are not those of its files" in each.what for each in double.check().findings)
+    assert any("damaged: its bytes are not those" in each.what for each in double.check().errors)
 
 
 def test_the_tables_that_are_compared_hold_the_group(split_once):

@@ -120,7 +120,7 @@ DAMAGE = {
     ),
     "histogram in a manifest": (
         lambda c: edit(c.paths.shard_manifest(FIRST), assign("histograms", "depth_m", "under", 7)),
-        "the histogram of depth_m",
+        ".finished/shards.json: damaged: its bytes",
     ),
     "manifest of other keys": (
         lambda c: edit(c.paths.outlier_manifest(FIRST), assign("data", "0" * 16)),
@@ -146,7 +146,7 @@ DAMAGE = {
     "ledger deleted": (lambda c: c.paths.ledger(FIRST).unlink(), "missing"),
     "ledger says less": (
         lambda c: edit(c.paths.ledger(FIRST), assign("events", "train", 1)),
-        "its sums do not balance",
+        "to train, the ledger 1",
     ),
     "file in a ledger": (
         lambda c: edit(c.paths.ledger(FIRST), assign("files", 0, "events", 7)),
@@ -154,15 +154,15 @@ DAMAGE = {
     ),
     "empty events in a ledger": (
         lambda c: edit(c.paths.ledger(FIRST), assign("empty", 12345)),
-        "events without items, the ledger 12345",
+        ".finished/ledger.json: damaged: its bytes",
     ),
     "rejected in a ledger": (
         lambda c: edit(c.paths.ledger(FIRST), repeat_rejected),
-        "rejected events are not those of the ledger",
+        ".finished/ledger.json: damaged: its bytes",
     ),
     "checksum in a ledger": (
         lambda c: edit(c.paths.ledger(FIRST), assign("files", 0, "checksum", "00000000")),
-        "not the key of this ledger",
+        ".finished/ledger.json: damaged: its bytes",
     ),
     "record deleted": (lambda c: remove_tree(c.paths.shards(FIRST) / ".finished"), "record of the split"),
     "all of a range deleted": (remove_range, "though a finished link was trained on this range"),
@@ -176,22 +176,22 @@ DAMAGE = {
     ),
     "row missing in the table": (
         lambda c: edit_rows(c.paths.multiplicity(FIRST), lambda rows: rows.pop(5)),
-        "rows of a source file are missing",
+        "each once",
     ),
     "group in the table": (
         lambda c: edit_rows(c.paths.multiplicity(FIRST), lambda rows: rows[0].update(primary_minor_id=9)),
-        "primary_minor_id is not that of the multiplicity table",
+        ".finished/multiplicity.parquet: damaged: its bytes",
     ),
     "table deleted": (lambda c: c.paths.multiplicity(FIRST).unlink(), "missing"),
     "histogram": (
         lambda c: edit(
             c.paths.multiplicity(FIRST).with_suffix(".histogram.json"), assign("events", 0, 10**6)
         ),
-        "not the histogram of the multiplicity table",
+        ".finished/histogram.json: damaged: its bytes",
     ),
     "list without a file": (
         lambda c: edit_rows(c.paths.manifest(FIRST), lambda rows: rows.pop()),
-        "bundles-0000001.parquet is missing in the list",
+        "bundles-0000001.parquet: gone",
     ),
     "list names a file twice": (
         lambda c: edit_rows(c.paths.manifest(FIRST), lambda rows: rows.append(rows[0])),
@@ -205,7 +205,7 @@ DAMAGE = {
     ),
     "merged outliers listed twice": (
         lambda c: edit(c.paths.outlier_manifest("consolidated"), repeat("shards")),
-        "not those of the ranges' outliers",
+        "of outliers, the ranges",
     ),
     "merged outliers deleted": (
         lambda c: c.paths.outlier_manifest("consolidated").unlink(),
@@ -215,7 +215,7 @@ DAMAGE = {
         lambda c: edit_rows(
             c.paths.outliers("consolidated") / "index.parquet", lambda rows: rows[0].update(position=9)
         ),
-        "does not say where the merged events are",
+        "index.parquet: damaged: its bytes",
     ),
     "receipt of another parent": (
         lambda c: edit(c.paths.receipt(SECOND), assign("parent", "0" * 64)),
@@ -276,7 +276,7 @@ DAMAGE = {
 
 
 def lines(report):
-    return [f"{finding.place}: {finding.what}" for finding in report.findings]
+    return [f"{finding.path}: {finding.what}" for finding in report.errors]
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
@@ -286,7 +286,7 @@ def test_damage_is_named_and_its_remedy_repairs_it(campaign, kind):
     damage(campaign)
     report = campaign.check()
     assert any(said in line for line in lines(report)), lines(report)
-    for remedy in dict.fromkeys(finding.remedy for finding in report.findings):
+    for remedy in dict.fromkeys(finding.remedy for finding in report.errors):
         campaign.type(remedy)
     assert lines(campaign.check()) == []
     after = {name: data for name, data in campaign.contents().items() if not name.endswith(".damaged")}
@@ -319,11 +319,12 @@ def test_an_evaluation_names_its_checkpoint_and_has_a_row_for_each_event(campaig
     rows = numbers.with_name("predictions.parquet")
     edit(numbers, assign("checkpoint", "0" * 64))
     edit_rows(rows, lambda found: found.pop())
-    first, second = campaign.check().findings
+    first, second, *others = campaign.check().errors
     assert "no receipt of this link names" in first.what
     assert "metrics.json says" in second.what
+    assert ["damaged: its bytes" in each.what for each in others] == [True, True]
     rows.unlink()
-    assert campaign.check().findings[1].what == "missing"
+    assert campaign.check().errors[1].what == "missing"
     campaign.type(first.remedy)
     assert lines(campaign.check()) == []
 
@@ -339,11 +340,11 @@ def test_an_export_is_whole_and_of_a_checkpoint_of_the_run(campaign, tmp_path):
     sound = found()
     assert (lines(sound), sound.counts["exports"]) == ([], 1)
     flip(out / "README.md" if (out / "README.md").exists() else next(out.glob("*.safetensors")))
-    (finding,) = found().findings
+    (finding,) = found().errors
     assert "damaged: its bytes" in finding.what
     campaign.type(finding.remedy)
     edit(out / "config.json", assign("checkpoint", "0" * 64))
-    (finding,) = found().findings
+    (finding,) = found().errors
     assert "no receipt of this run names" in finding.what
     campaign.type(finding.remedy)
     assert lines(found()) == []
@@ -377,8 +378,8 @@ def test_several_processes_find_the_same(campaign):
     flip(campaign.paths.shards(FIRST) / SHARD)
     cut(checkpoint(campaign, SECOND))
     one, two = campaign.check(), campaign.check(processes=2)
-    assert len(one.findings) > 1
-    assert (one.findings, one.notes, one.counts) == (two.findings, two.notes, two.counts)
+    assert len(one.errors) > 1
+    assert (one.findings, one.counts) == (two.findings, two.counts)
 
 
 def test_names_limit_what_is_checked(campaign):
@@ -393,7 +394,7 @@ def test_a_checkpoint_that_nobody_needs_any_more_may_be_gone(campaign):
     checkpoint(campaign, FIRST).unlink()
     report = campaign.check()
     assert lines(report) == []
-    assert [note.name for note in report.notes] == [f"link {FIRST}"]
+    assert [note.path for note in report.notes] == [f"link {FIRST}"]
     edit(campaign.paths.receipt(FIRST), assign("round", 2))
     assert "round is 2" in lines(campaign.check())[0]
 
@@ -412,12 +413,12 @@ def test_running_jobs_are_not_judged(campaign):
             held.enter_context(lease(folder, wait_s=0, say=print))
         report = campaign.check()
     assert lines(report) == []
-    assert {note.name for note in report.notes} == {FIRST, f"link {SECOND}", "consolidated"}
+    assert {note.path for note in report.notes} == {FIRST, f"link {SECOND}", "consolidated"}
 
 
 def test_a_campaign_that_is_half_done_is_judged_as_far_as_it_is(tmp_path):
     campaign = Checked(tmp_path, ("ranges.last=7",))
-    assert next(note.why for note in campaign.check().notes) == "no job has run yet"
+    assert next(note.what for note in campaign.check().notes) == "no job has run yet"
     third, fourth = "0000004-0000005", "0000006-0000007"
     campaign.split(FIRST)
     campaign.crpipe("train", FIRST)
@@ -427,15 +428,15 @@ def test_a_campaign_that_is_half_done_is_judged_as_far_as_it_is(tmp_path):
     report = campaign.check()
     assert lines(report) == []
     assert (report.counts["ranges"], report.counts["links"]) == (1, 1)
-    notes = {note.name: note.why for note in report.notes}
+    notes = {note.path: note.what for note in report.notes}
     assert notes[SECOND].startswith("staged, not split yet")
     assert notes[third] == "listed, not staged yet"
     assert notes[fourth] == "not listed yet"
     assert notes["consolidated"] == "not consolidated yet"
     copy = next(campaign.paths.raw(SECOND).glob("*.parquet"))
     flip(copy)
-    (finding,) = campaign.check().findings
-    assert finding.place == str(copy)
+    (finding,) = campaign.check().errors
+    assert finding.path == str(copy)
     assert "changed since it was staged" in finding.what
     campaign.type(finding.remedy)
     assert lines(campaign.check()) == []
@@ -493,7 +494,7 @@ def test_the_threshold_of_a_quantile_is_that_of_the_shards(tmp_path):
     before = campaign.paths.threshold().read_bytes()
     assert lines(campaign.check()) == []
     edit(campaign.paths.threshold(), assign("threshold", 10**6))
-    (finding,) = campaign.check().findings
+    (finding,) = campaign.check().errors
     assert "does not hold the threshold of the shards" in finding.what
     campaign.type(finding.remedy)
     assert campaign.paths.threshold().read_bytes() == before
@@ -509,7 +510,7 @@ def test_a_run_that_began_from_another_checkpoint_names_it(sound, tmp_path):
     edit(source, assign("sha256", "0" * 64))
     assert "parent is" in lines(fork.check(FIRST))[0]
     source.unlink()
-    assert [note.why for note in fork.check(FIRST).notes] == [
+    assert [note.what for note in fork.check(FIRST).notes] == [
         f"{source}, from which the run began, is not here"
     ]
 
@@ -538,24 +539,81 @@ def test_a_campaign_of_the_first_files_is_sound(tmp_path):
         assign("repeated", "columns", 0, "other"),
         assign("repeated", "events", 1),
         assign("repeated", "first", [{"file": "a.parquet", "row": 1, "same_as": "a.parquet", "same_row": 3}]),
+        assign("staged", "bytes", 0),
+        assign("files", 0, "verified", "nobody"),
     ],
 )
-def test_what_a_ledger_says_of_repeated_events_is_checked(tmp_path, change):
+def test_no_number_of_a_ledger_may_change(tmp_path, change):
     config = raw_files.campaign(tmp_path)
     raw_files.write_parquet(raw_files.raw_folder(config) / "a.parquet", [1, 2, 3])
     raw_files.write_staged(config)
     campaign = split_one(config)
     edit(config.paths().ledger(raw_files.NAME), change)
-    assert "what it says of repeated events cannot be" in lines(check(campaign, (), Silent()))[0]
+    assert "ledger.json: damaged: its bytes are not those" in lines(check(campaign, (), Silent()))[0]
 
 
-def test_sums_of_staged_files_are_checked(tmp_path):
-    config = raw_files.campaign(tmp_path)
-    raw_files.write_parquet(raw_files.raw_folder(config) / "a.parquet", [1, 2, 3])
-    raw_files.write_staged(config)
-    campaign = split_one(config)
-    edit(config.paths().ledger(raw_files.NAME), assign("staged", "bytes", 0))
-    assert "sums of staged files are not those of its files" in lines(check(campaign, (), Silent()))[0]
+def remove_hashes(campaign):
+    files = list(campaign.folder.rglob("hashes.json"))
+    assert len(files) == 4  # two ranges, the consolidated outliers, an evaluation
+    for path in files:
+        path.unlink()
+
+
+def test_a_campaign_that_recorded_no_hashes_has_notes_and_is_proved(campaign):
+    remove_hashes(campaign)
+    report = campaign.check()
+    assert lines(report) == []
+    assert report.counts["events"] == 480
+    assert {note.what for note in report.notes} == {
+        "was made by a crpipe that recorded no hashes of its files"
+    }
+    assert [note.path for note in report.notes] == [FIRST, SECOND, "consolidated", f"evaluation {FIRST}"]
+
+
+def drop_an_event(campaign):
+    """Leave an event out of a shard, and let the manifest name the bytes of now."""
+    path = campaign.paths.shards(FIRST) / SHARD
+    edit_rows(path, lambda rows: rows.pop())
+    name_bytes(campaign.paths.shard_manifest(FIRST), path)
+
+
+def double_an_event(campaign):
+    path = campaign.paths.shards(FIRST) / SHARD
+    edit_rows(path, lambda rows: rows.append(rows[-1]))
+    name_bytes(campaign.paths.shard_manifest(FIRST), path)
+
+
+def change_a_multiplicity(campaign):
+    path = campaign.paths.shards(FIRST) / SHARD
+    edit_rows(path, lambda rows: rows[0].update(multiplicity=rows[0]["multiplicity"] + 1))
+    name_bytes(campaign.paths.shard_manifest(FIRST), path)
+
+
+def name_bytes(manifest, path):
+    def change(tree):
+        entry = next(each for each in tree["shards"] if path.name.startswith(f"{each['name']}."))
+        data = path.read_bytes()
+        entry["files"]["events"] |= {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+    edit(manifest, change)
+
+
+EVENTS_CHANGED = {
+    "dropped": (drop_an_event, "train: 1 events are missing: bundles-"),
+    "doubled": (double_an_event, "train: 1 events are there twice: bundles-"),
+    "sent elsewhere": (DAMAGE["event sent elsewhere"][0], "to validation, the ledger"),
+    "row gone": (DAMAGE["row missing in the table"][0], "each once"),
+    "ledger": (DAMAGE["file in a ledger"][0], "the ledger says 7"),
+    "multiplicity": (change_a_multiplicity, "train: 1 events are there with another multiplicity: bundles-"),
+}
+
+
+@pytest.mark.parametrize("kind", EVENTS_CHANGED)
+def test_events_are_proved_without_any_hash(campaign, kind):
+    remove_hashes(campaign)
+    change, what = EVENTS_CHANGED[kind]
+    change(campaign)
+    assert any(what in line for line in lines(campaign.check()))
 
 
 def test_rejected_events_and_files_set_aside_are_accounted_for(tmp_path):
@@ -576,7 +634,7 @@ def test_rejected_events_and_files_set_aside_are_accounted_for(tmp_path):
     ledger = json.loads(paths.ledger(name).read_text())
     assert (ledger["events"]["rejected"], ledger["quarantined"]) == (2, 2)
     edit(paths.ledger(name), assign("rejected", 0, "row", 2))
-    assert "rejected events are not those" in lines(check(campaign, (), Silent()))[0]
+    assert "ledger.json: damaged: its bytes" in lines(check(campaign, (), Silent()))[0]
 
 
 def test_weights_add_up(tmp_path):
@@ -594,9 +652,7 @@ def test_weights_add_up(tmp_path):
     assert lines(check(campaign, (), Silent())) == []
     ledger, name = config.paths().ledger(raw_files.NAME), "outliers"
     edit(ledger, lambda tree: tree["weights"].update({name: tree["weights"][name] * 1.0001}))
-    said = lines(check(campaign, (), Silent()))
-    assert any("do not balance" in line for line in said)
-    assert any("the weights of outliers add up to" in line for line in said)
+    assert "ledger.json: damaged: its bytes" in lines(check(campaign, (), Silent()))[0]
 
 
 def test_a_link_that_was_computed_in_another_way_than_the_one_before_is_noted(sound, tmp_path):
@@ -607,6 +663,6 @@ def test_a_link_that_was_computed_in_another_way_than_the_one_before_is_noted(so
         campaign.paths.receipt(link).unlink()
         campaign.crpipe("train", link)
     report = campaign.check()
-    assert [note.name for note in report.notes] == [f"link {SECOND}"]
-    assert report.notes[0].why.startswith(f"has other numerics than {FIRST}: device cpu, threads ")
+    assert [note.path for note in report.notes] == [f"link {SECOND}"]
+    assert report.notes[0].what.startswith(f"has other numerics than {FIRST}: device cpu, threads ")
     assert "nothing is wrong" in campaign.crpipe("check")

@@ -74,8 +74,8 @@ def test_only_what_nothing_needs_goes_and_check_and_status_find_nothing_wrong(ca
     assert checkpoints(campaign, "best") == list(LINKS)
     assert {link: campaign.paths.receipt(link).read_bytes() for link in LINKS} == before
     report = campaign.check()
-    assert report.findings == []
-    assert any("was deleted by `crpipe clean`" in note.why for note in report.notes)
+    assert report.errors == []
+    assert any("was deleted by `crpipe clean`" in note.what for note in report.notes)
     assert "3 of 3 ranges" in campaign.crpipe("status")
     campaign.crpipe("summary")
     assert delete_spent(campaign) == []
@@ -96,7 +96,7 @@ def test_a_lost_receipt_of_a_dropped_checkpoint_is_written_again(campaign):
     campaign.crpipe("train", FIRST)
     assert receipt.read_bytes() == before
     assert checkpoints(campaign) == [SECOND, THIRD, OUTLIERS]
-    assert campaign.check().findings == []
+    assert campaign.check().errors == []
 
 
 def test_a_dropped_checkpoint_is_named_where_it_is_asked_for(campaign):
@@ -203,10 +203,10 @@ def test_killed_at_any_deletion_the_next_call_goes_on(campaign, monkeypatch, num
     with pytest.raises(KeyboardInterrupt):
         delete_spent(campaign)
     monkeypatch.undo()
-    assert campaign.check().findings == []
+    assert campaign.check().errors == []
     delete_spent(campaign)
     assert checkpoints(campaign) == [SECOND, THIRD, OUTLIERS]
-    assert campaign.check().findings == []
+    assert campaign.check().errors == []
 
 
 @pytest.mark.parametrize("place", ["head", "job"])

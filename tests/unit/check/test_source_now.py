@@ -36,7 +36,7 @@ def findings(campaign):
     """The one thing that is wrong, and what to type."""
     config, report = campaign.config, CheckReport()
     check_source(report, open_files(config), (), Silent())
-    [finding] = report.findings
+    [finding] = report.errors
     with pytest.raises(DataError, match="1 things are wrong"):
         campaign.crpipe("check", "--source")
     return finding.what, finding.remedy

@@ -17,7 +17,7 @@ from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.claims import claim_data
 from crpipe.campaign.split_record import SplitRecord
 from crpipe.core.errors import DataError, ShardError
-from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES
+from crpipe.core.paths import CONSOLIDATED, HASHES, LARGE_ROLES
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.workloads.muons.layout import BUNDLES
@@ -83,7 +83,7 @@ def test_again_and_after_any_interruption_the_same_bytes(config):
     consolidate(config)
     expected = files_of(config)
     folder = config.paths().outliers(CONSOLIDATED)
-    for name in expected:
+    for name in expected.keys() - {HASHES}:  # whoever lost it may have merged with an earlier crpipe
         (folder / name).unlink()
         (folder / f".{name}.{platform.node()}.{DEAD_PID}.0.part").write_bytes(b"half")
         consolidate(config)

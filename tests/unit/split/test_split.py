@@ -28,23 +28,20 @@ from crpipe.core.errors import (
     ShardError,
     SourceError,
 )
-from crpipe.core.files import read_json, write_json
+from crpipe.core.files import read_json, sha256, write_json
 from crpipe.core.paths import LARGE_ROLES, ROLES
-from crpipe.core.text import Silent
 from crpipe.events.layout import Field
 from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.split import gather, spill
 from crpipe.split import split as split_module
 from crpipe.split.ledger import is_balanced
-from crpipe.split.split import split_range
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
 from plain_reader import HITS, make_hits, write_events
 from raw_files import (
     NAME,
     campaign,
-    changed,
     choose,
     make_events,
     nested,
@@ -616,10 +613,12 @@ def test_side_tables_reach_the_reader_in_every_worker(tmp_path, workers, monkeyp
     with pytest.raises(ConfigError, match="source.tables: the table geometry is missing"):
         split(config)
     assert {path.name for path in config.paths().shards(NAME).iterdir()} == {"lease"}
-    geometry = tmp_path / "geometry"
+    record = config.paths().tables()
+    geometry = record.with_name("geometry")
     geometry.write_text("1000")
-    with_workers = Campaign.open(changed(config, split={"workers": workers}))
-    split_range(replace(with_workers, tables={"geometry": geometry}), NAME, Silent())
+    row = {"uri": "file:///geometry", "path": geometry.name, "size": 4, "sha256": sha256(geometry)}
+    write_json(record, {"geometry": row})
+    split(config, split={"workers": workers})
     folder = config.paths().shards(NAME)
     (events,) = groups_of(Shards(folder, "train", HITS), HITS)
     assert events.items[:, 0].min() > 900
