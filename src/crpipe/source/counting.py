@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ConfigError, ListingError
-from crpipe.core.files import read_json
+from crpipe.core.records import NumberedFiles
 from crpipe.source.listing import names_of, settle_positions
 from crpipe.source.positions import Positions, shown
 from crpipe.source.retries import Deadline
@@ -54,7 +54,7 @@ def count_files(job: CountJob, progress: Progress) -> int:
     else:
         names = settle_positions(job.source, job.pattern, job.positions, deadline, progress, grown=job.grown)
         _check_first(job, len(names) - 1)
-    last: int = read_json(job.positions.record)["last"]
+    last = NumberedFiles.read(job.positions.record).last
     progress.say(f"{job.pattern.shown}: file numbers {job.first} to {last}")
     return last
 

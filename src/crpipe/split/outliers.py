@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,14 @@ import pyarrow.parquet as pq
 
 from crpipe.core.causes import is_present
 from crpipe.core.errors import LedgerError, ShardError
-from crpipe.core.files import digest, is_held_open, replacing, write_json
+from crpipe.core.files import digest, is_held_open, replacing
 from crpipe.core.lease import lease
 from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES, MANIFEST
 from crpipe.events.batch import regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
-from crpipe.events.shard_manifest import check_hashes, groups_of, layout_of, read_manifest, verify
+from crpipe.events.shard_manifest import check_hashes, groups_of, layout_of, open_manifest, verify
 from crpipe.events.shard_reader import REMEDY, Shards
+from crpipe.events.shard_records import ShardManifest
 from crpipe.events.shard_writer import OUTLIER_EVENTS, OUTLIER_ITEMS, write_shard
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from crpipe.core.text import Progress
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
+    from crpipe.events.shard_records import ShardEntry
 
 INDEX = "index.parquet"
 _MIB = 1 << 20
@@ -58,12 +60,7 @@ class RangeOutliers:
 
     name: str
     folder: Path
-    manifest: dict[str, Any]
-
-    def totals(self) -> tuple[int, int]:
-        """Events and items."""
-        entries = self.manifest["shards"]
-        return sum(entry["events"] for entry in entries), sum(entry["items"] for entry in entries)
+    manifest: ShardManifest
 
 
 @dataclass(slots=True)
@@ -111,7 +108,7 @@ def consolidate_outliers(job: ConsolidateJob, progress: Progress) -> None:
             return
         if is_present(job.target / INDEX):
             for each in inputs:  # before anything is deleted that could not be merged again
-                for entry in each.manifest["shards"]:
+                for entry in each.manifest.shards:
                     check_hashes(each.folder, entry)
         _clear(job.target)
         _merge(job, inputs, progress)
@@ -126,17 +123,17 @@ def _inputs(job: ConsolidateJob) -> Iterator[RangeOutliers]:
             f"split {name}` first, or leave the range out with ranges.skip"
         )
     for name, folder in job.sources:
-        yield RangeOutliers(name, folder, read_manifest(folder, job.data))
+        yield RangeOutliers(name, folder, open_manifest(folder, job.data))
 
 
 def _input_digests(inputs: list[RangeOutliers]) -> dict[str, str]:
-    return {each.name: digest(each.manifest) for each in inputs}
+    return {each.name: digest(each.manifest.as_json()) for each in inputs}
 
 
 def _is_done(job: ConsolidateJob, inputs: list[RangeOutliers]) -> bool:
     try:
-        manifest = read_manifest(job.target, job.data)
-        made_from = manifest.get("inputs"), manifest.get("shard_mib")
+        manifest = open_manifest(job.target, job.data)
+        made_from = manifest.inputs, manifest.shard_mib
         if made_from != (_input_digests(inputs), job.shard_mib) or not is_present(job.target / INDEX):
             return False
         verify(job.target, deep=False)
@@ -158,16 +155,16 @@ def _merge(job: ConsolidateJob, inputs: list[RangeOutliers], progress: Progress)
     layout = _common_layout(inputs)
     index = Index(layout)
     target = job.shard_mib * _MIB
-    total = sum(each.totals()[1] for each in inputs)
-    entries: list[dict[str, Any]] = []
+    total = sum(each.manifest.totals()[1] for each in inputs)
+    entries: list[ShardEntry] = []
     for role in LARGE_ROLES:
         merger = _Merger(folder, role, layout, target, index)
         for entry in merger.parts(_all_groups(inputs, role, layout, target)):
             entries.append(entry)
-            done = sum(each["items"] for each in entries)
+            done = sum(each.items for each in entries)
             progress.advance("consolidate", done, total, f"{len(entries)} parts")
-    expected = np.sum([each.totals() for each in inputs], axis=0).tolist()
-    found = [sum(entry[kind] for entry in entries) for kind in ("events", "items")]
+    expected = np.sum([each.manifest.totals() for each in inputs], axis=0).tolist()
+    found = [sum(entry.events for entry in entries), sum(entry.items for entry in entries)]
     if found != expected:
         raise LedgerError(
             f"{folder}: {layout.count(*expected)} went in, {layout.count(*found)} came out; this is a fault "
@@ -175,10 +172,15 @@ def _merge(job: ConsolidateJob, inputs: list[RangeOutliers], progress: Progress)
         )
     with replacing(folder / INDEX) as part:
         pq.write_table(pa.concat_tables([index.schema().empty_table(), *index.tables]), part)
-    manifest = {key: first[key] for key in ("data", "layout", "threshold")}
-    manifest |= {"range": CONSOLIDATED, "shards": entries}
-    manifest |= {"inputs": _input_digests(inputs), "shard_mib": job.shard_mib}
-    write_json(folder / MANIFEST, manifest)
+    ShardManifest(
+        range=CONSOLIDATED,
+        data=first.data,
+        layout=first.layout,
+        threshold=first.threshold,
+        shards=tuple(entries),
+        inputs=_input_digests(inputs),
+        shard_mib=job.shard_mib,
+    ).write(folder / MANIFEST)
 
 
 def _common_layout(inputs: list[RangeOutliers]) -> Layout:
@@ -199,9 +201,8 @@ def _all_groups(
     """Read every outlier of a role in order with the name of its range; each file's hash is checked first."""
     most = min(OUTLIER_ITEMS, target // (4 * len(layout.items)))
     for each in inputs:
-        for entry in each.manifest["shards"]:
-            if entry["role"] == role:
-                check_hashes(each.folder, entry)
+        for entry in each.manifest.of_role(role):
+            check_hashes(each.folder, entry)
         shards = Shards(each.folder, role, layout)
         for group in regroup(groups_of(shards, layout), OUTLIER_EVENTS, most):
             yield each.name, group
@@ -217,7 +218,7 @@ class _Merger:
     target: int
     index: Index
 
-    def parts(self, groups: Iterator[tuple[str, Events]]) -> Iterator[dict[str, Any]]:
+    def parts(self, groups: Iterator[tuple[str, Events]]) -> Iterator[ShardEntry]:
         for number in itertools.count():
             first = next(groups, None)
             if first is None:

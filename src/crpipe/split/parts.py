@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from crpipe.campaign.raw_files import STAGED, check_present, natural_key, read_manifest, read_staged
+from crpipe.campaign.records import ChosenThreshold
 from crpipe.campaign.split_record import TABLE
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, FormatError, ListingError
-from crpipe.core.files import read_json, write_json
 from crpipe.core.paths import DESTINATIONS, PARTS, roles_of
 from crpipe.core.ranges import Range, in_interval
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
@@ -184,8 +184,9 @@ def choose_threshold(job: ThresholdJob, progress: Progress) -> None:
     quantile and ranges is kept, so that it outlives the raw files. Raise ListingError when there are no
     events.
     """
-    chosen = {"quantile": job.quantile, "ranges": [each.name for each in job.ranges]}
-    if is_present(job.target) and chosen.items() <= read_json(job.target).items():
+    names = tuple(each.name for each in job.ranges)
+    chosen = ChosenThreshold.read_if_any(job.target)
+    if chosen is not None and (chosen.quantile, chosen.ranges) == (job.quantile, names):
         progress.say(f"{job.target}: already chosen")
         return
     reader = job.reader.open()
@@ -196,16 +197,16 @@ def choose_threshold(job: ThresholdJob, progress: Progress) -> None:
                 counts[int(value)] = counts.get(int(value), 0) + int(events)
     total = sum(counts.values())
     if not total:
-        names = ", ".join(each.name for each in job.ranges)
-        raise ListingError(f"split.reference_ranges: {names} hold no events; name other ranges")
+        raise ListingError(f"split.reference_ranges: {', '.join(names)} hold no events; name other ranges")
     cut = quantile_of(counts, job.quantile)
-    write_json(job.target, chosen | {"threshold": max(1, cut), "events": total})
+    ChosenThreshold(quantile=job.quantile, ranges=names, threshold=max(1, cut), events=total).write(
+        job.target
+    )
 
 
 def read_threshold(path: Path) -> int:
     """Read the threshold that ``choose_threshold`` wrote; raise DataError when it is missing or damaged."""
-    chosen: dict[str, Any] = read_json(path)
-    return int(chosen["threshold"])
+    return ChosenThreshold.read(path).threshold
 
 
 def quantile_of(counts: dict[int, int], quantile: float) -> int:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from crpipe.campaign.ledger import write_ledger
 from crpipe.campaign.raw_files import (
     STAGED,
     RawFile,
@@ -22,6 +21,7 @@ from crpipe.campaign.raw_files import (
     read_manifest,
     read_staged,
 )
+from crpipe.campaign.records import SplitKey
 from crpipe.campaign.split_record import (
     BULK_SHARDS,
     HISTOGRAM,
@@ -42,16 +42,15 @@ from crpipe.core.files import (
     digest,
     is_held_open,
     publish,
-    read_json,
     remove_tree,
     replacing,
-    write_json,
     writing,
 )
 from crpipe.core.lease import lease
 from crpipe.core.paths import LARGE_ROLES, MANIFEST, PARTS
 from crpipe.events.shard_manifest import verify
 from crpipe.events.shard_reader import open_shard
+from crpipe.events.shard_records import ShardManifest
 from crpipe.split import gather, scatter
 from crpipe.split.delivery import deliver, remove_raw
 from crpipe.split.grouping import doubtful_groups, have_repeats
@@ -60,7 +59,6 @@ from crpipe.split.ledger import (
     check_unique,
     check_written,
     describe_histograms,
-    empty_events,
     make_ledger,
     write_table,
 )
@@ -72,10 +70,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from crpipe.campaign.ledger import Ledger
     from crpipe.campaign.readers import CheckedReader, ReaderChoice
     from crpipe.core.text import Progress
     from crpipe.events.histograms import Binning
     from crpipe.events.layout import Layout
+    from crpipe.events.shard_records import ShardEntry
     from crpipe.split.parts import Parts
     from crpipe.split.scatter import FileReport, Scattered
 
@@ -160,10 +160,10 @@ class _Run:
         return self.job.shards / SPILLS
 
     @property
-    def key(self) -> dict[str, Any]:
+    def key(self) -> SplitKey:
         """What the outputs follow from, besides the raw files' bytes."""
         rows = [(file.path, file.size, file.state, file.checksum) for file in self.files]
-        return {"data": self.job.data, "threshold": self.job.threshold, "staged": digest(rows)}
+        return SplitKey(data=self.job.data, threshold=self.job.threshold, staged=digest(rows))
 
 
 def split_range(job: SplitJob, progress: Progress) -> None:
@@ -193,11 +193,11 @@ def split_range(job: SplitJob, progress: Progress) -> None:
 
 def _adopt(job: SplitJob) -> None:
     """Check that a finished range is what this job would make; only a person may take it back."""
-    key, wanted = read_json(job.record.folder / KEY), {"data": job.data, "threshold": job.threshold}
-    for name, value in wanted.items():
-        if key[name] != value:
+    key = SplitKey.read(job.record.folder / KEY)
+    for name, before, value in (("data", key.data, job.data), ("threshold", key.threshold, job.threshold)):
+        if before != value:
             raise ShardError(
-                f"{job.shards}: was split with another key ({name} {key[name]}, now {value}); restore the "
+                f"{job.shards}: was split with another key ({name} {before}, now {value}); restore the "
                 f"configuration, or make the range again: {job.record.remove()}, and run it again"
             )
     if is_present(job.listed):
@@ -223,17 +223,24 @@ def _split(run: _Run) -> None:
     _check_some_left(run, reports)
     reports.sort(key=lambda report: report.file.number)
     aside = [file for file in run.files if file.state != STAGED]
-    ledger = make_ledger(reports, aside, totals, run.job.layout)
-    source_files = count_source_files(run.job.listed)
-    if source_files is not None:
-        ledger["source_files"] = source_files
-    if reader.notes:
-        ledger["notes"] = sorted(reader.notes)
-    ledger["repeated"] = count_repeated(run.spills, run.files, run.job.layout, run.progress)
+    ledger = make_ledger(
+        reports,
+        aside,
+        totals,
+        run.job.layout,
+        range=run.job.name,
+        data=run.job.data,
+        threshold=run.job.threshold,
+        empty=0,  # known from the histogram
+        source_files=count_source_files(run.job.listed),
+        notes=sorted(reader.notes) or None,
+    )
+    repeated = count_repeated(run.spills, run.files, run.job.layout, run.progress)
+    ledger = replace(ledger, repeated=repeated)
     entries = list(_gather(run, rules, scattered))
     check_written(ledger, entries, run.job.layout)
     if doubt := _doubtful_groups(run, entries):
-        ledger["doubtful_groups"] = doubt
+        ledger = replace(ledger, doubtful_groups=doubt)
         run.progress.say(f"warning: {run.job.name}: {doubt}")
     _record(run, ledger, entries, scattered)
 
@@ -403,7 +410,7 @@ def _repair(job: SplitJob) -> str:
     return f"once the file is repaired: rm {stale}, and run the same command again"
 
 
-def _gather(run: _Run, rules: scatter.Rules, scattered: list[Scattered]) -> Iterator[dict[str, Any]]:
+def _gather(run: _Run, rules: scatter.Rules, scattered: list[Scattered]) -> Iterator[ShardEntry]:
     job = run.job
     common = {"spills": run.spills, "layout": job.layout, "seed": rules.seed}
     bulk, blocks = common | {"folder": job.shards}, [each.blocks for each in scattered]
@@ -422,9 +429,9 @@ def _gather(run: _Run, rules: scatter.Rules, scattered: list[Scattered]) -> Iter
         yield entry
 
 
-def _doubtful_groups(run: _Run, entries: list[dict[str, Any]]) -> str:
+def _doubtful_groups(run: _Run, entries: list[ShardEntry]) -> str:
     """Look at the events of the first training shard, which is a sample of the range."""
-    first = next((entry for entry in entries if entry["role"] == PARTS[0]), None)
+    first = next((entry for entry in entries if entry.role == PARTS[0]), None)
     if first is None:
         return ""
     layout = run.job.layout
@@ -434,9 +441,7 @@ def _doubtful_groups(run: _Run, entries: list[dict[str, Any]]) -> str:
     return doubtful_groups(events.read(0, [field.name for field in layout.events]), layout)
 
 
-def _record(
-    run: _Run, ledger: dict[str, Any], entries: list[dict[str, Any]], scattered: list[Scattered]
-) -> None:
+def _record(run: _Run, ledger: Ledger, entries: list[ShardEntry], scattered: list[Scattered]) -> None:
     """Write everything that is declared to the workflow into one record, which appears whole or not at all.
 
     A workflow engine deletes a failed job's outputs: one that dies between its last output and its end would
@@ -445,8 +450,9 @@ def _record(
     job = run.job
     counted = describe_histograms(ledger, job.histograms, (each.histograms for each in scattered))
     part = job.record.folder.with_suffix(".part")
-    head = {"range": job.name, "data": job.data, "threshold": job.threshold}
-    common = head | {"layout": job.layout.describe()}
+    manifest = ShardManifest(
+        range=job.name, data=job.data, threshold=job.threshold, layout=job.layout.describe(), shards=()
+    )
     with writing(part):
         part.mkdir()
         with replacing(part / TABLE) as table:
@@ -454,14 +460,15 @@ def _record(
     if job.parts.by_files:
         whole = SplitRange(job.name, part / TABLE, job.staged)
         refuse_torn_groups([whole], job.layout)
-    write_json(part / HISTOGRAM, histogram)
-    write_ledger(part / LEDGER, head | ledger | {"empty": empty_events(histogram)})
-    outliers = [entry for entry in entries if entry["role"] in LARGE_ROLES]
-    bulk = [entry for entry in entries if entry["role"] in PARTS]
-    write_json(part / OUTLIER_SHARDS, common | {"shards": outliers})
-    write_json(part / BULK_SHARDS, common | {"shards": bulk} | counted)
+    histogram.write(part / HISTOGRAM)
+    empty = histogram.events[0]  # the first bin holds nothing else
+    replace(ledger, empty=empty).write(part / LEDGER)
+    outliers = tuple(entry for entry in entries if entry.role in LARGE_ROLES)
+    bulk = tuple(entry for entry in entries if entry.role in PARTS)
+    replace(manifest, shards=outliers).write(part / OUTLIER_SHARDS)
+    replace(manifest, shards=bulk, histograms=counted).write(part / BULK_SHARDS)
     if is_present(job.listed):
         with replacing(part / LISTING) as copy:
             shutil.copyfile(job.listed, copy)  # no second name: one damage must not take both
-    write_json(part / KEY, run.key)
+    run.key.write(part / KEY)
     publish(part, job.record.folder)

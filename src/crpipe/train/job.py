@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import shlex
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
+from crpipe.campaign.records import Divergence, Receipt
 from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError, DivergenceError, ShardError
-from crpipe.core.files import read_json, write_json
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
+from crpipe.core.paths import MANIFEST
 from crpipe.core.ranges import key_of
 from crpipe.core.signals import StopRequest
 from crpipe.core.text import Silent
 from crpipe.events.histograms import check_wanted, read_histograms
 from crpipe.events.shard_manifest import changed_shards, note_shards, shards_record
+from crpipe.events.shard_records import ShardManifest
 from crpipe.loading.loader import Loader
 from crpipe.train.checkpoints import Saved, Store, load, read_receipt, write_receipt
 from crpipe.train.deleted_checkpoints import dropped_receipt
@@ -90,7 +92,7 @@ def _run(
     """Execute the job on one rank, inside the lease; ``check`` raises LeaseError once it is lost."""
     parent = read_receipt(job.files.parent_receipt) if job.files.parent_receipt else None
     source = find_source(job.train.init_from) if job.train.init_from and not parent else None
-    parent_sha256 = parent["sha256"] if parent else source.sha256 if source else ""
+    parent_sha256 = parent.sha256 if parent else source.sha256 if source else ""
     key = key_of(job.link.name, job.fingerprint, parent_sha256, job.link.ranges)
     store = Store(job.files.store, key, check)
     # Only the leading rank looks into the store: it may rename or delete what another rank is reading.
@@ -164,7 +166,7 @@ def _train(inputs: Inputs, mark: Path) -> Saved | None:
             trainer.run()
         except DivergenceError as error:
             if inputs.world.leads:
-                write_json(mark, {"error": str(error)})
+                Divergence(error=str(error)).write(mark)
             raise
         return trainer.finish()
 
@@ -207,7 +209,7 @@ def _use_histograms(job: TrainJob, workload: Workload, layout: Layout) -> None:
 
 def _refuse_foreign(folders: Iterable[Path], data: str) -> None:
     for folder in folders:
-        if read_json(folder / "manifest.json")["data"] != data:
+        if ShardManifest.read(folder / MANIFEST).data != data:
             raise ShardError(
                 f"{folder}: made under another configuration; restore the values that "
                 f"{folder.parents[1] / 'campaign.json'} records, or set `results` to a new directory"
@@ -230,11 +232,12 @@ def _adopt_best(job: TrainJob, store: Store) -> None:
 def _refuse_diverged(mark: Path) -> None:
     """Refuse to repeat what ended in divergence: a retry by the workflow would end the same way."""
     if is_present(mark):
-        reason = read_json(mark)["error"]
-        raise DivergenceError(f"{reason} (recorded in {mark}; delete it to try all the same)")
+        raise DivergenceError(
+            f"{Divergence.read(mark).error} (recorded in {mark}; delete it to try all the same)"
+        )
 
 
-def _receipt(job: TrainJob, store: Store, parent_sha256: str, saved: Saved) -> dict[str, Any]:
+def _receipt(job: TrainJob, store: Store, parent_sha256: str, saved: Saved) -> Receipt:
     checkpoint = load(saved.path)
     counters = checkpoint["counters"]
     if job.link.last and not counters["step"]:
@@ -243,17 +246,21 @@ def _receipt(job: TrainJob, store: Store, parent_sha256: str, saved: Saved) -> d
             f"({job.files.store.parent} holds untrained weights only); lower split.validation_fraction and "
             "split.test_fraction, or add ranges, in a new results directory and run (keys results and run)"
         )
-    return {
-        "range": job.link.name,
-        "ranges": list(job.link.ranges),
-        "round": job.link.round,
-        "key": store.key,
-        "checkpoint": saved.path.name,
-        "sha256": saved.sha256,
-        "parent": parent_sha256,
-        "fingerprint": job.fingerprint,
-        **{name: counters[name] for name in ("step", "events", "items", "skipped")},
-        "metrics": checkpoint["metrics"],
-        **({"numerics": short(computed)} if (computed := recorded(checkpoint)) else {}),
-        **({"stopped": checkpoint["stopped"]} if "stopped" in checkpoint else {}),
-    }
+    computed = recorded(checkpoint)
+    return Receipt(
+        range=job.link.name,
+        ranges=tuple(job.link.ranges),
+        round=job.link.round,
+        key=store.key,
+        checkpoint=saved.path.name,
+        sha256=saved.sha256,
+        parent=parent_sha256,
+        fingerprint=job.fingerprint,
+        step=counters["step"],
+        events=counters["events"],
+        items=counters["items"],
+        skipped=counters["skipped"],
+        metrics=checkpoint["metrics"],
+        numerics=short(computed) if computed else None,
+        stopped=checkpoint.get("stopped"),
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from crpipe.core.files import write_json
 from crpipe.train.checkpoints import load, refuse_not_finite
 from crpipe.train.numerics import judge, recorded
 from crpipe.train.pretrained import has_seen
@@ -134,7 +133,7 @@ def begin_from(
     if not train.init_map:
         say(state.load_optimizers(saved, train.on_optimizer_change))
     if records:
-        write_json(job.files.loaded, match.record(source, warning))
+        match.record(source, warning).write(job.files.loaded)
 
 
 def _check_weights(source: Saved, state: TrainState) -> None:

@@ -97,7 +97,7 @@ class Trainer:
             self._resume(found)
             say(f"link {name}: resumes at step {self.state.counters.range_step}")
         elif self.parent is not None and self.job.files.parent_store is not None:
-            path = self.job.files.parent_store / self.parent["checkpoint"]
+            path = self.job.files.parent_store / self.parent.checkpoint
             checkpoint = load(verified(path).path)
             refuse_other_keys(checkpoint, self.job.keys, path)
             self._judge_numerics(checkpoint, path)

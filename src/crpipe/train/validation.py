@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from crpipe.campaign.records import BestReceipt
 from crpipe.core.causes import Foreign, is_present
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError
-from crpipe.core.files import read_json_if_any
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import Metric
 from crpipe.loading.loader import held_out
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from crpipe.campaign.records import Receipt
     from crpipe.core.signals import StopRequest
     from crpipe.core.text import Progress
     from crpipe.loading.loader import Loader
@@ -272,16 +273,16 @@ class BestKeeper:
 
 def write_best(path: Path, link: str, store: Store, found: BestValue) -> None:
     """Write the receipt of a best checkpoint."""
-    row = {
-        "range": link,
-        "key": store.key,
-        "checkpoint": found.checkpoint,
-        "sha256": found.sha256,
-        "step": found.step,
-        "metric": found.metric,
-        "value": found.value,
-    }
-    write_receipt(path, row)
+    receipt = BestReceipt(
+        range=link,
+        key=store.key,
+        checkpoint=found.checkpoint,
+        sha256=found.sha256,
+        step=found.step,
+        metric=found.metric,
+        value=found.value,
+    )
+    write_receipt(path, receipt)
 
 
 # Validates a training state where it is due, keeps the best checkpoint, and ends a link that stays worse.
@@ -345,12 +346,12 @@ class Judge:
     def inherit(self) -> None:
         """Take over the best checkpoint of the link before: a link without events changes nothing."""
         best, files = self._best, self._job.files
-        row = read_json_if_any(files.parent_best) if files.parent_best else None
-        if best is None or row is None or row["metric"] != best.metric.name or files.parent_store is None:
+        row = BestReceipt.read_if_any(files.parent_best) if files.parent_best else None
+        if best is None or row is None or row.metric != best.metric.name or files.parent_store is None:
             return
-        best.found = BestValue(row["metric"], row["value"], row["step"], 0)
+        best.found = BestValue(row.metric, row.value, row.step, 0)
         if self._world.leads:
-            state = load(verified(files.parent_store / row["checkpoint"]).path)
+            state = load(verified(files.parent_store / row.checkpoint).path)
             counters = {**state["counters"], "range_step": 0}  # the name says so, too
             saved = self._store.save_best({**state, "range": self._job.link.name, "counters": counters}, 0)
             write_best(files.best, self._job.link.name, self._store, best.saved(saved))
@@ -395,7 +396,7 @@ class Inputs:
     workload: Workload
     loader: Loader
     store: Store
-    parent: Mapping[str, Any] | None
+    parent: Receipt | None
     world: World
     stop: StopRequest
     progress: Progress
