@@ -163,6 +163,8 @@ def _mapping_parser(parse: Parser) -> Parser:
 
 def _plain(value: Any) -> Any:
     """Return a value of a record as JSON has it."""
+    if value is None or isinstance(value, str | int | float):
+        return value
     if isinstance(value, Record):
         return value.as_json()
     if isinstance(value, Mapping):
