@@ -16,15 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from crpipe.campaign.ledger import contents_of
+from crpipe.campaign.ledger import Ledger, contents_of
 from crpipe.campaign.raw_files import QUARANTINED
 from crpipe.core.paths import CONSOLIDATED, DESTINATIONS, MANIFEST
 from crpipe.events.histograms import count_columns
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_manifest import layout_of, read_manifest
 from crpipe.events.shard_reader import consistent, open_shard, values_of
+from crpipe.events.shard_records import ShardEntry
 from crpipe.split.hashing import SHOWN, names_of
-from crpipe.split.ledger import EDGES, SHOWN_REJECTED, histogram, is_balanced, staged_sums
+from crpipe.split.ledger import EDGES, SHOWN_REJECTED, histogram, staged_sums
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -159,19 +160,19 @@ def _check_rejected(
 
 def check_ledger(report: CheckReport, path: Path, ledger: Mapping[str, Any], remedy: str) -> None:
     """Check that a ledger's own sums add up."""
-    files = ledger["files"]
+    whole, files = Ledger.from_json(ledger), ledger["files"]
     if {*ledger} - _SOMETIMES != _LEDGER or any({*row} != _FILE for row in files):
         report.wrong(path, "damaged: lacks keys, or has others", remedy)
     sums = {kind: sum(row[kind] for row in files) for kind in ("events", "items")}
     listed = {kind: ledger[kind]["listed"] for kind in sums}
     aside = sum(row["state"] == QUARANTINED for row in files)
-    if not (ledger["balanced"] is True and is_balanced(ledger) and sums == listed):
+    if not (ledger["balanced"] is True and whole.is_balanced() and sums == listed):
         report.wrong(path, "its sums do not balance", remedy)
-    if ledger["staged"] != staged_sums(files):
+    if whole.staged != staged_sums(whole.files):
         report.wrong(path, "its sums of staged files are not those of its files", remedy)
     if aside != ledger["quarantined"]:
         report.wrong(path, f"counts {ledger['quarantined']} files set aside, and lists {aside}", remedy)
-    if ledger.get("contents", contents_of(files)) != contents_of(files):
+    if whole.contents not in {None, contents_of(whole.files)}:
         report.wrong(path, "its contents are not those of its files", remedy)
     if [row["path"] for row in files] != sorted({row["path"] for row in files}):
         report.wrong(path, "names a source file twice, or not in order", remedy)
@@ -374,7 +375,7 @@ def _read_shard(
 ) -> Columns | None:
     """Read the event columns of a shard; None where that is not possible."""
     with report.reading(folder / f"{entry['name']}.events.parquet", remedy):
-        pair = open_shard(folder, entry, found.layout)
+        pair = open_shard(folder, ShardEntry.from_json(entry), found.layout)
         names = [SOURCE_FILE, SOURCE_ROW, MULTIPLICITY, *wanted]
         names += [name for name in found.manifest.get("histograms", {}) if name not in names]
         groups = []

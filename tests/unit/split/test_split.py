@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from crpipe.campaign.campaign import Campaign
+from crpipe.campaign.ledger import Ledger
 from crpipe.campaign.raw_files import Entry, lease_folder, write_manifest
 from crpipe.campaign.split_record import SplitRecord
 from crpipe.config.sections import SplitSection
@@ -36,7 +37,6 @@ from crpipe.events.shard_manifest import groups_of, read_manifest, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.split import gather, spill
 from crpipe.split import split as split_module
-from crpipe.split.ledger import is_balanced
 from crpipe.split.split import split_range
 from crpipe.workloads.muons.layout import BUNDLES
 from named import READERS
@@ -56,6 +56,7 @@ from raw_files import (
     write_rows,
     write_staged,
 )
+from side_tables import with_tables
 
 MULTIPLICITIES = ([0, 3, 25, 1, 0, 2] * 20, [5] * 40, [0] * 7, [100, 1, 0, 21, 20])
 
@@ -619,7 +620,7 @@ def test_side_tables_reach_the_reader_in_every_worker(tmp_path, workers, monkeyp
     geometry = tmp_path / "geometry"
     geometry.write_text("1000")
     with_workers = Campaign.open(changed(config, split={"workers": workers}))
-    split_range(replace(with_workers, tables={"geometry": geometry}), NAME, Silent())
+    split_range(with_tables(with_workers, {"geometry": geometry}), NAME, Silent())
     folder = config.paths().shards(NAME)
     (events,) = groups_of(Shards(folder, "train", HITS), HITS)
     assert events.items[:, 0].min() > 900
@@ -656,7 +657,7 @@ def test_weights_are_summed_by_destination(tmp_path):
     histogram = json.loads(paths.multiplicity(NAME).with_suffix(".histogram.json").read_text())
     assert sum(histogram["weights"]) == pytest.approx(ledger["weights"]["listed"])
     ledger["weights"]["train"] *= 1 + 1e-6
-    assert not is_balanced(ledger)
+    assert not Ledger.from_json(ledger).is_balanced()
 
 
 def test_a_rejected_event_may_have_an_impossible_weight(tmp_path):
