@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
 import statistics
 import time
 from contextlib import closing
@@ -22,6 +21,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.muons import training
 from benchmarks.steppers import stepper_of
 from crpipe.events.batch import Cursor
+from crpipe.events.shard_records import ShardManifest
 from crpipe.events.shard_writer import write_shard
 from crpipe.loading.loader import Loader
 from crpipe.train.meter import GpuSampler
@@ -136,8 +136,8 @@ def shards(folder: Path, setting: Setting) -> Path:
         target.mkdir(parents=True, exist_ok=True)
         parts = (training.make_events(setting, seed) for seed in range(1, 1 + BATCHES))
         entry = write_shard(target, "train-00000", "train", BUNDLES, parts)
-        head = {"range": "", "data": "", "threshold": 0, "layout": BUNDLES.describe(), "shards": [entry]}
-        (target / "manifest.json").write_text(json.dumps(head))
+        manifest = ShardManifest(range="", data="", threshold=0, layout=BUNDLES.describe(), shards=(entry,))
+        manifest.write(target / "manifest.json")
     return target
 
 
