@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.campaign.ledger import read_sums_if_any
+from crpipe.campaign.ledger import LedgerSums
+from crpipe.campaign.records import BestReceipt, Receipt
 from crpipe.config.files import config_files
 from crpipe.config.loading import load_config
 from crpipe.core.errors import ConfigError, DataError
@@ -242,10 +243,10 @@ def ranges_frame(campaign: Campaign) -> pl.DataFrame:
             continue
         row: Row = {"range": status.name, "state": str(status.state), "files": status.files}
         row["quarantined"] = status.quarantined
-        ledger = read_sums_if_any(campaign.paths.ledger(status.name))
+        ledger = LedgerSums.read_if_any(campaign.paths.ledger(status.name))
         if ledger is not None:
-            row |= {"events": ledger["events"]["listed"], "items": ledger["items"]["listed"]}
-            row |= {name: ledger["events"][name] for name in DESTINATIONS}
+            row |= {"events": ledger.events.listed, "items": ledger.items.listed}
+            row |= {name: ledger.events.of(name) for name in DESTINATIONS}
         rows.append(row)
     return pl.DataFrame(rows, schema=RANGES)
 
@@ -256,13 +257,13 @@ def links_frame(campaign: Campaign) -> pl.DataFrame:
     for status in collect(campaign).links:
         row: Row = {"link": status.name, "state": str(status.state), "round": status.round}
         row |= {"ranges": list(status.ranges), "step": status.step, "stopped": status.stopped}
-        receipt = read_json_if_any(campaign.paths.receipt(status.name))
+        receipt = Receipt.read_if_any(campaign.paths.receipt(status.name))
         if receipt is not None:
-            row |= {name: receipt[name] for name in ("step", "events", "items", "skipped")}
-            row["checkpoint"] = str(campaign.paths.store(status.name) / receipt["checkpoint"])
-        best = read_json_if_any(campaign.paths.best_receipt(status.name))
+            row |= {name: getattr(receipt, name) for name in ("step", "events", "items", "skipped")}
+            row["checkpoint"] = str(campaign.paths.store(status.name) / receipt.checkpoint)
+        best = BestReceipt.read_if_any(campaign.paths.best_receipt(status.name))
         if best is not None:
-            row |= {f"best_{name}": best[name] for name in ("step", "metric", "value")}
+            row |= {"best_step": best.step, "best_metric": best.metric, "best_value": best.value}
         rows.append(row)
     return pl.DataFrame(rows, schema=LINKS)
 

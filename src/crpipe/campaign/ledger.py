@@ -213,16 +213,6 @@ def read_contents(path: Path) -> bytes:
         raise DataError(f"{path}: damaged ({error}); `crpipe check` says how to repair it") from error
 
 
-def read_sums(path: Path) -> dict[str, Any]:
-    """Read a ledger without its ``files`` as JSON has it; raise DataError when it is missing or damaged."""
-    return LedgerSums.read(path).as_json()
-
-
-def read_sums_if_any(path: Path) -> dict[str, Any] | None:
-    """Read a ledger without its ``files``, None when there is none; raise DataError when it is damaged."""
-    return read_sums(path) if is_present(path) else None
-
-
 def _sums(path: Path) -> bytes | None:
     """Return the text of the sums; None where the file was cut, or was not written by ``write_ledger``."""
     lines = []

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from crpipe.campaign.records import Receipt
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import read_json, read_json_if_any
@@ -41,7 +42,7 @@ class RunFiles:
 
     name: str
     keys: Mapping[str, Any]
-    receipts: tuple[Mapping[str, Any], ...]
+    receipts: tuple[Receipt, ...]
     rows: tuple[Row, ...]
     evaluation: Evaluation | None
     evaluated: str
@@ -55,14 +56,13 @@ class RunFiles:
                 f"{paths.run}: no run of this name has begun training in {paths.runs}; there are: "
                 f"{', '.join(known) or 'none'}"
             )
-        receipts = [
-            read_json(path) for path in paths.run_dir().glob("ranges/*.json") if not path.name.endswith(BEST)
-        ]
+        files = paths.run_dir().glob("ranges/*.json")
+        receipts = [Receipt.read(path) for path in files if not path.name.endswith(BEST)]
         evaluation, evaluated = _newest_evaluation(paths)
         return cls(
             paths.run,
             read_json(paths.run_config()),
-            tuple(sorted(receipts, key=lambda receipt: int(receipt["step"]))),
+            tuple(sorted(receipts, key=lambda receipt: receipt.step)),
             tuple(_rows(paths)),
             evaluation,
             evaluated,
@@ -70,7 +70,8 @@ class RunFiles:
 
     def total(self, kind: str) -> str:
         """Write how many steps, events or items were trained on, in unfinished links too."""
-        counts = [row[kind] for row in (*self.receipts[-1:], *self.rows[-1:]) if kind in row]
+        counts = [getattr(receipt, kind) for receipt in self.receipts[-1:]]
+        counts += [row[kind] for row in self.rows[-1:] if kind in row]
         return number(max(counts)) if counts else "-"
 
     def validation(self) -> dict[str, float]:
@@ -176,7 +177,7 @@ def _sizes(runs: Sequence[RunFiles]) -> list[str]:
     titles = ["links finished", "last link", *kinds]
     columns = []
     for run in runs:
-        last = str(run.receipts[-1]["range"]) if run.receipts else "-"
+        last = run.receipts[-1].range if run.receipts else "-"
         cells = [str(len(run.receipts)), last, *(run.total(kind) for kind in kinds.values())]
         columns.append(Column(run.name, cells, right=True))
     return table([Column("", titles), *columns], _WIDTH)

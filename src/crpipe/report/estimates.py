@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from crpipe.campaign.ledger import read_sums
+from crpipe.campaign.ledger import LedgerSums
 from crpipe.campaign.simulators import open_simulator
 from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError
-from crpipe.core.files import GIB, read_json, read_json_if_any, tree_bytes
+from crpipe.core.files import GIB, tree_bytes
 from crpipe.core.paths import HELD_OUT, roles_of
 from crpipe.core.text import counted, number
+from crpipe.events.shard_records import ShardManifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -157,8 +158,8 @@ def count_groups(campaign: Campaign, ranges: Sequence[str], enough: int) -> tupl
 
 def _roles(campaign: Campaign, name: str) -> set[str]:
     paths = campaign.paths.shard_manifest(name), campaign.paths.outlier_manifest(name)
-    manifests = [found for path in paths if (found := read_json_if_any(path))]
-    return {shard["role"] for found in manifests for shard in found["shards"] if shard["events"]}
+    manifests = [manifest for path in paths if (manifest := ShardManifest.read_if_any(path))]
+    return {shard.role for manifest in manifests for shard in manifest.shards if shard.events}
 
 
 def _count(campaign: Campaign, ranges: Sequence[str], part: Part, enough: int) -> int:
@@ -205,8 +206,8 @@ def _needed(metrics: Sequence[Metric]) -> str:
 
 
 def _trained_on(campaign: Campaign, split: Sequence[str]) -> Iterator[str]:
-    ledgers = [read_sums(campaign.paths.ledger(name))["events"] for name in split]
-    if not sum(ledger["train"] + ledger["outliers"] for ledger in ledgers):
+    events = [LedgerSums.read(campaign.paths.ledger(name)).events for name in split]
+    if not sum(each.train + each.outliers for each in events):
         yield f"{WARNING} no event is left to train on:"
         yield "lower split.validation_fraction in a new results directory and run, or add files"
 
@@ -290,8 +291,8 @@ def measure_ratios(campaign: Campaign) -> Ratios:
     """Compare shards and temporary files with raw files in the ranges that are split."""
     paths = campaign.paths
     done = [name for name in campaign.ranges if is_split(campaign, name)]
-    ledgers = [read_sums(paths.ledger(name)) for name in done]
-    raw = sum(ledger["staged"]["bytes"] for ledger in ledgers)
+    ledgers = [LedgerSums.read(paths.ledger(name)) for name in done]
+    raw = sum(ledger.staged.bytes for ledger in ledgers)
     if not raw:
         return Ratios()
     bulk = sum(_shard_bytes(paths.shard_manifest(name)) for name in done)
@@ -299,7 +300,8 @@ def measure_ratios(campaign: Campaign) -> Ratios:
     spills = SPILLS_TO_RAW
     if campaign.known_layout is not None:
         layout = campaign.known_layout
-        events, items = (sum(ledger[kind]["listed"] for ledger in ledgers) for kind in ("events", "items"))
+        events = sum(ledger.events.listed for ledger in ledgers)
+        items = sum(ledger.items.listed for ledger in ledgers)
         spills = (events * (layout.event_bytes() + _row_bytes(layout)) + items * layout.item_bytes()) / raw
     return Ratios((bulk + large) / raw, large / raw, spills, len(done))
 
@@ -351,7 +353,7 @@ def range_volume(paths: Paths, name: str) -> tuple[int | None, int | None]:
         return None, None
     count, taken = _read_sizes(paths.manifest(name))
     if taken is None and is_present(paths.ledger(name)):
-        taken = read_sums(paths.ledger(name))["staged"]["bytes"] or None
+        taken = LedgerSums.read(paths.ledger(name)).staged.bytes or None
     elif taken is None and is_present(paths.staged(name)):
         _, taken = _read_sizes(paths.staged(name))
     return count, taken
@@ -368,8 +370,8 @@ def _read_sizes(path: Path) -> tuple[int, int | None]:
 def _shard_bytes(manifest: Path) -> int:
     if not is_present(manifest):
         return 0
-    shards = read_json(manifest)["shards"]
-    return sum(file["size"] for shard in shards for file in shard["files"].values())
+    shards = ShardManifest.read(manifest).shards
+    return sum(file.size for shard in shards for file in shard.files.values())
 
 
 def _row_bytes(layout: Layout) -> int:

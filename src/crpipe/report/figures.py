@@ -63,9 +63,9 @@ def _context(campaign: Campaign) -> FigureContext:
     receipt = last_receipt(campaign)
     if receipt is None:
         return FigureContext(f"run {campaign.paths.run}, no finished link")
-    trained = f"{number(receipt['events'])} events, {number(receipt['items'])} {campaign.item}"
+    trained = f"{number(receipt.events)} events, {number(receipt.items)} {campaign.item}"
     return FigureContext(
-        f"run {campaign.paths.run}, {receipt['range']}, step {number(receipt['step'])}; {trained} trained"
+        f"run {campaign.paths.run}, {receipt.range}, step {number(receipt.step)}; {trained} trained"
     )
 
 

@@ -7,10 +7,10 @@ import contextlib
 import os
 from dataclasses import dataclass
 from os.path import relpath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from crpipe.campaign.ledger import read_sums_if_any
+from crpipe.campaign.ledger import LedgerSums
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
 from crpipe.core.journal import tail
@@ -18,7 +18,7 @@ from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import Column, duration, moment, number, size, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
@@ -101,7 +101,7 @@ def range_rows(
             seconds[key] = seconds.get(key, 0.0) + each.end - each.start
     rows = []
     for item in status.ranges:
-        ledger: Mapping[str, Any] | None = read_sums_if_any(campaign.paths.ledger(item.name))
+        ledger = LedgerSums.read_if_any(campaign.paths.ledger(item.name))
         verbs = ("consolidate", "train") if item.name == OUTLIERS else ("stage", "split", "train")
         spent = [(verb, seconds.get(("" if verb == "consolidate" else item.name, verb))) for verb in verbs]
         bad = f", {number(item.quarantined)} bad" if item.quarantined else ""
@@ -109,7 +109,7 @@ def range_rows(
             RangeRow(
                 item.name,
                 str(item.state),
-                "" if ledger is None else number(ledger["events"]["listed"]),
+                "" if ledger is None else number(ledger.events.listed),
                 "" if item.files is None else f"{number(item.files)}{bad}",
                 "" if item.outliers is None else number(item.outliers),
                 ", ".join(f"{verb} {duration(value)}" for verb, value in spent if value is not None),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from crpipe.campaign.ledger import read_sums
+from crpipe.campaign.ledger import LedgerSums
 from crpipe.core.journal import METRICS_BYTES, attempts, metric_rows, tail
 from crpipe.core.paths import HELD_OUT
 from crpipe.report.estimates import configured_volume, is_split, known_volume
@@ -155,5 +155,5 @@ def _durations(rows: Iterable[Row]) -> dict[str, float]:
 
 def _counted(campaign: Campaign, name: str) -> tuple[float, float, float]:
     """Read the events, items and training events of a range that is split."""
-    ledger = read_sums(campaign.paths.ledger(name))
-    return ledger["events"]["listed"], ledger["items"]["listed"], ledger["events"]["train"]
+    ledger = LedgerSums.read(campaign.paths.ledger(name))
+    return ledger.events.listed, ledger.items.listed, ledger.events.train

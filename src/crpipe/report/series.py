@@ -9,8 +9,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.campaign.ledger import read_sums_if_any
-from crpipe.core.files import read_json_if_any
+from crpipe.campaign.ledger import LedgerSums
+from crpipe.campaign.records import MultiplicityHistogram
 from crpipe.core.journal import metric_rows
 from crpipe.core.paths import LARGE_ROLES
 
@@ -158,29 +158,28 @@ def multiplicities(campaign: Campaign) -> MultiplicityCounts | None:
     One edge is at the threshold: the ledgers say how many events are above it.
     """
     paths = [campaign.paths.histogram(name) for name in campaign.ranges]
-    found = map(read_json_if_any, paths)
-    summed = add_histograms(row for row in found if row is not None)
+    summed = add_histograms(each for path in paths if (each := MultiplicityHistogram.read_if_any(path)))
     threshold = threshold_of(campaign)
     if summed is None or threshold is None:
         return summed
     paths = [campaign.paths.ledger(name) for name in campaign.ranges]
-    ledgers = [row for path in paths if (row := read_sums_if_any(path)) is not None]
-    events = [row["events"][role] for row in ledgers for role in LARGE_ROLES]
-    weights = [row["weights"][role] for row in ledgers for role in LARGE_ROLES if "weights" in row]
+    ledgers = [ledger for path in paths if (ledger := LedgerSums.read_if_any(path))]
+    events = [ledger.events.of(role) for ledger in ledgers for role in LARGE_ROLES]
+    weights = [ledger.weights[role] for ledger in ledgers if ledger.weights for role in LARGE_ROLES]
     return summed.cut_at(threshold, sum(events), sum(weights))
 
 
-def add_histograms(rows: Iterable[Row]) -> MultiplicityCounts | None:
+def add_histograms(histograms: Iterable[MultiplicityHistogram]) -> MultiplicityCounts | None:
     """Sum histograms of different lengths; bins are matched by their lower edges."""
     counts: dict[float, int] = {}
     weights: dict[float, float] = {}
     last = 0.0
-    for row in rows:
-        for edge, events in zip(row["edges"], row["events"], strict=False):
-            counts[float(edge)] = counts.get(float(edge), 0) + events
-        for edge, weight in zip(row["edges"], row.get("weights", ()), strict=False):
+    for each in histograms:
+        for edge, count in zip(each.edges, each.events, strict=False):
+            counts[float(edge)] = counts.get(float(edge), 0) + count
+        for edge, weight in zip(each.edges, each.weights or (), strict=False):
             weights[float(edge)] = weights.get(float(edge), 0.0) + weight
-        last = max(last, float(row["edges"][-1]))
+        last = max(last, float(each.edges[-1]))
     if not counts:
         return None
     lower = sorted(edge for edge in counts if edge < last)
@@ -193,7 +192,7 @@ def threshold_of(campaign: Campaign) -> int | None:
     if not campaign.has_outliers:
         return None
     for name in campaign.ranges:
-        ledger = read_sums_if_any(campaign.paths.ledger(name))
+        ledger = LedgerSums.read_if_any(campaign.paths.ledger(name))
         if ledger is not None:
-            return int(ledger["threshold"])
+            return ledger.threshold
     return campaign.config.split.threshold

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.campaign.claims import changed_keys, data_may_change, run_may_change
 from crpipe.campaign.duplicates import ALLOW, find_twins
-from crpipe.campaign.ledger import read_sums_if_any
+from crpipe.campaign.ledger import LedgerSums
 from crpipe.campaign.raw_files import lease_folder
+from crpipe.campaign.records import Receipt
 from crpipe.core.causes import is_present
 from crpipe.core.files import GIB, free_bytes, read_json_if_any, tree_bytes
 from crpipe.core.journal import METRICS_BYTES, History, Row, attempts, histories, metric_rows, tail
 from crpipe.core.lease import is_held
-from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES, OUTLIERS, TRAINED_ROLES
+from crpipe.core.paths import BEST, CONSOLIDATED, LARGE_ROLES, OUTLIERS, TRAINED_ROLES
+from crpipe.events.shard_records import ShardManifest
 from crpipe.report.state_types import (
     AT_WORK,
     CampaignStatus,
@@ -70,16 +72,16 @@ class RangeFiles:
     expected: Expected
 
     @cached_property
-    def ledger(self) -> Row | None:
+    def ledger(self) -> LedgerSums | None:
         """Where every event of the range went: the sums of its ledger."""
-        return read_sums_if_any(self.paths.ledger(self.name))
+        return LedgerSums.read_if_any(self.paths.ledger(self.name))
 
     @cached_property
-    def shards(self) -> Row | None:
+    def shards(self) -> ShardManifest | None:
         """The manifest of the shards that the chain trains on."""
         paths = self.paths
-        outliers = self.name == OUTLIERS
-        return read_row(paths.outlier_manifest(CONSOLIDATED) if outliers else paths.shard_manifest(self.name))
+        merged = paths.outlier_manifest(CONSOLIDATED)
+        return ShardManifest.read_if_any(merged if self.name == OUTLIERS else paths.shard_manifest(self.name))
 
     @property
     def is_split(self) -> bool:
@@ -90,7 +92,7 @@ class RangeFiles:
     def stale(self) -> bool:
         """Return whether the shards were made under another configuration."""
         data = self.expected.data
-        return bool(data) and self.shards is not None and self.shards["data"] != data
+        return bool(data) and self.shards is not None and self.shards.data != data
 
     def merged(self) -> tuple[State, str]:
         """Give state and verb of the consolidation, for the outliers."""
@@ -126,22 +128,15 @@ class RangeFiles:
         """Give the columns that the split decides."""
         about: dict[str, Any] = {}
         if self.shards is not None:
-            shards = self.shards["shards"]
-            about["shards"] = sum(shard["role"] in TRAINED_ROLES for shard in shards)
+            about["shards"] = sum(shard.role in TRAINED_ROLES for shard in self.shards.shards)
             if self.name == OUTLIERS:
-                about["outliers"] = sum(shard["events"] for shard in shards)
+                about["outliers"], _ = self.shards.totals()
         if self.ledger is not None:
-            about["files"] = self.ledger["staged"]["files"]
-            about["quarantined"] = self.ledger["quarantined"]
+            about["files"] = self.ledger.staged.files
+            about["quarantined"] = self.ledger.quarantined
             if self.expected.has_outliers:
-                about["outliers"] = sum(self.ledger["events"][role] for role in LARGE_ROLES)
+                about["outliers"] = sum(map(self.ledger.events.of, LARGE_ROLES))
         return about
-
-
-def read_row(path: Path) -> Row | None:
-    """Read a file with one JSON object, if there is one."""
-    row: Row | None = read_json_if_any(path)
-    return row
 
 
 def age(path: Path, now: float) -> float | None:
@@ -208,9 +203,9 @@ class LinkTrace:
     expected: Expected
 
     @cached_property
-    def receipt(self) -> Row | None:
+    def receipt(self) -> Receipt | None:
         """The receipt of the finished training."""
-        return read_row(self.paths.receipt(self.link.name))
+        return Receipt.read_if_any(self.paths.receipt(self.link.name))
 
     @cached_property
     def metrics(self) -> list[Row]:
@@ -234,14 +229,14 @@ class LinkTrace:
             round=self.link.round,
             attempt=self.history.attempts.get(verb, 0),
             error=self.history.error(verb),
-            stopped=str((self.receipt or {}).get("stopped", "")),
+            stopped=str((self.receipt and self.receipt.stopped) or ""),
             **progress,
         )
 
     def training(self, before: tuple[State, str]) -> tuple[State, str, Row]:
         """Give state, verb and progress of the training; ``before``: state and verb as long as none began."""
         if self.receipt is not None:
-            return State.TRAINED, "train", {"step": self.receipt["step"]}
+            return State.TRAINED, "train", {"step": self.receipt.step}
         if before[0] not in (State.SPLIT, State.CONSOLIDATED):
             return *before, {}
         store = self.paths.store(self.link.name)
@@ -264,7 +259,7 @@ class LinkTrace:
             return False
         made, wanted = self.receipt, self.link
         other = made is not None and (
-            made["fingerprint"] != self.expected.fingerprint or tuple(made["ranges"]) != wanted.ranges
+            made.fingerprint != self.expected.fingerprint or made.ranges != wanted.ranges
         )
         return other or any(files.stale() for files in self.data)
 
@@ -378,12 +373,13 @@ def _still_trained(paths: Paths, chain: Sequence[LinkTrace], skipped: Sequence[s
     newest = next((link.receipt for link in reversed(chain) if link.receipt is not None), None)
     if newest is None or not skipped:
         return ()
-    rows = map(read_row, paths.receipt(OUTLIERS).parent.glob("*.json"))
-    made = {row.get("sha256"): row for row in rows if row is not None}
+    files = paths.receipt(OUTLIERS).parent.glob("*.json")
+    receipts = [Receipt.read_if_any(path) for path in files if not path.name.endswith(BEST)]
+    made = {receipt.sha256: receipt for receipt in receipts if receipt is not None}
     seen: set[str] = set()
     while newest is not None:
-        seen.update(newest["ranges"])
-        newest = made.pop(newest.get("parent"), None)
+        seen.update(newest.ranges)
+        newest = made.pop(newest.parent, None)
     return tuple(sorted(seen.intersection(skipped)))
 
 
@@ -409,12 +405,17 @@ def _users(chain: Sequence[LinkTrace]) -> dict[str, list[LinkTrace]]:
 
 def _trained(chain: Sequence[LinkTrace]) -> TrainingTotals:
     """Take the chain's totals from its newest receipt, or from newer metrics of a link in training."""
-    rows = [link.receipt for link in chain if link.receipt is not None]
-    rows += [link.metrics[-1] for link in chain if link.receipt is None and link.metrics]
-    if not rows:
-        return TrainingTotals()
-    newest = max(rows, key=lambda row: int(row["step"]))
-    return TrainingTotals(*(newest[name] for name in ("step", "events", "items", "skipped")))
+    totals = [
+        TrainingTotals(receipt.step, receipt.events, receipt.items, receipt.skipped)
+        for link in chain
+        if (receipt := link.receipt)
+    ]
+    totals += [
+        TrainingTotals(*(link.metrics[-1][name] for name in ("step", "events", "items", "skipped")))
+        for link in chain
+        if link.receipt is None and link.metrics
+    ]
+    return max(totals, key=lambda total: int(total.step), default=TrainingTotals())
 
 
 def _pace(chain: Sequence[LinkTrace]) -> float | None:

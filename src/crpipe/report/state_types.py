@@ -12,8 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crpipe.campaign.records import BestReceipt, Receipt
 from crpipe.core.errors import QueueError
-from crpipe.core.files import read_json_if_any
 from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
 from crpipe.core.paths import DESTINATIONS, HELD_OUT, LARGE_ROLES, OUTLIERS, OUTLIERS_OF
 from crpipe.report.series import VALIDATION
@@ -21,6 +21,7 @@ from crpipe.report.series import VALIDATION
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from crpipe.campaign.ledger import Counts, LedgerSums
     from crpipe.core.paths import Paths
 
 
@@ -233,32 +234,23 @@ class CampaignStatus:
         return Counter(item.state for item in self.ranges if item.name != OUTLIERS)
 
 
-def add_ledgers(ledgers: Iterable[Mapping[str, Any]]) -> Ledgers:
+def add_ledgers(ledgers: Iterable[LedgerSums]) -> Ledgers:
     """Sum the ledgers of all ranges and check each sum again, whatever the ledger says of itself."""
     rows = list(ledgers)
-    unbalanced = [
-        row["range"]
-        for row in rows
-        if not (
-            row["balanced"]
-            and Sums(**row["events"]).balanced()
-            and Sums(**row["items"]).balanced()
-            and _weights_balance(row.get("weights"))
-        )
-    ]
+    unbalanced = [str(row.range) for row in rows if not (row.balanced and row.is_balanced())]
     return Ledgers(
         count=len(rows),
-        events=_total(row["events"] for row in rows),
-        items=_total(row["items"] for row in rows),
-        quarantined=sum(row["quarantined"] for row in rows),
-        size_only=sum(row["staged"]["size_only"] for row in rows),
-        server_only=sum(row["staged"].get("server_only", 0) for row in rows),
-        empty=sum(row["empty"] for row in rows),
-        repeated=sum(row.get("repeated", {"events": 0})["events"] for row in rows),
+        events=_total([row.events for row in rows]),
+        items=_total([row.items for row in rows]),
+        quarantined=sum(row.quarantined for row in rows),
+        size_only=sum(row.staged.size_only for row in rows),
+        server_only=sum(row.staged.server_only or 0 for row in rows),
+        empty=sum(row.empty for row in rows),
+        repeated=sum(row.repeated["events"] for row in rows if row.repeated),
         unbalanced=tuple(unbalanced),
-        weights=_weights([row["weights"] for row in rows if "weights" in row]),
-        doubtful_groups=next((row["doubtful_groups"] for row in rows if "doubtful_groups" in row), ""),
-        untrained=tuple(row["range"] for row in rows if not row["events"]["train"]),
+        weights=_weights([row.weights for row in rows if row.weights is not None]),
+        doubtful_groups=next((row.doubtful_groups for row in rows if row.doubtful_groups), ""),
+        untrained=tuple(str(row.range) for row in rows if not row.events.train),
     )
 
 
@@ -266,17 +258,8 @@ def _weights(parts: list[Mapping[str, float]]) -> dict[str, float]:
     return {name: math.fsum(part[name] for part in parts) for name in ("listed", *DESTINATIONS) if parts}
 
 
-def _weights_balance(sums: Mapping[str, float] | None) -> bool:
-    if sums is None:
-        return True
-    return math.isclose(sums["listed"], math.fsum(sums[name] for name in DESTINATIONS), rel_tol=1e-9)
-
-
-def _total(parts: Iterable[Mapping[str, int]]) -> Sums:
-    counted: Counter[str] = Counter()
-    for part in parts:
-        counted.update(part)
-    return Sums(**counted)
+def _total(parts: Sequence[Counts]) -> Sums:
+    return Sums(**{name: sum(part.of(name) for part in parts) for name in ("listed", *DESTINATIONS)})
 
 
 # The last validation of the newest link that has one, for `crpipe status`.
@@ -323,20 +306,20 @@ def _rank(name: str) -> int:
 def last_validation(paths: Paths, links: Sequence[str]) -> ValidationStatus | None:
     """Find the newest link with a validation or a best checkpoint; None where there is none."""
     for link in reversed(links):
-        best = read_json_if_any(paths.best_receipt(link)) or {}
-        metric = best.get("metric", "")
+        best = BestReceipt.read_if_any(paths.best_receipt(link))
+        metric = best.metric if best else ""
         last, numbers = _last_row(paths, link, metric)
         if best or numbers:
-            receipt = read_json_if_any(paths.receipt(link)) or {}
+            receipt = Receipt.read_if_any(paths.receipt(link))
             return ValidationStatus(
                 link,
                 last.get("step"),
                 numbers,
                 metric,
                 numbers.get(metric),
-                best.get("value"),
-                best.get("step"),
-                receipt.get("stopped", ""),
+                best.value if best else None,
+                best.step if best else None,
+                (receipt.stopped if receipt else None) or "",
             )
     return None
 

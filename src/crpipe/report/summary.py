@@ -6,12 +6,13 @@ import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from crpipe.campaign.ledger import read_sums_if_any
+from crpipe.campaign.ledger import Ledger, LedgerSums
+from crpipe.campaign.records import BestReceipt, Receipt
 from crpipe.core.causes import is_present
-from crpipe.core.files import read_json, read_json_if_any
 from crpipe.core.paths import CONSOLIDATED
 from crpipe.core.text import Column, counted, json_text, measured, number, shorten, table
 from crpipe.events.layout import not_enough
+from crpipe.events.shard_records import ShardManifest
 from crpipe.report.evaluations import COLUMNS, evaluations
 from crpipe.report.page.marks import DIFFERS, SAME, SIGNS, WORDS, mark, sample_of, terms_of
 from crpipe.report.state import collect
@@ -109,10 +110,9 @@ def _campaign(campaign: Campaign, status: CampaignStatus) -> Iterator[str]:
 
 
 def _outliers(campaign: Campaign, events: int) -> str:
-    manifest = read_json_if_any(campaign.paths.outlier_manifest(CONSOLIDATED))
-    if manifest is None:
+    merged = _consolidated(campaign)
+    if merged is None:
         return f"{number(events)} in the ranges, not consolidated yet"
-    merged = sum(shard["events"] for shard in manifest["shards"])
     sign = "=" if merged == events else "≠"
     return f"consolidated {number(merged)} {sign} {number(events)} in the ranges  {_check(merged == events)}"
 
@@ -131,10 +131,10 @@ def quarantined_files(campaign: Campaign) -> Iterator[tuple[str, str, str]]:
     """Yield range, path and reason of each quarantined file."""
     for name in campaign.ranges:
         path = campaign.paths.ledger(name)
-        sums = read_sums_if_any(path)
-        for item in read_json(path)["files"] if sums and sums["quarantined"] else ():
-            if item["state"] == "quarantined":
-                yield name, item["path"], item["reason"]
+        sums = LedgerSums.read_if_any(path)
+        for file in Ledger.read(path).files if sums and sums.quarantined else ():
+            if file.state == "quarantined":
+                yield name, file.path, file.reason
 
 
 def _checkpoint(campaign: Campaign) -> Iterator[str]:
@@ -142,28 +142,33 @@ def _checkpoint(campaign: Campaign) -> Iterator[str]:
     if receipt is None:
         yield from _paragraph("checkpoint", "none yet")
         return
-    path = campaign.paths.store(receipt["range"]) / receipt["checkpoint"]
+    path = campaign.paths.store(receipt.range) / receipt.checkpoint
     yield from _paragraph("checkpoint", f"{path.parent}/")
     yield from _paragraph("", path.name)
-    seen = f"{number(receipt['events'])} events, {number(receipt['items'])} {campaign.item}"
-    skipped = f", {counted(receipt['skipped'], 'step')} skipped" if receipt["skipped"] else ""
-    yield from _paragraph("steps", f"{number(receipt['step'])}: {seen}{skipped}")
-    if receipt.get("stopped"):
-        yield from _paragraph("early stop", receipt["stopped"])
-    best = read_json_if_any(campaign.paths.best_receipt(receipt["range"]))
-    if best is not None and best["key"] == receipt["key"]:
-        about = f"{best['metric']} {measured(best['value'])} at step {number(best['step'])}"
-        yield from _paragraph("best", about)
-        yield from _paragraph("", best["checkpoint"])
+    seen = f"{number(receipt.events)} events, {number(receipt.items)} {campaign.item}"
+    skipped = f", {counted(receipt.skipped, 'step')} skipped" if receipt.skipped else ""
+    yield from _paragraph("steps", f"{number(receipt.step)}: {seen}{skipped}")
+    if receipt.stopped:
+        yield from _paragraph("early stop", receipt.stopped)
+    best = _best_of(campaign, receipt)
+    if best is not None:
+        yield from _paragraph("best", f"{best.metric} {measured(best.value)} at step {number(best.step)}")
+        yield from _paragraph("", best.checkpoint)
 
 
-def last_receipt(campaign: Campaign) -> dict[str, Any] | None:
+def last_receipt(campaign: Campaign) -> Receipt | None:
     """Read the receipt of the chain's last finished link."""
     for name in reversed(campaign.chain.names):
-        receipt: dict[str, Any] | None = read_json_if_any(campaign.paths.receipt(name))
+        receipt = Receipt.read_if_any(campaign.paths.receipt(name))
         if receipt is not None:
             return receipt
     return None
+
+
+def _best_of(campaign: Campaign, receipt: Receipt) -> BestReceipt | None:
+    """Read the receipt of a finished link's best checkpoint; None where it is of another training."""
+    best = BestReceipt.read_if_any(campaign.paths.best_receipt(receipt.range))
+    return best if best and best.key == receipt.key else None
 
 
 def _heading(newest: Evaluation | None) -> str:
@@ -264,26 +269,27 @@ def summary_json(campaign: Campaign) -> str:
 
 
 def _consolidated(campaign: Campaign) -> int | None:
-    manifest = read_json_if_any(campaign.paths.outlier_manifest(CONSOLIDATED))
-    return None if manifest is None else sum(shard["events"] for shard in manifest["shards"])
+    manifest = ShardManifest.read_if_any(campaign.paths.outlier_manifest(CONSOLIDATED))
+    return None if manifest is None else manifest.totals()[0]
 
 
 def _checkpoint_json(campaign: Campaign) -> Tree | None:
     receipt = last_receipt(campaign)
     if receipt is None:
         return None
-    store = campaign.paths.store(receipt["range"])
-    best = read_json_if_any(campaign.paths.best_receipt(receipt["range"]))
-    if best is not None and best["key"] == receipt["key"]:
-        known = {name: best[name] for name in ("metric", "value", "step")}
-        kept: Tree | None = {"path": str(store / best["checkpoint"]), **known}
-    else:
-        kept = None
+    store, best = campaign.paths.store(receipt.range), _best_of(campaign, receipt)
+    kept: Tree | None = None
+    if best is not None:
+        kept = {"path": str(store / best.checkpoint), "metric": best.metric}
+        kept |= {"value": best.value, "step": best.step}
     return {
-        "link": receipt["range"],
-        "path": str(store / receipt["checkpoint"]),
-        **{name: receipt[name] for name in ("step", "events", "items", "skipped")},
-        "stopped": receipt.get("stopped", ""),
+        "link": receipt.range,
+        "path": str(store / receipt.checkpoint),
+        "step": receipt.step,
+        "events": receipt.events,
+        "items": receipt.items,
+        "skipped": receipt.skipped,
+        "stopped": receipt.stopped or "",
         "best": kept,
     }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from campaign_files import CampaignFiles, write_ledger
-from crpipe.campaign.ledger import LedgerFiles, contents_of, read_contents, read_sums, read_sums_if_any
+from crpipe.campaign.ledger import LedgerFiles, LedgerSums, contents_of, read_contents
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, write_json
 
@@ -32,7 +32,7 @@ def test_the_file_is_one_json_object_with_a_line_for_each_file(path):
 
 
 def test_the_sums_are_all_but_the_files(path):
-    assert read_sums(path) == without_files(path)
+    assert LedgerSums.read(path).as_json() == without_files(path)
     assert "files" in read_json(path)
 
 
@@ -42,7 +42,7 @@ def test_a_ledger_of_few_files_is_read_back(path, count):
     ledger["files"] = ledger["files"][:count]
     write_ledger(path, ledger)
     assert read_json(path) == ledger | {"contents": contents_of(LedgerFiles.from_json(ledger).files)}
-    assert read_sums(path) == without_files(path)
+    assert LedgerSums.read(path).as_json() == without_files(path)
 
 
 def test_equal_ledgers_are_equal_bytes(path):
@@ -56,7 +56,7 @@ def test_only_the_sums_are_parsed(path):
     first = next(number for number, line in enumerate(lines) if '"path"' in line)
     lines[first] = lines[first].replace('"path"', '"PATH"')
     path.write_text("".join(lines))
-    assert read_sums(path)["quarantined"] == 2
+    assert LedgerSums.read(path).quarantined == 2
     with pytest.raises(DataError, match="path is missing"):
         read_json(path)
 
@@ -65,19 +65,19 @@ def test_a_text_that_looks_like_the_files_does_not_end_the_sums(path):
     ledger = read_json(path)
     ledger["rejected"][0]["reason"] = '\n "files": [\n'
     write_ledger(path, ledger)
-    assert read_sums(path) == without_files(path)
+    assert LedgerSums.read(path).as_json() == without_files(path)
 
 
 def test_a_ledger_in_another_order_is_read_whole(path):
     ledger = read_json(path)
     write_json(path, ledger)
-    assert read_sums(path) == without_files(path)
+    assert LedgerSums.read(path).as_json() == without_files(path)
 
 
 def test_no_ledger_is_none_or_an_error(tmp_path):
-    assert read_sums_if_any(tmp_path / "ledgers/0.json") is None
+    assert LedgerSums.read_if_any(tmp_path / "ledgers/0.json") is None
     with pytest.raises(DataError, match="missing; run the step that makes it"):
-        read_sums(tmp_path / "ledgers/0.json")
+        LedgerSums.read(tmp_path / "ledgers/0.json")
 
 
 def test_a_ledger_that_was_cut_anywhere_is_refused(path):
@@ -85,13 +85,13 @@ def test_a_ledger_that_was_cut_anywhere_is_refused(path):
     for size in (*range(0, len(whole) - 1, 7), len(whole) - 2):
         path.write_bytes(whole[:size])
         with pytest.raises(DataError, match=r"damaged .*; delete it"):
-            read_sums(path)
+            LedgerSums.read(path)
 
 
 def test_a_wrong_sum_is_refused(path):
     path.write_text(path.read_text().replace('"quarantined": 2', '"quarantined": -2'))
     with pytest.raises(DataError, match="quarantined is -2"):
-        read_sums(path)
+        LedgerSums.read(path)
 
 
 def test_a_ledger_that_was_not_found_once_is_not_taken_for_none(path, monkeypatch):

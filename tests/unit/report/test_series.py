@@ -1,6 +1,7 @@
 import pytest
 
 from campaign_files import STEPS, CampaignFiles
+from crpipe.campaign.records import MultiplicityHistogram
 from crpipe.report.series import (
     MultiplicityCounts,
     Series,
@@ -56,8 +57,8 @@ def test_the_mean_runs_over_steps_not_over_rows():
 
 
 def test_histograms_add_up_even_when_one_reaches_further():
-    first = {"edges": [0, 1, 10], "events": [5, 7]}
-    second = {"edges": [0, 1, 10, 100], "events": [1, 1, 2]}
+    first = MultiplicityHistogram(edges=(0, 1, 10), events=(5, 7))
+    second = MultiplicityHistogram(edges=(0, 1, 10, 100), events=(1, 1, 2))
     total = add_histograms([first, second])
     assert (total.edges, total.events) == ((0, 1, 10, 100), (6, 8, 2))
     assert all(isinstance(edge, float) for edge in total.edges)
@@ -87,11 +88,10 @@ def test_the_threshold_is_the_one_that_split_used(files):
 
 
 def test_weights_add_up_where_there_are_any():
-    rows = [{"edges": [0, 1, 10], "events": [1, 2], "weights": [0.5, 2.5]}] * 2
-    found = add_histograms(rows)
+    found = add_histograms([MultiplicityHistogram(edges=(0, 1, 10), events=(1, 2), weights=(0.5, 2.5))] * 2)
     assert (found.events, found.weights) == ((2, 4), (1.0, 5.0))
     assert found.visible(None).weights == (1.0, 5.0)
-    assert add_histograms([{"edges": [0, 1], "events": [1]}]).weights == ()
+    assert add_histograms([MultiplicityHistogram(edges=(0, 1), events=(1,))]).weights == ()
 
 
 def test_the_histogram_has_an_edge_at_the_threshold():

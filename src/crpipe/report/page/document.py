@@ -160,7 +160,7 @@ def _tiles(campaign: Campaign, status: CampaignStatus) -> Iterator[tuple[str, st
         ("good" if good else "bad") if ledgers.count else "",
     )
     receipt = last_receipt(campaign)
-    skipped = "" if receipt is None else f", {counted(receipt['skipped'], 'step')} skipped"
+    skipped = "" if receipt is None else f", {counted(receipt.skipped, 'step')} skipped"
     yield number(status.trained.step), "steps", f"{status.trained_of()} trained{skipped}", ""
 
 
