@@ -25,9 +25,9 @@
 # make test-numerics   operations and trainings with two C libraries, in two Debian roots by debootstrap; as root
 # make audit   known vulnerabilities of the pinned versions; fails where no advisories can be reached
 # make bench   every comparison with other systems, some twenty minutes on a machine with nothing else to do; clones
-#              of others with PEERS="cr_muons=PATH iceaggr=PATH xec-ml-wl=PATH graphnet=PYTHON"
+#              of others with PEERS="cr_muons=PATH iceaggr=PATH xec-ml-wl=PATH"
 # make gpu     what crpipe does on an NVIDIA GPU: a checklist in four parts of at most ten minutes each, and a table;
-#              other systems with GPU_OPTIONS="--cr-muons PATH --iceaggr PATH --xec-ml-wl PATH"; without a GPU
+#              other systems with GPU_OPTIONS="--peer cr_muons=PATH iceaggr=PATH xec-ml-wl=PATH"; without a GPU
 #              GPU_OPTIONS="--device cpu --small" rehearses it
 # make docs    the documentation as a site: docs/_build/html/index.html
 # make nightly all that is too long for CI, one after the other; a table at the end says what failed. A night long
@@ -161,12 +161,10 @@ check: $(READY)
 
 # The readers that the loader is compared with stay out of the environment that users get.
 bench: .venv-bench/.installed
-	.venv-bench/bin/python benchmarks/bench.py $(if $(PEERS),--peer $(PEERS))
+	.venv-bench/bin/python -m benchmarks all $(if $(PEERS),--peer $(PEERS))
 
 gpu: $(READY)
-	for part in basics throughput memory models table; do \
-		$(BIN)/python benchmarks/gpu.py $$part --folder results/gpu $(GPU_OPTIONS) || exit; \
-	done
+	$(BIN)/python -m benchmarks gpu $(GPU_OPTIONS)
 
 .venv-bench/.installed: constraints.txt pyproject.toml
 	$(PYTHON) -m venv .venv-bench

@@ -7,7 +7,14 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "src"))
 
+from typer.main import get_command  # noqa: E402
+
 import crpipe  # noqa: E402 - from this clone
+from crpipe.cli.app import app as verbs  # noqa: E402
+from crpipe.cli.help import manual  # noqa: E402
+from crpipe.config.loading import load_config  # noqa: E402
+from crpipe.config.reference import key_table  # noqa: E402
+from crpipe.core.files import write_text  # noqa: E402
 
 project = "crpipe"
 author = "The crpipe developers"
@@ -48,4 +55,7 @@ def _arguments_as_list(_app, _what, _name, _object, _options, lines):
 
 
 def setup(app):
+    # Two pages are what the program prints; they are not committed.
+    write_text(DOCS / "commands.md", manual(get_command(verbs)))
+    write_text(DOCS / "configuration.md", key_table(load_config([DOCS.parent / "config" / "config.yaml"])))
     app.connect("autodoc-process-docstring", _arguments_as_list)

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from campaign_files import CampaignFiles, linked
 from counting import NAMED, checkpoint_of
+from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.claims import check_train
 from crpipe.campaign.ledger import table_keys, table_paths
 from crpipe.campaign.raw_files import (
@@ -30,6 +31,7 @@ from crpipe.campaign.raw_files import (
     write_staged,
 )
 from crpipe.campaign.readers import ReaderChoice
+from crpipe.campaign.records import Receipt
 from crpipe.config.loading import load_config
 from crpipe.core.errors import FormatError, LedgerError, ListingError
 from crpipe.core.journal import Journal
@@ -385,8 +387,17 @@ def write_checkpoint(folder):
         folder / "runs" / "r" / "store" / "0000000-0000999", **{"source.uri": "file:///data"}
     )
     path.rename(folder / "checkpoint.pt")
-    receipt = {"range": "0000000-0000999", "checkpoint": path.name, "sha256": "0" * 64, "key": "k"}
-    (folder / "receipt.json").write_text(json.dumps(receipt))
+    Receipt(
+        range="0000000-0000999",
+        ranges=("0000000-0000999",),
+        round=0,
+        key="k",
+        checkpoint=path.name,
+        sha256="0" * 64,
+        parent="",
+        fingerprint="f",
+        **dict.fromkeys(("step", "events", "items", "skipped"), 1),
+    ).write(folder / "receipt.json")
 
 
 def read_checkpoint(folder):
@@ -419,8 +430,9 @@ def read_named_checkpoint(folder):
 
 def follow_receipt(folder):
     receipt = folder / "receipt.json"
+    checkpoint = checkpoint_file(receipt)
     read_receipt(receipt)
-    return checkpoint_file(receipt)
+    return checkpoint
 
 
 CHECKPOINTS = [
@@ -448,7 +460,8 @@ CHECKPOINTS = [
 
 
 def campaign_of(folder):
-    return CampaignFiles(folder, 8, ("train.ranges_per_link=2", "train.rounds=2")).campaign
+    config = CampaignFiles(folder, 8, ("train.ranges_per_link=2", "train.rounds=2")).config
+    return Campaign.open(config, layout="recorded")
 
 
 def read_campaign(folder):

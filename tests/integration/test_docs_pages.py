@@ -1,4 +1,4 @@
-"""The files and commands of docs/own-data.md and docs/steps, and of the pages on readers and simulators."""
+"""The files and commands of docs/own-data.md."""
 
 import json
 import re
@@ -9,12 +9,11 @@ from runs import REPOSITORY, Campaign, follow
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 DOCS = REPOSITORY / "docs"
-STEPS = ("list.md", "stage.md", "split.md", "outliers.md", "train.md", "evaluate.md", "report.md")
 
 
-def blocks(*names):
-    """Collect the files and commands of pages, in their order."""
-    text = "\n".join((DOCS / name).read_text() for name in names)
+def blocks():
+    """Collect the files and commands of the page, in their order."""
+    text = (DOCS / "own-data.md").read_text()
     return re.findall(r"^```(yaml|python|bash)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
@@ -26,19 +25,12 @@ def folder(tmp_path):
     return campaign.folder
 
 
-def test_own_data_goes_through_every_step_as_the_pages_say(folder):
-    follow(blocks("own-data.md", *(f"steps/{name}" for name in STEPS)), folder)
+def test_own_data_goes_through_every_step_as_the_page_says(folder):
+    follow(blocks(), folder)
     events = json.loads((folder / "results/mine/ledgers/0000000-0000007.json").read_text())["events"]
     assert events["listed"] == 8000
     assert (folder / "runs/mine/report.html").stat().st_size > 0
-    # What the pages' own commands have made is not made again by the workflow.
+    # What the page's own commands have made is not made again by the workflow.
     journal = [json.loads(row) for row in (folder / "runs/mine/journal.jsonl").read_text().splitlines()]
     starts = [row["range"] for row in journal if (row["what"], row.get("verb")) == ("start", "train")]
     assert starts == ["0000000-0000007", "0000008-0000015", "outliers"]
-
-
-def test_the_reader_and_the_simulator_of_the_pages_work(folder):
-    follow(blocks("write-a-reader.md", "write-a-simulator.md"), folder)
-    ledger = json.loads((folder / "results/hits/ledgers/0000000-0000001.json").read_text())
-    assert ledger["events"]["listed"] == 1000
-    assert len(list((folder / "some-files").glob("*.csv"))) == 2

@@ -7,14 +7,14 @@ import math
 import os
 import platform
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.campaign.ledger import write_ledger
+from crpipe.campaign.ledger import Ledger, LedgerFiles
 from crpipe.config.loading import Config, load_config
 from crpipe.core.files import write_json
 from crpipe.core.paths import CONSOLIDATED
@@ -174,7 +174,7 @@ class CampaignFiles:
         ledger = {"range": name, "data": data or self.data, "threshold": self.config.split.threshold}
         ledger |= {"events": events, "items": items, "files": _files(quarantined), "balanced": True}
         ledger |= {"quarantined": quarantined, "rejected": _rejected(rejected), "empty": empty}
-        ledger |= {"staged": staged_sums(ledger["files"])}
+        ledger |= {"staged": staged_sums(LedgerFiles.from_json(ledger).files).as_json()}
         write_ledger(self.paths.ledger(name), ledger)
         write_json(self.paths.multiplicity(name).with_suffix(".histogram.json"), histogram(EVENTS))
         self._manifest(self.paths.outlier_manifest(name), name, {"outliers": outliers}, data)
@@ -237,6 +237,11 @@ class CampaignFiles:
             shards.append({**shard, "files": {"events": file, "hits": file}})
         layout = {"range": name, "data": data or self.data, "layout": LAYOUT, "threshold": 50_000}
         write_json(path, {**layout, "shards": shards})
+
+
+def write_ledger(path: Path, tree: dict[str, Any]) -> None:
+    """Write a ledger that is given as JSON has it."""
+    Ledger.from_json(tree).write(path)
 
 
 def _files(quarantined: int) -> list[dict[str, object]]:

@@ -44,7 +44,7 @@ def test_every_page_is_there_and_in_the_contents(site):
 
 
 def test_links_between_pages_lead_to_pages(site):
-    text = (site / "faq.html").read_text()
+    text = (site / "own-data.html").read_text()
     assert 'href="operations.html#exit-codes"' in text
     body = [page.read_text().partition('role="main"')[2] for page in site.glob("*.html")]
     assert {link for page in body for link in re.findall(r'href="(\w[\w/-]*)\.md', page)} == set()

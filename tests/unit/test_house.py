@@ -19,21 +19,21 @@ WORDS = re.compile(
 EXEMPT = re.compile(r"REQUESTS_CA_BUNDLE|PRIMARY KEY")
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (10, 2440),
+    "core": (11, 2570),
     "config": (6, 1355),
-    "events": (10, 1750),
-    "campaign": (9, 1805),
-    "source": (27, 5505),
+    "events": (11, 1820),
+    "campaign": (10, 2080),
+    "source": (27, 5515),
     "split": (13, 3275),
     "loading": (5, 1160),
-    "report": (24, 5110),
-    "train": (16, 4055),
-    "inference": (11, 2910),
+    "report": (24, 5105),
+    "train": (16, 4060),
+    "inference": (11, 2925),
     "check": (7, 1660),
     "setup": (7, 1580),
-    "workloads": (73, 13930),
-    "workflow": (8, 1710),
-    "cli": (8, 2245),
+    "workloads": (73, 13915),
+    "workflow": (8, 1715),
+    "cli": (8, 2235),
     "api": (2, 535),
 }
 

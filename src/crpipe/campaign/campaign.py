@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal
 
 from crpipe.campaign.ledger import table_keys, table_paths
 from crpipe.campaign.recorded import read_run
+from crpipe.campaign.records import ChosenThreshold
 from crpipe.config.loading import validate
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, LayoutError
-from crpipe.core.files import digest, read_json, read_json_if_any
+from crpipe.core.files import digest, read_json_if_any
 from crpipe.events.layout import Layout
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ class Campaign:
         if split.quantile is None:
             threshold = split.threshold
         else:
-            threshold = int(read_json(self.paths.threshold())["threshold"])
+            threshold = ChosenThreshold.read(self.paths.threshold()).threshold
         if self.known_layout is not None:
             check_threshold(self.known_layout, threshold)
         return threshold

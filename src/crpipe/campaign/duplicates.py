@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.campaign.ledger import read_contents
+from crpipe.campaign.ledger import Ledger, read_contents
 from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError
-from crpipe.core.files import read_json
 from crpipe.events.layout import SOURCE_FILE
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def find_twins(paths: Paths, ranges: Sequence[str]) -> Twins | None:
     for one, other in pairs:
         rows = [_rows(paths.multiplicity(name), row) for name, row in (one, other)]
         if None in rows or rows[0] == rows[1]:
-            files = [str(read_json(paths.ledger(name))["files"][row]["path"]) for name, row in (one, other)]
+            files = [Ledger.read(paths.ledger(name)).files[row].path for name, row in (one, other)]
             return Twins(len(pairs), (one[0], other[0]), (files[0], files[1]))
     return None
 

@@ -8,17 +8,21 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from crpipe.campaign.raw_files import STAGED
+from crpipe.campaign.records import SideTable, SideTables
 from crpipe.core.causes import is_present, is_there, persist
 from crpipe.core.errors import DataError
-from crpipe.core.files import read_json, write_text
-from crpipe.core.paths import wrong_form
+from crpipe.core.files import OutdatedFormError, read_parsed, write_text
+from crpipe.core.paths import DESTINATIONS, LARGE_ROLES, OUTLIERS
+from crpipe.core.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,36 +31,167 @@ _FILES = b' "files": [\n'  # a line of the top level: no text in JSON holds a li
 _END = b"\n ]\n}\n"  # of a ledger without contents, as earlier versions wrote them
 _CONTENTS = re.compile(rb'\n \],\n "contents": "([A-Za-z0-9+/=]*)"\n}\n\Z')
 _BLOCK = 1 << 18
+_OUTDATED = (
+    "made by an earlier crpipe, which trained on large held-out events, too: finish the campaign with "
+    "that version, or set `results` and `run` to new names"
+)
 
 
-def write_ledger(path: Path, ledger: Mapping[str, Any]) -> None:
-    """Write a ledger atomically: its sums, sorted and indented, a line for each of its ``files``, contents.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerFile(Record):
+    """One raw file: its state, why it was set aside, how it was verified, and what was read from it."""
 
-    Contents are made from the files, whatever the ledger says of them.
+    path: str
+    size: int | None
+    state: str
+    reason: str
+    events: int
+    items: int
+    checksum: str
+    algorithm: str
+    verified: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedEvent(Record):
+    """An event that was left out: its file, its row there, why, and how many items it had."""
+
+    file: str
+    row: int
+    reason: str
+    items: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts(Record):
+    """Events, or items, by where they went, and how many were listed."""
+
+    train: int
+    validation: int
+    test: int
+    outliers: int
+    validation_outliers: int
+    test_outliers: int
+    rejected: int
+    listed: int
+
+    def of(self, destination: str) -> int:
+        """Return how many went to one destination."""
+        return int(getattr(self, destination))
+
+    def is_balanced(self) -> bool:
+        """Return whether what was listed is the sum over all destinations."""
+        return self.listed == sum(map(self.of, DESTINATIONS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedSums(Record):
+    """The files that were read, their bytes, and how many are verified by less than the source's word.
+
+    size_only: by their size. server_only, where there are such files: by the server that sent them.
     """
-    sums = {name: value for name, value in ledger.items() if name not in {"files", "contents"}}
-    head = json.dumps(sums, indent=1, sort_keys=True).removesuffix("\n}")
-    rows = ",\n".join(f"  {json.dumps(row, sort_keys=True)}" for row in ledger["files"])
-    end = f'\n ],\n "contents": "{contents_of(ledger["files"])}"\n}}\n'
-    write_text(path, f"{head},\n{_FILES.decode()}{rows}{end}")
+
+    files: int
+    bytes: int
+    size_only: int
+    server_only: Any = None
 
 
-def contents_of(files: Iterable[Mapping[str, Any]]) -> str:
-    """Give the value of ``contents`` for some rows of ``files``."""
+@dataclass(frozen=True, kw_only=True)
+class LedgerSums(Record):
+    """A ledger without its files: where all events and items of a range went.
+
+    rejected: the first of them. weights: sums as those of ``events``, where events have a weight. repeated:
+    events that occur twice. notes: what the reader says of the files. doubtful_groups: a warning.
+    """
+
+    data: str
+    threshold: int
+    events: Counts
+    items: Counts
+    rejected: tuple[RejectedEvent, ...]
+    quarantined: int
+    balanced: bool
+    empty: int
+    staged: StagedSums
+    range: str | None = None
+    weights: Mapping[str, Any] | None = None
+    source_files: Any = None
+    notes: Any = None
+    repeated: Any = None
+    doubtful_groups: Any = None
+
+    @classmethod
+    def from_json(cls, value: Any, where: str = "it") -> Self:
+        """Make a ledger of a JSON value; raise ValueError naming the first field that is missing or wrong."""
+        events = value.get("events") if isinstance(value, dict) else None
+        if isinstance(events, dict) and {*DESTINATIONS} - {*events} == {*LARGE_ROLES} - {OUTLIERS}:
+            raise OutdatedFormError(_OUTDATED)
+        return super().from_json(value, where)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a ledger without its files; raise DataError when it is missing or damaged."""
+        text = persist(lambda: _sums(path)) if is_present(path) else None
+        try:
+            return cls.from_json(json.loads(text or b""))
+        except ValueError:
+            return cls.from_json(Ledger.read(path).sums())  # it names what is wrong, and what to type
+
+    def sums(self) -> dict[str, Any]:
+        """Return all but the files as JSON has it."""
+        return {name: value for name, value in self.as_json().items() if name not in {"files", "contents"}}
+
+    def is_balanced(self) -> bool:
+        """Return whether what was listed is the sum over all destinations, weights but for rounding."""
+        weights = self.weights or {"listed": 0.0, **dict.fromkeys(DESTINATIONS, 0.0)}
+        summed = math.fsum(weights[name] for name in DESTINATIONS)
+        counted = self.events.is_balanced() and self.items.is_balanced()
+        return counted and math.isclose(weights["listed"], summed, rel_tol=1e-9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ledger(LedgerSums, files="ledgers/*"):
+    """The ledger of a range; ``contents`` follows from the files and is made when it is written."""
+
+    files: tuple[LedgerFile, ...]
+    contents: Any = None
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the whole file; raise DataError when it is missing or damaged."""
+        return read_parsed(path, cls.from_json)
+
+    def write(self, path: Path) -> None:
+        """Write the file atomically: sums, sorted and indented, a line for each raw file, contents."""
+        head = json.dumps(self.sums(), indent=1, sort_keys=True).removesuffix("\n}")
+        rows = ",\n".join(f"  {json.dumps(row.as_json(), sort_keys=True)}" for row in self.files)
+        end = f'\n ],\n "contents": "{contents_of(self.files)}"\n}}\n'
+        write_text(path, f"{head},\n{_FILES.decode()}{rows}{end}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerFiles(Record):
+    """The files of a ledger alone, whatever its sums are."""
+
+    files: tuple[LedgerFile, ...]
+
+
+def contents_of(files: Iterable[LedgerFile]) -> str:
+    """Return the value of ``contents`` for some files."""
     return base64.b64encode(content_keys(files)).decode()
 
 
-def content_keys(files: Iterable[Mapping[str, Any]]) -> bytes:
-    """Give 8 bytes for each row of a ledger's ``files``: equal for equal content, 0 where nothing can double.
+def content_keys(files: Iterable[LedgerFile]) -> bytes:
+    """Return 8 bytes for each file of a ledger: equal for equal content, 0 where nothing can double.
 
     Example: a file that was set aside, or that holds no events, has 0.
     """
     return b"".join(
         blake2b(
-            f"{row['size']} {row['algorithm']} {row['checksum']} {row['events']} {row['items']}".encode(),
-            digest_size=8,
+            f"{row.size} {row.algorithm} {row.checksum} {row.events} {row.items}".encode(), digest_size=8
         ).digest()
-        if row["state"] == STAGED and row["events"] and row["checksum"]
+        if row.state == STAGED and row.events and row.checksum
         else bytes(8)
         for row in files
     )
@@ -68,27 +203,19 @@ def read_contents(path: Path) -> bytes:
     Only the end of the file is read, but in a ledger of an earlier version. Empty where there is no ledger.
     """
     try:
-        found = persist(lambda: _contents(path))
-        if found is None:
-            return content_keys(read_json(path)["files"])
-        return base64.b64decode(found, validate=True)
+        text = persist(lambda: _contents(path))
+        if text is None:
+            return content_keys(Ledger.read(path).files)
+        return base64.b64decode(text, validate=True)
     except FileNotFoundError:
         return b""
-    except (binascii.Error, KeyError, TypeError, AttributeError) as error:
+    except binascii.Error as error:
         raise DataError(f"{path}: damaged ({error}); `crpipe check` says how to repair it") from error
 
 
 def read_sums(path: Path) -> dict[str, Any]:
-    """Read a ledger without its ``files``; raise DataError when it is missing or damaged."""
-    text = persist(lambda: _sums(path)) if is_present(path) else None
-    try:
-        sums: dict[str, Any] | None = None if text is None else json.loads(text)
-    except ValueError:
-        sums = None
-    if sums is None or wrong_form(path, sums | {"files": []}):
-        whole = read_json(path)  # it says what is wrong, and what to type
-        sums = {name: value for name, value in whole.items() if name not in {"files", "contents"}}
-    return sums
+    """Read a ledger without its ``files`` as JSON has it; raise DataError when it is missing or damaged."""
+    return LedgerSums.read(path).as_json()
 
 
 def read_sums_if_any(path: Path) -> dict[str, Any] | None:
@@ -97,7 +224,7 @@ def read_sums_if_any(path: Path) -> dict[str, Any] | None:
 
 
 def _sums(path: Path) -> bytes | None:
-    """Give the text of the sums; None where the file was cut, or was not written by ``write_ledger``."""
+    """Return the text of the sums; None where the file was cut, or was not written by ``write_ledger``."""
     lines = []
     with path.open("rb") as file:
         for line in file:
@@ -115,7 +242,7 @@ def _sums(path: Path) -> bytes | None:
 
 
 def _contents(path: Path) -> bytes | None:
-    """Give the text of the contents at the end of a ledger, None where it has none."""
+    """Return the text of the contents at the end of a ledger, None where it has none."""
     with path.open("rb") as file:
         size, end = file.seek(0, 2), b""
         # Block by block from the end, until the line before that of the contents is there.
@@ -134,20 +261,18 @@ def _contents(path: Path) -> bytes | None:
 Tables = Mapping[str, Path]  # the name in source.tables -> the verified copy
 
 
-def read_tables(record: Path) -> dict[str, dict[str, Any]]:
-    """Read tables.json: {name: {uri, path, size, sha256}}; empty when the campaign has no side tables yet."""
-    if not is_present(record):
-        return {}
-    found: dict[str, dict[str, Any]] = read_json(record)
-    return found
+def read_tables(record: Path) -> Mapping[str, SideTable]:
+    """Read tables.json by the names of the tables; empty when the campaign has no side tables yet."""
+    tables = SideTables.read_if_any(record)
+    return tables.rows if tables else {}
 
 
 def table_paths(record: Path) -> dict[str, Path]:
     """Find the copy of each side table; raise DataError when one is missing or has another size."""
     paths = {}
     for name, row in read_tables(record).items():
-        path = record.parent / row["path"]
-        if not is_there(path) or persist(path.stat).st_size != row["size"]:
+        path = record.parent / row.path
+        if not is_there(path) or persist(path.stat).st_size != row.size:
             raise DataError(
                 f"{path}: the copy of table {name} is missing or has another size; delete {record} and run "
                 "the same command again"
@@ -158,4 +283,4 @@ def table_paths(record: Path) -> dict[str, Path]:
 
 def table_keys(record: Path) -> dict[str, str]:
     """Return the hashes of the side tables as keys for a fingerprint: {"tables.NAME": sha256}."""
-    return {f"tables.{name}": row["sha256"] for name, row in read_tables(record).items()}
+    return {f"tables.{name}": row.sha256 for name, row in read_tables(record).items()}

@@ -184,7 +184,7 @@ class CheckedReader:
         remedy = found.remedy or _fitting(self.name, found.name, path, self._tables)
         raise FormatError(
             f"{path}: this is {found.words}, and {self.name} reads {' or '.join(wanted)}; "
-            f"{remedy or 'have it made again, or write a reader for it: docs/write-a-reader.md'}"
+            f"{remedy or 'have it made again, or write a reader for it: docs/workload.md'}"
         ) from error
 
     def _wrong(self, path: Path, problem: str) -> ForeignError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from crpipe.campaign.records import Receipt
 from crpipe.core.causes import is_plain
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, read_json_if_any
@@ -80,9 +81,9 @@ def _data_ranges(paths: Paths) -> set[str]:
 def _chain(paths: Paths, ranges: tuple[str, ...]) -> Chain:
     """Order the links by their receipts, and after them those whose training has begun."""
     folder = paths.receipt("x").parent
-    receipts = [read_json(path) for path in folder.glob("*.json") if not path.name.endswith(BEST)]
-    receipts.sort(key=lambda row: int(row["step"]))
-    rows = [(row["range"], tuple(row["ranges"]), row["round"]) for row in receipts]
+    receipts = [Receipt.read(path) for path in folder.glob("*.json") if not path.name.endswith(BEST)]
+    receipts.sort(key=lambda receipt: receipt.step)
+    rows = [(receipt.range, receipt.ranges, receipt.round) for receipt in receipts]
     finished = {name for name, _, _ in rows}
     begun = {path.name for path in paths.store("x").parent.glob("*") if path.is_dir()} - finished
     rows += [_begun(name, ranges) for name in sorted(begun, key=lambda each: (each == OUTLIERS, each))]

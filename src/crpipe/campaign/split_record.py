@@ -9,18 +9,21 @@ import contextlib
 import os
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
+from crpipe.campaign.ledger import LedgerFiles
 from crpipe.campaign.raw_files import STAGED, Proof, StagedFile
+from crpipe.campaign.records import SplitKey
 from crpipe.core.causes import is_plain, is_present, look_at
 from crpipe.core.errors import DataError
-from crpipe.core.files import read_json
 from crpipe.core.paths import FINISHED
+from crpipe.events.shard_records import ShardManifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from crpipe.campaign.ledger import LedgerFile
     from crpipe.campaign.raw_files import Entry, RawFile
     from crpipe.core.paths import Paths
 
@@ -63,28 +66,27 @@ class SplitRecord:
 
     def _has_shards(self) -> bool:
         for file, folder in ((BULK_SHARDS, self.shards), (OUTLIER_SHARDS, self.outliers)):
-            for entry in read_json(self.folder / file)["shards"]:
-                for part, recorded in entry["files"].items():
-                    path = folder / f"{entry['name']}.{part}.parquet"
+            for entry in ShardManifest.read(self.folder / file).shards:
+                for part, recorded in entry.files.items():
+                    path = folder / f"{entry.name}.{part}.parquet"
                     found = look_at(path)
-                    if found is None or found.st_size != recorded["size"]:
+                    if found is None or found.st_size != recorded.size:
                         return False
         return True
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> tuple[LedgerFile, ...]:
         """List the raw files that the range was made from; none where no ledger is left."""
         for path in (self.folder / LEDGER, self.ledger, self.shards / ASIDE / LEDGER):
             with contextlib.suppress(DataError):
                 if is_present(path):
-                    found: list[dict[str, Any]] = read_json(path)["files"]
-                    return found
-        return []
+                    return LedgerFiles.read(path).files
+        return ()
 
-    def has_key(self, key: Mapping[str, Any]) -> bool:
+    def has_key(self, key: SplitKey) -> bool:
         """Return whether the range, finished or set aside, was made from what ``key`` describes."""
         for folder in (self.folder, self.shards / ASIDE):
             with contextlib.suppress(DataError):
-                if is_present(folder / KEY) and read_json(folder / KEY) == key:
+                if SplitKey.read_if_any(folder / KEY) == key:
                     return True
         return False
 
@@ -94,8 +96,8 @@ class SplitRecord:
         Raise DataError when the listing is another one.
         """
         self.refuse_other_listing(entries)
-        rows = {row["path"]: row for row in self.rows()}
-        return [StagedFile(entry, _proof(rows[entry.path]), rows[entry.path]["reason"]) for entry in entries]
+        rows = {row.path: row for row in self.rows()}
+        return [StagedFile(entry, _proof(rows[entry.path]), rows[entry.path].reason) for entry in entries]
 
     def refuse_other_listing(self, entries: Sequence[Entry]) -> None:
         """Raise DataError unless a listing names the files that the range was made from, with their sizes."""
@@ -107,23 +109,23 @@ class SplitRecord:
 
     def changes(self, entries: Iterable[Entry | RawFile]) -> list[str]:
         """Describe each file of a listing that is new, gone or changed since the range was made."""
-        return list(_changes(_listed(entries), {row["path"]: row for row in self.rows()}))
+        return list(_changes(_listed(entries), {row.path: row for row in self.rows()}))
 
     def refuse_other_files(self, files: Sequence[RawFile]) -> None:
         """Raise DataError when staged files are not those that the range was made from."""
         rows = self.rows()
-        aside = {row["path"] for row in rows if row["state"] != STAGED}
+        aside = {row.path for row in rows if row.state != STAGED}
         there = {
             file.path: (file.size, file.algorithm, file.checksum)
             for file in files
             if file.state == STAGED and file.path not in aside
         }
-        self._refuse(there, [row for row in rows if row["path"] not in aside], "there is")
+        self._refuse(there, [row for row in rows if row.path not in aside], "there is")
 
     def _refuse(
-        self, found: Mapping[str, tuple[int | None, str, str]], rows: Iterable[Mapping[str, Any]], says: str
+        self, found: Mapping[str, tuple[int | None, str, str]], rows: Iterable[LedgerFile], says: str
     ) -> None:
-        recorded = {row["path"]: row for row in rows}
+        recorded = {row.path: row for row in rows}
         changes = list(_changes(found, recorded)) if recorded else []
         if not changes:
             return
@@ -156,7 +158,7 @@ def _listed(entries: Iterable[Entry | RawFile]) -> dict[str, tuple[int | None, s
 
 
 def _changes(
-    found: Mapping[str, tuple[int | None, str, str]], recorded: Mapping[str, Mapping[str, Any]]
+    found: Mapping[str, tuple[int | None, str, str]], recorded: Mapping[str, LedgerFile]
 ) -> Iterator[str]:
     """Say how files differ from the rows of a ledger, as far as sizes and checksums are known."""
     for path in sorted({*found, *recorded}):
@@ -166,13 +168,13 @@ def _changes(
             yield f"  {path}: gone"
         else:
             (size, algorithm, checksum), row = found[path], recorded[path]
-            if size is not None and row["state"] == STAGED and size != row["size"]:
-                yield f"  {path}: {row['size']} bytes before, {size} now"
-            elif checksum and algorithm == row["algorithm"] and checksum != row["checksum"]:
-                yield f"  {path}: {algorithm} {row['checksum']} before, {checksum} now"
+            if size is not None and row.state == STAGED and size != row.size:
+                yield f"  {path}: {row.size} bytes before, {size} now"
+            elif checksum and algorithm == row.algorithm and checksum != row.checksum:
+                yield f"  {path}: {algorithm} {row.checksum} before, {checksum} now"
 
 
-def _proof(row: Mapping[str, Any]) -> Proof | None:
-    if row["state"] != STAGED:
+def _proof(row: LedgerFile) -> Proof | None:
+    if row.state != STAGED or row.size is None:
         return None
-    return Proof(row["size"], row["checksum"], row["algorithm"], row["verified"])
+    return Proof(row.size, row.checksum, row.algorithm, row.verified)

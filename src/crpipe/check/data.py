@@ -373,7 +373,7 @@ def _check_tables(report: CheckReport, campaign: Campaign) -> None:
     with report.reading(record, remedy):
         for row in read_tables(record).values():
             # The record stays: by its hashes another table is refused.
-            report.has_bytes(record.parent / row["path"], row["size"], row["sha256"], "crpipe tables")
+            report.has_bytes(record.parent / row.path, row.size, row.sha256, "crpipe tables")
             report.counts["tables"] += 1
 
 

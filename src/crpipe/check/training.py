@@ -196,8 +196,9 @@ def _notes_of(
 ) -> dict[str, Any] | None:
     """Hash a checkpoint and read what it says of itself; None where it is gone or damaged."""
     if not is_present(path) and _is_passed(campaign, link):
-        dropped = dropped_receipt(campaign.paths.run_dir(), link.name, str(row["key"])) == row
-        gone = "was deleted by `crpipe clean`" if dropped else "is gone"
+        dropped = dropped_receipt(campaign.paths.run_dir(), link.name, str(row["key"]))
+        deleted = dropped is not None and dropped.as_json() == row
+        gone = "was deleted by `crpipe clean`" if deleted else "is gone"
         report.note(
             f"link {link.name}", f"its checkpoint {gone}; the next link is finished and does not need it"
         )

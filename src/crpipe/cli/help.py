@@ -75,10 +75,10 @@ VERBS = {
         (69, 70),
         "operations.md#start",
     ),
-    "config default": VerbEntry(START, "crpipe config default", (), (), "configuration.md"),
-    "config schema": VerbEntry(START, "crpipe config schema", (), (), "configuration.md"),
-    "config table": VerbEntry(START, "crpipe config table -c mine.yaml", (), (), "configuration.md"),
-    "config commands": VerbEntry(START, "crpipe config commands", (), (), "commands.md"),
+    "config default": VerbEntry(START, "crpipe config default", (), (), "operations.md#start"),
+    "config schema": VerbEntry(START, "crpipe config schema", (), (), "operations.md#start"),
+    "config table": VerbEntry(START, "crpipe config table -c mine.yaml", (), (), "operations.md#start"),
+    "config commands": VerbEntry(START, "crpipe config commands", (), (), "operations.md#start"),
     "plan": VerbEntry(
         START,
         "crpipe plan --figure learning-rates.svg",
@@ -257,7 +257,7 @@ VERBS = {
     "tb merge": VerbEntry(
         TOOLS, "crpipe tb merge --src runs --dst all-runs", (), (74,), "watching.md#tensorboard"
     ),
-    "version": VerbEntry(TOOLS, "crpipe version", (), (), "commands.md"),
+    "version": VerbEntry(TOOLS, "crpipe version", (), (), "operations.md#start"),
 }
 
 
@@ -389,16 +389,14 @@ def _add(command: Any, shared: list[Any]) -> None:
         command.params.append(free)
 
 
-# The page of all commands, docs/commands.md, from the command line itself and the table in groups.
+# The page of all commands, written when the site of the documentation is built.
 
 
 _HEAD = """\
 # Commands
 
-Written by `crpipe config commands` from the command line itself; `crpipe VERB --help` shows the same. A
-noun with several actions has a verb for each (`config default`, `tb merge`); an option changes how an
-action is done (`token --login`). The tests read every example on this page as a call of `crpipe`; the other
-pages show the verbs at work.
+Written by `crpipe config commands` from the command line itself; `crpipe VERB --help` shows the same. The
+tests read every example on this page as a call of `crpipe`; the other pages show the verbs at work.
 
 ## The configuration
 
@@ -469,8 +467,7 @@ def _section(name: str, command: Any, entry: VerbEntry) -> str:
     if entry.exits:
         lines.append(f"Exit codes: {', '.join(map(str, entry.exits))}.")
     path, _, anchor = entry.page.partition("#")
-    if path != "commands.md":
-        lines.append(f"More: [{path}]({path}{f'#{anchor}' if anchor else ''}).")
+    lines.append(f"More: [{path}]({path}{f'#{anchor}' if anchor else ''}).")
     return "\n".join(lines) + "\n"
 
 

@@ -41,9 +41,9 @@ from crpipe.config.sections import (
 )
 from crpipe.core.causes import OF_PROGRAMS, is_present, persist, refuse_machine_error
 from crpipe.core.errors import ConfigError
-from crpipe.core.files import read_json
 from crpipe.core.paths import Paths
 from crpipe.core.ranges import Range, expand, make_chain
+from crpipe.core.records import NumberedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -200,8 +200,7 @@ class Config(Section):
             raise ConfigError(
                 "ranges.last: auto: the files of the source are not counted yet; run `crpipe count` first"
             )
-        last: int = read_json(record)["last"]
-        return last
+        return NumberedFiles.read(record).last
 
     def all_ranges(self) -> tuple[Range, ...]:
         """The campaign's ranges in order, without the skipped ones."""

@@ -14,15 +14,16 @@ import shutil
 import stat
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from crpipe.core.causes import MEANINGS, MachineWatch, is_present, is_there, meaning_of, persist
 from crpipe.core.errors import DataError, DiskError, PlaceError
-from crpipe.core.paths import HASHES, command_for, outdated, wrong_form
+from crpipe.core.paths import HASHES, command_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+T = TypeVar("T")
 GIB = 1 << 30
 _KIBI = 1024
 _HOST = platform.node()
@@ -224,13 +225,39 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
+class OutdatedFormError(ValueError):
+    """A file that an earlier crpipe wrote, and that nothing needs to make again as long as that is used."""
+
+
+# What makes a value of the JSON in a file, or raises ValueError, by a pattern of the file's last names; the
+# classes of `core/records.py` add themselves.
+FORMS: dict[str, Callable[[Any], object]] = {}
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file that crpipe wrote; raise DataError when it is missing or damaged."""
+    return read_parsed(path, lambda value: _checked(path, value))
+
+
+def _checked(path: Path, value: Any) -> Any:
+    patterns = [pattern for pattern in FORMS if path.match(pattern)]
+    if patterns:
+        FORMS[max(patterns, key=len)](value)
+    return value
+
+
+def read_parsed(path: Path, parse: Callable[[Any], T]) -> T:
+    """Read a JSON file and return what ``parse`` makes of it; a ValueError of ``parse`` is damage.
+
+    Raise DataError when the file is missing or damaged.
+    """
     try:
         with writing(path):
-            return _parsed_twice(path)
+            return _parsed_twice(path, parse)
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run the step that makes it") from error
+    except OutdatedFormError as error:
+        raise DataError(f"{path}: {error}") from error
     except (ValueError, RecursionError) as error:
         command = command_for(path)
         again = f"`{command}`" if command else "the same command"
@@ -239,22 +266,13 @@ def read_json(path: Path) -> Any:
         ) from error
 
 
-def _parsed_twice(path: Path) -> Any:
+def _parsed_twice(path: Path, parse: Callable[[Any], T]) -> T:
     """Parse a file; where its form seems wrong, once more: a file server may have answered in part."""
     try:
-        return persist(lambda: _parsed(path))
+        return persist(lambda: parse(json.loads(path.read_text())))
     except (ValueError, RecursionError):
         forget_cached(path)
-        return persist(lambda: _parsed(path))
-
-
-def _parsed(path: Path) -> Any:
-    value = json.loads(path.read_text())
-    if reason := outdated(path, value):
-        raise DataError(f"{path}: {reason}")
-    if problem := wrong_form(path, value):
-        raise ValueError(problem)
-    return value
+        return persist(lambda: parse(json.loads(path.read_text())))
 
 
 def read_json_if_any(path: Path) -> Any:

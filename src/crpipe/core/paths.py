@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +47,7 @@ OUTLIERS = "outliers"  # also the name of the last link of the training chain
 
 
 def command_for(path: Path) -> str:
-    """Give the command that makes a JSON file of a campaign again; empty where its place does not show it."""
+    """Return the command that makes a JSON file of a campaign again; empty where its path shows none."""
     name, folder = path.parent.name, path.parents[1].name if len(path.parents) > 1 else ""
     if name == "ranges":
         return f"crpipe train {path.name.removesuffix(BEST).removesuffix('.json')}"
@@ -208,80 +207,3 @@ class Paths:
     def evaluation(self, name: str) -> Path:
         """Directory of metrics and figures of one checkpoint."""
         return self.run_dir() / "evaluation" / name
-
-
-_COUNTS = dict.fromkeys((*DESTINATIONS, "listed"), int)
-_FILE = {"path": str, "size": (int, None), "state": str, "reason": str, "events": int, "items": int}
-_SHARD = {"name": str, "role": str, "events": int, "items": int, "files": {str: {"size": int, "sha256": str}}}
-_TABLE = {"uri": str, "path": str, "size": int, "sha256": str}
-_LEDGER = {"data": str, "threshold": int, "files": [_FILE], "events": _COUNTS, "items": _COUNTS}
-_LEDGER |= {"rejected": [{"file": str, "row": int, "reason": str}], "quarantined": int, "balanced": bool}
-_LEDGER |= {"empty": int, "staged": dict.fromkeys(("files", "bytes", "size_only"), int)}
-_BEST = {
-    "range": str,
-    "key": str,
-    "checkpoint": str,
-    "sha256": str,
-    "step": int,
-    "metric": str,
-    "value": float,
-}
-_RECEIPT: dict[str, Any] = dict.fromkeys(
-    ("range", "checkpoint", "sha256", "key", "parent", "fingerprint"), str
-)
-_RECEIPT |= {"ranges": [str], "round": int}
-_RECEIPT |= dict.fromkeys(("step", "events", "items", "skipped"), int)
-_NAMED: dict[str, Any] = {
-    "campaign.json": {str: object},
-    "layout.json": {str: object},
-    "tables.json": {str: _TABLE},
-    "positions.json": {"last": int, "source": str},
-    DROPPED: {str: {"receipt": _RECEIPT, "bytes": int, "time": float}},
-    FORKS: {str: str},
-    MANIFEST: {"range": str, "data": str, "shards": [_SHARD]},  # other errors name the layout
-}
-
-
-def outdated(path: Path, value: Any) -> str:
-    """Say why a ledger of an earlier crpipe is not read; empty for all other files."""
-    events = value.get("events") if path.parent.name == "ledgers" and isinstance(value, dict) else None
-    if not isinstance(events, dict) or {*DESTINATIONS} - {*events} != {*LARGE_ROLES} - {OUTLIERS}:
-        return ""
-    return (
-        "made by an earlier crpipe, which trained on large held-out events, too: finish the campaign with "
-        "that version, or set `results` and `run` to new names"
-    )
-
-
-def wrong_form(path: Path, value: Any) -> str:
-    """Say where the content of a JSON file of a campaign is not what crpipe writes there; empty if it is."""
-    form = _NAMED.get(path.name)
-    if form is None and path.parent.name == "ranges":
-        form = _BEST if path.name.endswith(BEST) else _RECEIPT
-    if form is None and path.name.endswith(".histogram.json"):
-        form = {"edges": [int], "events": [int]}
-    if form is None and path.parent.name == "ledgers":
-        form = _LEDGER
-    return "" if form is None else _wrong(value, form, "it")
-
-
-def _wrong(value: Any, form: Any, where: str) -> str:
-    """Compare a value with types, lists of one form, and mappings of names, or of any text, to forms."""
-    if isinstance(form, dict):
-        if not isinstance(value, dict):
-            return f"{where} is no mapping"
-        known = dict.fromkeys(value, form[str]) if str in form else form
-        missing = known.keys() - value.keys()
-        found = (_wrong(value[name], each, str(name)) for name, each in known.items() if name not in missing)
-        return f"{min(missing)} is missing" if missing else next(filter(None, found), "")
-    if isinstance(form, list):
-        if not isinstance(value, list):
-            return f"{where} is no list"
-        return next(filter(None, (_wrong(each, form[0], where) for each in value)), "")
-    if form is float:
-        good = isinstance(value, int | float) and abs(value) < math.inf
-    elif form is int:
-        good = type(value) is int and 0 <= value < 1 << 63
-    else:
-        good = isinstance(value, form) if not isinstance(form, tuple) else value is None or type(value) is int
-    return "" if good else f"{where} is {value!r:.60}"

@@ -13,7 +13,7 @@ import numpy as np
 from crpipe.config.loading import did_you_mean
 from crpipe.core.errors import ConfigError, ShardError
 from crpipe.core.paths import MANIFEST
-from crpipe.events.shard_manifest import read_manifest
+from crpipe.events.shard_manifest import open_manifest
 from crpipe.events.shard_reader import REMEDY
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def read_histograms(folders: Iterable[Path]) -> dict[str, Histogram]:
 
 
 def _read(folder: Path) -> dict[str, Histogram]:
-    described = read_manifest(folder, None).get("histograms", {})
+    described = open_manifest(folder, None).histograms or {}
     try:
         return {
             name: Histogram(

@@ -14,20 +14,22 @@ import numpy as np
 from crpipe.core import checksums
 from crpipe.core.causes import MachineWatch, expect, is_present, is_there, persist
 from crpipe.core.errors import DataError, LayoutError, ShardError
-from crpipe.core.files import digest, forget_cached, read_json, sha256, write_json
+from crpipe.core.files import digest, forget_cached, sha256
 from crpipe.core.paths import CONSOLIDATED, FINISHED, MANIFEST, ROLES
 from crpipe.events.batch import Events
 from crpipe.events.layout import Layout
 from crpipe.events.shard_reader import REMEDY, Shards
+from crpipe.events.shard_records import ShardManifest, TrainedShards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from crpipe.core.paths import Paths
+    from crpipe.events.shard_records import ShardEntry, ShardFile
 
 
-def read_manifest(folder: Path, data: str | None) -> dict[str, Any]:
+def open_manifest(folder: Path, data: str | None) -> ShardManifest:
     """Read a folder's manifest; raise ShardError when it is missing, damaged or of other data keys.
 
     ``data`` is the digest of the data keys; None accepts any.
@@ -36,31 +38,37 @@ def read_manifest(folder: Path, data: str | None) -> dict[str, Any]:
     if is_present(folder / FINISHED):  # the split writes this record before the manifest's name appears
         expect(path, folder / FINISHED, REMEDY)
     try:
-        manifest: dict[str, Any] = read_json(path)
+        manifest = ShardManifest.read(path)
     except DataError as error:
         raise ShardError(str(error)) from error
-    lacking = {"range", "data", "layout", "threshold", "shards"} - {*manifest}
-    if lacking:
-        raise ShardError(f"{path}: the key {min(lacking)} is missing; {REMEDY}")
-    if data is not None and manifest["data"] != data:
+    for name in ("layout", "threshold"):
+        if getattr(manifest, name) is None and name not in manifest.unknown:
+            raise ShardError(f"{path}: the key {name} is missing; {REMEDY}")
+    if data is not None and manifest.data != data:
         raise ShardError(
-            f"{path}: made under other data keys ({manifest['data']}, the configuration has {data}); "
+            f"{path}: made under other data keys ({manifest.data}, the configuration has {data}); "
             "restore the configuration, or set `results` to a new directory"
         )
     return manifest
 
 
-def layout_of(manifest: dict[str, Any], folder: Path) -> Layout:
+def read_manifest(folder: Path, data: str | None) -> dict[str, Any]:
+    """Read a folder's manifest as ``open_manifest`` does; return it as JSON has it."""
+    return open_manifest(folder, data).as_json()
+
+
+def layout_of(manifest: ShardManifest | Mapping[str, Any], folder: Path) -> Layout:
     """Read the layout that a manifest describes; raise ShardError when it describes none."""
+    described = manifest.layout if isinstance(manifest, ShardManifest) else manifest["layout"]
     try:
-        return Layout.from_description(manifest["layout"])
+        return Layout.from_description(described)
     except LayoutError as error:
         raise ShardError(f"{folder / MANIFEST}: the key layout: {error}; {REMEDY}") from error
 
 
 def read_layout(folder: Path) -> Layout:
     """Read the layout of a folder's shards from its manifest."""
-    return layout_of(read_manifest(folder, None), folder)
+    return layout_of(open_manifest(folder, None), folder)
 
 
 def verify(folder: Path, *, deep: bool) -> tuple[int, int]:
@@ -69,18 +77,16 @@ def verify(folder: Path, *, deep: bool) -> tuple[int, int]:
     Sizes and row counts always; with ``deep`` also every file's hash and every page's checksum. Raise
     ShardError naming the first file that does not fit.
     """
-    manifest = read_manifest(folder, None)
+    manifest = open_manifest(folder, None)
     layout = layout_of(manifest, folder)
     for role in ROLES:
-        entries = [entry for entry in manifest["shards"] if entry["role"] == role]
         shards = Shards(folder, role, layout)  # checks sizes, columns and rows
         if deep:
-            for entry in entries:
+            for entry in manifest.of_role(role):
                 check_hashes(folder, entry)
             for _ in groups_of(shards, layout):
                 pass
-    totals = [(entry["events"], entry["items"]) for entry in manifest["shards"]]
-    return sum(events for events, _ in totals), sum(items for _, items in totals)
+    return manifest.totals()
 
 
 def verifiable(paths: Paths, ranges: Iterable[str], names: Iterable[str]) -> Iterator[Path]:
@@ -100,10 +106,10 @@ def verifiable(paths: Paths, ranges: Iterable[str], names: Iterable[str]) -> Ite
         yield from made
 
 
-def check_hashes(folder: Path, entry: dict[str, Any]) -> None:
+def check_hashes(folder: Path, entry: ShardEntry) -> None:
     """Raise ShardError unless both files of a manifest's entry have the recorded hash."""
-    for part, recorded in entry["files"].items():
-        _check_hash(folder / f"{entry['name']}.{part}.parquet", recorded["sha256"])
+    for part, recorded in entry.files.items():
+        _check_hash(folder / f"{entry.name}.{part}.parquet", recorded.sha256)
 
 
 def check_on_disk(folders: Iterable[Path], workers: int) -> None:
@@ -113,19 +119,19 @@ def check_on_disk(folders: Iterable[Path], workers: int) -> None:
     crc32c finds damage as well as sha256, in a fraction of the time; an earlier crpipe recorded none.
     """
     wanted = [
-        (folder / f"{entry['name']}.{part}.parquet", recorded)
+        (folder / f"{entry.name}.{part}.parquet", recorded)
         for folder in folders
-        for entry in read_manifest(folder, None)["shards"]
-        for part, recorded in entry["files"].items()
+        for entry in open_manifest(folder, None).shards
+        for part, recorded in entry.files.items()
     ]
 
-    def check(file: tuple[Path, dict[str, str]]) -> None:
+    def check(file: tuple[Path, ShardFile]) -> None:
         path, recorded = file
         forget_cached(path)
-        if "crc32c" in recorded:
-            _check_hash(path, recorded["crc32c"], _crc32c)
+        if recorded.crc32c is not None:
+            _check_hash(path, recorded.crc32c, _crc32c)
         else:
-            _check_hash(path, recorded["sha256"])
+            _check_hash(path, recorded.sha256)
         forget_cached(path)
 
     with ThreadPoolExecutor(workers) as pool:
@@ -170,17 +176,17 @@ def shards_record(store: Path, key: str) -> Path:
 def note_shards(record: Path, folders: Iterable[Path]) -> None:
     """Record the manifests of the shards that a training begins with."""
     there = [folder for folder in folders if is_present(folder / MANIFEST)]
-    write_json(record, {folder.name: _digest_of(folder) for folder in there})
+    TrainedShards(manifests={folder.name: _digest_of(folder) for folder in there}).write(record)
 
 
 def changed_shards(record: Path, folders: Iterable[Path]) -> list[Path]:
     """List the folders that hold other shards than those recorded; none where there is no record."""
     if not is_present(record):
         return []
-    noted = read_json(record)
+    noted = TrainedShards.read(record).manifests
     there = [folder for folder in folders if is_present(folder / MANIFEST)]
     return [folder for folder in there if noted.get(folder.name) != _digest_of(folder)]
 
 
 def _digest_of(folder: Path) -> str:
-    return digest(read_json(folder / MANIFEST))
+    return digest(ShardManifest.read(folder / MANIFEST).as_json())

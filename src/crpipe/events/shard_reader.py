@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from crpipe.core.causes import OF_FORM, is_there, persist, refuse_machine_error
 from crpipe.core.errors import DataError, ShardError
-from crpipe.core.files import read_json
 from crpipe.core.paths import MANIFEST
 from crpipe.events.batch import offsets
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
+from crpipe.events.shard_records import ShardManifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from crpipe.events.layout import Layout
+    from crpipe.events.shard_records import ShardEntry
 
 GROUPS_KEY = b"crpipe:groups"  # JSON in the events file: item row groups of each events row group
 # What pyarrow raises for bytes that do not fit; a damaged name is a ValueError: it is not UTF-8.
@@ -227,25 +228,25 @@ def touched(borders: NDArray[np.int64], low: int, high: int) -> tuple[int, int]:
 def _open_all(folder: Path, role: str, layout: Layout, number: int) -> Iterator[ShardPair]:
     path = folder / MANIFEST
     try:
-        for entry in read_json(path)["shards"]:
-            if entry["role"] == role:
-                yield open_shard(folder, entry, layout, number)
-    except KeyError as error:
-        raise ShardError(f"{path}: the key {error} is missing; {REMEDY}") from error
+        for entry in ShardManifest.read(path).of_role(role):
+            yield open_shard(folder, entry, layout, number)
     except ShardError:
         raise
     except DataError as error:
         raise ShardError(str(error)) from error
 
 
-def open_shard(folder: Path, entry: Mapping[str, Any], layout: Layout, number: int = 0) -> ShardPair:
+def open_shard(folder: Path, entry: ShardEntry, layout: Layout, number: int = 0) -> ShardPair:
     """Open one shard of the manifest; raise ShardError when sizes, columns or rows are not as it says."""
-    sizes = {part: file["size"] for part, file in entry["files"].items()}
+    for part in ("events", layout.item):
+        if part not in entry.files:
+            raise ShardError(f"{folder / MANIFEST}: the key {part!r} is missing; {REMEDY}")
     columns = event_columns(layout) | {MULTIPLICITY: "uint32"}
-    events, listed = _table(folder / f"{entry['name']}.events.parquet", sizes["events"], columns)
+    events, listed = _table(folder / f"{entry.name}.events.parquet", entry.files["events"].size, columns)
     names = {field.name: field.dtype for field in layout.items}
-    items, _ = _table(folder / f"{entry['name']}.{layout.item}.parquet", sizes[layout.item], names)
-    for table, rows in ((events, entry["events"]), (items, entry["items"])):
+    path, size = folder / f"{entry.name}.{layout.item}.parquet", entry.files[layout.item].size
+    items, _ = _table(path, size, names)
+    for table, rows in ((events, entry.events), (items, entry.items)):
         if table.rows[-1] != rows:
             raise ShardError(f"{table.path}: {table.rows[-1]} rows, the manifest says {rows}; {REMEDY}")
     return ShardPair(events, items, _item_groups(events, items, listed), number)

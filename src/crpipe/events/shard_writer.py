@@ -16,6 +16,7 @@ from crpipe.core.files import forget_cached, replacing
 from crpipe.core.paths import LARGE_ROLES
 from crpipe.events.layout import LARGE, MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_reader import GROUPS_KEY
+from crpipe.events.shard_records import ShardEntry, ShardFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -102,9 +103,7 @@ class ShardWriter:
         return self._items
 
 
-def write_shard(
-    folder: Path, name: str, role: Role, layout: Layout, groups: Iterable[Events]
-) -> dict[str, Any]:
+def write_shard(folder: Path, name: str, role: Role, layout: Layout, groups: Iterable[Events]) -> ShardEntry:
     """Write one shard under its final name and return its entry for the manifest."""
     paths = {part: folder / f"{name}.{part}.parquet" for part in ("events", layout.item)}
     with replacing(paths["events"]) as events, replacing(paths[layout.item]) as items:
@@ -113,20 +112,20 @@ def write_shard(
             for group in groups:
                 writer.append(group)
                 del group  # the next one takes its memory
-    files = {part: {"size": path.stat().st_size, **_hashes(path)} for part, path in paths.items()}
+    files = {part: _describe(path) for part, path in paths.items()}
     for path in paths.values():
         forget_cached(path)
-    return {"name": name, "role": role, "events": writer.events, "items": writer.items, "files": files}
+    return ShardEntry(name=name, role=role, events=writer.events, items=writer.items, files=files)
 
 
-def _hashes(path: Path) -> dict[str, str]:
+def _describe(path: Path) -> ShardFile:
     """Read a file once: sha256 says which file it is, the quick crc32c whether the disk gives it back."""
     found, checksum = hashlib.sha256(), checksums.new("crc32c")
     with path.open("rb") as handle:
         while piece := handle.read(checksums.CHUNK):
             found.update(piece)
             checksum.update(piece)
-    return {"sha256": found.hexdigest(), "crc32c": checksum.hexdigest()}
+    return ShardFile(size=path.stat().st_size, sha256=found.hexdigest(), crc32c=checksum.hexdigest())
 
 
 def _event_types(layout: Layout) -> list[tuple[str, str]]:

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crpipe import __version__
-from crpipe.core.causes import is_present
+from crpipe.campaign.records import BestReceipt, EvaluationRecord, Receipt
 from crpipe.core.errors import CheckpointError, ShardError
-from crpipe.core.files import digest, read_json, read_json_if_any
+from crpipe.core.files import digest
 from crpipe.core.paths import BEST, CONSOLIDATED, OUTLIERS, TRAINED_ROLES
 from crpipe.events.layout import MULTIPLICITY
-from crpipe.events.shard_manifest import read_manifest
+from crpipe.events.shard_manifest import open_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -137,25 +137,29 @@ def outliers_lines(made: Provenance) -> Iterator[str]:
 
 
 def _how_good(made: Provenance) -> Iterator[str]:
-    rows = list(_rows(made))
-    if not rows:
+    evaluation, rows = made.evaluation, list(_rows(made.evaluation))
+    if evaluation is None or not rows:
         yield "This checkpoint was not evaluated on enough held-out events: how good it is, is not known."
         return
-    columns = {"values": "this model", "baseline": "baseline", "again": "simulated again"}
-    kinds = {kind: title for kind, title in columns.items() if kind in made.evaluation}
-    yield f"On {made.evaluation.get('part', 'validation')} events that training never used."
-    if "again" in kinds:
+    columns = {
+        "this model": evaluation.values,
+        "baseline": evaluation.baseline,
+        "simulated again": evaluation.again,
+    }
+    scores = {title: values for title, values in columns.items() if values is not None}
+    yield f"On {evaluation.part or 'validation'} events that training never used."
+    if evaluation.again is not None:
         yield "The last column is a second simulation of the same events: but for chance, no model is better."
-    yield from ("", f"| | {' | '.join(kinds.values())} | best |", "|---" * (len(kinds) + 2) + "|")
+    yield from ("", f"| | {' | '.join(scores)} | best |", "|---" * (len(scores) + 2) + "|")
     for name, title, best in rows:
-        cells = [_number(made.evaluation[kind], name) for kind in kinds]
+        cells = [_number(values, name) for values in scores.values()]
         yield f"| {title} | {' | '.join(cells)} | {best} |"
 
 
-def _rows(made: Provenance) -> Iterator[tuple[str, str, str]]:
+def _rows(evaluation: EvaluationRecord | None) -> Iterator[tuple[str, str, str]]:
     """Yield name, title and best value of the declared metrics; of all numbers where none is declared."""
-    values = made.evaluation.get("values", {})
-    declared = made.evaluation.get("metrics", [])
+    values = (evaluation and evaluation.values) or {}
+    declared = (evaluation and evaluation.metrics) or ()
     for metric in declared:
         if metric["name"] in values:
             title = f"{metric['title']}, in {metric['unit']}" if metric["unit"] else metric["title"]
@@ -231,7 +235,7 @@ class Provenance:
 
     chain: the links that this checkpoint was trained on, in order; only its own without receipts.
     receipt: name of the file in runs/<run>/ranges that points to it.
-    evaluation: the metrics.json of this very checkpoint; empty when there is none.
+    evaluation: the metrics.json of this very checkpoint; None when there is none.
     """
 
     run: str
@@ -244,7 +248,7 @@ class Provenance:
     fingerprint: str
     layout: Layout
     seen: Seen
-    evaluation: dict[str, Any]
+    evaluation: EvaluationRecord | None
 
     @property
     def ranges(self) -> tuple[str, ...]:
@@ -273,12 +277,12 @@ def provenance(trained: LoadedModel, layout: Layout, campaign: Campaign, progres
     name, keys = str(checkpoint["range"]), checkpoint["keys"]
     own = () if name == OUTLIERS else (name,)
     chain = _links_before(run / "ranges", trained.sha256) or (TrainedLink(name, own),)
-    best = read_json_if_any(run / "ranges" / f"{name}{BEST}") or {}
+    best = BestReceipt.read_if_any(run / "ranges" / f"{name}{BEST}")
     return Provenance(
         run.name,
         name,
         chain,
-        f"{name}{BEST}" if best.get("sha256") == trained.sha256 else f"{name}.json",
+        f"{name}{BEST}" if best and best.sha256 == trained.sha256 else f"{name}.json",
         keys,
         checkpoint["counters"],
         trained.sha256,
@@ -292,24 +296,24 @@ def provenance(trained: LoadedModel, layout: Layout, campaign: Campaign, progres
 def _links_before(folder: Path, sha256: str) -> tuple[TrainedLink, ...]:
     """Follow the receipts from a checkpoint back to the first link; a best checkpoint is one of its link."""
     paths = sorted(folder.glob("*.json"))
-    receipts = [read_json(path) for path in paths if not path.name.endswith(BEST)]
-    made = {receipt["sha256"]: receipt for receipt in receipts}
-    finished = {receipt["key"]: receipt for receipt in receipts if "key" in receipt}
-    for best in (read_json(path) for path in paths if path.name.endswith(BEST)):
-        if best["sha256"] not in made and best["key"] in finished:
-            made[best["sha256"]] = finished[best["key"]]
+    receipts = [Receipt.read(path) for path in paths if not path.name.endswith(BEST)]
+    made = {receipt.sha256: receipt for receipt in receipts}
+    finished = {receipt.key: receipt for receipt in receipts}
+    for best in (BestReceipt.read(path) for path in paths if path.name.endswith(BEST)):
+        if best.sha256 not in made and best.key in finished:
+            made[best.sha256] = finished[best.key]
     links: list[TrainedLink] = []
     while sha256 in made:
         receipt = made[sha256]
-        links.append(TrainedLink(receipt["range"], tuple(receipt["ranges"]), receipt["round"]))
-        sha256 = receipt["parent"]
+        links.append(TrainedLink(receipt.range, receipt.ranges, receipt.round))
+        sha256 = receipt.parent
     return tuple(reversed(links))
 
 
-def _evaluation(folder: Path, names: Sequence[str], sha256: str) -> dict[str, Any]:
+def _evaluation(folder: Path, names: Sequence[str], sha256: str) -> EvaluationRecord | None:
     paths = [folder / name / "metrics.json" for name in names]
-    found: list[dict[str, Any]] = [read_json(path) for path in paths if is_present(path)]
-    return next((each for each in found if each.get("checkpoint") == sha256), {})
+    evaluations = [each for path in paths if (each := EvaluationRecord.read_if_any(path))]
+    return next((each for each in evaluations if each.checkpoint == sha256), None)
 
 
 def _seen(
@@ -326,7 +330,7 @@ def _seen(
         return Seen({}, "the configuration given is another one", threshold)
     folders = shard_folders(campaign, chain)
     try:
-        manifests = [read_manifest(folder, campaign.data) for folder in folders]
+        manifests = [open_manifest(folder, campaign.data) for folder in folders]
     except ShardError:
         manifests = []
     if not manifests:
@@ -334,15 +338,15 @@ def _seen(
     shards = [
         (folder, shard)
         for folder, manifest in zip(folders, manifests, strict=True)
-        for shard in manifest["shards"]
-        if shard["role"] in TRAINED_ROLES
+        for shard in manifest.shards
+        if shard.role in TRAINED_ROLES
     ]
     limits: Limits = {}
     for number, (folder, shard) in enumerate(shards):
-        _widen(limits, folder / f"{shard['name']}.events.parquet", _measured(layout))
+        _widen(limits, folder / f"{shard.name}.events.parquet", _measured(layout))
         progress.advance("read", number + 1, len(shards))
-    events, items = (sum(shard[kind] for _, shard in shards) for kind in ("events", "items"))
-    return Seen(limits, "", manifests[0]["threshold"], events, items)
+    events, items = sum(shard.events for _, shard in shards), sum(shard.items for _, shard in shards)
+    return Seen(limits, "", manifests[0].threshold, events, items)
 
 
 def shard_folders(campaign: Campaign, chain: Sequence[TrainedLink]) -> list[Path]:

@@ -18,10 +18,11 @@ import pyarrow.parquet as pq
 import torch
 
 from crpipe.campaign.raw_files import read_manifest
+from crpipe.campaign.records import EvaluationRecord
 from crpipe.campaign.simulators import open_simulator
 from crpipe.core.causes import Foreign, is_present
 from crpipe.core.errors import ConfigError, DataError, ForeignError
-from crpipe.core.files import make_folder, replacing, write_json, writing
+from crpipe.core.files import make_folder, replacing, writing
 from crpipe.core.journal import Journal
 from crpipe.core.paths import HELD_OUT
 from crpipe.events.batch import Events
@@ -427,5 +428,15 @@ def _write(evaluation: _Evaluation, size: Mapping[str, int], scores: dict[str, N
         log.scalars(step, now, {f"{tags[kind]}/{name}": value for name, value in numbers.items()})
     log.text(step, now, "evaluation", score_table(trained.workload.metrics, scores))
     log.close()
-    head = {"checkpoint": trained.sha256, "step": step, "part": evaluation.part, **size}
-    write_json(evaluation.folder / "metrics.json", {**head, "metrics": declared, **scores})
+    record = EvaluationRecord(
+        checkpoint=trained.sha256,
+        step=step,
+        part=evaluation.part,
+        events=size["events"],
+        groups=size["groups"],
+        metrics=tuple(declared),
+        values=scores.get("values"),
+        baseline=scores.get("baseline"),
+        again=scores.get("again"),
+    )
+    record.write(evaluation.folder / "metrics.json")

@@ -145,6 +145,6 @@ def _description(out: Path, made: Provenance, names: Sequence[str]) -> dict[str,
         "limits": {name: list(ends) for name, ends in made.seen.limits.items()},
         "limits_unknown": made.seen.unknown,
         "threshold": made.seen.threshold,
-        "evaluation": made.evaluation,
+        "evaluation": made.evaluation.as_json() if made.evaluation else {},
         "files": {name: sha256(out / name) for name in names},
     }

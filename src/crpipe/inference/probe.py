@@ -25,7 +25,7 @@ from crpipe.core.ranges import pick
 from crpipe.core.text import Column, measured, number, table
 from crpipe.events.batch import Cursor, concatenate
 from crpipe.events.histograms import count_columns, read_histograms
-from crpipe.events.shard_manifest import read_manifest
+from crpipe.events.shard_manifest import open_manifest
 from crpipe.inference.inputs import RawInput
 from crpipe.loading.loader import Loader
 from crpipe.train.meter import Meter, Profiler
@@ -320,7 +320,7 @@ def _from_shards(campaign: Campaign, name: str) -> ProbeBatch:
             "take a batch from raw files: crpipe probe --in FILE"
         )
     chosen = name or split[0]
-    read_manifest(paths.shards(chosen), campaign.data)
+    open_manifest(paths.shards(chosen), campaign.data)
     size = config.load.batch_events
     loader = Loader(
         paths.shards(chosen), "train", batch_events=size, seed=(config.seed,), epochs=1, prefetch=0

@@ -17,7 +17,7 @@ from crpipe.core.errors import ShardError
 from crpipe.core.paths import MANIFEST, roles_of
 from crpipe.events.batch import Cursor, Events
 from crpipe.events.layout import LARGE
-from crpipe.events.shard_manifest import read_layout, read_manifest
+from crpipe.events.shard_manifest import open_manifest, read_layout
 from crpipe.events.shard_reader import REMEDY, Shards, folders_of
 from crpipe.loading.decoders import AHEAD_ITEMS, Rooms, SlicedGroups, WholeGroups
 from crpipe.loading.microbatch import micro_batches
@@ -248,8 +248,8 @@ def held_out(
 def _stored(ranges: Sequence[RangeShards], part: Part) -> Iterator[_Stored]:
     for number, shards in enumerate(ranges):
         for folder, role in zip(shards, roles_of(part), strict=True):
-            entries = [entry for entry in read_manifest(folder, None)["shards"] if entry["role"] == role]
-            counts = (sum(entry[kind] for entry in entries) for kind in ("events", "items"))
+            entries = open_manifest(folder, None).of_role(role)
+            counts = sum(entry.events for entry in entries), sum(entry.items for entry in entries)
             yield _Stored(number, folder, role, *counts)
 
 

@@ -11,13 +11,15 @@ import yaml
 
 from crpipe.campaign import claims
 from crpipe.campaign.campaign import Campaign
+from crpipe.campaign.records import Receipt
 from crpipe.config.files import DEFAULTS
 from crpipe.config.loading import NAMED, flatten, load_config, read_tree
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
-from crpipe.core.files import read_json, read_json_if_any, replacing, write_json
+from crpipe.core.files import replacing
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.ranges import pick
+from crpipe.core.records import Forks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,14 +109,15 @@ def _checkpoint(campaign: Campaign, link: str) -> Path:
             f"--from {link}: this link is not finished ({paths.receipt(link)} does not exist); finished are: "
             f"{', '.join(done) or 'none'}"
         )
-    checkpoint: Path = paths.store(link) / read_json(paths.receipt(link))["checkpoint"]
-    return checkpoint
+    return paths.store(link) / Receipt.read(paths.receipt(link)).checkpoint
 
 
 def _record_fork(campaign: Campaign, run: str, checkpoint: str) -> None:
     """Record in the present run that a fork begins with a checkpoint: `crpipe clean` keeps that."""
     path = campaign.paths.forks()
-    write_json(path, {**(read_json_if_any(path) or {}), run: str(Path(checkpoint).resolve())})
+    before = Forks.read_if_any(path)
+    checkpoints = {**(before.checkpoints if before else {}), run: str(Path(checkpoint).resolve())}
+    Forks(checkpoints=checkpoints).write(path)
 
 
 def _refuse_keys_of_fork(changes: Sequence[str]) -> None:

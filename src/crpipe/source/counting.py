@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from crpipe.config.loading import AUTO
 from crpipe.core.errors import ConfigError, ListingError
-from crpipe.core.files import read_json
 from crpipe.core.journal import Journal
+from crpipe.core.records import NumberedFiles
 from crpipe.source.listing import names_of, settle_positions
 from crpipe.source.positions import Positions, shown
 from crpipe.source.retries import Deadline
@@ -65,7 +65,7 @@ def count_files(campaign: Campaign, progress: Progress, *, grown: bool = False) 
     else:
         names = settle_positions(options, pattern, positions, deadline, progress, grown=grown)
         _check_first(ranges.first, len(names) - 1)
-    recorded: int = read_json(positions.record)["last"]
+    recorded = NumberedFiles.read(positions.record).last
     progress.say(f"{pattern.shown}: file numbers {ranges.first} to {recorded}")
     return recorded
 

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 from crpipe.campaign.raw_files import natural_key
 from crpipe.core.causes import OF_FORM, is_present, persist, refuse_machine_error
 from crpipe.core.errors import ConfigError, DataError, ListingError
-from crpipe.core.files import read_json, replacing, write_json
+from crpipe.core.files import replacing
 from crpipe.core.lease import lease
+from crpipe.core.records import NumberedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,9 +59,10 @@ class Positions:
 
     def check_source(self, source: str) -> None:
         """Raise ConfigError when the record belongs to another source."""
-        if self.exist() and read_json(self.record)["source"] != source:
+        recorded = NumberedFiles.read_if_any(self.record)
+        if recorded is not None and recorded.source != source:
             raise ConfigError(
-                f"{self.record}: numbers the files of {read_json(self.record)['source']}, not of {source}; "
+                f"{self.record}: numbers the files of {recorded.source}, not of {source}; "
                 "restore source.uri, or set `results` to a new directory"
             )
 
@@ -84,7 +86,7 @@ class Positions:
     def _write(self, names: Sequence[str], last: int, source: str) -> None:
         with replacing(self.names) as part:
             pq.write_table(pa.table({"name": pa.array(names, pa.string())}, schema=_SCHEMA), part)
-        write_json(self.record, {"files": len(names), "last": last, "source": source})
+        NumberedFiles(files=len(names), last=last, source=source).write(self.record)
 
     def read(self) -> list[str]:
         """Read the names by position; raise DataError when the record is missing or damaged."""
@@ -104,7 +106,7 @@ class Positions:
     def _follow(self, names: Sequence[str]) -> bool:
         """Return whether these are the recorded names and others after them; those were named one by one."""
         old = self.read()
-        return len(names) > read_json(self.record)["files"] and list(names[: len(old)]) == old
+        return len(names) > NumberedFiles.read(self.record).files and list(names[: len(old)]) == old
 
     def _refuse_changes(self, names: Sequence[str], source: str) -> None:
         old, new = set(self.read()), set(names)

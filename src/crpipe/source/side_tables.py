@@ -10,14 +10,15 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crpipe.campaign.ledger import read_tables
 from crpipe.campaign.raw_files import SIZE_ONLY
+from crpipe.campaign.records import SideTable, SideTables
 from crpipe.campaign.simulators import PREFIX, named, open_simulator, written_tables
 from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import AccessError, ConfigError, ListingError
-from crpipe.core.files import make_folder, publish, remove_tree, sha256, write_json, writing
+from crpipe.core.files import make_folder, publish, remove_tree, sha256, writing
 from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space, is_reserved
 from crpipe.source.listing import described, entries_of
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
 
-Row = dict[str, Any]  # what tables.json says about one table
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
 
@@ -59,17 +59,17 @@ class _Table:
     verified: str = "generated"
     entry: Entry | None = None  # None for a table that the simulator wrote
 
-    def row(self, folder: Path, record: Path) -> Row:
+    def row(self, folder: Path, record: Path) -> SideTable:
         """What is recorded about it."""
         assert self.file is not None
-        return {
-            "uri": self.uri,
-            "path": str((folder / self.copy).relative_to(record.parent)),
-            "size": self.size,
-            "sha256": sha256(self.file),
-            "mtime": self.mtime,
-            "verified": self.verified,
-        }
+        return SideTable(
+            uri=self.uri,
+            path=str((folder / self.copy).relative_to(record.parent)),
+            size=self.size,
+            sha256=sha256(self.file),
+            mtime=self.mtime,
+            verified=self.verified,
+        )
 
 
 def check_table_uris(uris: Mapping[str, str]) -> None:
@@ -95,14 +95,14 @@ def check_tables(record: Path, uris: Mapping[str, str]) -> None:
     """
     for name, row in read_tables(record).items():
         uri = uris.get(name, "")
-        if uri != row["uri"] or scheme_of(uri, f"source.tables.{name}") != "file":
+        if uri != row.uri or scheme_of(uri, f"source.tables.{name}") != "file":
             continue
         file = Path(host_and_path(uri)[1])
         if not is_plain(file):
             continue  # the verified copy is what jobs read
         found = file.stat()
-        same_time = datetime.fromtimestamp(found.st_mtime, UTC).isoformat() == row.get("mtime")
-        if found.st_size != row["size"] or not (same_time or sha256(file) == row["sha256"]):
+        same_time = datetime.fromtimestamp(found.st_mtime, UTC).isoformat() == row.mtime
+        if found.st_size != row.size or not (same_time or sha256(file) == row.sha256):
             raise _changed([uri], record)
 
 
@@ -120,18 +120,20 @@ def stage_tables(campaign: Campaign, progress: Progress) -> None:
         incoming = folder / ".incoming"
         tables = _simulated(config, incoming / "simulated", progress)
         tables += _look_up(config, {table.name for table in tables}, progress)
-        recorded = {table.name: _row_of(before, table) for table in tables}
+        recorded = {table.name: row for table in tables if (row := _row_of(before, table))}
         changed = [
-            table.uri for table in tables if recorded[table.name].get("size", table.size) != table.size
+            table.uri
+            for table in tables
+            if table.name in recorded and recorded[table.name].size != table.size
         ]
         if changed:
             raise _changed(changed, record)
-        wanted = [table for table in tables if not _is_kept(campaign, recorded[table.name], table)]
+        wanted = [table for table in tables if not _is_kept(campaign, recorded.get(table.name), table)]
         _copy(campaign, wanted, incoming / "copied", progress)
         rows = recorded | {table.name: table.row(folder, record) for table in wanted}
         _publish(campaign.paths, wanted, rows, recorded)
         if rows != before or not is_present(record):
-            write_json(record, rows)
+            SideTables(rows=rows).write(record)
         remove_tree(incoming)
     kept = len(tables) - len(wanted)
     progress.say(f"tables: {len(tables)} files, {len(wanted)} staged, {kept} verified again")
@@ -197,22 +199,22 @@ def _copy_name(name: str, path: str) -> str:
     return f"{copy}.table" if is_reserved(copy) else copy
 
 
-def _row_of(rows: Mapping[str, Row], table: _Table) -> Row:
-    """Find what was recorded for the same URI; empty when there is nothing."""
-    row = rows.get(table.name, {})
-    return row if row.get("uri") == table.uri else {}
+def _row_of(rows: Mapping[str, SideTable], table: _Table) -> SideTable | None:
+    """Find what was recorded for the same URI; None when there is nothing."""
+    row = rows.get(table.name)
+    return row if row is not None and row.uri == table.uri else None
 
 
-def _is_kept(campaign: Campaign, row: Row, table: _Table) -> bool:
+def _is_kept(campaign: Campaign, row: SideTable | None, table: _Table) -> bool:
     """Return whether the copy has the recorded hash, and the source what was recorded about it."""
-    if not row or row.get("mtime") != table.mtime:
+    if row is None or row.mtime != table.mtime:
         return False
-    if campaign.config.source.require_checksum and row.get("verified") == SIZE_ONLY:
+    if campaign.config.source.require_checksum and row.verified == SIZE_ONLY:
         return False
-    copy = campaign.paths.results / row["path"]
-    if not is_plain(copy) or sha256(copy) != row["sha256"]:
+    copy = campaign.paths.results / row.path
+    if not is_plain(copy) or sha256(copy) != row.sha256:
         return False
-    return table.file is None or sha256(table.file) == row["sha256"]
+    return table.file is None or sha256(table.file) == row.sha256
 
 
 def _copy(campaign: Campaign, wanted: Sequence[_Table], folder: Path, progress: Progress) -> None:
@@ -233,11 +235,15 @@ def _copy(campaign: Campaign, wanted: Sequence[_Table], folder: Path, progress: 
 
 
 def _publish(
-    paths: Paths, tables: Sequence[_Table], rows: Mapping[str, Row], recorded: Mapping[str, Row]
+    paths: Paths, tables: Sequence[_Table], rows: Mapping[str, SideTable], recorded: Mapping[str, SideTable]
 ) -> None:
     """Move new copies to their places, unless one differs from what was recorded."""
-    hashes = {name: row.get("sha256") for name, row in recorded.items()}
-    changed = [table.uri for table in tables if hashes[table.name] not in {None, rows[table.name]["sha256"]}]
+    hashes = {name: row.sha256 for name, row in rows.items()}
+    changed = [
+        table.uri
+        for table in tables
+        if table.name in recorded and recorded[table.name].sha256 != hashes[table.name]
+    ]
     if changed:
         raise _changed(changed, paths.tables())
     for table in tables:

@@ -16,7 +16,7 @@ from crpipe.core.files import replacing
 from crpipe.core.paths import MANIFEST, ROLES
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY
-from crpipe.events.shard_manifest import groups_of, layout_of, read_manifest
+from crpipe.events.shard_manifest import groups_of, layout_of, open_manifest
 from crpipe.events.shard_reader import Shards, event_columns
 from crpipe.events.shard_writer import OUTLIER_EVENTS, OUTLIER_ITEMS
 
@@ -40,16 +40,12 @@ def export_shards(folders: list[Path], out: Path, choice: ReaderChoice | None, p
     The schema is that of the raw files where the reader of ``choice`` offers it (``WritesRaw``), else that of
     ``flat_table``. Raise ShardError when a shard is damaged or has another layout than the reader.
     """
-    manifests = {folder: read_manifest(folder, None) for folder in folders}
+    manifests = {folder: open_manifest(folder, None) for folder in folders}
     layouts = {folder: layout_of(manifest, folder) for folder, manifest in manifests.items()}
-    total = sum(entry["events"] for manifest in manifests.values() for entry in manifest["shards"])
+    total = sum(manifest.totals()[0] for manifest in manifests.values())
     done = 0
     for role in ROLES:
-        holding = [
-            folder
-            for folder, manifest in manifests.items()
-            if any(entry["role"] == role for entry in manifest["shards"])
-        ]
+        holding = [folder for folder, manifest in manifests.items() if manifest.of_role(role)]
         if not holding:
             continue
         to_table = _converter(choice, holding[0], layouts[holding[0]])

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from crpipe.core.paths import Role
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
+    from crpipe.events.shard_records import ShardEntry
     from crpipe.split.spill import Aside, Block
 
 
@@ -115,7 +116,7 @@ def _outlier_tasks(
     return tasks
 
 
-def gather(task: ShardTask) -> dict[str, Any]:
+def gather(task: ShardTask) -> ShardEntry:
     """Write one shard and return its entry for the manifest."""
     with contextlib.closing(SpillReader(task.spills, task.layout)) as spills:
         groups = _outliers(task, spills) if task.role in LARGE_ROLES else _shuffled(task, spills)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crpipe.campaign.ledger import Counts, Ledger, LedgerFile, RejectedEvent, StagedSums
 from crpipe.campaign.raw_files import QUARANTINED, SERVER_ONLY, SIZE_ONLY, STAGED
+from crpipe.campaign.records import MultiplicityHistogram
 from crpipe.core.errors import LedgerError
 from crpipe.core.paths import DESTINATIONS, ROLES
 from crpipe.events.histograms import add_up, no_counts
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from crpipe.campaign.raw_files import RawFile
     from crpipe.events.histograms import Binning, Histogram
     from crpipe.events.layout import Layout
+    from crpipe.events.shard_records import ShardEntry
 
 SHOWN_REJECTED = 100
 _TABLE_ROWS = 1 << 20
@@ -47,8 +51,8 @@ def histogram(multiplicity: NDArray[np.uint32], weights: NDArray[np.float64] | N
     return np.bincount(np.minimum(bins, len(EDGES) - 2), weights, minlength=len(EDGES) - 1)
 
 
-def write_table(path: Path, spills: Path, numbers: Iterable[int], layout: Layout) -> dict[str, Any]:
-    """Join the workers' tables into the range's multiplicity table; return its histogram as JSON values."""
+def write_table(path: Path, spills: Path, numbers: Iterable[int], layout: Layout) -> MultiplicityHistogram:
+    """Join the workers' tables into the range's multiplicity table; return its histogram."""
     schema = table_schema(layout)
     schema = schema.set(
         schema.get_field_index("destination"), pa.field("destination", pa.string(), nullable=False)
@@ -75,13 +79,11 @@ def write_table(path: Path, spills: Path, numbers: Iterable[int], layout: Layout
                         held, rows = [], 0
         if held:
             writer.write_table(_named(held, schema))
-    found = {"edges": EDGES.tolist(), "events": counts.tolist()}
-    return found | ({"weights": weights.tolist()} if layout.weight else {})
-
-
-def empty_events(counted: Mapping[str, Any]) -> int:
-    """Count the events without items in the histogram that ``write_table`` returned."""
-    return int(counted["events"][0])  # the first bin holds nothing else
+    return MultiplicityHistogram(
+        edges=tuple(EDGES.tolist()),
+        events=tuple(counts.tolist()),
+        weights=tuple(weights.tolist()) if layout.weight else None,
+    )
 
 
 def _finite(column: pa.Array) -> NDArray[np.float64]:
@@ -111,11 +113,15 @@ def check_unique(files: Sequence[RawFile], table: Path) -> None:
 
 
 def make_ledger(
-    reports: list[FileReport], set_aside: list[RawFile], totals: dict[int, tuple[int, int]], layout: Layout
-) -> dict[str, Any]:
+    reports: list[FileReport],
+    set_aside: list[RawFile],
+    totals: dict[int, tuple[int, int]],
+    layout: Layout,
+    **about: Any,
+) -> Ledger:
     """Account for every event and item of a range; raise LedgerError when a file's do not add up.
 
-    ``totals`` gives each file's own (events, items) by its number.
+    ``totals`` gives each file's own (events, items) by its number. about: other fields of the ledger.
     """
     read = [report for report in reports if not report.bad]
     for report in read:
@@ -125,60 +131,52 @@ def make_ledger(
     listed = np.array([totals[report.file.number] for report in read], np.int64).reshape(-1, 2).sum(axis=0)
     rows = [_row(report) for report in reports] + [_aside(file, file.reason) for file in set_aside]
     rejected = [
-        {"file": report.file.path, "row": row, "reason": reason, "items": items}
+        RejectedEvent(file=report.file.path, row=row, reason=reason, items=items)
         for report in read
         for row, reason, items in report.rejected
     ]
-    ledger = {
-        "files": sorted(rows, key=lambda row: str(row["path"])),
-        "events": _sums(listed[0], events),
-        "items": _sums(listed[1], items),
-        "rejected": rejected[:SHOWN_REJECTED],
-        "quarantined": len(rows) - len(read),
-        "staged": staged_sums(rows),
-    }
-    if layout.weight:
-        sums = [math.fsum(column) for column in zip(*(report.weights for report in read), strict=True)]
-        ledger["weights"] = dict(
-            zip(("listed", *DESTINATIONS), sums or [0.0] * (1 + len(DESTINATIONS)), strict=True)
-        )
-    return ledger | {"balanced": is_balanced(ledger)}
+    ledger = Ledger(
+        files=tuple(sorted(rows, key=lambda row: row.path)),
+        events=_counts(listed[0], events),
+        items=_counts(listed[1], items),
+        rejected=tuple(rejected[:SHOWN_REJECTED]),
+        quarantined=len(rows) - len(read),
+        staged=staged_sums(rows),
+        weights=_weights(read) if layout.weight else None,
+        balanced=False,
+        **about,
+    )
+    return replace(ledger, balanced=ledger.is_balanced())
 
 
-def staged_sums(files: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Count the files that were read, their bytes, and how many are verified by less than the source's word.
-
-    size_only: by their size. server_only, where there are such files: by the server that sent them.
-    """
-    read = [row for row in files if row["state"] == STAGED]
-    by_server = sum(row["verified"] == SERVER_ONLY for row in read)
-    return {
-        "files": len(read),
-        "bytes": sum(row["size"] or 0 for row in read),
-        "size_only": sum(row["verified"] == SIZE_ONLY for row in read),
-    } | ({"server_only": by_server} if by_server else {})
+def _weights(read: list[FileReport]) -> dict[str, float]:
+    sums = [math.fsum(column) for column in zip(*(report.weights for report in read), strict=True)]
+    names = ("listed", *DESTINATIONS)
+    return dict(zip(names, sums or [0.0] * len(names), strict=True))
 
 
-def is_balanced(ledger: Mapping[str, Any]) -> bool:
-    """Return whether listed events and items are the sums over all destinations, weights but for rounding."""
-    weights = ledger.get("weights", {"listed": 0.0, **dict.fromkeys(DESTINATIONS, 0.0)})
-    return all(
-        sums["listed"] == sum(sums[name] for name in DESTINATIONS)
-        for sums in (ledger["events"], ledger["items"])
-    ) and math.isclose(weights["listed"], math.fsum(weights[name] for name in DESTINATIONS), rel_tol=1e-9)
+def staged_sums(files: Iterable[LedgerFile]) -> StagedSums:
+    """Count the files that were read, and how they were verified."""
+    read = [row for row in files if row.state == STAGED]
+    return StagedSums(
+        files=len(read),
+        bytes=sum(row.size or 0 for row in read),
+        size_only=sum(row.verified == SIZE_ONLY for row in read),
+        server_only=sum(row.verified == SERVER_ONLY for row in read) or None,
+    )
 
 
-def check_written(ledger: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], layout: Layout) -> None:
+def check_written(ledger: Ledger, entries: Iterable[ShardEntry], layout: Layout) -> None:
     """Raise LedgerError unless it balances and the shards hold exactly the events and items sent there."""
     fault = "this is a fault in crpipe: keep the range's files and report it"
-    if not ledger["balanced"]:
+    if not ledger.balanced:
         raise LedgerError(f"the ledger's sums differ from what was listed; {fault}")
-    found = {role: [0, 0] for role in ROLES}
+    found: dict[str, list[int]] = {role: [0, 0] for role in ROLES}
     for entry in entries:
-        found[entry["role"]][0] += entry["events"]
-        found[entry["role"]][1] += entry["items"]
+        found[entry.role][0] += entry.events
+        found[entry.role][1] += entry.items
     for role, (events, items) in found.items():
-        sent = ledger["events"][role], ledger["items"][role]
+        sent = ledger.events.of(role), ledger.items.of(role)
         if (events, items) != sent:
             raise LedgerError(
                 f"{role}: {layout.count(*sent)} were sent, the shards hold "
@@ -187,20 +185,20 @@ def check_written(ledger: Mapping[str, Any], entries: Iterable[Mapping[str, Any]
 
 
 def describe_histograms(
-    ledger: Mapping[str, Any], binnings: Mapping[str, Binning], parts: Iterable[Mapping[str, Histogram]]
-) -> dict[str, Any]:
-    """Add up the histograms of a range's training events, and give them as the manifest's ``histograms``.
+    ledger: Ledger, binnings: Mapping[str, Binning], parts: Iterable[Mapping[str, Histogram]]
+) -> dict[str, Any] | None:
+    """Add up the histograms of a range's training events; return them as the manifest's ``histograms``.
 
-    Nothing where none are counted. Raise LedgerError unless each holds all training events of the ledger.
+    None where none are counted. Raise LedgerError unless each holds all training events of the ledger.
     """
     whole = add_up([no_counts(binnings), *parts])
     for name, histogram in whole.items():
-        if histogram.events != ledger["events"]["train"]:
+        if histogram.events != ledger.events.train:
             raise LedgerError(
-                f"the histogram of {name} holds {histogram.events} events, {ledger['events']['train']} are "
+                f"the histogram of {name} holds {histogram.events} events, {ledger.events.train} are "
                 "trained on; this is a fault in crpipe: keep the range's files and report it"
             )
-    return {"histograms": {name: each.describe() for name, each in whole.items()}} if whole else {}
+    return {name: each.describe() for name, each in whole.items()} or None
 
 
 def _check(report: FileReport, total: tuple[int, int], layout: Layout) -> None:
@@ -213,27 +211,26 @@ def _check(report: FileReport, total: tuple[int, int], layout: Layout) -> None:
         )
 
 
-def _sums(listed: int, destinations: NDArray[np.int64]) -> dict[str, int]:
-    sums = {name: int(count) for name, count in zip(DESTINATIONS, destinations, strict=True)}
-    return {"listed": int(listed), **sums}
+def _counts(listed: int, destinations: NDArray[np.int64]) -> Counts:
+    return Counts(listed=int(listed), **dict(zip(DESTINATIONS, destinations.tolist(), strict=True)))
 
 
-def _row(report: FileReport) -> dict[str, Any]:
+def _row(report: FileReport) -> LedgerFile:
     if report.bad:
         return _aside(report.file, report.bad)
-    sums = {"events": int(report.events.sum()), "items": int(report.items.sum())}
-    return _aside(report.file, "") | {"state": report.file.state} | sums
+    events, items = int(report.events.sum()), int(report.items.sum())
+    return replace(_aside(report.file, ""), state=report.file.state, events=events, items=items)
 
 
-def _aside(file: RawFile, reason: str) -> dict[str, Any]:
-    return {
-        "path": file.path,
-        "size": file.size,
-        "state": QUARANTINED,
-        "reason": reason,
-        "checksum": file.checksum,
-        "algorithm": file.algorithm,
-        "verified": file.verified,
-        "events": 0,
-        "items": 0,
-    }
+def _aside(file: RawFile, reason: str) -> LedgerFile:
+    return LedgerFile(
+        path=file.path,
+        size=file.size,
+        state=QUARANTINED,
+        reason=reason,
+        checksum=file.checksum,
+        algorithm=file.algorithm,
+        verified=file.verified,
+        events=0,
+        items=0,
+    )

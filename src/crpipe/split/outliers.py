@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +21,13 @@ from crpipe.core.lease import lease
 from crpipe.core.paths import CONSOLIDATED, HASHES, LARGE_ROLES, MANIFEST
 from crpipe.events.batch import regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
-from crpipe.events.shard_manifest import check_hashes, groups_of, layout_of, read_manifest, verify
+from crpipe.events.shard_manifest import check_hashes, groups_of, layout_of, open_manifest, verify
 from crpipe.events.shard_reader import REMEDY, Shards
+from crpipe.events.shard_records import ShardManifest
 from crpipe.events.shard_writer import OUTLIER_EVENTS, OUTLIER_ITEMS, write_shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from crpipe.core.text import Progress
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
+    from crpipe.events.shard_records import ShardEntry
 
 INDEX = "index.parquet"
 _MIB = 1 << 20
@@ -45,12 +47,7 @@ class RangeOutliers:
 
     name: str
     folder: Path
-    manifest: dict[str, Any]
-
-    def totals(self) -> tuple[int, int]:
-        """Events and items."""
-        entries = self.manifest["shards"]
-        return sum(entry["events"] for entry in entries), sum(entry["items"] for entry in entries)
+    manifest: ShardManifest
 
 
 @dataclass(slots=True)
@@ -99,17 +96,16 @@ def consolidate_outliers(campaign: Campaign, progress: Progress) -> None:
     with lease(folder, wait_s=config.train.lease_wait_s, say=progress.say):
         data = campaign.data
         inputs = list(_inputs(campaign, data))
-        digests = {each.name: digest(each.manifest) for each in inputs}
-        key = {"inputs": digests, "shard_mib": config.outliers.shard_mib}
-        if _is_done(folder, data, key):
+        digests = {each.name: digest(each.manifest.as_json()) for each in inputs}
+        if _is_done(folder, data, digests, config.outliers.shard_mib):
             progress.say(f"{folder}: already consolidated")
             return
         if is_present(folder / INDEX):
             for each in inputs:  # before anything is deleted that could not be merged again
-                for entry in each.manifest["shards"]:
+                for entry in each.manifest.shards:
                     check_hashes(each.folder, entry)
         _clear(folder)
-        _merge(folder, inputs, key, progress)
+        _merge(folder, inputs, digests, config.outliers.shard_mib, progress)
 
 
 def _inputs(campaign: Campaign, data: str) -> Iterator[RangeOutliers]:
@@ -122,14 +118,15 @@ def _inputs(campaign: Campaign, data: str) -> Iterator[RangeOutliers]:
             f"split {name}` first, or leave the range out with ranges.skip"
         )
     for name, folder in folders.items():
-        yield RangeOutliers(name, folder, read_manifest(folder, data))
+        yield RangeOutliers(name, folder, open_manifest(folder, data))
 
 
-def _is_done(folder: Path, data: str, key: dict[str, Any]) -> bool:
-    """Return whether the folder holds the whole result of what ``key`` describes."""
+def _is_done(folder: Path, data: str, inputs: Mapping[str, str], shard_mib: int) -> bool:
+    """Return whether the folder holds the whole result of these inputs."""
     try:
-        manifest = read_manifest(folder, data)
-        if {name: manifest.get(name) for name in key} != key or not is_present(folder / INDEX):
+        manifest = open_manifest(folder, data)
+        made_from = manifest.inputs, manifest.shard_mib
+        if made_from != (inputs, shard_mib) or not is_present(folder / INDEX):
             return False
         verify(folder, deep=False)
     except ShardError:  # the inputs exist: what is damaged is made again
@@ -144,22 +141,24 @@ def _clear(folder: Path) -> None:
             path.unlink()
 
 
-def _merge(folder: Path, inputs: list[RangeOutliers], key: dict[str, Any], progress: Progress) -> None:
-    """Write the shards, the index and the manifest. ``key``: what the manifest says they were made from."""
+def _merge(
+    folder: Path, inputs: list[RangeOutliers], digests: Mapping[str, str], shard_mib: int, progress: Progress
+) -> None:
+    """Write the shards, the index and the manifest; ``digests``: of the inputs, by the names of ranges."""
     first = inputs[0].manifest
     layout = _common_layout(inputs)
     index = Index(layout)
-    target = key["shard_mib"] * _MIB
-    total = sum(each.totals()[1] for each in inputs)
-    entries: list[dict[str, Any]] = []
+    target = shard_mib * _MIB
+    total = sum(each.manifest.totals()[1] for each in inputs)
+    entries: list[ShardEntry] = []
     for role in LARGE_ROLES:
         merger = _Merger(folder, role, layout, target, index)
         for entry in merger.parts(_all_groups(inputs, role, layout, target)):
             entries.append(entry)
-            done = sum(each["items"] for each in entries)
+            done = sum(each.items for each in entries)
             progress.advance("consolidate", done, total, f"{len(entries)} parts")
-    expected = np.sum([each.totals() for each in inputs], axis=0).tolist()
-    found = [sum(entry[kind] for entry in entries) for kind in ("events", "items")]
+    expected = np.sum([each.manifest.totals() for each in inputs], axis=0).tolist()
+    found = [sum(entry.events for entry in entries), sum(entry.items for entry in entries)]
     if found != expected:
         raise LedgerError(
             f"{folder}: {layout.count(*expected)} went in, {layout.count(*found)} came out; this is a fault "
@@ -167,10 +166,18 @@ def _merge(folder: Path, inputs: list[RangeOutliers], key: dict[str, Any], progr
         )
     with replacing(folder / INDEX) as part:
         pq.write_table(pa.concat_tables([index.schema().empty_table(), *index.tables]), part)
-    manifest = {name: first[name] for name in ("data", "layout", "threshold")}
-    manifest |= {"range": CONSOLIDATED, "shards": entries} | key
-    write_json(folder / HASHES, {INDEX: sha256(folder / INDEX), MANIFEST: digest(manifest)})
-    write_json(folder / MANIFEST, manifest)
+    manifest = ShardManifest(
+        range=CONSOLIDATED,
+        data=first.data,
+        layout=first.layout,
+        threshold=first.threshold,
+        shards=tuple(entries),
+        inputs=digests,
+        shard_mib=shard_mib,
+    )
+    hashes = {INDEX: sha256(folder / INDEX), MANIFEST: digest(manifest.as_json())}
+    write_json(folder / HASHES, hashes)
+    manifest.write(folder / MANIFEST)
 
 
 def _common_layout(inputs: list[RangeOutliers]) -> Layout:
@@ -191,9 +198,8 @@ def _all_groups(
     """Read every outlier of a role in order with the name of its range; each file's hash is checked first."""
     most = min(OUTLIER_ITEMS, target // (4 * len(layout.items)))
     for each in inputs:
-        for entry in each.manifest["shards"]:
-            if entry["role"] == role:
-                check_hashes(each.folder, entry)
+        for entry in each.manifest.of_role(role):
+            check_hashes(each.folder, entry)
         shards = Shards(each.folder, role, layout)
         for group in regroup(groups_of(shards, layout), OUTLIER_EVENTS, most):
             yield each.name, group
@@ -209,7 +215,7 @@ class _Merger:
     target: int
     index: Index
 
-    def parts(self, groups: Iterator[tuple[str, Events]]) -> Iterator[dict[str, Any]]:
+    def parts(self, groups: Iterator[tuple[str, Events]]) -> Iterator[ShardEntry]:
         for number in itertools.count():
             first = next(groups, None)
             if first is None:

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from crpipe.campaign.raw_files import STAGED, check_present, natural_key, read_manifest, read_staged
+from crpipe.campaign.records import ChosenThreshold
 from crpipe.campaign.split_record import TABLE, SplitRecord
 from crpipe.config.combinations import check_file_numbers
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, FormatError, ListingError
-from crpipe.core.files import read_json, write_json
 from crpipe.core.paths import DESTINATIONS, PARTS, roles_of
 from crpipe.core.ranges import Range, in_interval
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
@@ -176,12 +176,12 @@ def choose_threshold(campaign: Campaign, progress: Progress) -> None:
             "split.quantile: not set; nothing to choose, the threshold is split.threshold "
             f"({split.threshold})"
         )
-    names = [str(Range.parse(text)) for text in split.reference_ranges] or [campaign.ranges[0]]
+    names = tuple(str(Range.parse(text)) for text in split.reference_ranges) or campaign.ranges[:1]
     for name in names:
         if name not in campaign.ranges:
             raise ConfigError(f"split.reference_ranges: {name} is not a range of this campaign")
-    chosen = {"quantile": split.quantile, "ranges": names}
-    if is_present(target) and chosen.items() <= read_json(target).items():
+    chosen = ChosenThreshold.read_if_any(target)
+    if chosen is not None and (chosen.quantile, chosen.ranges) == (split.quantile, names):
         progress.say(f"{target}: already chosen")
         return
     reader = campaign.reader.open()
@@ -192,8 +192,8 @@ def choose_threshold(campaign: Campaign, progress: Progress) -> None:
     total = sum(counts.values())
     if not total:
         raise ListingError(f"split.reference_ranges: {', '.join(names)} hold no events; name other ranges")
-    cut = quantile_of(counts, split.quantile)
-    write_json(target, chosen | {"threshold": max(1, cut), "events": total})
+    cut = max(1, quantile_of(counts, split.quantile))
+    ChosenThreshold(quantile=split.quantile, ranges=names, threshold=cut, events=total).write(target)
 
 
 def add_counts(counts: dict[int, int], multiplicities: NDArray[Any]) -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crpipe.campaign.ledger import write_ledger
 from crpipe.campaign.raw_files import (
     STAGED,
     RawFile,
@@ -24,6 +23,7 @@ from crpipe.campaign.raw_files import (
     read_manifest,
     read_staged,
 )
+from crpipe.campaign.records import SplitKey
 from crpipe.campaign.split_record import (
     BULK_SHARDS,
     FILES,
@@ -45,11 +45,9 @@ from crpipe.core.files import (
     digest,
     is_held_open,
     publish,
-    read_json,
     remove_tree,
     replacing,
     write_hashes,
-    write_json,
     writing,
 )
 from crpipe.core.lease import lease
@@ -57,17 +55,11 @@ from crpipe.core.paths import LARGE_ROLES, MANIFEST, PARTS
 from crpipe.events.histograms import check_binnings
 from crpipe.events.shard_manifest import check_on_disk, verify
 from crpipe.events.shard_reader import open_shard
+from crpipe.events.shard_records import ShardManifest
 from crpipe.split import gather, scatter
 from crpipe.split.grouping import doubtful_groups, have_repeats
 from crpipe.split.hashing import count_repeated
-from crpipe.split.ledger import (
-    check_unique,
-    check_written,
-    describe_histograms,
-    empty_events,
-    make_ledger,
-    write_table,
-)
+from crpipe.split.ledger import check_unique, check_written, describe_histograms, make_ledger, write_table
 from crpipe.split.parts import REJECTED, TEST, VALIDATION, Parts, refuse_torn_groups
 from crpipe.split.spill import remove_spans, span_count
 from crpipe.split.workers import available, in_order, return_freed_memory, reuse_freed_memory
@@ -77,10 +69,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
+    from crpipe.campaign.ledger import Ledger
     from crpipe.campaign.readers import CheckedReader
     from crpipe.config.loading import Config
     from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
+    from crpipe.events.shard_records import ShardEntry
     from crpipe.split.scatter import FileReport, Scattered
 
 _SHOWN_REJECTED = 3  # events that a message names
@@ -122,10 +116,10 @@ class _Run:
         return self.record.shards / SPILLS
 
     @property
-    def key(self) -> dict[str, Any]:
+    def key(self) -> SplitKey:
         """What the outputs follow from, besides the raw files' bytes."""
         rows = [(file.path, file.size, file.state, file.checksum) for file in self.files]
-        return {"data": self.campaign.data, "threshold": self.threshold, "staged": digest(rows)}
+        return SplitKey(data=self.campaign.data, threshold=self.threshold, staged=digest(rows))
 
     def processes(self, raw_bytes: int) -> int:
         """Count the processes to use: as asked, as the memory allows, and as the work is worth."""
@@ -148,7 +142,7 @@ def split_range(campaign: Campaign, name: str, progress: Progress) -> None:
     record, staged = SplitRecord.of(paths, name), paths.staged(name)
     with lease(record.shards, wait_s=config.train.lease_wait_s, say=progress.say):
         if record.is_whole():
-            _adopt(record, {"data": campaign.data, "threshold": threshold})
+            _adopt(record, campaign.data, threshold)
             progress.say(f"{name}: already split")
         else:
             files, careful = read_staged(staged), _was_killed(record, progress)
@@ -179,13 +173,13 @@ def _workers(config: Config) -> int:
     return config.split.workers or min(available(), config.resources.split.cpus)
 
 
-def _adopt(record: SplitRecord, wanted: dict[str, Any]) -> None:
+def _adopt(record: SplitRecord, data: str, threshold: int) -> None:
     """Check that a finished range is what this job would make; only a person may take it back."""
-    key = read_json(record.folder / KEY)
-    for name, value in wanted.items():
-        if key[name] != value:
+    key = SplitKey.read(record.folder / KEY)
+    for name, before, value in (("data", key.data, data), ("threshold", key.threshold, threshold)):
+        if before != value:
             raise ShardError(
-                f"{record.shards}: was split with another key ({name} {key[name]}, now {value}); restore the "
+                f"{record.shards}: was split with another key ({name} {before}, now {value}); restore the "
                 f"configuration, or make the range again: {record.remove()}, and run it again"
             )
     if is_present(record.listing):
@@ -212,17 +206,24 @@ def _split(run: _Run) -> None:
     _check_some_left(run, reports)
     reports.sort(key=lambda report: report.file.number)
     aside = [file for file in run.files if file.state != STAGED]
-    ledger = make_ledger(reports, aside, totals, run.campaign.layout)
-    source_files = count_source_files(run.record.listing)
-    if source_files is not None:
-        ledger["source_files"] = source_files
-    if reader.notes:
-        ledger["notes"] = sorted(reader.notes)
-    ledger["repeated"] = count_repeated(run.spills, run.files, run.campaign.layout, run.progress)
+    layout = run.campaign.layout
+    ledger = make_ledger(
+        reports,
+        aside,
+        totals,
+        layout,
+        range=run.name,
+        data=run.campaign.data,
+        threshold=run.threshold,
+        empty=0,  # known from the histogram
+        source_files=count_source_files(run.record.listing),
+        notes=sorted(reader.notes) or None,
+    )
+    ledger = replace(ledger, repeated=count_repeated(run.spills, run.files, layout, run.progress))
     entries = list(_gather(run, rules, scattered))
     check_written(ledger, entries, run.campaign.layout)
     if doubt := _doubtful_groups(run, entries):
-        ledger["doubtful_groups"] = doubt
+        ledger = replace(ledger, doubtful_groups=doubt)
         run.progress.say(f"warning: {run.name}: {doubt}")
     _record(run, ledger, entries, scattered)
 
@@ -391,7 +392,7 @@ def _repair(run: _Run) -> str:
     return f"once the file is repaired: rm {stale}, and run the same command again"
 
 
-def _gather(run: _Run, rules: scatter.Rules, scattered: list[Scattered]) -> Iterator[dict[str, Any]]:
+def _gather(run: _Run, rules: scatter.Rules, scattered: list[Scattered]) -> Iterator[ShardEntry]:
     record, shard_items = run.record, run.campaign.config.split.shard_items
     common = {"spills": run.spills, "layout": run.campaign.layout, "seed": rules.seed}
     bulk, blocks = common | {"folder": record.shards}, [each.blocks for each in scattered]
@@ -410,9 +411,9 @@ def _gather(run: _Run, rules: scatter.Rules, scattered: list[Scattered]) -> Iter
         yield entry
 
 
-def _doubtful_groups(run: _Run, entries: list[dict[str, Any]]) -> str:
+def _doubtful_groups(run: _Run, entries: list[ShardEntry]) -> str:
     """Look at the events of the first training shard, which is a sample of the range."""
-    first = next((entry for entry in entries if entry["role"] == PARTS[0]), None)
+    first = next((entry for entry in entries if entry.role == PARTS[0]), None)
     if first is None:
         return ""
     layout = run.campaign.layout
@@ -422,9 +423,7 @@ def _doubtful_groups(run: _Run, entries: list[dict[str, Any]]) -> str:
     return doubtful_groups(events.read(0, [field.name for field in layout.events]), layout)
 
 
-def _record(
-    run: _Run, ledger: dict[str, Any], entries: list[dict[str, Any]], scattered: list[Scattered]
-) -> None:
+def _record(run: _Run, ledger: Ledger, entries: list[ShardEntry], scattered: list[Scattered]) -> None:
     """Write everything that is declared to the workflow into one record, which appears whole or not at all.
 
     A workflow engine deletes a failed job's outputs: one that dies between its last output and its end would
@@ -434,24 +433,27 @@ def _record(
     binnings = campaign.config.split.histograms
     counted = describe_histograms(ledger, binnings, (each.histograms for each in scattered))
     part = record.folder.with_suffix(".part")
-    head = {"range": run.name, "data": campaign.data, "threshold": run.threshold}
-    common = head | {"layout": run.campaign.layout.describe()}
+    layout = campaign.layout
+    manifest = ShardManifest(
+        range=run.name, data=campaign.data, threshold=run.threshold, layout=layout.describe(), shards=()
+    )
     with writing(part):
         part.mkdir()
         with replacing(part / TABLE) as table:
-            histogram = write_table(table, run.spills, range(len(scattered)), run.campaign.layout)
+            histogram = write_table(table, run.spills, range(len(scattered)), layout)
     if run.parts.by_files:
         refuse_torn_groups(campaign, {run.name: part / TABLE})
-    write_json(part / HISTOGRAM, histogram)
-    write_ledger(part / LEDGER, head | ledger | {"empty": empty_events(histogram)})
-    outliers = [entry for entry in entries if entry["role"] in LARGE_ROLES]
-    bulk = [entry for entry in entries if entry["role"] in PARTS]
-    write_json(part / OUTLIER_SHARDS, common | {"shards": outliers})
-    write_json(part / BULK_SHARDS, common | {"shards": bulk} | counted)
+    histogram.write(part / HISTOGRAM)
+    empty = histogram.events[0]  # the first bin holds nothing else
+    replace(ledger, empty=empty).write(part / LEDGER)
+    outliers = tuple(entry for entry in entries if entry.role in LARGE_ROLES)
+    bulk = tuple(entry for entry in entries if entry.role in PARTS)
+    replace(manifest, shards=outliers).write(part / OUTLIER_SHARDS)
+    replace(manifest, shards=bulk, histograms=counted).write(part / BULK_SHARDS)
     if is_present(record.listing):
         with replacing(part / LISTING) as copy:
             shutil.copyfile(record.listing, copy)  # no second name: one damage must not take both
-    write_json(part / KEY, run.key)
+    run.key.write(part / KEY)
     write_hashes(part, FILES)
     publish(part, record.folder)
 

@@ -19,15 +19,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from crpipe.campaign.records import Receipt
 from crpipe.core.causes import OF_FORM, expect, is_present, persist, refuse_machine_error
 from crpipe.core.errors import CheckpointError, UnseenError
-from crpipe.core.files import forget_cached, read_json, replacing, sha256, sync, write_json
+from crpipe.core.files import forget_cached, read_json, replacing, sha256, sync
 from crpipe.core.ranges import HASH_DIGITS
 from crpipe.train.deleted_checkpoints import describe_dropped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+
+    from crpipe.campaign.records import BestReceipt
 
 # The form of a checkpoint's content: what its fields hold, whoever wrote the file.
 
@@ -380,15 +383,14 @@ def refuse_other_keys(state: dict[str, Any], keys: Mapping[str, Any], path: Path
         )
 
 
-def read_receipt(path: Path) -> dict[str, Any]:
+def read_receipt(path: Path) -> Receipt:
     """Read the receipt of a finished range; raise CheckpointError when there is none."""
     if not is_present(path):
         raise CheckpointError(f"{path}: missing; train that range first")
-    receipt: dict[str, Any] = read_json(path)
-    return receipt
+    return Receipt.read(path)
 
 
-def write_receipt(path: Path, receipt: Mapping[str, Any]) -> None:
+def write_receipt(path: Path, receipt: Receipt | BestReceipt) -> None:
     """Write a receipt unless the same one exists: an unchanged file triggers nothing downstream."""
-    if not (is_present(path) and read_json(path) == receipt):
-        write_json(path, dict(receipt))
+    if type(receipt).read_if_any(path) != receipt:
+        receipt.write(path)

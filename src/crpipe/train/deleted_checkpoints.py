@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from crpipe.core.files import read_json, read_json_if_any, write_json
+from crpipe.campaign.records import DeletedCheckpoint, DeletedCheckpoints, Receipt
 from crpipe.core.paths import DROPPED
 
 if TYPE_CHECKING:
@@ -13,34 +13,35 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def read_dropped(path: Path) -> dict[str, Any]:
-    """Read the record: receipt, size and time by the name of the link; empty where nothing was deleted."""
-    return read_json_if_any(path) or {}
+def read_dropped(path: Path) -> Mapping[str, DeletedCheckpoint]:
+    """Read the record by the names of the links; empty where nothing was deleted."""
+    record = DeletedCheckpoints.read_if_any(path)
+    return record.rows if record else {}
 
 
 def record_dropped(path: Path, receipts: Mapping[Path, int]) -> None:
     """Add links to the record, before their checkpoints go; receipts: those of the links, with the sizes."""
-    rows = read_dropped(path)
+    rows = dict(read_dropped(path))
     now = round(time.time(), 3)
-    for receipt, size in receipts.items():
-        row = read_json(receipt)
-        rows[row["range"]] = {"receipt": row, "bytes": size, "time": now}
-    write_json(path, rows)
+    for file, size in receipts.items():
+        receipt = Receipt.read(file)
+        rows[receipt.range] = DeletedCheckpoint(receipt=receipt, bytes=size, time=now)
+    DeletedCheckpoints(rows=rows).write(path)
 
 
-def dropped_receipt(run: Path, link: str, key: str) -> dict[str, Any] | None:
-    """Give the receipt of a finished link whose checkpoint was deleted; None when it is of another key."""
-    receipt: dict[str, Any] = read_dropped(run / DROPPED).get(link, {}).get("receipt", {})
-    return receipt if receipt.get("key") == key else None
+def dropped_receipt(run: Path, link: str, key: str) -> Receipt | None:
+    """Return the receipt of a finished link whose checkpoint was deleted; None when it is of another key."""
+    row = read_dropped(run / DROPPED).get(link)
+    return row.receipt if row is not None and row.receipt.key == key else None
 
 
 def describe_dropped(checkpoint: Path) -> str:
     """Say that a missing checkpoint was deleted on purpose, and what to use; empty when it was not."""
     run = checkpoint.parents[2]  # runs/<run>/store/<link>/<checkpoint>
     row = read_dropped(run / DROPPED).get(checkpoint.parent.name)
-    if row is None or row["receipt"]["checkpoint"] != checkpoint.name:
+    if row is None or row.receipt.checkpoint != checkpoint.name:
         return ""
-    day = time.strftime("%Y-%m-%d", time.gmtime(row["time"]))
+    day = time.strftime("%Y-%m-%d", time.gmtime(row.time))
     kept = sorted({path.parent.name for path in run.glob("store/*/checkpoint-*.pt")})
     return (
         f"deleted by `crpipe clean` on {day}, after later links were finished; use the checkpoint of another "

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from crpipe.campaign import claims
 from crpipe.campaign.duplicates import refuse_twins
+from crpipe.campaign.records import Divergence, Receipt
 from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError, DivergenceError, ShardError
-from crpipe.core.files import read_json, write_json
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
 from crpipe.core.ranges import key_of
@@ -136,7 +136,7 @@ def _run(
             finished = trainer.run()
         except DivergenceError as error:
             if world.leads:  # so that a retry by the workflow does not repeat it
-                write_json(mark, {"error": str(error)})
+                Divergence(error=str(error)).write(mark)
             raise
     if finished is not None:
         check()
@@ -153,7 +153,7 @@ def _start_of(campaign: Campaign, link: ChainLink) -> Saved | None:
     """
     if link.parent:
         receipt = read_receipt(campaign.paths.receipt(link.parent))
-        return Saved(campaign.paths.store(link.parent) / receipt["checkpoint"], receipt["sha256"])
+        return Saved(campaign.paths.store(link.parent) / receipt.checkpoint, receipt.sha256)
     init_from = campaign.config.train.init_from
     return find_source(init_from) if init_from else None
 
@@ -175,8 +175,9 @@ def _check_shards(plan: LinkPlan, store: Store, *, begun: bool) -> None:
 def _refuse_diverged(mark: Path) -> None:
     """Refuse to repeat what ended in divergence: a retry by the workflow would end the same way."""
     if is_present(mark):
-        reason = read_json(mark)["error"]
-        raise DivergenceError(f"{reason} (recorded in {mark}; delete it to try all the same)")
+        raise DivergenceError(
+            f"{Divergence.read(mark).error} (recorded in {mark}; delete it to try all the same)"
+        )
 
 
 def _adopt_best(campaign: Campaign, link: ChainLink, store: Store) -> None:
@@ -192,9 +193,7 @@ def _adopt_best(campaign: Campaign, link: ChainLink, store: Store) -> None:
     write_best(campaign.paths.best_receipt(link.name), link.name, store, best)
 
 
-def _receipt(
-    campaign: Campaign, link: ChainLink, store: Store, start: Saved | None, saved: Saved
-) -> dict[str, Any]:
+def _receipt(campaign: Campaign, link: ChainLink, store: Store, start: Saved | None, saved: Saved) -> Receipt:
     checkpoint = load(saved.path)
     counters = checkpoint["counters"]
     if link.name == campaign.chain.names[-1] and not counters["step"]:
@@ -203,17 +202,21 @@ def _receipt(
             f"({store.folder.parent} holds untrained weights only); lower split.validation_fraction and "
             "split.test_fraction, or add ranges, in a new results directory and run (keys results and run)"
         )
-    return {
-        "range": link.name,
-        "ranges": list(link.ranges),
-        "round": link.round,
-        "key": store.key,
-        "checkpoint": saved.path.name,
-        "sha256": saved.sha256,
-        "parent": start.sha256 if start else "",
-        "fingerprint": campaign.fingerprint,
-        **{name: counters[name] for name in ("step", "events", "items", "skipped")},
-        "metrics": checkpoint["metrics"],
-        **({"numerics": short(computed)} if (computed := recorded(checkpoint)) else {}),
-        **({"stopped": checkpoint["stopped"]} if "stopped" in checkpoint else {}),
-    }
+    computed = recorded(checkpoint)
+    return Receipt(
+        range=link.name,
+        ranges=tuple(link.ranges),
+        round=link.round,
+        key=store.key,
+        checkpoint=saved.path.name,
+        sha256=saved.sha256,
+        parent=start.sha256 if start else "",
+        fingerprint=campaign.fingerprint,
+        step=counters["step"],
+        events=counters["events"],
+        items=counters["items"],
+        skipped=counters["skipped"],
+        metrics=checkpoint["metrics"],
+        numerics=short(computed) if computed else None,
+        stopped=checkpoint.get("stopped"),
+    )

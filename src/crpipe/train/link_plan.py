@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ShardError
-from crpipe.core.files import read_json
-from crpipe.core.paths import CONSOLIDATED, OUTLIERS
+from crpipe.core.paths import CONSOLIDATED, MANIFEST, OUTLIERS
 from crpipe.events.histograms import check_wanted, read_histograms
+from crpipe.events.shard_records import ShardManifest
 from crpipe.loading.loader import Loader, RangeShards
 from crpipe.train.workload import UsesHistograms, give_histograms, wanted_histograms
 
@@ -109,7 +109,7 @@ class LinkPlan:
 
 def _refuse_other_data(folders: Iterable[Path], data: str) -> None:
     for folder in folders:
-        if read_json(folder / "manifest.json")["data"] != data:
+        if ShardManifest.read(folder / MANIFEST).data != data:
             raise ShardError(
                 f"{folder}: made under another configuration; restore the values that "
                 f"{folder.parents[1] / 'campaign.json'} records, or set `results` to a new directory"

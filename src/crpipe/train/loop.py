@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
-from crpipe.core.files import write_json
 from crpipe.core.journal import Journal
 from crpipe.train.checkpoints import load, refuse_not_finite, refuse_other_keys, verified
 from crpipe.train.meter import Clock, GpuSampler, Meter, PendingSteps, Profiler, Smooth, check_band
@@ -178,7 +177,7 @@ class Trainer:
         if not train.init_map:
             say(state.load_optimizers(checkpoint, train.on_optimizer_change))
         if self.world.leads:
-            write_json(self.campaign.paths.init_from(), match.record(source, warning))
+            match.record(source, warning).write(self.campaign.paths.init_from())
 
     def _refuse_not_finite(self, source: Saved) -> None:
         for weights in (dict(self.state.model.named_parameters()), self.state.average):

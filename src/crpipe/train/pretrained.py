@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crpipe.campaign.records import LoadedWeights
 from crpipe.config.loading import PARTS_FIRST
 from crpipe.core.causes import is_plain
 from crpipe.core.errors import CheckpointError
@@ -44,15 +45,16 @@ class Match:
             f"missing: {short(self.missing)}; unexpected: {short(self.unexpected)}"
         )
 
-    def record(self, source: Saved, warning: str = "") -> dict[str, Any]:
-        """Give the whole lists, for the run's ``init_from.json``, and a warning, if any."""
-        return ({"warning": warning} if warning else {}) | {
-            "checkpoint": str(source.path),
-            "sha256": source.sha256,
-            "loaded": dict(self.chosen),
-            "missing": list(self.missing),
-            "unexpected": list(self.unexpected),
-        }
+    def record(self, source: Saved, warning: str = "") -> LoadedWeights:
+        """Return the whole lists, for the run's ``init_from.json``, and a warning, if any."""
+        return LoadedWeights(
+            checkpoint=str(source.path),
+            sha256=source.sha256,
+            loaded=dict(self.chosen),
+            missing=tuple(self.missing),
+            unexpected=tuple(self.unexpected),
+            warning=warning or None,
+        )
 
 
 def find_source(init_from: str) -> Saved:

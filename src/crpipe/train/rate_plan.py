@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crpipe.core.causes import Foreign
-from crpipe.core.files import read_json_if_any
+from crpipe.events.shard_records import ShardManifest
 from crpipe.report.figures import RateCurve, RatePlan
 from crpipe.train.schedule import Schedules
 from crpipe.train.workload import build_workload
@@ -47,9 +47,9 @@ def rate_plan(campaign: Campaign) -> RatePlan:
 def _range_steps(campaign: Campaign, per_step: int) -> float | None:
     """Estimate the steps of a range: the mean of those that are split; None without any."""
     config = campaign.config
-    manifests = [read_json_if_any(campaign.paths.shard_manifest(name)) for name in campaign.ranges]
+    manifests = [ShardManifest.read_if_any(campaign.paths.shard_manifest(name)) for name in campaign.ranges]
     events: list[int] = [
-        sum(shard["events"] for shard in manifest["shards"] if shard["role"] == "train")
+        sum(shard.events for shard in manifest.of_role("train"))
         for manifest in manifests
         if manifest is not None
     ]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from crpipe.campaign.records import BestReceipt
 from crpipe.core.causes import Foreign, is_present
 from crpipe.core.errors import CheckpointError, ConfigError, ForeignError
-from crpipe.core.files import read_json_if_any
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import Metric
 from crpipe.loading.loader import held_out
@@ -270,16 +270,16 @@ class BestKeeper:
 
 def write_best(path: Path, link: str, store: Store, found: BestValue) -> None:
     """Write the receipt of a best checkpoint."""
-    row = {
-        "range": link,
-        "key": store.key,
-        "checkpoint": found.checkpoint,
-        "sha256": found.sha256,
-        "step": found.step,
-        "metric": found.metric,
-        "value": found.value,
-    }
-    write_receipt(path, row)
+    receipt = BestReceipt(
+        range=link,
+        key=store.key,
+        checkpoint=found.checkpoint,
+        sha256=found.sha256,
+        step=found.step,
+        metric=found.metric,
+        value=found.value,
+    )
+    write_receipt(path, receipt)
 
 
 # Validates a training state where it is due, keeps the best checkpoint, and ends a link that stays worse.
@@ -361,12 +361,12 @@ class Judge:
     def inherit(self) -> None:
         """Take over the best checkpoint of the link before: a link without events changes nothing."""
         best, paths, parent = self._best, self._paths, self._link.parent
-        row = read_json_if_any(paths.best_receipt(parent)) if parent else None
-        if best is None or row is None or row["metric"] != best.metric.name:
+        row = BestReceipt.read_if_any(paths.best_receipt(parent)) if parent else None
+        if best is None or row is None or row.metric != best.metric.name:
             return
-        best.found = BestValue(row["metric"], row["value"], row["step"], 0)
+        best.found = BestValue(row.metric, row.value, row.step, 0)
         if self._world.leads:
-            state = load(verified(paths.store(parent) / row["checkpoint"]).path)
+            state = load(verified(paths.store(parent) / row.checkpoint).path)
             counters = {**state["counters"], "range_step": 0}  # the name says so, too
             saved = self._store.save_best({**state, "range": self._link.name, "counters": counters}, 0)
             self._write_best(best.saved(saved))

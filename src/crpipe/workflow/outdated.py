@@ -7,22 +7,27 @@ nothing: the kernel's time of a change, which no program can set, only saves rea
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from crpipe.campaign.raw_files import read_manifest
+from crpipe.campaign.records import EvaluationRecord, Receipt
 from crpipe.campaign.split_record import KEY, SplitRecord
 from crpipe.core.causes import is_present
 from crpipe.core.errors import DataError
-from crpipe.core.files import digest, read_json
+from crpipe.core.files import digest
 from crpipe.core.paths import CONSOLIDATED, OUTLIERS
 from crpipe.core.ranges import key_of
+from crpipe.core.records import Record
 from crpipe.events.shard_manifest import changed_shards, shards_record
+from crpipe.events.shard_records import ShardManifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from crpipe.campaign.campaign import Campaign
+
+Kind = TypeVar("Kind", bound=Record)
 
 
 def outdated(campaign: Campaign) -> list[Path]:
@@ -53,10 +58,11 @@ def _ranges(campaign: Campaign) -> Iterator[Path]:
 
 def _consolidated(campaign: Campaign) -> Iterator[Path]:
     paths = campaign.paths
-    merged = _read(paths.outlier_manifest(CONSOLIDATED)).get("inputs")
-    there = {name: digest(_read(paths.outlier_manifest(name))) for name in campaign.ranges}
+    merged = _read(ShardManifest, paths.outlier_manifest(CONSOLIDATED))
+    manifests = {name: _read(ShardManifest, paths.outlier_manifest(name)) for name in campaign.ranges}
+    there = {name: digest(each.as_json() if each else {}) for name, each in manifests.items()}
     # One that is missing differs, too: a person gave its range up, and Snakemake does not miss it.
-    if merged is not None and merged != there:
+    if merged is not None and merged.inputs is not None and merged.inputs != there:
         yield paths.outlier_manifest(CONSOLIDATED)
 
 
@@ -65,17 +71,18 @@ def _trained(campaign: Campaign) -> Iterator[Path]:
     paths, stale = campaign.paths, False
     for link in campaign.chain.links:
         path = paths.receipt(link.name)
-        receipt = _read(path)
-        if not receipt:
+        receipt = _read(Receipt, path)
+        if receipt is None:
             continue
         # What the first link began with is its own affair.
-        before = _read(paths.receipt(link.parent)) if link.parent else {"sha256": receipt.get("parent")}
-        if before:
-            key = key_of(link.name, campaign.fingerprint, str(before.get("sha256")), link.ranges)
-            stale = stale or key != receipt.get("key")
+        before = _read(Receipt, paths.receipt(link.parent)) if link.parent else None
+        if before or not link.parent:
+            sha256 = before.sha256 if before else receipt.parent
+            key = key_of(link.name, campaign.fingerprint, sha256, link.ranges)
+            stale = stale or key != receipt.key
         folders = [paths.shards(name) for name in link.ranges]
         folders = [paths.outliers(CONSOLIDATED)] if link.name == OUTLIERS else folders
-        record = shards_record(paths.store(link.name), str(receipt.get("key")))
+        record = shards_record(paths.store(link.name), receipt.key)
         if any(_changed_after(folder / "manifest.json", path) for folder in folders):
             stale = stale or bool(changed_shards(record, folders))
         if stale:
@@ -86,8 +93,8 @@ def _evaluated(campaign: Campaign) -> Iterator[Path]:
     paths = campaign.paths
     for name in campaign.chain.names:
         path = paths.evaluation(name) / "metrics.json"
-        judged, receipt = _read(path).get("checkpoint"), _read(paths.receipt(name)).get("sha256")
-        if judged is not None and receipt is not None and judged != receipt:
+        judged, receipt = _read(EvaluationRecord, path), _read(Receipt, paths.receipt(name))
+        if judged is not None and receipt is not None and judged.checkpoint != receipt.sha256:
             yield path
 
 
@@ -98,9 +105,8 @@ def _changed_after(path: Path, other: Path) -> bool:
         return False
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(kind: type[Kind], path: Path) -> Kind | None:
     try:
-        found = read_json(path) if is_present(path) else {}
+        return kind.read_if_any(path)
     except DataError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None

@@ -8,10 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import raw_files
+from campaign_files import write_ledger
 from checked import FIRST, SECOND, Checked
 from crpipe.campaign import duplicates
 from crpipe.campaign.duplicates import find_twins
-from crpipe.campaign.ledger import read_contents, write_ledger
+from crpipe.campaign.ledger import read_contents
 from crpipe.core.errors import DataError, SourceError
 from crpipe.core.files import read_json
 from named import READERS

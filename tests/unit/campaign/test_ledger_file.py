@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from campaign_files import CampaignFiles
-from crpipe.campaign.ledger import contents_of, read_contents, read_sums, read_sums_if_any, write_ledger
+from campaign_files import CampaignFiles, write_ledger
+from crpipe.campaign.ledger import LedgerFiles, contents_of, read_contents, read_sums, read_sums_if_any
 from crpipe.core.errors import DataError
 from crpipe.core.files import read_json, write_json
 
@@ -41,7 +41,7 @@ def test_a_ledger_of_few_files_is_read_back(path, count):
     ledger = read_json(path)
     ledger["files"] = ledger["files"][:count]
     write_ledger(path, ledger)
-    assert read_json(path) == ledger | {"contents": contents_of(ledger["files"])}
+    assert read_json(path) == ledger | {"contents": contents_of(LedgerFiles.from_json(ledger).files)}
     assert read_sums(path) == without_files(path)
 
 

@@ -63,6 +63,6 @@ def test_the_verbs_are_listed_in_their_groups():
     }
 
 
-def test_the_committed_page_is_what_the_command_line_says():
-    page = (REPOSITORY / "docs" / "commands.md").read_text()
-    assert page == manual(get_command(app)), "run: crpipe config commands > docs/commands.md"
+def test_the_page_of_all_commands_has_a_section_for_each():
+    page = manual(get_command(app))
+    assert [name for name in VERBS if f"\n### `crpipe {name}`\n" not in page] == []

@@ -18,7 +18,6 @@ SCHEMA = json.loads(config_docs.schema_json())
     [
         ("config/config.yaml", lambda: config_docs.default_yaml(CONFIG), "default"),
         ("workflow/schemas/config.schema.json", config_docs.schema_json, "schema"),
-        ("docs/configuration.md", lambda: config_docs.key_table(CONFIG), "table"),
     ],
 )
 def test_the_committed_file_is_what_the_tree_generates(path, write, verb):

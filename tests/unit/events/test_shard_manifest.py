@@ -75,6 +75,6 @@ def test_a_giant_outlier_spans_row_groups_and_a_bulk_event_never_does(tmp_path, 
     for role, groups in (("train", 1), ("outliers", 4)):
         folder = tmp_path / role
         entry = write_shard(folder, f"{role}-00000", role, BUNDLES, [events])
-        (folder / "manifest.json").write_text(json.dumps(common | {"shards": [entry]}))
+        (folder / "manifest.json").write_text(json.dumps(common | {"shards": [entry.as_json()]}))
         assert verify(folder, deep=True) == (3, 37)
         assert Shards(folder, role, BUNDLES).pairs[0].items.groups == groups

@@ -4,10 +4,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from crpipe.core.paths import MANIFEST
 from crpipe.events import shard_writer
 from crpipe.events.layout import LARGE, Field
 from crpipe.events.shard_manifest import read_group
 from crpipe.events.shard_reader import Shards
+from crpipe.events.shard_records import ShardManifest
 from crpipe.events.shard_writer import item_options, write_shard
 from plain_reader import HITS, make_hits
 
@@ -57,6 +59,6 @@ def test_events_come_back_whatever_the_codec(tmp_path, monkeypatch, growth):
     footer = pq.read_metadata(tmp_path / "train-00000.hits.parquet").row_group(0)
     found = {footer.column(column).compression for column in range(2)}
     assert growth == shard_writer.GROWTH or found == {"ZSTD" if growth < 0 else "LZ4"}
-    monkeypatch.setattr("crpipe.events.shard_reader.read_json", lambda _: {"shards": [entry]})
+    ShardManifest(range="0", data="", shards=(entry,)).write(tmp_path / MANIFEST)
     back = read_group(Shards(tmp_path, "train", HITS), 0, 0, HITS)
     assert np.array_equal(back.items, events.items)

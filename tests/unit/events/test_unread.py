@@ -13,7 +13,7 @@ READS = """
 import json, os, sys
 from pathlib import Path
 from crpipe.core.errors import CrpipeError
-from crpipe.events.shard_manifest import check_hashes, read_layout, read_manifest
+from crpipe.events.shard_manifest import check_hashes, open_manifest, read_layout
 from crpipe.events.shard_reader import Shards
 from crpipe.events.shard_streams import RowStream
 
@@ -28,7 +28,7 @@ for nth in range(1, 40):
         shards.group(0, 0)
         stream = RowStream(shards.pairs[0].items, (0, 1), [layout.items[0].name], 0)
         stream.close()
-        check_hashes(folder, read_manifest(folder, None)["shards"][0])
+        check_hashes(folder, open_manifest(folder, None).shards[0])
         found.append("")
         break
     except CrpipeError as error:

@@ -44,7 +44,9 @@ def write(folder, shards, first=0):
         entries.append(write_shard(folder, f"train-{number:05d}", "train", CELLS, blocks))
         first = int(starts[-1])
     manifest = {"range": "0", "data": "0" * 16, "layout": CELLS.describe(), "threshold": LARGE}
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"shards": entries}))
+    (folder / "manifest.json").write_text(
+        json.dumps(manifest | {"shards": [entry.as_json() for entry in entries]})
+    )
     return folder
 
 

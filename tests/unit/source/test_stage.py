@@ -235,7 +235,7 @@ def test_a_foreign_schema_is_found_at_the_first_copy(configure, name, tree):
     keys = {"uri": foreign(tree, name), "concurrency": 1}
     config = configure(reader=READERS["bundles"], **keys)
     for _ in range(2):
-        with pytest.raises(FormatError, match=r"f0\.parquet: no column muons, primary.*docs/write-a-reader"):
+        with pytest.raises(FormatError, match=r"f0\.parquet: no column muons, primary.*docs/workload"):
             staged(config, name)
         assert [path.name for path in config.paths().raw(str(name)).glob("*.parquet")] == ["f0.parquet"]
     assert len(staged(configure(**keys), name)) == 6

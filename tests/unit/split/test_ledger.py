@@ -4,17 +4,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crpipe.campaign.ledger import RejectedEvent
 from crpipe.campaign.raw_files import QUARANTINED, STAGED, RawFile
 from crpipe.core.errors import LedgerError
 from crpipe.core.paths import DESTINATIONS
 from crpipe.events.histograms import Histogram
+from crpipe.events.shard_records import ShardEntry
 from crpipe.split.ledger import (
     EDGES,
     check_unique,
     check_written,
     describe_histograms,
     histogram,
-    is_balanced,
     make_ledger,
     staged_sums,
 )
@@ -25,12 +26,15 @@ TABLE = Path("staged/0000000-0000999.parquet")
 FILE = RawFile(0, "a.npz", "file:///a.npz", 10, STAGED, "", "0a", "crc32c", "copy-compare")
 NAMES = ("listed", *DESTINATIONS)
 ENTRIES = [
-    {"role": "train", "events": 4, "items": 8},
-    {"role": "test", "events": 1, "items": 1},
-    {"role": "validation", "events": 2, "items": 3},
-    {"role": "outliers", "events": 1, "items": 50},
-    {"role": "validation_outliers", "events": 1, "items": 40},
-    {"role": "test_outliers", "events": 2, "items": 90},
+    ShardEntry(name=f"{role}-00000", role=role, events=events, items=items, files={})
+    for role, events, items in (
+        ("train", 4, 8),
+        ("test", 1, 1),
+        ("validation", 2, 3),
+        ("outliers", 1, 50),
+        ("validation_outliers", 1, 40),
+        ("test_outliers", 2, 90),
+    )
 ]
 
 
@@ -42,33 +46,34 @@ def report(
 
 def ledger_of(*reports, aside=(), totals=None):
     totals = totals or {each.file.number: (12, 196) for each in reports}
-    return make_ledger(list(reports), list(aside), totals, HITS)
+    return make_ledger(list(reports), list(aside), totals, HITS, data="", threshold=100, empty=0)
 
 
 def test_sums_of_a_range():
     gone = replace(FILE, number=2, path="c.npz", state=QUARANTINED, reason="short")
     bad = FileReport(replace(FILE, number=1, path="b.npz"), bad="b.npz: truncated")
     ledger = ledger_of(report(), bad, aside=[gone], totals={0: (12, 196)})
-    assert list(ledger["events"].items()) == list(zip(NAMES, (12, 4, 2, 1, 1, 1, 2, 1), strict=True))
-    assert list(ledger["items"].items()) == list(zip(NAMES, (196, 8, 3, 1, 50, 40, 90, 4), strict=True))
-    assert ledger["rejected"] == [{"file": "a.npz", "row": 7, "reason": "run is -1", "items": 4}]
-    assert [(row["path"], row["state"], row["items"]) for row in ledger["files"]] == [
+    assert ledger.events.as_json() == dict(zip(NAMES, (12, 4, 2, 1, 1, 1, 2, 1), strict=True))
+    assert ledger.items.as_json() == dict(zip(NAMES, (196, 8, 3, 1, 50, 40, 90, 4), strict=True))
+    assert ledger.rejected == (RejectedEvent(file="a.npz", row=7, reason="run is -1", items=4),)
+    assert [(row.path, row.state, row.items) for row in ledger.files] == [
         ("a.npz", STAGED, 196),
         ("b.npz", QUARANTINED, 0),
         ("c.npz", QUARANTINED, 0),
     ]
-    assert ledger["quarantined"] == 2
-    assert ledger["balanced"] is True
+    assert ledger.quarantined == 2
+    assert ledger.balanced is True
     check_written(ledger, ENTRIES, HITS)
 
 
 @pytest.mark.parametrize("kind", ["events", "items"])
 def test_a_ledger_that_does_not_balance_is_found(kind):
-    ledger = ledger_of(report())
-    ledger[kind]["listed"] += 1
-    assert not is_balanced(ledger)
+    whole = ledger_of(report())
+    counts = getattr(whole, kind)
+    ledger = replace(whole, **{kind: replace(counts, listed=counts.listed + 1)})
+    assert not ledger.is_balanced()
     with pytest.raises(LedgerError, match="sums differ from what was listed"):
-        check_written(ledger | {"balanced": is_balanced(ledger)}, ENTRIES, HITS)
+        check_written(replace(ledger, balanced=ledger.is_balanced()), ENTRIES, HITS)
 
 
 def test_a_file_whose_own_totals_differ_is_refused():
@@ -82,19 +87,17 @@ def test_a_file_whose_own_totals_differ_is_refused():
     ("place", "kind"), [(0, "events"), (2, "items"), (3, "items"), (4, "events"), (5, "items")]
 )
 def test_shards_that_hold_something_else_are_refused(place, kind):
-    entries = [dict(entry) for entry in ENTRIES]
-    entries[place][kind] += 1
-    with pytest.raises(LedgerError, match=f"{entries[place]['role']}: .* hits were sent, the shards hold"):
+    entries = list(ENTRIES)
+    entries[place] = replace(ENTRIES[place], **{kind: getattr(ENTRIES[place], kind) + 1})
+    with pytest.raises(LedgerError, match=f"{entries[place].role}: .* hits were sent, the shards hold"):
         check_written(ledger_of(report()), entries, HITS)
 
 
 def test_a_histogram_that_misses_an_event_is_found():
     binnings, parts = {"x": (0.0, 2.0, 2)}, [{"x": Histogram(0.0, 2.0, np.array([1, 1]), 1, 1)}]
     found = describe_histograms(ledger_of(report()), binnings, parts)
-    assert found == {
-        "histograms": {"x": {"low": 0.0, "high": 2.0, "bins": 2, "counts": [1, 1], "under": 1, "over": 1}}
-    }
-    assert describe_histograms(ledger_of(report()), {}, [{}]) == {}
+    assert found == {"x": {"low": 0.0, "high": 2.0, "bins": 2, "counts": [1, 1], "under": 1, "over": 1}}
+    assert describe_histograms(ledger_of(report()), {}, [{}]) is None
     with pytest.raises(LedgerError, match="the histogram of x holds 8 events, 4 are trained on"):
         describe_histograms(ledger_of(report()), binnings, parts * 2)
 
@@ -125,6 +128,7 @@ def test_bins_of_the_histogram():
 
 
 def test_files_that_only_their_server_vouches_for_are_counted():
-    row = {"state": "staged", "size": 5, "verified": "server-checksum"}
-    assert staged_sums([row, row | {"verified": "source-checksum"}])["server_only"] == 1
-    assert "server_only" not in staged_sums([row | {"verified": "source-checksum"}])
+    (row,) = ledger_of(report(replace(FILE, verified="server-checksum"))).files
+    other = replace(row, verified="source-checksum")
+    assert staged_sums([row, other]).as_json()["server_only"] == 1
+    assert "server_only" not in staged_sums([other]).as_json()

@@ -163,7 +163,8 @@ def test_suggestions_follow_the_multiplicities(config, tmp_path):
 ALONE = """
 import sys
 sys.modules["crpipe.workloads"] = None
-from crpipe.campaign.campaign import Campaign, RunRecord, recorded_layout
+from crpipe.campaign.campaign import Campaign, recorded_layout
+from crpipe.campaign.recorded import RunRecord
 from crpipe.config.loading import load_config
 from crpipe.core.files import read_json
 from crpipe.core.paths import CONSOLIDATED
@@ -175,7 +176,7 @@ config = load_config((), sys.argv[1:], options=False)
 paths = config.paths()
 keys, layout = read_json(paths.campaign()), recorded_layout(paths.layout())
 record = RunRecord(config.chain(has_outliers=True), keys, keys)
-campaign = Campaign(config, paths, layout, {}, {}, record)
+campaign = Campaign(config, paths, layout, {}, record)
 (name,), target = campaign.ranges, paths.outliers(CONSOLIDATED)
 consolidate_outliers(campaign, Silent())
 print(*verify(target, deep=True), read_layout(target).item)

@@ -200,7 +200,8 @@ def _valid_for(made: Provenance) -> Iterator[str]:
 def _deviations(made: Provenance, graphs: Graphs) -> Iterator[str]:
     sampler = graphs.description["sampler"]
     if simulated(made.keys):
-        yield "- The training data come from crpipe's own simulator (docs/simulator.md), a parametrisation."
+        simulator = "crpipe's own simulator (docs/physics.md#the-simulator)"
+        yield f"- The training data come from {simulator}, a parametrisation."
     yield from (f"- {note}" for note in sampler["notes"])
     most = made.keys.get("model.max_muons")
     if most:

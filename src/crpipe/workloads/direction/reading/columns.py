@@ -28,7 +28,7 @@ INTEGERS, REALS, NUMBERS = (f"a list of {inner}" for inner in ("integers", "floa
 EVENTS = 20_000  # most events and items of a block that a reader yields
 ITEMS = 1 << 20
 _ROWS = 1 << 17
-_CHOOSE = "choose the reader of its format with source.reader, or write one: docs/write-a-reader.md"
+_CHOOSE = "choose the reader of its format with source.reader, or write one: docs/workload.md"
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -68,7 +68,7 @@ META = pa.schema(
 
 
 class NeutrinoTelescope:
-    """Simulator of tracks and cascades in IceCube; see docs/direction-simulator.md for what is modelled."""
+    """Simulator of tracks and cascades in IceCube; docs/direction.md says what is modelled."""
 
     layout = PULSES_WITH_ENERGY
     offers = ("geometry",)

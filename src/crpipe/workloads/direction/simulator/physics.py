@@ -171,7 +171,7 @@ SIN_CHERENKOV = float(np.sqrt(1 - COS_CHERENKOV**2))
 GROUP_NS_PER_M = 1.36 / C_M_PER_NS
 ABSORPTION_M, SCATTERING_M, TAU_NS = 98.0, 33.3, 557.0
 DELAY_NS = 1 / (1 / TAU_NS + 1 / (GROUP_NS_PER_M * ABSORPTION_M))
-# Photons of a flash of 1 GeV at 1 m, tuned to the public numbers of pulses; docs/direction-simulator.md. A
+# Photons of a flash of 1 GeV at 1 m, tuned to the public numbers of pulses; docs/direction.md. A
 # bare muon shines as flashes of 0.194 GeV per metre: 33,000 photons, of 170,000 per GeV (Frank and Tamm).
 GEV_PHOTONS = 100.0
 MUON_GEV_PER_M = 0.194

@@ -115,7 +115,7 @@ def primary_width(file: pq.ParquetFile) -> int:
 PRIMARY_NAMES = tuple(field.name for field in PRIMARY)
 MUON_NAMES = tuple(field.name for field in MUON)
 _CHOOSE = "choose the reader of its layout with source.reader"
-_WRITE = "rename them, or write a reader of your own: docs/write-a-reader.md"
+_WRITE = "rename them, or write a reader of your own: docs/workload.md"
 
 
 @dataclass(frozen=True, slots=True)

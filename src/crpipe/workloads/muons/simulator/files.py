@@ -60,7 +60,7 @@ class Rows:
 
 
 class AirShowers:
-    """Simulator of muon bundles from air showers; see docs/simulator.md for what is modelled."""
+    """Simulator of muon bundles from air showers; see docs/physics.md#the-simulator for what is modelled."""
 
     layout = BUNDLES
 

@@ -121,7 +121,7 @@ _ONE_FILE = threading.Lock()
 
 
 class XenonDetector:
-    """Simulator of gammas in liquid xenon; see docs/xec-simulator.md for what is modelled."""
+    """Simulator of gammas in liquid xenon; docs/xec.md says what is modelled."""
 
     layout = sensor_layout()
     offers = ("sensors",)

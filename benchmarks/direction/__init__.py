@@ -1,0 +1,1 @@
+"""Directions of neutrinos, beside iceaggr."""

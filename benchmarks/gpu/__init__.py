@@ -1,0 +1,1 @@
+"""The checklist for a GPU."""

@@ -1,0 +1,1 @@
+"""Muon bundles: raw files, loader, training, physics, verbs."""

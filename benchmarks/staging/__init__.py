@@ -1,0 +1,1 @@
+"""Copies from a federation on loopback."""

@@ -1,0 +1,1 @@
+"""What workflow and head cost beside the work."""

@@ -1,0 +1,1 @@
+"""Gammas in liquid xenon, beside xec-ml-wl."""

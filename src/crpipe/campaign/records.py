@@ -1,0 +1,148 @@
+"""The JSON files of a campaign and its runs as classes; those of ledgers and shards are beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from crpipe.core.paths import BEST, DROPPED
+from crpipe.core.records import Record, RecordTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenThreshold(Record):
+    """threshold.json: the threshold that a quantile of the events in some ranges gave."""
+
+    quantile: float
+    ranges: tuple[str, ...]
+    threshold: int
+    events: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitKey(Record):
+    """key.json of a finished split: what it follows from; staged: digest of the raw files' rows."""
+
+    data: str
+    threshold: int
+    staged: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiplicityHistogram(Record, files="*.histogram.json"):
+    """Events of a range by multiplicity, per bin [edges[i], edges[i + 1]); their weights, if any."""
+
+    edges: tuple[int, ...]
+    events: tuple[int, ...]
+    weights: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideTable(Record):
+    """What is recorded about one side table: where it was, and the copy, whose path is relative."""
+
+    uri: str
+    path: str
+    size: int
+    sha256: str
+    mtime: Any = None
+    verified: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideTables(RecordTable, files="tables.json"):
+    """tables.json: the side tables by their names in ``source.tables``."""
+
+    rows: Mapping[str, SideTable]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt(Record, files="ranges/*"):
+    """The receipt of a finished link: its checkpoint, what that follows from, and the last numbers.
+
+    parent: hash of the checkpoint that the link began with; empty for none. stopped: why it ended early.
+    """
+
+    range: str
+    checkpoint: str
+    sha256: str
+    key: str
+    parent: str
+    fingerprint: str
+    ranges: tuple[str, ...]
+    round: int
+    step: int
+    events: int
+    items: int
+    skipped: int
+    metrics: Any = None
+    numerics: Any = None
+    stopped: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestReceipt(Record, files=f"ranges/*{BEST}"):
+    """The receipt of the best checkpoint of a link."""
+
+    range: str
+    key: str
+    checkpoint: str
+    sha256: str
+    step: int
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeletedCheckpoint(Record):
+    """A checkpoint that `crpipe clean` deleted: its receipt, its size and when."""
+
+    receipt: Receipt
+    bytes: int
+    time: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeletedCheckpoints(RecordTable, files=DROPPED):
+    """dropped.json: the deleted checkpoints by their links."""
+
+    rows: Mapping[str, DeletedCheckpoint]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedWeights(Record):
+    """init_from.json: which weights the first link took from another checkpoint, and which were left out."""
+
+    checkpoint: str
+    sha256: str
+    loaded: Mapping[str, str]
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    warning: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divergence(Record):
+    """Why the training of a link diverged, so that a retry does not repeat it."""
+
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRecord(Record):
+    """metrics.json of an evaluation: what was compared, and the numbers of each kind by the metric's name.
+
+    checkpoint: its hash. metrics: what each metric of the workload is. baseline, again: of a baseline, and of
+    a second simulation of the same events.
+    """
+
+    checkpoint: str
+    step: int | None = None
+    part: str | None = None
+    events: int | None = None
+    groups: int | None = None
+    metrics: tuple[Mapping[str, Any], ...] | None = None
+    values: Mapping[str, Any] | None = None
+    baseline: Mapping[str, Any] | None = None
+    again: Mapping[str, Any] | None = None
