@@ -19,14 +19,14 @@ WORDS = re.compile(
 EXEMPT = re.compile(r"REQUESTS_CA_BUNDLE|PRIMARY KEY")
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (11, 2570),
+    "core": (11, 2575),
     "config": (6, 1355),
     "events": (11, 1820),
-    "campaign": (10, 2080),
+    "campaign": (10, 2070),
     "source": (27, 5515),
-    "split": (13, 3275),
+    "split": (13, 3280),
     "loading": (5, 1160),
-    "report": (24, 5105),
+    "report": (24, 5100),
     "train": (16, 4060),
     "inference": (11, 2925),
     "check": (7, 1660),

@@ -1,4 +1,4 @@
-"""Each JSON file that crpipe writes is a frozen class, read, checked and written by the types of its fields.
+"""A JSON file of a campaign as a frozen class, read, checked and written by the types of its fields.
 
 The classes are plain dataclasses: they are read fast, and errors name the value and its key in the file.
 """

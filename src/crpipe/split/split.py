@@ -1,7 +1,6 @@
 """One staged range becomes shards, outliers and a balanced ledger, in one pass over its raw files.
 
-Raw files are scattered into buckets in parallel, then buckets are gathered into shards in parallel; the bytes
-depend on the keys of the data and the raw files alone. Nothing counts until the finished record exists.
+Raw files are scattered into buckets, these gathered into shards; nothing counts before the finished record.
 """
 
 from __future__ import annotations
@@ -88,8 +87,8 @@ _WORKER_RAW = 256 << 20  # raw bytes below which another process costs more than
 class _Run:
     """A split in progress.
 
-    parts, threshold: what decides where an event goes. files: the staged table.
-    careful: the attempt before was killed while it read a file: read in a process of its own.
+    parts, threshold: what decides where an event goes. files: the staged table. careful: the attempt before
+    was killed while it read a file: read in a process of its own.
     """
 
     campaign: Campaign
