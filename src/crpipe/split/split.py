@@ -428,11 +428,10 @@ def _record(run: _Run, ledger: Ledger, entries: list[ShardEntry], scattered: lis
     A workflow engine deletes a failed job's outputs: one that dies between its last output and its end would
     lose them after the raw files are gone. They are restored from the record.
     """
-    campaign, record = run.campaign, run.record
+    campaign, record, layout = run.campaign, run.record, run.campaign.layout
     binnings = campaign.config.split.histograms
     counted = describe_histograms(ledger, binnings, (each.histograms for each in scattered))
     part = record.folder.with_suffix(".part")
-    layout = campaign.layout
     manifest = ShardManifest(
         range=run.name, data=campaign.data, threshold=run.threshold, layout=layout.describe(), shards=()
     )
