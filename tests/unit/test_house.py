@@ -19,7 +19,7 @@ WORDS = re.compile(
 EXEMPT = re.compile(r"REQUESTS_CA_BUNDLE|PRIMARY KEY")
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (11, 2565),
+    "core": (11, 2570),
     "config": (6, 1355),
     "events": (11, 1820),
     "campaign": (10, 2065),

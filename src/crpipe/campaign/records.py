@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from crpipe.core.paths import BEST, DROPPED
-from crpipe.core.records import Record, RecordTable
+from crpipe.core.records import WRITTEN, Record, RecordTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class SideTable(Record):
     path: str
     size: int
     sha256: str
-    mtime: Any = None
+    mtime: Any = field(default=None, metadata=WRITTEN)
     verified: Any = None
 
 

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Parser = Callable[[Any, str], Any]  # takes a value and its name in the file; raises ValueError
+WRITTEN = {"written": True}  # metadata of a field that may be missing, but whose None is written
+_Fields = tuple[dict[str, Parser], frozenset[str], frozenset[str]]
 _UNKNOWN = "unknown"
-_FIELDS: dict[Any, tuple[dict[str, Parser], frozenset[str]]] = {}  # of each class, once it is used
+_FIELDS: dict[Any, _Fields] = {}  # of each class, once it is used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ class Record:
     def from_json(cls, value: Any, where: str = "it") -> Self:
         """Make a record of a JSON value; raise ValueError naming the first field that is missing or wrong."""
         _refuse_other(value, dict, where, "mapping")
-        parsers, required = _fields_of(cls)
+        parsers, required, written = _fields_of(cls)
         missing = required - value.keys()
         if missing:
             raise ValueError(f"{min(missing)} is missing")
@@ -53,14 +55,14 @@ class Record:
             for name, parse in parsers.items()
             if name in required or value.get(name) is not None
         }
-        return cls(**known, unknown={name: value[name] for name in value.keys() - known.keys()})
+        return cls(**known, unknown={name: value[name] for name in value.keys() - known.keys() - written})
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON value that is written; ``from_json`` of it is this record."""
-        parsers, required = _fields_of(type(self))
+        parsers, _, always = _fields_of(type(self))
         values = {name: getattr(self, name) for name in parsers}
         written = {
-            name: _plain(value) for name, value in values.items() if name in required or value is not None
+            name: _plain(value) for name, value in values.items() if name in always or value is not None
         }
         return {**written, **self.unknown}
 
@@ -86,7 +88,7 @@ class RecordTable(Record):
     @classmethod
     def from_json(cls, value: Any, where: str = "it") -> Self:
         """Make a table of a JSON value; raise ValueError naming the first field that is missing or wrong."""
-        parsers, _ = _fields_of(cls)
+        parsers, _, _ = _fields_of(cls)
         return cls(**{name: parse(value, where) for name, parse in parsers.items()})
 
     def as_json(self) -> dict[str, Any]:
@@ -95,13 +97,14 @@ class RecordTable(Record):
         return dict(_plain(getattr(self, name)))
 
 
-def _fields_of(kind: Any) -> tuple[dict[str, Parser], frozenset[str]]:
-    """Return what parses each field of a class, and the names of those that must be there."""
+def _fields_of(kind: Any) -> _Fields:
+    """Return what parses each field of a class, the names that must be there, and those always written."""
     if kind not in _FIELDS:
         hints = get_type_hints(kind)
         known = [each for each in fields(kind) if each.name != _UNKNOWN]
         required = frozenset(each.name for each in known if each.default is MISSING)
-        _FIELDS[kind] = {each.name: _parser(hints[each.name]) for each in known}, required
+        written = required | {each.name for each in known if each.metadata == WRITTEN}
+        _FIELDS[kind] = {each.name: _parser(hints[each.name]) for each in known}, required, written
     return _FIELDS[kind]
 
 
