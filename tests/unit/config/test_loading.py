@@ -325,7 +325,7 @@ def test_a_campaign_of_automatic_length_needs_its_files_counted_first(tmp_path):
     config = load_config([], ["ranges.last=auto", f"results={tmp_path}"])
     with pytest.raises(ConfigError, match="run `crpipe count` first"):
         config.all_ranges()
-    (tmp_path / "positions.json").write_text('{"last": 2499, "source": ""}')
+    (tmp_path / "positions.json").write_text('{"files": 2500, "last": 2499, "source": ""}')
     assert [str(name) for name in config.all_ranges()][-1] == "0002000-0002499"
 
 
