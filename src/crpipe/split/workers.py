@@ -141,8 +141,8 @@ def reuse_freed_memory() -> None:
     """Reuse freed memory instead of returning it to the system: 8 % less CPU time of a split.
 
     Arrow's own allocator and glibc return the memory of each block of a few MB and request it again for the
-    next one: the kernel then clears every page. Blocks above 64 MiB are still returned. docs/performance.md
-    has the figures.
+    next one: the kernel then clears every page. Blocks above 64 MiB are still returned.
+    docs/performance-tried.md has the figures.
     """
     gc.freeze()  # what was imported is not looked through again and again
     pa.set_memory_pool(pa.system_memory_pool())
