@@ -133,6 +133,7 @@ def check(
     """Prove the campaign from its files alone, or list all that is wrong and what to type; writes nothing."""
     from crpipe.check.check import check as check_campaign
     from crpipe.check.check import open_files
+    from crpipe.core.text import counted
 
     campaign = open_files(Settings.campaign(options=source))  # only a listing needs the reader's options
     known = tuple(dict.fromkeys((*campaign.ranges, *campaign.chain.names, CONSOLIDATED, OUTLIERS)))
@@ -154,10 +155,12 @@ def check(
         f"{counts['bytes'] / 1e6:.1f} MB were hashed"
     )
     if errors and all(finding.severity == "unread" for finding in errors):
-        raise DiskError(f"{len(errors)} files could not be read; nothing says that they are wrong")
+        raise DiskError(f"{counted(len(errors), 'file')} could not be read; nothing says that it is damaged")
     if errors:
+        many = counted(len(errors), "thing")
         raise DataError(
-            f"{len(errors)} things are wrong; type what is listed, in this order, then check again"
+            f"{many} {'is' if len(errors) == 1 else 'are'} wrong; type what is listed, in this order, then "
+            "check again"
         )
     print("nothing is wrong")
 

@@ -37,7 +37,7 @@ def findings(campaign):
     config, report = campaign.config, CheckReport()
     check_source(report, open_files(config), (), Silent())
     [finding] = report.errors
-    with pytest.raises(DataError, match="1 things are wrong"):
+    with pytest.raises(DataError, match="1 thing is wrong"):
         campaign.crpipe("check", "--source")
     return finding.what, finding.remedy
 
