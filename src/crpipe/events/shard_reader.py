@@ -238,14 +238,14 @@ def _open_all(folder: Path, role: str, layout: Layout, number: int) -> Iterator[
 
 def open_shard(folder: Path, entry: ShardEntry, layout: Layout, number: int = 0) -> ShardPair:
     """Open one shard of the manifest; raise ShardError when sizes, columns or rows are not as it says."""
-    for part in ("events", layout.item):
+
+    def open_part(part: str, columns: Mapping[str, str]) -> tuple[Table, bytes | None]:
         if part not in entry.files:
             raise ShardError(f"{folder / MANIFEST}: the key {part!r} is missing; {REMEDY}")
-    columns = event_columns(layout) | {MULTIPLICITY: "uint32"}
-    events, listed = _table(folder / f"{entry.name}.events.parquet", entry.files["events"].size, columns)
-    names = {field.name: field.dtype for field in layout.items}
-    path, size = folder / f"{entry.name}.{layout.item}.parquet", entry.files[layout.item].size
-    items, _ = _table(path, size, names)
+        return _table(folder / f"{entry.name}.{part}.parquet", entry.files[part].size, columns)
+
+    events, listed = open_part("events", event_columns(layout) | {MULTIPLICITY: "uint32"})
+    items, _ = open_part(layout.item, {field.name: field.dtype for field in layout.items})
     for table, rows in ((events, entry.events), (items, entry.items)):
         if table.rows[-1] != rows:
             raise ShardError(f"{table.path}: {table.rows[-1]} rows, the manifest says {rows}; {REMEDY}")
