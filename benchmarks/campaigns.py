@@ -53,51 +53,51 @@ def opened(config: Config) -> Campaign:
 
 def tables(config: Config) -> None:
     """Stage the side tables."""
-    from crpipe.core.text import Silent
+    from crpipe.core.text import NullProgress
     from crpipe.source.side_tables import stage_tables
 
-    stage_tables(opened(config), Silent())
+    stage_tables(opened(config), NullProgress())
 
 
 def list_files(config: Config, name: str) -> None:
     """List a range."""
-    from crpipe.core.text import Silent
+    from crpipe.core.text import NullProgress
     from crpipe.source.listing import list_range
 
-    list_range(opened(config), name, Silent())
+    list_range(opened(config), name, NullProgress())
 
 
 def stage(config: Config, name: str) -> None:
     """Stage a range that is listed."""
-    from crpipe.core.text import Silent
+    from crpipe.core.text import NullProgress
     from crpipe.source.stage import stage_range
 
-    stage_range(opened(config), name, Silent())
+    stage_range(opened(config), name, NullProgress())
 
 
 def split(campaign: Campaign, name: str) -> None:
     """Split a range that is staged."""
-    from crpipe.core.text import Silent
+    from crpipe.core.text import NullProgress
     from crpipe.split.split import split_range
 
-    split_range(campaign, name, Silent())
+    split_range(campaign, name, NullProgress())
 
 
 def consolidate(campaign: Campaign) -> None:
     """Merge the outliers of all ranges."""
-    from crpipe.core.text import Silent
+    from crpipe.core.text import NullProgress
     from crpipe.split.outliers import consolidate_outliers
 
-    consolidate_outliers(campaign, Silent())
+    consolidate_outliers(campaign, NullProgress())
 
 
 def check(config: Config, jobs: int) -> tuple[list[Any], int]:
     """Check a campaign; return what was found, and the bytes that were read."""
     from crpipe.check.check import check as check_campaign
     from crpipe.check.check import open_files
-    from crpipe.core.text import Silent
+    from crpipe.core.text import NullProgress
 
-    report = check_campaign(open_files(config), (), Silent(), processes=jobs)
+    report = check_campaign(open_files(config), (), NullProgress(), processes=jobs)
     return list(report.findings), report.counts["bytes"]
 
 

@@ -112,7 +112,7 @@ def theirs(
 
 
 def single_events(events: Events) -> list[dict[str, torch.Tensor]]:
-    """Give events as iceaggr's data set does, one by one."""
+    """Return events as iceaggr's data set does, one by one."""
     ends = events.offsets()
     truth = np.stack([events.columns["azimuth"], events.columns["zenith"]], axis=1).astype(np.float32)
     return [

@@ -67,7 +67,7 @@ def whole(events: Events) -> Batch:
 
 
 def describe(batches: Iterator[Batch]) -> np.ndarray:
-    """Give a row per event, in the order of the stream: primary, multiplicity, sums over its own muons."""
+    """Return a row per event, in the order of the stream: primary, multiplicity, sums over its own muons."""
     rows = []
     for batch in batches:
         check_kind(batch)

@@ -84,7 +84,7 @@ def describe(step: Callable[[], None], machine: Machine, seconds: float) -> str:
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """Give the least time of a few runs: what the machine can do when nothing else is in the way."""
+    """Return the least time of a few runs: what the machine can do when nothing else is in the way."""
     times = []
     for _ in range(6):
         started = time.perf_counter()

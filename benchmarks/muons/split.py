@@ -55,7 +55,7 @@ def side(folder: str, count: int, scratch: str) -> tuple[Callable[[], dict[str, 
     raw = Path(scratch) / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     for path in sorted(Path(folder).iterdir())[:count]:
-        files.forget_cached(path)
+        files.drop_page_cache(path)
         if not (raw / path.name).exists():
             (raw / path.name).hardlink_to(path)
     _, split = staged_split(raw)

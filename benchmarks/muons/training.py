@@ -141,7 +141,7 @@ class Told(torch.nn.Module):
         self.truth = torch.log10(multiplicity[:, None] + 1.0)
 
     def forward(self, conditions: torch.Tensor) -> torch.Tensor:
-        """Give log10(multiplicity + 1): [N, 1]."""
+        """Return log10(multiplicity + 1): [N, 1]."""
         return self.truth + 0.0 * self.network(conditions)
 
 

@@ -124,7 +124,7 @@ def _without_dropout(model: torch.nn.Module) -> None:
 
 
 def normalised(events: Events) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Give events as their loader does: photons and times, -1 where not valid, [B, 4760, 2]; truth."""
+    """Return events as their loader does: photons and times, -1 where not valid, [B, 4760, 2]; truth."""
     photons, times, photons_valid, times_valid = np.moveaxis(events.items.reshape(len(events), -1, 4), 2, 0)
     logs = np.log1p(np.maximum(photons, -999.0) / 1000.0) / 4.08
     channels = [

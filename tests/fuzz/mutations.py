@@ -345,7 +345,7 @@ def _changed_state(node, rng):
 
 
 def named_by_hash(name, content):
-    """Give a checkpoint the name that its content has a right to."""
+    """Return a checkpoint the name that its content has a right to."""
     stem = name.rpartition("-")[0]
     return f"{stem}-{hashlib.sha256(content).hexdigest()[:16]}.pt"
 

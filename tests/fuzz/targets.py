@@ -23,8 +23,8 @@ from crpipe.campaign.claims import check_train
 from crpipe.campaign.ledger import table_keys, table_paths
 from crpipe.campaign.raw_files import (
     Entry,
-    Proof,
     StagedFile,
+    Verification,
     read_manifest,
     read_staged,
     write_manifest,
@@ -36,13 +36,13 @@ from crpipe.config.loading import load_config
 from crpipe.core.errors import FormatError, LedgerError, ListingError
 from crpipe.core.journal import Journal
 from crpipe.core.paths import ROLES
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.events.batch import Events, concatenate
 from crpipe.events.shard_manifest import groups_of, read_layout, verify
 from crpipe.events.shard_reader import Shards
 from crpipe.events.validity import find_invalid_events
 from crpipe.inference.checkpoints import open_checkpoint, open_its_reader
-from crpipe.inference.inputs import RawInput, Wanted, count_rows, event_rows
+from crpipe.inference.inputs import RawInput, RequiredColumns, count_rows, event_rows
 from crpipe.report.estimates import measure_ratios
 from crpipe.report.series import chain_rows
 from crpipe.report.status import render_status, status_json
@@ -50,7 +50,7 @@ from crpipe.report.summary import render_summary
 from crpipe.source.listing import read_list
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.webdav import parse_listing
-from crpipe.source.positions import Positions
+from crpipe.source.positions import RecordedPositions
 from crpipe.train.checkpoints import checkpoint_file, read_receipt
 from crpipe.workloads.direction.layout import read_geometry
 from crpipe.workloads.direction.reading.prometheus import geometry_of, read_sensors
@@ -275,7 +275,7 @@ def entries():
 
 def write_range(folder):
     write_manifest(folder / "manifest.parquet", entries())
-    proof = Proof(100, "0a", "crc32c", "copy-compare")
+    proof = Verification(100, "0a", "crc32c", "copy-compare")
     write_staged(folder / "staged.parquet", [StagedFile(entry, proof) for entry in entries()])
 
 
@@ -284,12 +284,12 @@ def read_range(folder):
 
 
 def write_positions(folder):
-    positions = Positions(folder / "positions.json", folder / "positions.parquet")
-    positions.settle([f"{n}.parquet" for n in range(5)], 4, "file:///data", Silent())
+    positions = RecordedPositions(folder / "positions.json", folder / "positions.parquet")
+    positions.settle([f"{n}.parquet" for n in range(5)], 4, "file:///data", NullProgress())
 
 
 def read_positions(folder):
-    positions = Positions(folder / "positions.json", folder / "positions.parquet")
+    positions = RecordedPositions(folder / "positions.json", folder / "positions.parquet")
     positions.check_source("file:///data")
     return positions.read()
 
@@ -538,7 +538,7 @@ def write_primaries(folder):
 
 
 def primaries(name):
-    wanted = Wanted.of(BUNDLES, ("energy_gev", "zenith_rad", "mass_number", "depth_m"))
+    wanted = RequiredColumns.of(BUNDLES, ("energy_gev", "zenith_rad", "mass_number", "depth_m"))
 
     def run(folder):
         raw = RawInput((), Bundles(), {})

@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path += [str(HERE.parent / each) for each in ("support", "outside", "outside/packages")]
 # Files that hold times, processes or hosts: they differ from run to run.
-_PASSING = (
+_RETRYABLE = (
     "journal.jsonl",
     "metrics.jsonl",
     ".proofs.jsonl",
@@ -54,7 +54,7 @@ SMALL = {"threads": 1, "device": "cpu", "log_steps": 1, "snapshot_steps": 4}
 
 
 def small(name, **changes):
-    """Give a demo's settings, made smaller."""
+    """Return a demo's settings, made smaller."""
     settings = yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text())
     for section, values in changes.items():
         settings[section] = {**settings.get(section, {}), **values}
@@ -328,10 +328,10 @@ def hashed(text):
 
 
 def hashes(place):
-    """Give each product, by its path, and its hash."""
+    """Return each product, by its path, and its hash."""
     for path in sorted(place.rglob("*")):
         name = str(path.relative_to(place))
-        passing = path.name in _PASSING or path.stem in _PASSING_STEMS or path.suffix in _PASSING_SUFFIXES
+        passing = path.name in _RETRYABLE or path.stem in _PASSING_STEMS or path.suffix in _PASSING_SUFFIXES
         if path.is_file() and not passing and "tensorboard" not in name:
             yield name, hashlib.sha256(without_folder(path, place)).hexdigest()
 

@@ -61,7 +61,7 @@ def same(undisturbed):
 
 
 @pytest.mark.parametrize(
-    ("fault", "way"), [("fail", "ForeignError"), ("vanish", "killed"), ("grow", "killed")]
+    ("fault", "way"), [("fail", "PluginError"), ("vanish", "killed"), ("grow", "killed")]
 )
 def test_a_job_that_fails_is_killed_or_takes_too_much_memory(campaign, same, fault, way):
     (campaign.folder / "fault").write_text(fault)

@@ -29,7 +29,7 @@ PAGE = (REPOSITORY / "docs" / "weeks.md").read_text()
 
 
 def checkpoints(campaign, links=LINKS):
-    """Give the bytes of the checkpoints by link, without those of deleted ones."""
+    """Return the bytes of the checkpoints by link, without those of deleted ones."""
     found = {link: sorted((campaign.run / "store" / link).glob("checkpoint-*.pt")) for link in links}
     return {link: paths[0].read_bytes() for link, paths in found.items() if paths}
 

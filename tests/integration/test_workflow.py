@@ -238,7 +238,7 @@ def test_a_second_workflow_in_the_same_directory_is_refused_by_name(begun):
 
 
 def with_flock(folder, statement):
-    """Give an environment in which the system's flock is another one."""
+    """Return an environment in which the system's flock is another one."""
     body = f"(void)a; (void)b; {statement};"
     (folder / "flock.c").write_text(f"#include <errno.h>\nint flock(int a, int b) {{ {body} }}")
     command = ["cc", "-shared", "-fPIC", "-o", folder / "flock.so", folder / "flock.c"]

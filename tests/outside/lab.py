@@ -113,7 +113,7 @@ class Lab(Campaign):
         )
 
     def say(self, *words):
-        """Give what a crpipe command prints; it has to succeed."""
+        """Return what a crpipe command prints; it has to succeed."""
         done = self.crpipe(*words)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -80,7 +80,7 @@ BEFORE_ANY_JOB = {
 
 
 def one_line(text):
-    """Give what crpipe says, which has to be one line."""
+    """Return what crpipe says, which has to be one line."""
     said = [line for line in text.splitlines() if line.startswith("crpipe: ")]
     assert len(said) == 1, text
     assert "Traceback" not in text

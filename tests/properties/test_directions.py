@@ -17,7 +17,7 @@ from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import validate
 from crpipe.core.errors import Interrupted
 from crpipe.core.files import sha256
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.events.batch import concatenate
 from crpipe.source.listing import list_range
 from crpipe.source.side_tables import stage_tables
@@ -153,10 +153,10 @@ def raw(tmp_path_factory):
     columns, items = make_pulses(multiplicity)
     write_folder(folder, {1: (columns, multiplicity, items)})
     config = configure(folder, folder / "runs", "DeepSet")
-    stage_tables(opened(config), Silent())
-    list_range(opened(config), RANGE, Silent())
-    stage_range(opened(config), RANGE, Silent())
-    split_range(Campaign.open(config), RANGE, Silent())
+    stage_tables(opened(config), NullProgress())
+    list_range(opened(config), RANGE, NullProgress())
+    stage_range(opened(config), RANGE, NullProgress())
+    split_range(Campaign.open(config), RANGE, NullProgress())
     return folder
 
 
@@ -178,7 +178,7 @@ def run(config, strikes=()):
     with mock.patch.object(DirectionWorkload, "collate", struck):
         while not config.paths().receipt(RANGE).exists():
             try:
-                train_range(config, RANGE, Silent())
+                train_range(config, RANGE, NullProgress())
             except (Crash, Interrupted):
                 continue
     paths = config.paths()

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from crpipe.core.errors import Interrupted
 from crpipe.core.files import sha256
 from crpipe.core.paths import OUTLIERS
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.train.metrics_log import read_metrics
 from models import train_range
 from toy import RANGES, Toy, toy_config
@@ -58,7 +58,7 @@ def run_chain(config, strikes=(), profile_steps=0):
         for name in CHAIN:
             while not config.paths().receipt(name).exists():
                 try:
-                    train_range(config, name, Silent(), profile_steps=profile_steps)
+                    train_range(config, name, NullProgress(), profile_steps=profile_steps)
                 except (Crash, Interrupted):
                     continue
     finally:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from crpipe.core.errors import ForeignError
+from crpipe.core.errors import PluginError
 from crpipe.events.batch import Cursor, Events
 from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
@@ -170,7 +170,7 @@ def test_the_name_of_the_weights_is_taken(config):
             return {**super().collate(events, index, seed), "weight": torch.ones(len(index))}
 
     events = weighted(make_events(3, 5), [1.0] * 3)
-    with pytest.raises(ForeignError, match="a tensor 'weight', which the engine adds from the column flux"):
+    with pytest.raises(PluginError, match="a tensor 'weight', which the engine adds from the column flux"):
         trained(config, events, "flux", workload=Taken())
 
 

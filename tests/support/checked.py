@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from crpipe.check.check import check, open_files
 from crpipe.cli.app import app
 from crpipe.config.loading import load_config
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from runs import REPOSITORY, TINY
 from unrendered import unrendered
 
@@ -77,7 +77,7 @@ class Checked:
                 self.crpipe(verb, name)
 
     def check(self, *names, processes=1):
-        return check(open_files(self.config), names, Silent(), processes=processes)
+        return check(open_files(self.config), names, NullProgress(), processes=processes)
 
     def type(self, remedy):
         """Run the commands of a remedy."""

@@ -197,7 +197,7 @@ def checkpoint_of(folder, kind=Counting, link="0000000-0000999", **keys):
 
 
 def state_of(keys, weights, **more):
-    """Give the fields of a checkpoint; ``more`` replaces some."""
+    """Return the fields of a checkpoint; ``more`` replaces some."""
     counters = {"step": 7, "events": 12_345, "items": 678_901, "skipped": 0, "skipped_in_row": 0}
     state = {"format": 1, "keys": keys, "model": weights, "average": {}, "optimizers": {}, "shares": {}}
     return {**state, "counters": counters | {"range_step": 7, "cursor": [0, 0]}, **more}

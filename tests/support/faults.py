@@ -309,7 +309,7 @@ class Campaign:
 
 
 def _always(kinds, kind, end, nth, name):
-    """Give the first case of a kind, end of path, time and errno."""
+    """Return the first case of a kind, end of path, time and errno."""
     cases = [case for case in kinds.get(kind, ()) if (case.nth, case.errno) == (nth, name)]
     return [case for case in cases if case.operation.endswith(end)][:1]
 

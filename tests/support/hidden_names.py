@@ -22,7 +22,7 @@ def why_not_mounted():
 
 @contextmanager
 def hiding(folder, *, preloaded=False):
-    """Give a folder inside of an empty one, and the variables that processes need in it."""
+    """Return a folder inside of an empty one, and the variables that processes need in it."""
     reason = "asked for" if preloaded else why_not_mounted()
     if not reason:
         disk, place = folder / "disk", folder / "mounted"

@@ -59,7 +59,7 @@ def cpu_seconds_of(campaign):
 
 
 def disturbed(campaign, **variables):
-    """Give a campaign whose splits use two processes."""
+    """Return a campaign whose splits use two processes."""
     campaign.change(split={"workers": 2})
     path = os.pathsep.join(filter(None, (str(SMALL_FILES), os.environ.get("PYTHONPATH"))))
     return replace(campaign, variables={**campaign.variables, **variables, "PYTHONPATH": path})
@@ -116,7 +116,7 @@ def is_fatal(who, how):
 
 
 def cpu_seconds(process):
-    """Give the CPU seconds of a process and its workers so far."""
+    """Return the CPU seconds of a process and its workers so far."""
     with suppress(psutil.Error):
         return sum(sum(each.cpu_times()[:2]) for each in [process, *process.children()])
     return 0.0

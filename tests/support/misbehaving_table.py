@@ -44,7 +44,7 @@ class Stops:
 
 
 @dataclass(frozen=True)
-class Aside:
+class OutlierSegment:
     """The outcome is that this file alone is set aside, for a reason with these words; the others arrive."""
 
     words: str
@@ -119,7 +119,7 @@ def transfer():
         DATA,
         ONE,
         does.change(does.flip),
-        Aside("bytes were changed on the way"),
+        OutlierSegment("bytes were changed on the way"),
         source=ASIDE,
     )
     yield row("a cache has a shorter file", "near", ONE, does.change(lambda body: body[:-9]), SAME)
@@ -228,7 +228,7 @@ def missing():
         DATA,
         ONE,
         does.status(404),
-        Aside("not there any more"),
+        OutlierSegment("not there any more"),
         source=ASIDE,
     )
     yield row(
@@ -295,7 +295,7 @@ def outage():
         DATA,
         ONE,
         does.status(500),
-        Aside("answers 500"),
+        OutlierSegment("answers 500"),
         source=ASIDE,
     )
     yield row(
@@ -930,7 +930,7 @@ def table():
 
 def kind_of(outcome):
     """Return which column of the table an outcome belongs to."""
-    if isinstance(outcome, Stops | Aside):
+    if isinstance(outcome, Stops | OutlierSegment):
         return "error" if isinstance(outcome, Stops) else "aside"
     return "less proof" if outcome in (BY_SERVER, BY_SIZE) else "same"
 

@@ -46,7 +46,7 @@ class Cut:
     tree: dict[str, Node]
 
     def content(self, name):
-        """Give the bytes of a file; None where there is none."""
+        """Return the bytes of a file; None where there is none."""
         return self.tree[name].content if name in self.tree else None
 
     def write(self, folder):

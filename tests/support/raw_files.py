@@ -9,7 +9,7 @@ from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.readers import configured_reader
 from crpipe.config.loading import load_config
 from crpipe.core import checksums
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.split.export import export_shards
 from crpipe.split.outliers import consolidate_outliers
 from crpipe.split.parts import choose_threshold
@@ -159,22 +159,22 @@ def changed(config, **keys):
 
 def split(config, name=NAME, **keys):
     """Split one range; ``keys`` are changed in the configuration first."""
-    split_range(Campaign.open(changed(config, **keys)), name, Silent())
+    split_range(Campaign.open(changed(config, **keys)), name, NullProgress())
 
 
 def consolidate(config):
-    consolidate_outliers(Campaign.open(config), Silent())
+    consolidate_outliers(Campaign.open(config), NullProgress())
 
 
 def choose(config):
-    choose_threshold(Campaign.open(config), Silent())
+    choose_threshold(Campaign.open(config), NullProgress())
 
 
 def export(config, out, name=NAME, reader=True):
     """Export the outliers and the bulk of a range, in the raw files' schema or, without a reader, flat."""
     folders = [config.paths().shards(name), config.paths().outliers(name)]
     choice = configured_reader(config) if reader else None
-    return export_shards(folders, out, choice, Silent())
+    return export_shards(folders, out, choice, NullProgress())
 
 
 def suggest(config):

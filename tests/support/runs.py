@@ -79,7 +79,7 @@ class Campaign:
         return done
 
     def run_command(self, words):
-        """Give the same command with `crpipe run`."""
+        """Return the same command with `crpipe run`."""
         return [BIN / "crpipe", "run", *shlex.split(words), "--config", "config/tiny.yaml"]
 
     @contextmanager
@@ -185,7 +185,7 @@ def bash(block, folder, variables):
 
 
 def environment(more):
-    """Give the environment of a person's shell, also below `make`, whose demo prints the summary itself."""
+    """Return the environment of a person's shell, also below `make`, whose demo prints the summary itself."""
     plain = {name: value for name, value in os.environ.items() if name != "MAKELEVEL"}
     return {**plain, "OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(["/usr/bin", "/bin"]), **more}
 

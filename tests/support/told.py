@@ -1,15 +1,15 @@
 """What a person was told."""
 
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 
 
-class Told(Silent):
+class Told(NullProgress):
     """Keeps the lines that were said."""
 
     def __init__(self):
         self.lines = []
 
-    def say(self, text):
+    def message(self, text):
         self.lines.append(text)
 
     def __str__(self):

@@ -18,7 +18,7 @@ def places_of(u, v, w) -> np.ndarray:
 
 
 def light_of(place, places) -> np.ndarray:
-    """Give the share of the light that each sensor sees of a point: [4760]."""
+    """Return the share of the light that each sensor sees of a point: [4760]."""
     offset = place - places[:, :3]
     distance = np.linalg.norm(offset, axis=1)
     cosine = np.maximum((offset * places[:, 3:]).sum(1) / distance, 0.0)

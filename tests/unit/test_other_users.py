@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from crpipe.campaign.raw_files import Entry, Proof
+from crpipe.campaign.raw_files import Entry, Verification
 from crpipe.core import files
 from crpipe.core.errors import DiskError, SourceError
-from crpipe.core.files import replacing, write_secret
+from crpipe.core.files import atomic_write, write_secret
 from crpipe.core.journal import Journal
 from crpipe.core.lease import is_held, lease, owner_of
-from crpipe.core.text import Silent
-from crpipe.source.copies import Proofs
+from crpipe.core.text import NullProgress
+from crpipe.source.copies import VerificationLog
 from crpipe.source.local import LocalSource
 from crpipe.source.pelican import login, tokens
 from crpipe.source.pelican.director import Namespace
@@ -84,8 +84,8 @@ def copy(folder):
 
 
 def prove(folder):
-    with Proofs(folder, require_checksum=False) as proofs:
-        proofs.add(Entry("a", "pelican://h/a", 4, None), Proof(4, "0", "crc32c", "size-only"))
+    with VerificationLog(folder, require_checksum=False) as proofs:
+        proofs.add(Entry("a", "pelican://h/a", 4, None), Verification(4, "0", "crc32c", "size-only"))
 
 
 WRITERS = {
@@ -143,7 +143,7 @@ def test_names_of_temporary_files_cannot_be_guessed(tmp_path):
         name = f".receipt.json.{files._HOST}.{os.getpid()}.{number}.part"
         (tmp_path / name).symlink_to(victim)
     for _ in range(20):
-        with replacing(tmp_path / "receipt.json") as part:
+        with atomic_write(tmp_path / "receipt.json") as part:
             part.write_text("{}")
     assert victim.read_text() == "of another program"
     assert not (tmp_path / "receipt.json").is_symlink()
@@ -173,7 +173,7 @@ def test_secrets_are_readable_by_their_user_alone(tmp_path, umask, monkeypatch):
         )
 
     monkeypatch.setattr(login, "_ask", ask)
-    login.log_in(needing("pelican://h/ns/sim/*", token_file=tmp_path / "jobs" / "token"), Silent())
+    login.log_in(needing("pelican://h/ns/sim/*", token_file=tmp_path / "jobs" / "token"), NullProgress())
     [kept] = (tmp_path / "home" / "config" / "crpipe").iterdir()
     assert {mode(path) for path in (kept, tmp_path / "jobs" / "token")} == {0o600}
     folders = (kept.parent, kept.parents[1], kept.parents[2], tmp_path / "jobs")

@@ -162,7 +162,7 @@ def trains():
     return decisions.trains(asked_for(), PATHS.runs)
 
 
-def staging_turn(wildcards):
+def staging_prerequisites(wildcards):
     """Hold a range back until it is at most look_ahead ranges beyond the link that is trained.
 
     What a range waits for depends on the target and on look_ahead. Snakemake's memory of it is dropped: otherwise
@@ -171,7 +171,7 @@ def staging_turn(wildcards):
     if not workflow.is_main_process:
         return []
     workflow.persistence.cleanup_metadata(IOFile(str(PATHS.staged(wildcards.range))))
-    earlier = decisions.staging_turn(CAMPAIGN, wildcards.range, training=trains())
+    earlier = decisions.staging_prerequisites(CAMPAIGN, wildcards.range, training=trains())
     return list(map(str, earlier))
 
 

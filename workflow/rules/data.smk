@@ -34,7 +34,7 @@ rule stage:
     """Copy one range next to the results, each file verified; a failed job keeps its undeclared raw copies."""
     input:
         manifest=PATHS.manifest("{range}"),
-        turn=staging_turn,
+        turn=staging_prerequisites,
     output:
         temp(PATHS.staged("{range}")),
     log:

@@ -17,7 +17,7 @@ from snakemake.shell import shell as job_shell
 
 from crpipe.core.causes import machine_error
 from crpipe.core.errors import MachineError, code_of
-from crpipe.core.files import make_folder, writing
+from crpipe.core.files import make_folder, disk_errors
 from crpipe.report.failures import kinds_of
 from crpipe.core.journal import ends_of
 from crpipe.workflow import slurm
@@ -178,7 +178,7 @@ def take_charge():
         )
     if executes:
         for folder in (PATHS.results, PATHS.runs):
-            with writing(folder):
+            with disk_errors(folder):
                 make_folder(folder)
         adapt_slurm()
         cancel_orphans(own_job, logger.warning)

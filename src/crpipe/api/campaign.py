@@ -236,7 +236,7 @@ EVALUATIONS: Any = {
 
 
 def ranges_frame(campaign: Campaign) -> pl.DataFrame:
-    """Give one row for each range, in order; null where nothing is known yet."""
+    """Return one row for each range, in order; null where nothing is known yet."""
     rows: list[Row] = []
     for status in collect(campaign).ranges:
         if status.name == OUTLIERS:
@@ -252,7 +252,7 @@ def ranges_frame(campaign: Campaign) -> pl.DataFrame:
 
 
 def links_frame(campaign: Campaign) -> pl.DataFrame:
-    """Give one row for each link, in the order of the chain."""
+    """Return one row for each link, in the order of the chain."""
     rows: list[Row] = []
     for status in collect(campaign).links:
         row: Row = {"link": status.name, "state": str(status.state), "round": status.round}
@@ -269,7 +269,7 @@ def links_frame(campaign: Campaign) -> pl.DataFrame:
 
 
 def metrics_frame(campaign: Campaign) -> pl.DataFrame:
-    """Give one row for each logged step of the chain; ``range`` of metrics.jsonl is called ``link``."""
+    """Return one row for each logged step of the chain; ``range`` of metrics.jsonl is called ``link``."""
     rows = chain_rows(campaign)
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {}
@@ -286,7 +286,7 @@ def metrics_frame(campaign: Campaign) -> pl.DataFrame:
 
 
 def evaluations_frame(campaign: Campaign) -> pl.DataFrame:
-    """Give one row for each number of each evaluated checkpoint, in the order of their steps."""
+    """Return one row for each number of each evaluated checkpoint, in the order of their steps."""
     found = [row for folder in _evaluated(campaign) for row in _numbers(campaign, folder)]
     return pl.DataFrame(found, schema=EVALUATIONS).sort("step", maintain_order=True)
 

@@ -16,7 +16,7 @@ from crpipe.events.batch import Events, concatenate
 from crpipe.events.layout import MULTIPLICITY
 from crpipe.inference.checkpoints import Predictor, open_its_reader
 from crpipe.inference.generate import COLUMN, PREDICTED, generate_events
-from crpipe.inference.inputs import RawInput, Wanted, column_rows
+from crpipe.inference.inputs import RawInput, RequiredColumns, column_rows
 from crpipe.inference.predict import nested_table, predict_events, table_of
 from crpipe.loading.loader import Loader
 from crpipe.train.step import named_out_of_memory
@@ -83,7 +83,7 @@ class TrainedModel:
         """Predict for N events: arrays [N] by name, with units in the names; or N whole events.
 
         events: a batch of ``CampaignRun.shards`` or of ``read``. A generator predicts an event: one that it
-        makes for the columns of each given event. Raise ForeignError when the workload fails.
+        makes for the columns of each given event. Raise PluginError when the workload fails.
         """
         with named_out_of_memory("give fewer events at once"):
             return predict_events(self._predictor, events, seed)
@@ -114,7 +114,7 @@ class TrainedModel:
         how = str(multiplicity)
         if how not in (PREDICTED, COLUMN) and not how.isdigit():
             raise ConfigError(f"multiplicity {how}: expected {PREDICTED}, {COLUMN} or a number")
-        wanted = Wanted.of(self.layout, workload.event_columns)
+        wanted = RequiredColumns.of(self.layout, workload.event_columns)
         made = generate_events(
             self._predictor,
             column_rows(_record_batch(rows), wanted, "rows"),
@@ -127,7 +127,7 @@ class TrainedModel:
             return concatenate([events.copy() for _, events in made])
 
     def frame(self, events: Events, prediction: Columns | None = None) -> pl.DataFrame:
-        """Give one row for each event: its columns, and a list column ITEM_NAME for each item column.
+        """Return one row for each event: its columns, and a list column ITEM_NAME for each item column.
 
         prediction: what ``predict`` gave for these events; its columns are put beside those of the events,
             in place of the items.

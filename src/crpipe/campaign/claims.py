@@ -35,7 +35,7 @@ _FREE = frozenset({"source.reader"})
 _ASIDE = frozenset({"source.on_bad_file", "source.max_quarantined"})  # of the staged table
 
 
-def data_may_change(paths: Paths, changed: Collection[str]) -> bool:
+def data_keys_are_unused(paths: Paths, changed: Collection[str]) -> bool:
     """Return whether the data keys ``changed`` may replace the recorded ones: nothing follows from those."""
     if _is_split(paths) or _is_busy(paths.data_journal()):
         return False
@@ -45,7 +45,7 @@ def data_may_change(paths: Paths, changed: Collection[str]) -> bool:
 
 
 def deletion_of_copies(paths: Paths) -> str:
-    """Give the command that deletes what was listed and copied; empty where more than that was made."""
+    """Return the command that deletes what was listed and copied; empty where more than that was made."""
     found = [] if _is_split(paths) or _is_busy(paths.data_journal()) else copied(paths)
     return shlex.join(["rm", "-r", *map(str, found)]) if found else ""
 
@@ -152,7 +152,7 @@ def check_train(campaign: Campaign) -> None:
     _check(paths.run_config(), keys, _train_advice(paths, keys), _run_rule(paths), optional=_TABLES)
 
 
-def claim_data(campaign: Campaign) -> None:
+def record_data_keys(campaign: Campaign) -> None:
     """Record data keys and layout when nothing was made under others; refuse other keys.
 
     Raw copies are kept where only keys differ that do not say what is copied, such as the reader. The layout
@@ -163,7 +163,7 @@ def claim_data(campaign: Campaign) -> None:
     _claim(paths.campaign(), campaign.data_keys, _data_advice(paths), _data_rule(paths), layout)
 
 
-def claim_train(campaign: Campaign) -> None:
+def record_train_keys(campaign: Campaign) -> None:
     """Record the training keys when the run has no checkpoint under others; refuse other keys."""
     paths, keys = campaign.paths, campaign.run_keys
     _claim(paths.run_config(), keys, _train_advice(paths, keys), _run_rule(paths), spent=(paths.init_from(),))
@@ -175,7 +175,7 @@ def changed_keys(recorded: Mapping[str, Any], keys: Mapping[str, Any]) -> list[s
 
 
 def _data_rule(paths: Paths) -> Rule:
-    return partial(data_may_change, paths)
+    return partial(data_keys_are_unused, paths)
 
 
 def _run_rule(paths: Paths) -> Rule:
@@ -192,7 +192,7 @@ def _data_advice(paths: Paths) -> str:
 
 
 def _train_advice(paths: Paths, keys: Keys) -> str:
-    """Say how to go on; where ranges or rounds were added, which key keeps the learning rate as it was."""
+    """Describe how to go on; if ranges or rounds were added, which key keeps the learning rate as it was."""
     advice = f"restore the old values, or give the changed campaign a new name with `run` (now {paths.run})"
     made, now = (read_json_if_any(paths.run_config()) or {}).get(_HORIZON), keys.get(_HORIZON)
     if made is None or now is None or made == now:
@@ -207,7 +207,7 @@ def _train_advice(paths: Paths, keys: Keys) -> str:
 
 
 def _fork_advice(paths: Paths) -> str:
-    """Say how the new values go on from what is trained; nothing where nothing is."""
+    """Describe how the new values go on from what is trained; nothing where nothing is."""
     receipts = paths.receipt(OUTLIERS).parent.glob("*-*.json")
     found = [path for path in receipts if not path.name.endswith(".best.json")]
     if not found:

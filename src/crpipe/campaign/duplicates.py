@@ -39,7 +39,7 @@ class Twins:
     paths: tuple[str, str]
 
     def describe(self) -> str:
-        """Say which files they are, and what to type."""
+        """Describe which files they are, and what to type."""
         first, second = (
             f"{path} of range {name}" for path, name in zip(self.paths, self.ranges, strict=True)
         )
@@ -47,7 +47,7 @@ class Twins:
         return f"{first} and {second} have the same content{more}, so their events count twice"
 
     def remedy(self) -> str:
-        """Say what to write into the configuration, or to do in the source."""
+        """Describe what to write into the configuration, or to do in the source."""
         return (
             f"leave one range out with ranges.skip: [{self.ranges[1]}], or remove the file from the source "
             f"and make that range again, or set {ALLOW}"
@@ -78,7 +78,7 @@ def refuse_twins(paths: Paths, ranges: Sequence[str]) -> None:
 
 
 def _pairs(keys: Mapping[str, bytes]) -> list[tuple[tuple[str, int], tuple[str, int]]]:
-    """Give range and place of each file, with those of an earlier file of another range and the same key."""
+    """Return range and place of files, with those of an earlier file of another range and the same key."""
     names = sorted(keys)
     joined = b"".join(keys[name] for name in names)
     if not _has_pairs(joined):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from crpipe.campaign.raw_files import STAGED
 from crpipe.campaign.records import SideTable, SideTables
-from crpipe.core.causes import is_present, is_there, persist
+from crpipe.core.causes import is_present, is_there, retry_io
 from crpipe.core.errors import DataError
 from crpipe.core.files import OutdatedFormError, read_parsed, write_text
 from crpipe.core.paths import DESTINATIONS, LARGE_ROLES, OUTLIERS
@@ -132,7 +132,7 @@ class LedgerSums(Record):
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a ledger without its files; raise DataError when it is missing or damaged."""
-        text = persist(lambda: _sums(path)) if is_present(path) else None
+        text = retry_io(lambda: _sums(path)) if is_present(path) else None
         try:
             return cls.from_json(json.loads(text or b""))
         except ValueError:
@@ -203,7 +203,7 @@ def read_contents(path: Path) -> bytes:
     Only the end of the file is read, but in a ledger of an earlier version. Empty where there is no ledger.
     """
     try:
-        text = persist(lambda: _contents(path))
+        text = retry_io(lambda: _contents(path))
         if text is None:
             return content_keys(Ledger.read(path).files)
         return base64.b64decode(text, validate=True)
@@ -262,7 +262,7 @@ def table_paths(record: Path) -> dict[str, Path]:
     paths = {}
     for name, row in read_tables(record).items():
         path = record.parent / row.path
-        if not is_there(path) or persist(path.stat).st_size != row.size:
+        if not is_there(path) or retry_io(path.stat).st_size != row.size:
             raise DataError(
                 f"{path}: the copy of table {name} is missing or has another size; delete {record} and run "
                 "the same command again"

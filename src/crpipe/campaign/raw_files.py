@@ -13,9 +13,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from crpipe.core import checksums
-from crpipe.core.causes import OF_FORM, MachineWatch, is_there, persist, refuse_machine_error
+from crpipe.core.causes import OF_FORM, MachineWatch, is_there, refuse_machine_error, retry_io
 from crpipe.core.errors import DataError, FormatError, SourceError
-from crpipe.core.files import replacing
+from crpipe.core.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -67,7 +67,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class Verification:
     """How a copy was verified: size in bytes, checksum in hexadecimal, what it was compared with.
 
     ``verified`` is source-checksum (the source named the checksum), server-checksum (only the server that
@@ -99,7 +99,7 @@ class StagedFile:
     """One row of the staged table: a verified copy, or a file set aside with the reason."""
 
     entry: Entry
-    proof: Proof | None
+    proof: Verification | None
     reason: str = ""
 
     @property
@@ -109,7 +109,7 @@ class StagedFile:
 
     def row(self) -> dict[str, Any]:
         """The row as column values; a size that only staging could know is filled in."""
-        proof = self.proof or Proof(self.entry.size or 0, "", "", "")
+        proof = self.proof or Verification(self.entry.size or 0, "", "", "")
         size = self.entry.size if self.entry.size is not None else proof.size
         return {
             **self.entry.row(),
@@ -136,14 +136,14 @@ class RawFile:
 
 
 def natural_key(name: str) -> tuple[list[str | int], str]:
-    """Give a key that sorts file2 before file10."""
+    """Return a key that sorts file2 before file10."""
     # Splitting gives text and digits in turn: equal places hold equal types. file01 and file1 differ at last.
     parts = _DIGITS.split(name)
     return [int(part) if index % 2 else part for index, part in enumerate(parts)], name
 
 
 def check_paths(paths: Iterable[str]) -> str:
-    """Say what is wrong with the paths of a range's files; empty when each names one file of its own.
+    """Describe what is wrong with the paths of a range's files; empty when each names one file of its own.
 
     A path that is there twice would count its events twice; one with control characters changes the terminal
     of who reads about it.
@@ -174,7 +174,7 @@ def count_listed(manifest: Path) -> int:
     import pyarrow.parquet as pq
 
     try:
-        return int(persist(lambda: pq.read_metadata(manifest), manifest).num_rows)
+        return int(retry_io(lambda: pq.read_metadata(manifest), manifest).num_rows)
     except (pa.ArrowException, OSError):
         return 0
 
@@ -199,7 +199,7 @@ def count_source_files(manifest: Path) -> int | None:
     import pyarrow.parquet as pq
 
     try:
-        found = (persist(lambda: pq.read_schema(manifest), manifest).metadata or {}).get(_SOURCE_FILES)
+        found = (retry_io(lambda: pq.read_schema(manifest), manifest).metadata or {}).get(_SOURCE_FILES)
         return None if found is None else int(found)
     except FileNotFoundError:
         return None
@@ -214,7 +214,7 @@ def read_manifest(path: Path) -> list[Entry]:
 
     names = _manifest_schema().names
     try:
-        rows = persist(lambda: _rows(path, names), path)
+        rows = retry_io(lambda: _rows(path, names), path)
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe list {path.stem}` first") from error
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
@@ -246,7 +246,7 @@ def read_staged(path: Path) -> list[RawFile]:
 
     names = [name for name in _staged_schema().names if name != "mtime"]
     try:
-        rows = persist(lambda: _rows(path, names), path)
+        rows = retry_io(lambda: _rows(path, names), path)
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run `crpipe stage {path.stem}` first") from error
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
@@ -266,7 +266,7 @@ def check_present(folder: Path, file: RawFile) -> None:
     with MachineWatch(path):
         if not is_there(path):
             raise SourceError(f"{path}: missing, though it was staged; {_advice(folder)}")
-        size = persist(path.stat).st_size
+        size = retry_io(path.stat).st_size
     if size != file.size:
         raise SourceError(f"{path}: {size} bytes, {file.size} were staged; {_advice(folder)}")
 
@@ -275,7 +275,7 @@ def check_unchanged(folder: Path, file: RawFile) -> None:
     """Raise SourceError unless the raw copy has the checksum that was staged."""
     path = folder / file.path
     with MachineWatch(path):
-        if file.checksum and persist(lambda: checksums.of_file(path, file.algorithm)) != file.checksum:
+        if file.checksum and retry_io(lambda: checksums.of_file(path, file.algorithm)) != file.checksum:
             raise SourceError(f"{path}: changed since it was staged ({file.algorithm}); {_advice(folder)}")
 
 
@@ -322,5 +322,5 @@ def _write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
     import pyarrow.parquet as pq
 
     rows.sort(key=lambda row: str(row["path"]))
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), part)

@@ -15,8 +15,8 @@ import numpy as np
 
 from crpipe.campaign.ledger import table_paths
 from crpipe.config.plugins import build
-from crpipe.core.causes import Foreign
-from crpipe.core.errors import ConfigError, ForeignError, FormatError, LayoutError, MissingExtra
+from crpipe.core.causes import plugin_errors
+from crpipe.core.errors import ConfigError, FormatError, LayoutError, MissingExtra, PluginError
 from crpipe.events.batch import Events, MisfitError, spelled
 from crpipe.events.file_formats import UNKNOWN, format_of
 from crpipe.events.layout import Layout
@@ -119,7 +119,7 @@ def configured_reader(config: Config) -> ReaderChoice | None:
 class CheckedReader:
     """A reader whose blocks are checked against its layout, and whose exceptions name the file.
 
-    What the reader raises, other than crpipe's own errors, becomes a ForeignError, and so does a block of
+    What the reader raises, other than crpipe's own errors, becomes a PluginError, and so does a block of
     another shape than the layout promises. Values are not judged here: ``validity`` does that.
     """
 
@@ -136,7 +136,7 @@ class CheckedReader:
         return list(self._notes)
 
     def rows(self, path: Path) -> Iterator[Events]:
-        """Yield all events in the order of the file; raise FormatError, or ForeignError for a wrong block."""
+        """Yield all events in the order of the file; raise FormatError, or PluginError for a wrong block."""
         with self._guard(path):
             blocks = iter(self.reader.rows(path, self._tables))
         row = 0
@@ -167,9 +167,9 @@ class CheckedReader:
         """Name the file in what the reader raises, and its format where the reader reads another one."""
         failed = f"{path}: the reader {self.name} failed (for a bad file it must raise crpipe's FormatError)"
         try:
-            with Foreign(failed, path):
+            with plugin_errors(failed, path):
                 yield
-        except (FormatError, ForeignError) as error:
+        except (FormatError, PluginError) as error:
             self._refuse_format(path, error)
             raise
 
@@ -187,11 +187,11 @@ class CheckedReader:
             f"{remedy or 'have it made again, or write a reader for it: docs/workload.md'}"
         ) from error
 
-    def _wrong(self, path: Path, problem: str) -> ForeignError:
-        return ForeignError(f"{path}: the reader {self.name} yielded a wrong block: {problem}")
+    def _wrong(self, path: Path, problem: str) -> PluginError:
+        return PluginError(f"{path}: the reader {self.name} yielded a wrong block: {problem}")
 
     def _checked(self, block: Any, path: Path) -> Events:
-        """Return the block with contiguous items; raise ForeignError naming the first wrong column."""
+        """Return the block with contiguous items; raise PluginError naming the first wrong column."""
         problem = _problem_of(block, self.layout)
         if problem:
             raise self._wrong(path, problem)
@@ -227,9 +227,9 @@ def _fitting(name: str, wanted: str, path: Path, tables: Tables) -> str:
 
 def _can_read(name: str, path: Path, tables: Tables) -> bool:
     """Return whether a reader, with its own defaults, gives a first block of a file."""
-    with contextlib.suppress(ConfigError, FormatError, ForeignError, MissingExtra):
+    with contextlib.suppress(ConfigError, FormatError, PluginError, MissingExtra):
         reader = open_reader(name, {})
-        with Foreign(name):
+        with plugin_errors(name):
             next(iter(reader.rows(path, tables)), None)
         return True
     return False

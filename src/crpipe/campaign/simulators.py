@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from crpipe.campaign.raw_files import Entry, Proof
+from crpipe.campaign.raw_files import Entry, Verification
 from crpipe.config.plugins import build
 from crpipe.core import checksums
-from crpipe.core.causes import Foreign, is_plain
-from crpipe.core.errors import ConfigError, ForeignError, SourceError
-from crpipe.core.files import make_folder, replacing, writing
+from crpipe.core.causes import is_plain, plugin_errors
+from crpipe.core.errors import ConfigError, PluginError, SourceError
+from crpipe.core.files import atomic_write, disk_errors, make_folder
 from crpipe.core.ranges import Range
 from crpipe.events.layout import Layout
 
@@ -66,9 +66,9 @@ def simulate_range(simulator: Simulator, name: Range, seed: int, out: Path, prog
     """Write all files of a range into ``out``, each atomically."""
     files = file_names(simulator, name)
     for done, file in enumerate(files, start=1):
-        with replacing(out / file) as part:
+        with atomic_write(out / file) as part:
             _write(simulator, name, file, seed, part)
-        progress.advance(f"simulate {name}", done, len(files), file)
+        progress.update(f"simulate {name}", done, len(files), file)
 
 
 def generated_entries(simulator: Simulator, name: Range) -> list[Entry]:
@@ -77,12 +77,12 @@ def generated_entries(simulator: Simulator, name: Range) -> list[Entry]:
 
 
 def file_names(simulator: Simulator, name: Range) -> list[str]:
-    """Ask the simulator for the names of a range's files; raise ForeignError when it gives something else."""
+    """Ask the simulator for the names of a range's files; raise PluginError when it gives something else."""
     who = named(simulator)
-    with Foreign(f"range {name}: {who}.files failed"):
+    with plugin_errors(f"range {name}: {who}.files failed"):
         files = simulator.files(name)
     if isinstance(files, str) or not all(isinstance(file, str) and file for file in files):
-        raise ForeignError(f"range {name}: {who}.files gave {files!r}; it has to give a list of file names")
+        raise PluginError(f"range {name}: {who}.files gave {files!r}; it has to give a list of file names")
     return list(files)
 
 
@@ -115,16 +115,16 @@ def check_listed(file: str, name: Range, files: Container[str]) -> None:
 
 
 def written_tables(simulator: Simulator, folder: Path) -> dict[str, Path]:
-    """Let the simulator write its side tables into ``folder``; raise ForeignError when it gives others."""
+    """Let the simulator write its side tables into ``folder``; raise PluginError when it gives others."""
     who = named(simulator)
-    with Foreign(f"{folder}: {who}.tables failed"), writing(folder):
+    with plugin_errors(f"{folder}: {who}.tables failed"), disk_errors(folder):
         make_folder(folder)
         tables = simulator.tables(folder)
     if not isinstance(tables, Mapping):
-        raise ForeignError(f"{who}.tables gave {tables!r}; it has to give the paths of its tables by name")
+        raise PluginError(f"{who}.tables gave {tables!r}; it has to give the paths of its tables by name")
     for name, path in tables.items():
         if not (isinstance(path, Path) and is_plain(path)):
-            raise ForeignError(f"{who}.tables: {name}: {path!r} is no file that it wrote")
+            raise PluginError(f"{who}.tables: {name}: {path!r} is no file that it wrote")
     return dict(tables)
 
 
@@ -136,10 +136,10 @@ def named(simulator: Simulator) -> str:
 
 def _write(simulator: Simulator, name: Range, file: str, seed: int, path: Path) -> None:
     who = named(simulator)
-    with Foreign(f"{PREFIX}{name}/{file}: {who}.write failed"), writing(path):
+    with plugin_errors(f"{PREFIX}{name}/{file}: {who}.write failed"), disk_errors(path):
         simulator.write(name, file, seed, path)
     if not is_plain(path):
-        raise ForeignError(f"{PREFIX}{name}/{file}: {who}.write wrote no file at the path it was given")
+        raise PluginError(f"{PREFIX}{name}/{file}: {who}.write wrote no file at the path it was given")
 
 
 class GeneratedSource:
@@ -150,7 +150,7 @@ class GeneratedSource:
         self._seed = seed
         self._known: dict[str, set[str]] = {}
 
-    async def fetch(self, entry: Entry, part: Path) -> Proof:
+    async def fetch(self, entry: Entry, part: Path) -> Verification:
         """Make one file."""
         name, _, file = entry.uri.removeprefix(PREFIX).partition("/")
         if name not in self._known:
@@ -158,7 +158,7 @@ class GeneratedSource:
         check_listed(file, Range.parse(name), self._known[name])
         return await asyncio.to_thread(self._make, Range.parse(name), file, part)
 
-    def _make(self, name: Range, file: str, part: Path) -> Proof:
+    def _make(self, name: Range, file: str, part: Path) -> Verification:
         _write(self._simulator, name, file, self._seed, part)
         size = part.stat().st_size
-        return Proof(size, checksums.of_file(part, checksums.OWN), checksums.OWN, "generated")
+        return Verification(size, checksums.of_file(part, checksums.OWN), checksums.OWN, "generated")

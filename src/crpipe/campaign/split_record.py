@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from crpipe.campaign.ledger import LedgerFiles
-from crpipe.campaign.raw_files import STAGED, Proof, StagedFile
+from crpipe.campaign.raw_files import STAGED, StagedFile, Verification
 from crpipe.campaign.records import SplitKey
 from crpipe.core.causes import is_plain, is_present, look_at
 from crpipe.core.errors import DataError
@@ -91,7 +91,7 @@ class SplitRecord:
         return False
 
     def staged_again(self, entries: Sequence[Entry]) -> list[StagedFile]:
-        """Give the staged table of a finished range without its raw copies.
+        """Return the staged table of a finished range without its raw copies.
 
         Raise DataError when the listing is another one.
         """
@@ -138,7 +138,7 @@ class SplitRecord:
         raise DataError("\n".join([head, *changes[:_SHOWN], *more, remedy]))
 
     def remove(self) -> str:
-        """Give the command by which a person gives a finished range up."""
+        """Return the command by which a person gives a finished range up."""
         files = (self.shards, self.outliers, self.ledger, self.listing)
         return f"rm -rf {shlex.join(map(str, files))}"
 
@@ -160,7 +160,7 @@ def _listed(entries: Iterable[Entry | RawFile]) -> dict[str, tuple[int | None, s
 def _changes(
     found: Mapping[str, tuple[int | None, str, str]], recorded: Mapping[str, LedgerFile]
 ) -> Iterator[str]:
-    """Say how files differ from the rows of a ledger, as far as sizes and checksums are known."""
+    """Describe how files differ from the rows of a ledger, as far as sizes and checksums are known."""
     for path in sorted({*found, *recorded}):
         if path not in recorded:
             yield f"  {path}: new"
@@ -174,7 +174,7 @@ def _changes(
                 yield f"  {path}: {algorithm} {row.checksum} before, {checksum} now"
 
 
-def _proof(row: LedgerFile) -> Proof | None:
+def _proof(row: LedgerFile) -> Verification | None:
     if row.state != STAGED or row.size is None:
         return None
-    return Proof(row.size, row.checksum, row.algorithm, row.verified)
+    return Verification(row.size, row.checksum, row.algorithm, row.verified)

@@ -63,7 +63,7 @@ def check(
     results = in_order(partial(check_unit, campaign, facts), units, processes)
     for done, (unit, report) in enumerate(zip(units, results, strict=True), 1):
         whole.add(report)
-        progress.advance("check", done, len(units), f"{unit.kind} {unit.name}".strip())
+        progress.update("check", done, len(units), f"{unit.kind} {unit.name}".strip())
     if source:
         from crpipe.check.source_now import check_source
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError, LeaseError
-from crpipe.core.files import is_left_over, read_json, read_json_if_any, refuse_links, sha256, sync, writing
+from crpipe.core.files import (
+    disk_errors,
+    is_left_over,
+    read_json,
+    read_json_if_any,
+    refuse_links,
+    sha256,
+    sync,
+)
 from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
 from crpipe.core.paths import FINISHED
@@ -47,7 +55,7 @@ class FinishedLinks:
         return cls(receipts, tuple(receipts)[-max(campaign.config.train.keep_links, 1) :])
 
 
-def why_needed(campaign: Campaign, keep: Sequence[str], finished: FinishedLinks, link: ChainLink) -> str:
+def reason_to_keep(campaign: Campaign, keep: Sequence[str], finished: FinishedLinks, link: ChainLink) -> str:
     """Return why the checkpoint of a finished link stays; empty when nothing needs it any more."""
     links, keep_links = campaign.chain.links, campaign.config.train.keep_links
     if not keep_links:
@@ -119,7 +127,7 @@ _KEPT_LOGS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class SpentFile:
+class DeletableFile:
     """A file to delete: why that is safe, and the link in whose store it is (empty for other files).
 
     recorded: whether it is the checkpoint of the link's receipt, which has to be recorded first.
@@ -132,10 +140,10 @@ class SpentFile:
     recorded: bool = False
 
 
-def list_spent(campaign: Campaign, keep: Sequence[str], workplace: Path) -> list[SpentFile]:
+def list_spent(campaign: Campaign, keep: Sequence[str], workplace: Path) -> list[DeletableFile]:
     """List what may be deleted; raise DataError where a file that decides it is damaged."""
     finished = FinishedLinks.read(campaign)
-    spent: list[SpentFile] = []
+    spent: list[DeletableFile] = []
     for link in campaign.chain.links:
         if link.name in finished.receipts:
             spent += _of_link(campaign, keep, finished, link)
@@ -144,13 +152,13 @@ def list_spent(campaign: Campaign, keep: Sequence[str], workplace: Path) -> list
 
 def _of_link(
     campaign: Campaign, keep: Sequence[str], finished: FinishedLinks, link: ChainLink
-) -> Iterator[SpentFile]:
+) -> Iterator[DeletableFile]:
     """Yield the spent files in the store of a finished link."""
     paths, links, keep_links = campaign.paths, campaign.chain.links, campaign.config.train.keep_links
     store, row = paths.store(link.name), finished.receipts[link.name]
     current = store / row["checkpoint"]
     receipt = paths.receipt(link.name)
-    if is_present(current) and not why_needed(campaign, keep, finished, link):
+    if is_present(current) and not reason_to_keep(campaign, keep, finished, link):
         after = links[links.index(link) + 1].name
         why = (
             f"checkpoint: {paths.receipt(after)} goes on from it and is finished; the newest "
@@ -166,7 +174,7 @@ def _of_link(
         yield _spent(path, f"damaged file of a link that was finished without it: {receipt}", link.name)
 
 
-def _temporary(paths: Paths) -> Iterator[SpentFile]:
+def _temporary(paths: Paths) -> Iterator[DeletableFile]:
     """Yield the temporary files of killed writers; not among raw copies, which resume from theirs."""
     raw = paths.raw("")
     for top in (paths.results, paths.run_dir()):
@@ -180,18 +188,18 @@ def _temporary(paths: Paths) -> Iterator[SpentFile]:
                         yield _spent(path, "temporary file of a writer that was killed")
 
 
-def _logs(workplace: Path) -> Iterator[SpentFile]:
+def _logs(workplace: Path) -> Iterator[DeletableFile]:
     """Yield Snakemake's logs of earlier calls; their names begin with the time."""
     logs = sorted((workplace / ".snakemake" / "log").glob("*.snakemake.log"))
     for path in logs[:-_KEPT_LOGS]:
         yield _spent(path, f"log of an earlier call of snakemake; the newest {_KEPT_LOGS} stay")
 
 
-def _spent(path: Path, why: str, link: str = "", *, recorded: bool = False) -> SpentFile:
-    return SpentFile(path, path.lstat().st_size, why, link, recorded)
+def _spent(path: Path, why: str, link: str = "", *, recorded: bool = False) -> DeletableFile:
+    return DeletableFile(path, path.lstat().st_size, why, link, recorded)
 
 
-def find_spent(campaign: Campaign, keep: Sequence[str], workplace: Path) -> list[SpentFile]:
+def find_spent(campaign: Campaign, keep: Sequence[str], workplace: Path) -> list[DeletableFile]:
     """List what `crpipe clean` would delete; deletes nothing.
 
     keep: further links whose checkpoints stay. workplace: the directory of the workflow, with its lease and
@@ -206,7 +214,9 @@ def find_spent(campaign: Campaign, keep: Sequence[str], workplace: Path) -> list
     return spent
 
 
-def clean(campaign: Campaign, keep: Sequence[str], progress: Progress, *, workplace: Path) -> list[SpentFile]:
+def clean(
+    campaign: Campaign, keep: Sequence[str], progress: Progress, *, workplace: Path
+) -> list[DeletableFile]:
     """Delete what nothing needs any more, and return what was deleted; after a kill the next call goes on.
 
     Raise LeaseError while a workflow runs in this directory, or while a job works on one of the links.
@@ -215,7 +225,7 @@ def clean(campaign: Campaign, keep: Sequence[str], progress: Progress, *, workpl
     with ExitStack() as stack:
         head = workplace / ".snakemake" / "head"
         try:
-            stack.enter_context(lease(head, wait_s=0.0, say=progress.say))
+            stack.enter_context(lease(head, wait_s=0.0, say=progress.message))
         except LeaseError as error:
             raise LeaseError(
                 f"{error}. A workflow runs in this directory: let it end, or stop it with Ctrl-C (training "
@@ -224,12 +234,12 @@ def clean(campaign: Campaign, keep: Sequence[str], progress: Progress, *, workpl
         held = {each.link for each in list_spent(campaign, keep, workplace)}
         for link in sorted(held - {""}):
             refuse_links(paths.runs, paths.store(link))
-            stack.enter_context(lease(paths.store(link), wait_s=0.0, say=progress.say))
+            stack.enter_context(lease(paths.store(link), wait_s=0.0, say=progress.message))
         # Again: nothing changes it from here on. A link finished a moment ago waits for the next time.
         spent = [each for each in find_spent(campaign, keep, workplace) if each.link in {*held, ""}]
         _record(paths, spent)
         for each in spent:
-            with writing(each.path):
+            with disk_errors(each.path):
                 each.path.unlink(missing_ok=True)
         for folder in {each.path.parent for each in spent}:
             sync(folder)
@@ -239,7 +249,7 @@ def clean(campaign: Campaign, keep: Sequence[str], progress: Progress, *, workpl
     return spent
 
 
-def _record(paths: Paths, spent: list[SpentFile]) -> None:
+def _record(paths: Paths, spent: list[DeletableFile]) -> None:
     """Write down which checkpoints go, before the first one does."""
     rows: dict[Path, int] = {paths.receipt(each.link): each.size for each in spent if each.recorded}
     if rows:

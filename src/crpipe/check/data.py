@@ -45,7 +45,7 @@ from crpipe.core.lease import is_held
 from crpipe.core.paths import CONSOLIDATED, LARGE_ROLES, MANIFEST, PARTS
 from crpipe.events import shard_manifest
 from crpipe.events.layout import Layout
-from crpipe.source.positions import Positions, natural_order
+from crpipe.source.positions import RecordedPositions, natural_order
 from crpipe.split.outliers import INDEX
 
 if TYPE_CHECKING:
@@ -385,7 +385,7 @@ def _check_positions(report: CheckReport, campaign: Campaign) -> None:
     remedy = f"{removing(record, names)} && crpipe list {campaign.ranges[0]}"
     row = report.read_object(record, remedy)
     with report.reading(names, remedy):
-        found = Positions(record, names).read()
+        found = RecordedPositions(record, names).read()
         if natural_order(found) != found or (row is not None and row["files"] != len(found)):
             report.wrong(names, "damaged: not the ordered names that positions.json counts", remedy)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from crpipe.campaign.ledger import table_keys
 from crpipe.campaign.split_record import ASIDE, SplitRecord
-from crpipe.core.causes import OF_PROGRAMS, is_present, is_seen, machine_error, persist
+from crpipe.core.causes import OF_PROGRAMS, is_present, is_seen, machine_error, retry_io
 from crpipe.core.errors import CrpipeError, MachineError
 from crpipe.core.files import digest, read_json, sha256
 from crpipe.core.paths import HASHES, MANIFEST
@@ -114,7 +114,7 @@ class CheckReport:
     def has_bytes(self, path: Path, size: int | None, expected: str, remedy: str) -> bool:
         """Hash a file; return whether it has the size (bytes; None: any) and the sha256 that are recorded."""
         try:
-            there = persist(path.stat).st_size
+            there = retry_io(path.stat).st_size
             if size not in (None, there):
                 self.wrong(path, f"damaged: {there} bytes, {size} are recorded", remedy)
                 return False

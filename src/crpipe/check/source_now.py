@@ -32,7 +32,7 @@ def check_source(report: CheckReport, campaign: Campaign, names: Sequence[str], 
     asked = [name for name in campaign.ranges if name in wanted and is_present(campaign.paths.manifest(name))]
     for done, name in enumerate(asked, 1):
         _check_range(report, campaign, name)
-        progress.advance("check the source", done, len(asked), name)
+        progress.update("check the source", done, len(asked), name)
 
 
 def _check_range(report: CheckReport, campaign: Campaign, name: str) -> None:

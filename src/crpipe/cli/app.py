@@ -302,7 +302,7 @@ def _run() -> None:
 
 
 def _unwritten(error: OSError) -> BaseException:
-    """Give what ends a verb whose output was not taken; nobody reads the message after `| head`."""
+    """Return what ends a verb whose output was not taken; nobody reads the message after `| head`."""
     if isinstance(error, BrokenPipeError):
         return SystemExit(1)
     return machine_error(error, "standard output") or error

@@ -50,10 +50,10 @@ def _attempt_on(verb: str, text: str) -> Iterator[tuple[Campaign, str]]:
 def _noted(config: Config, verb: str, name: str) -> Iterator[Campaign]:
     """Open the campaign once, claim its data, and note begin and end of the verb in its journal."""
     from crpipe.campaign.campaign import Campaign
-    from crpipe.campaign.claims import claim_data
+    from crpipe.campaign.claims import record_data_keys
 
     campaign = Campaign.open(config)
-    claim_data(campaign)
+    record_data_keys(campaign)
     with Journal(campaign.paths.data_journal()).attempt(verb, name):
         yield campaign
 

@@ -26,7 +26,7 @@ from crpipe.core.text import printable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from crpipe.check.clean import SpentFile
+    from crpipe.check.clean import DeletableFile
     from crpipe.check.findings import CheckReport
 
 # ruff: noqa: PLC0415
@@ -66,7 +66,7 @@ def show_logs(
         print(printable(list_logs(found, width)))
         return
     newest = found[-1]
-    said = Terminal().say
+    said = Terminal().message
     said(f"{newest.path}  ({newest.verb} {newest.name}".rstrip() + f", written {moment(newest.time)})")
     if not follow:
         print(printable(newest.path.read_text(errors="replace")), end="")
@@ -258,7 +258,7 @@ def clean(
         show("train.keep_links is 0: no checkpoint is deleted; 2 would keep those of the newest two links")
 
 
-def _listed(found: list[SpentFile], what: str) -> str:
+def _listed(found: list[DeletableFile], what: str) -> str:
     """List files with size and reason, and their sum."""
     from crpipe.core.text import counted, size
 

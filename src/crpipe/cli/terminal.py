@@ -83,12 +83,12 @@ class Terminal:
         self._started: dict[str, tuple[float, float]] = {}
         self._told = 0.0
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Print one line."""
         self._clear()
         print(printable(text, keep=""), file=sys.stderr, flush=True)
 
-    def advance(self, label: str, done: float, total: float, note: str = "") -> None:
+    def update(self, label: str, done: float, total: float, note: str = "") -> None:
         """Print how far the work is, at most five times a second on a terminal, every 10 s elsewhere."""
         now = time.monotonic()
         share = done / total if total else 1.0
@@ -125,7 +125,7 @@ class Settings:
 
         config = load_config(cls.config_files(), cls.overrides, options=options)
         if not own_files(cls.files) and (is_present(DEFAULTS) or not cls.overrides):
-            Terminal().say(_unnamed())
+            Terminal().message(_unnamed())
         return config
 
     @classmethod

@@ -58,7 +58,7 @@ def is_configured(here: Path) -> bool:
 
 
 def way_to_campaign(here: Path) -> str:
-    """Say how to get from a directory without a campaign to one: the nearest above, else what to type."""
+    """Describe the way from a directory without a campaign to one: the nearest above, else what to type."""
     near = next((each for each in here.absolute().parents if is_configured(each)), None)
     if near:
         return f"change to the directory of the campaign: cd {shlex.quote(str(near))}"

@@ -39,7 +39,7 @@ from crpipe.config.sections import (
     TrainSection,
     key,
 )
-from crpipe.core.causes import OF_PROGRAMS, is_present, persist, refuse_machine_error
+from crpipe.core.causes import OF_PROGRAMS, is_present, refuse_machine_error, retry_io
 from crpipe.core.errors import ConfigError
 from crpipe.core.paths import Paths
 from crpipe.core.ranges import Range, expand, make_chain
@@ -92,7 +92,7 @@ def did_you_mean(value: Any, known: Collection[str]) -> str:
 
 
 def _as_number(value: Any) -> str:
-    """Say what to write in place of a number that YAML reads as text: 1.5e4 (YAML wants 1.5e+4)."""
+    """Describe what to write in place of a number that YAML reads as text: 1.5e4 (YAML wants 1.5e+4)."""
     if not (isinstance(value, str) and _EXPONENT.fullmatch(value.strip())):
         return ""
     number = float(value)
@@ -385,7 +385,7 @@ def _scoped(section: BaseModel, scopes: set[str], prefix: str = "") -> Tree:
 def _read_yaml(path: Path) -> Tree:
     text = ""
     try:
-        text = persist(path.read_text)
+        text = retry_io(path.read_text)
         tree = yaml.safe_load(text) or {}
     except OSError as error:
         refuse_machine_error(error, path, OF_PROGRAMS)
@@ -400,7 +400,7 @@ def _read_yaml(path: Path) -> Tree:
 
 
 def _fault(text: str, error: Exception) -> str:
-    """Say in one line where a text is no YAML and why, and to write quotes where {range} lacks them."""
+    """Describe in one line where a text is no YAML and why, and to write quotes where {range} lacks them."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return " ".join(str(error).split())

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import BaseModel
 
-from crpipe.core.causes import Foreign
-from crpipe.core.errors import ConfigError, ForeignError
+from crpipe.core.causes import plugin_errors
+from crpipe.core.errors import ConfigError, PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -76,7 +76,7 @@ def build(key: str, name: str, options: Mapping[str, Any], needed: Iterable[str]
             f"{key}: {module} holds {attribute}{_SUFFIX}, but a module `options` is beside it and holds all "
             "options: move the class there"
         )
-    with Foreign(f"{key}: {name} cannot be built"):
+    with plugin_errors(f"{key}: {name} cannot be built"):
         built = found() if model is None else found(model.model_validate(dict(options)))
     lacking = [member for member in needed if not hasattr(built, member)]
     if lacking:
@@ -107,9 +107,9 @@ def _split(key: str, name: str) -> tuple[str, str]:
 @contextlib.contextmanager
 def _importing(key: str, name: str, module: str) -> Iterator[None]:
     try:
-        with Foreign(f"{key}: {name}: {module} cannot be imported"):
+        with plugin_errors(f"{key}: {name}: {module} cannot be imported"):
             yield
-    except ForeignError as error:
+    except PluginError as error:
         moved = renamed(getattr(error.__cause__, "name", None) or "")
         help_of = moved or "; is its package installed, or its folder in PYTHONPATH?"
         raise ConfigError(f"{error}{help_of}") from error

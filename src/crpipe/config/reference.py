@@ -159,7 +159,7 @@ def _section(parent: BaseModel, name: str) -> BaseModel | None:
 
 
 def legal_values(schema: Schema) -> str:
-    """Say in words which values a key's JSON schema allows."""
+    """Describe which values a key's JSON schema allows."""
     if "anyOf" in schema:
         return " or ".join(legal_values(one) for one in schema["anyOf"])
     if "enum" in schema or "const" in schema:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 from crpipe.core.errors import (
     CrpipeError,
     DiskError,
-    ForeignError,
     HostMemoryError,
     MachineError,
     PlaceError,
+    PluginError,
     UnseenError,
 )
 
@@ -137,7 +137,7 @@ _SOON_S, _PAUSE_S = 5.0, 0.05
 
 
 def number_of(error: BaseException) -> int:
-    """Give the errno of an exception, of a library's text if it is only there; 0: it has none."""
+    """Return the errno of an exception, of a library's text if it is only there; 0: it has none."""
     if isinstance(error, OSError) and error.errno:
         return int(error.errno)
     if isinstance(error, OSError | RuntimeError):
@@ -150,7 +150,7 @@ def number_of(error: BaseException) -> int:
 
 
 def meaning_of(number: int) -> Meaning:
-    """Give the meaning of an errno; one that is not in the table may pass."""
+    """Return the meaning of an errno; one that is not in the table may pass."""
     return MEANINGS.get(number, _UNKNOWN)
 
 
@@ -192,7 +192,7 @@ def lacks_memory(error: BaseException, place: Path | str | None = None) -> bool:
 
 
 def _most_of(place: Path | str | None) -> int:
-    """Give the bytes that a reader may need at once for one file."""
+    """Return the bytes that a reader may need at once for one file."""
     try:
         return min(_NEVER, max(_GIB, _EXPANDS * Path(place).stat().st_size)) if place else _NEVER
     except (OSError, ValueError):
@@ -257,8 +257,8 @@ def refuse_machine_error(
         raise found from error
 
 
-class Foreign:
-    """Turn any exception inside the block into a ForeignError that begins with ``what``.
+class plugin_errors:  # noqa: N801 - a context manager, read like a function
+    """Turn any exception inside the block into a PluginError that begins with ``what``.
 
     The errors of crpipe itself pass unchanged, and so do KeyboardInterrupt and SystemExit. An error of the
     machine (a full disk, too little memory) is not blamed on the code: it becomes a MachineError.
@@ -275,16 +275,16 @@ class Foreign:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Raise ForeignError in place of the block's exception."""
+        """Raise PluginError in place of the block's exception."""
         if self._path is not None and isinstance(error, Exception):
             refuse_machine_error(error, self._path, OF_FORM, OF_FORM)
         if isinstance(error, Exception) and not isinstance(error, CrpipeError):
             refuse_machine_error(error, leave=OF_PROGRAMS)
-            raise ForeignError(f"{self._what}: {_line_of(error)}") from error
+            raise PluginError(f"{self._what}: {_line_of(error)}") from error
 
 
 def _line_of(error: Exception) -> str:
-    """Give kind, text and place of an exception on one line: ``KeyError: 'x' (mylab/hits.py, line 12)``."""
+    """Return kind, text and place of an exception on one line: ``KeyError: 'x' (mylab/hits.py, line 12)``."""
     text = " ".join(str(error).split())
     trace = traceback.extract_tb(error.__traceback__)
     # An import that fails ends in frames of Python's own import system, in files like <frozen importlib>.
@@ -296,7 +296,7 @@ def _line_of(error: Exception) -> str:
     return f"{type(error).__name__}: {text} ({place}, line {last.lineno})"
 
 
-def persist(operation: Callable[[], Answer], path: Path | None = None) -> Answer:
+def retry_io(operation: Callable[[], Answer], path: Path | None = None) -> Answer:
     """Do an operation that can be repeated; again, for some seconds, where the table says: soon.
 
     Also where a file was not found that is there: its name may be seen late. path: the file, where the error
@@ -326,7 +326,7 @@ def is_seen(error: OSError, path: Path | None) -> bool:
 def is_there(path: Path) -> bool:
     """Look for a file that a record says exists, for some seconds: another host may see it late."""
     end = time.monotonic() + _SOON_S
-    while not persist(path.exists):
+    while not retry_io(path.exists):
         if time.monotonic() > end:
             return False
         time.sleep(_PAUSE_S)
@@ -337,7 +337,7 @@ def is_there(path: Path) -> bool:
 def look_at(path: Path) -> os.stat_result | None:
     """Look at what may well be missing; None where it is. A first no is asked again, past any cache."""
     try:
-        return persist(path.stat)
+        return retry_io(path.stat)
     except ValueError:  # a name that none can have
         return None
     except OSError as error:

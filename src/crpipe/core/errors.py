@@ -9,7 +9,7 @@ CrpipeError                     exit 1
 │   ├── OutageError                       it is out of reach or busy; try again later
 │   ├── AccessError             exit 77   the source refuses us: no token, an expired one, or a narrow one
 │   └── FormatError                       a file is not in the schema
-├── ForeignError                exit 70   a reader, simulator or workload raised something unexpected
+├── PluginError                exit 70   a reader, simulator or workload raised something unexpected
 ├── DataError                   exit 65   files that crpipe wrote do not fit
 │   ├── LedgerError                       events or items do not add up
 │   ├── ShardError                        a shard is damaged, missing or of another campaign
@@ -84,7 +84,7 @@ class FormatError(SourceError):
     """A file is not in the schema that its reader expects."""
 
 
-class ForeignError(CrpipeError):
+class PluginError(CrpipeError):
     """Code named in the configuration (a reader, a simulator, a workload) raised something unexpected."""
 
     exit_code = 70
@@ -185,35 +185,35 @@ class Interrupted(CrpipeError):  # noqa: N818 - an interruption is not an error 
 
 
 # What an outage of the source, of Slurm or of a disk looks like; everything else needs a person.
-_PASSING = (
+_RETRYABLE = (
     *(ListingError, TransferError, OutageError, MachineError, UnseenError, LeaseError, QueueError),
     Interrupted,
 )
 _LASTING = (ChangedError,)  # of these
-_HOPELESS = (ConfigError, AccessError, PlaceError, DataError, DivergenceError, ForeignError, MissingExtra)
+_PERMANENT = (ConfigError, AccessError, PlaceError, DataError, DivergenceError, PluginError, MissingExtra)
 _PASSING_OF_PYTHON = (OSError, MemoryError, KeyboardInterrupt, SystemExit)
 
 
-def may_pass(kind: str) -> bool:
+def is_retryable(kind: str) -> bool:
     """Return whether waiting may repair an error of this class name; empty: a killed job."""
     found = globals().get(kind) or getattr(builtins, kind, None)
     if not (isinstance(found, type) and issubclass(found, BaseException)):
         return True
     if not issubclass(found, CrpipeError):
         return issubclass(found, _PASSING_OF_PYTHON)
-    judged = next((each for each in found.__mro__ if each in (*_PASSING, *_LASTING, *_HOPELESS)), None)
-    return judged in _PASSING
+    judged = next((each for each in found.__mro__ if each in (*_RETRYABLE, *_LASTING, *_PERMANENT)), None)
+    return judged in _RETRYABLE
 
 
 def code_of(kind: str) -> int:
-    """Give the exit code of an error of this class name; 1 for one that is not crpipe's."""
+    """Return the exit code of an error of this class name; 1 for one that is not crpipe's."""
     found = globals().get(kind)
     return found.exit_code if isinstance(found, type) and issubclass(found, CrpipeError) else 1
 
 
-def code_may_pass(code: int) -> bool:
+def exit_code_is_retryable(code: int) -> bool:
     """Return the same for the exit code of a command that names no error."""
-    return code not in {each.exit_code for each in _HOPELESS}
+    return code not in {each.exit_code for each in _PERMANENT}
 
 
 # Optional libraries: import one at the moment it is needed, or name the extra that installs it.

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from crpipe.core.causes import MEANINGS, MachineWatch, is_present, is_there, meaning_of, persist
+from crpipe.core.causes import MEANINGS, MachineWatch, is_present, is_there, meaning_of, retry_io
 from crpipe.core.errors import DataError, DiskError, PlaceError
 from crpipe.core.paths import HASHES, command_for
 
@@ -35,7 +35,7 @@ _HELD_OPEN_S, _HELD_OPEN_PAUSE_S = 10.0, 0.1
 _NOT_EMPTY = frozenset((errno.ENOTEMPTY, errno.EEXIST))
 
 
-def writing(path: Path) -> MachineWatch:
+def disk_errors(path: Path) -> MachineWatch:
     """Turn an error of the machine inside the block into a MachineError that names ``path``.
 
     What is missing is left to the caller.
@@ -44,7 +44,7 @@ def writing(path: Path) -> MachineWatch:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary sibling of ``path``; when the block ends well, fsync it and rename it to ``path``.
 
     A reader sees the old file or the whole new one. Each writer has a temporary file of its own. Nothing is
@@ -52,7 +52,7 @@ def replacing(path: Path) -> Iterator[Path]:
     path removes. Nobody can guess its name, so nobody can have put a link there.
     """
     part = path.with_name(f".{path.name}.{_HOST}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    with writing(path):
+    with disk_errors(path):
         make_folder(path.parent)
         _drop_leftovers(path)
         try:
@@ -63,7 +63,7 @@ def replacing(path: Path) -> Iterator[Path]:
             raise
 
 
-def open_plain(path: Path, flags: int, mode: int = 0o666) -> int:
+def open_regular_file(path: Path, flags: int, mode: int = 0o666) -> int:
     """Open a regular file, never through a link, and no pipe or device, which would wait or go elsewhere.
 
     In a directory that others may write to, they could have put one in the place of a file with a known name.
@@ -114,7 +114,7 @@ def size(count: float) -> str:
 def write_secret(path: Path, content: bytes) -> None:
     """Write a file, atomically, that only this user can read, from its first byte on."""
     part = path.with_name(f".{path.name}.part")
-    with writing(path):
+    with disk_errors(path):
         make_folder(path.parent, 0o700)
         part.unlink(missing_ok=True)
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -192,9 +192,9 @@ def rename(part: Path, path: Path) -> None:
     A file server may do it, lose its answer, and be asked again: then ``part`` is not there any more, and
     ``path`` is what it was.
     """
-    found = persist(part.stat)
+    found = retry_io(part.stat)
     try:
-        persist(lambda: part.replace(path))
+        retry_io(lambda: part.replace(path))
     except FileNotFoundError:
         with contextlib.suppress(OSError):
             if not part.exists() and os.path.samestat(found, path.stat()):
@@ -204,7 +204,7 @@ def rename(part: Path, path: Path) -> None:
 
 def sync(path: Path) -> None:
     """Flush a file or a directory to the disk; some file systems (FUSE, SMB) cannot flush a directory."""
-    handle = persist(lambda: os.open(path, os.O_RDONLY))
+    handle = retry_io(lambda: os.open(path, os.O_RDONLY))
     try:
         os.fsync(handle)
     except OSError as error:
@@ -216,8 +216,8 @@ def sync(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` atomically."""
-    with replacing(path) as part:
-        persist(lambda: part.write_text(text))
+    with atomic_write(path) as part:
+        retry_io(lambda: part.write_text(text))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -252,7 +252,7 @@ def read_parsed(path: Path, parse: Callable[[Any], T]) -> T:
     Raise DataError when the file is missing or damaged.
     """
     try:
-        with writing(path):
+        with disk_errors(path):
             return _parsed_twice(path, parse)
     except FileNotFoundError as error:
         raise DataError(f"{path}: missing; run the step that makes it") from error
@@ -269,10 +269,10 @@ def read_parsed(path: Path, parse: Callable[[Any], T]) -> T:
 def _parsed_twice(path: Path, parse: Callable[[Any], T]) -> T:
     """Parse a file; where its form seems wrong, once more: a file server may have answered in part."""
     try:
-        return persist(lambda: parse(json.loads(path.read_text())))
+        return retry_io(lambda: parse(json.loads(path.read_text())))
     except (ValueError, RecursionError):
-        forget_cached(path)
-        return persist(lambda: parse(json.loads(path.read_text())))
+        drop_page_cache(path)
+        return retry_io(lambda: parse(json.loads(path.read_text())))
 
 
 def read_json_if_any(path: Path) -> Any:
@@ -282,8 +282,8 @@ def read_json_if_any(path: Path) -> Any:
 
 def sha256(path: Path) -> str:
     """Hash a file's bytes; raise MachineError where they cannot be read."""
-    with writing(path):
-        return persist(lambda: _sha256(path))
+    with disk_errors(path):
+        return retry_io(lambda: _sha256(path))
 
 
 def write_hashes(folder: Path, names: Iterable[str]) -> None:
@@ -296,17 +296,17 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def forget_cached(path: Path) -> None:
+def drop_page_cache(path: Path) -> None:
     """Let the next reading of a flushed file come from the disk; where that cannot be asked, do nothing."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY)
         try:
-            advise(handle, "DONTNEED")
+            fadvise(handle, "DONTNEED")
         finally:
             os.close(handle)
 
 
-def advise(handle: int, advice: str, start: int = 0, length: int = 0) -> None:
+def fadvise(handle: int, advice: str, start: int = 0, length: int = 0) -> None:
     """Tell the page cache that a part of an open file is needed soon (WILLNEED) or not again (DONTNEED).
 
     DONTNEED drops what is on the disk, and begins to write what is not. No length means to the end. Where the

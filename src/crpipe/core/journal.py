@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from crpipe.core.causes import MachineWatch, look_at
 from crpipe.core.errors import CrpipeError
-from crpipe.core.files import make_folder, open_plain, writing
+from crpipe.core.files import disk_errors, make_folder, open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,9 +45,9 @@ class Journal:
         }
         if job:
             row["slurm_job"] = job
-        with writing(self.path):
+        with disk_errors(self.path):
             make_folder(self.path.parent)
-            descriptor = open_plain(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            descriptor = open_regular_file(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             with open(descriptor, "ab+", buffering=0) as handle:  # noqa: PTH123 - a descriptor, not a path
                 _lock(handle.fileno())
                 line = (json.dumps(row) + "\n").encode()
@@ -148,7 +148,7 @@ def attempts(path: Path, since: int = 0) -> list[Row]:
 
 
 def ends_of(*paths: Path) -> dict[Path, int]:
-    """Give the sizes of journals now, in bytes.
+    """Return the sizes of journals now, in bytes.
 
     What is new is known by its place: the clocks of nodes may differ from that of the head.
     """
@@ -195,7 +195,7 @@ class History:
                 self.failed[verb] = row
 
     def error(self, verb: str) -> str:
-        """Give the error of the last attempt of ``verb``, else of the evaluation, which has no own state."""
+        """Return the error of the last try of ``verb``, else of the evaluation, which has no own state."""
         if verb in self.failed:
             return str(self.failed[verb].get("error", ""))
         return f"evaluate: {self.failed['evaluate'].get('error', '')}" if "evaluate" in self.failed else ""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crpipe.core.errors import CrpipeError, DiskError, LeaseError
-from crpipe.core.files import make_folder, open_plain, writing
+from crpipe.core.files import disk_errors, make_folder, open_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ class Mount:
         """Return whether this is a disk of one host; others see it only where it is exported."""
         return self.kind in _OF_ONE_HOST
 
-    def may_lock_locally(self) -> bool:
+    def locks_are_per_host(self) -> bool:
         """Return whether two hosts might both get the same lock, as far as type and options show."""
         if self.of_one_host():
             return False
@@ -117,7 +117,7 @@ def owner_of(path: Path) -> str:
 def is_held(path: Path) -> bool:
     """Return whether a live process holds the lease; never blocks, and never keeps it from anyone."""
     try:
-        handle = open_plain(path, os.O_RDONLY)
+        handle = open_regular_file(path, os.O_RDONLY)
     except (OSError, DiskError):
         return False
     try:
@@ -180,7 +180,7 @@ class Lease:
 
     def begin(self) -> None:
         """Write whose lease it is, and begin to count."""
-        with writing(self.path):
+        with disk_errors(self.path):
             self._write()
         self._beating = threading.Thread(target=self.beat, name="lease", daemon=True)
         self._beating.start()
@@ -209,13 +209,13 @@ def lease(
     wait_s: float,
     say: Callable[[str], None],
     stopped: Callable[[], bool] = bool,
-    seize: Callable[[Row], None] | None = None,
+    on_takeover: Callable[[Row], None] | None = None,
 ) -> Iterator[Lease]:
     """Hold ``folder/lease`` while the block runs; the kernel frees it when the process dies, however it dies.
 
     Wait at most ``wait_s`` seconds for a live owner to finish (it may be the orphan of a killed workflow that
     is just writing its snapshot), telling once through ``say`` whom the wait is for; then raise LeaseError.
-    seize: may raise before the lease of a process that died on another host is taken; gets its row.
+    on_takeover: may raise before the lease of a process that died on another host is taken; gets its row.
     Raise DiskError where the file system has no locks.
     """
     path = folder / "lease"
@@ -225,8 +225,8 @@ def lease(
         before = _read(path)
         if _is_elsewhere(before):
             waiting.watch(before)
-            if seize is not None:
-                seize(before)
+            if on_takeover is not None:
+                on_takeover(before)
         row = {"host": platform.node(), "pid": os.getpid(), "since": round(time.time(), 3)}
         if os.environ.get("SLURM_JOB_ID"):
             row["slurm_job"] = os.environ["SLURM_JOB_ID"]
@@ -285,9 +285,9 @@ class _Waiting:
 def _acquired(path: Path, waiting: _Waiting) -> int:
     """Open and lock the lease file; it may be removed and made again meanwhile, with its directory."""
     while True:
-        with writing(path):
+        with disk_errors(path):
             make_folder(path.parent)
-            handle = open_plain(path, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = open_regular_file(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             _lock(handle, path, waiting)
             if _is_at(handle, path):
@@ -340,7 +340,7 @@ def _is_elsewhere(row: Row) -> bool:
 def _read(path: Path) -> Row:
     """Read the row of a lease file; empty when there is none, or no whole one."""
     try:
-        with open(open_plain(path, os.O_RDONLY)) as file:  # noqa: PTH123 - a descriptor, not a path
+        with open(open_regular_file(path, os.O_RDONLY)) as file:  # noqa: PTH123 - a descriptor, not a path
             row = json.load(file)
     except (OSError, ValueError, DiskError):
         return {}

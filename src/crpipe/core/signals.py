@@ -52,7 +52,7 @@ def follow_parent() -> None:
 
 
 def follow(parent: int) -> Callable[[], None]:
-    """Give a function that a child of the process ``parent`` calls first: it dies with its parent."""
+    """Return a function that a child of the process ``parent`` calls first: it dies with its parent."""
 
     def begin() -> None:
         if _ask_for_sigterm() and os.getppid() != parent:

@@ -35,20 +35,20 @@ def counted(count: int, noun: str) -> str:
 class Progress(Protocol):
     """Where messages and progress of a job go."""
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Report one thing that happened, in one line."""
 
-    def advance(self, label: str, done: float, total: float, note: str = "") -> None:
+    def update(self, label: str, done: float, total: float, note: str = "") -> None:
         """Report that ``done`` of ``total`` (bytes, files, steps) are finished; call it at any rate."""
 
 
-class Silent:
+class NullProgress:
     """Swallow everything: for tests and for callers who look at the files instead."""
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Do nothing."""
 
-    def advance(self, label: str, done: float, total: float, note: str = "") -> None:
+    def update(self, label: str, done: float, total: float, note: str = "") -> None:
         """Do nothing."""
 
 
@@ -163,7 +163,7 @@ def moment(timestamp: float) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """Give a bar of ``width`` characters of which ``share`` (0 to 1) is filled."""
+    """Return a bar of ``width`` characters of which ``share`` (0 to 1) is filled."""
     full = round(share * width)
     return "█" * full + "░" * (width - full)
 

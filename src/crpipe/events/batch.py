@@ -19,7 +19,7 @@ _ITEM_AXES = 2
 
 
 class MisfitError(ValueError):
-    """Arrays do not fit each other; where a reader or workload made them, it becomes a ForeignError."""
+    """Arrays do not fit each other; where a reader or workload made them, it becomes a PluginError."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crpipe.core.causes import persist
+from crpipe.core.causes import retry_io
 from crpipe.core.errors import FormatError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     Raise FormatError for a file with encryption: pyarrow ends the whole process where the footer of an
     encrypted column is asked for. Such a footer is followed by its signature, which no other one is.
     """
-    return persist(lambda: _opened(path), path)
+    return retry_io(lambda: _opened(path), path)
 
 
 def _opened(path: Path) -> pq.ParquetFile:

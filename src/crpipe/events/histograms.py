@@ -83,7 +83,7 @@ def count_columns(
 
 
 def no_counts(binnings: Mapping[str, Binning]) -> dict[str, Histogram]:
-    """Give the histograms of no events."""
+    """Return the histograms of no events."""
     return {
         name: Histogram(low, high, np.zeros(bins, np.int64)) for name, (low, high, bins) in binnings.items()
     }

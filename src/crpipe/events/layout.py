@@ -207,7 +207,7 @@ class Metric:
         check_choice(f"Metric {self.name}: better", self.better, get_args(Better))
 
     def describe(self) -> dict[str, Any]:
-        """Give the declaration as JSON values, as metrics.json holds it."""
+        """Return the declaration as JSON values, as metrics.json holds it."""
         return asdict(self)
 
     @property
@@ -217,7 +217,7 @@ class Metric:
 
 
 def not_enough(missing: Iterable[tuple[str, str]], events: int, groups: int) -> str:
-    """Say which numbers (title, need) are missing; events, groups: how many were held out."""
+    """Describe which numbers (title, need) are missing; events, groups: how many were held out."""
     wanted: dict[str, list[str]] = {}
     for title, need in missing:
         wanted.setdefault(need, []).append(title)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.core import checksums
-from crpipe.core.causes import MachineWatch, expect, is_present, is_there, persist
+from crpipe.core.causes import MachineWatch, expect, is_present, is_there, retry_io
 from crpipe.core.errors import DataError, LayoutError, ShardError
-from crpipe.core.files import digest, forget_cached, sha256
+from crpipe.core.files import digest, drop_page_cache, sha256
 from crpipe.core.paths import CONSOLIDATED, FINISHED, MANIFEST, ROLES
 from crpipe.events.batch import Events
 from crpipe.events.layout import Layout
@@ -127,12 +127,12 @@ def check_on_disk(folders: Iterable[Path], workers: int) -> None:
 
     def check(file: tuple[Path, ShardFile]) -> None:
         path, recorded = file
-        forget_cached(path)
+        drop_page_cache(path)
         if recorded.crc32c is not None:
             _check_hash(path, recorded.crc32c, _crc32c)
         else:
             _check_hash(path, recorded.sha256)
-        forget_cached(path)
+        drop_page_cache(path)
 
     with ThreadPoolExecutor(workers) as pool:
         for _ in pool.map(check, wanted):
@@ -147,7 +147,7 @@ def _check_hash(path: Path, recorded: str, hashed: Callable[[Path], str] = sha25
     with MachineWatch(path):
         if not is_there(path):
             raise ShardError(f"{path}: missing, though the manifest names it; {REMEDY}")
-        found = persist(lambda: hashed(path))
+        found = retry_io(lambda: hashed(path))
     if found != recorded:
         raise ShardError(f"{path}: damaged: its bytes are not those the manifest names; {REMEDY}")
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crpipe.core.causes import OF_FORM, is_there, persist, refuse_machine_error
+from crpipe.core.causes import OF_FORM, is_there, refuse_machine_error, retry_io
 from crpipe.core.errors import DataError, ShardError
 from crpipe.core.paths import MANIFEST
 from crpipe.events.batch import offsets
@@ -60,7 +60,7 @@ class Table:
 
         buffer_size: bytes read at once from a column; 0: all of it.
         """
-        return persist(lambda: self._opened(group, buffer_size), self.path)
+        return retry_io(lambda: self._opened(group, buffer_size), self.path)
 
     def _opened(self, group: int, buffer_size: int) -> pq.ParquetFile:
         found = self.path.stat()
@@ -78,7 +78,7 @@ class Table:
     def read(self, group: int, columns: list[str]) -> dict[str, NDArray[Any]]:
         """Decode columns of one row group; raise ShardError when a page does not match its checksum."""
         try:
-            return persist(lambda: self._decoded(group, columns))
+            return retry_io(lambda: self._decoded(group, columns))
         except DAMAGE as error:
             raise self.damaged(group, error) from error
 
@@ -257,10 +257,10 @@ def _table(path: Path, size: int, columns: Mapping[str, str]) -> tuple[Table, by
     try:
         if not is_there(path):
             raise ShardError(f"{path}: missing, though the manifest names it; {_LOOK}")
-        found = persist(path.stat).st_size
+        found = retry_io(path.stat).st_size
         if found != size:
             raise ShardError(f"{path}: {found} bytes, the manifest says {size}; {REMEDY}")
-        footer = persist(lambda: pq.read_metadata(path), path)
+        footer = retry_io(lambda: pq.read_metadata(path), path)
         types = {field.name: field.type for field in footer.schema.to_arrow_schema()}
     except DAMAGE as error:
         refuse_machine_error(error, path, OF_FORM, OF_FORM)

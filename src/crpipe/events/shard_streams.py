@@ -71,7 +71,7 @@ class RowStream:
             filled += high - low
 
     def take(self, rows: int) -> Iterator[tuple[list[NDArray[Any]], int, int]]:
-        """Give the next ``rows`` rows as blocks: the columns of each, and which rows of it."""
+        """Return the next ``rows`` rows as blocks: the columns of each, and which rows of it."""
         for low, high in self._parts(rows):
             yield self._block, low, high
 
@@ -119,7 +119,7 @@ class EventStream:
         self.group = shards.decode(shard, group)
 
     def items(self, first: int, fixed: int) -> RowStream:
-        """Give the stream of all item columns from event ``first`` on, the one after the last that was read.
+        """Return a stream of all item columns from event ``first`` on, the one after the last that was read.
 
         fixed: items of every event, if the stream's blocks are to hold whole events; else 0.
         """

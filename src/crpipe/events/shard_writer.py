@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.core import checksums
-from crpipe.core.files import forget_cached, replacing
+from crpipe.core.files import atomic_write, drop_page_cache
 from crpipe.core.paths import LARGE_ROLES
 from crpipe.events.layout import LARGE, MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.shard_reader import GROUPS_KEY
@@ -106,7 +106,7 @@ class ShardWriter:
 def write_shard(folder: Path, name: str, role: Role, layout: Layout, groups: Iterable[Events]) -> ShardEntry:
     """Write one shard under its final name and return its entry for the manifest."""
     paths = {part: folder / f"{name}.{part}.parquet" for part in ("events", layout.item)}
-    with replacing(paths["events"]) as events, replacing(paths[layout.item]) as items:
+    with atomic_write(paths["events"]) as events, atomic_write(paths[layout.item]) as items:
         writer = ShardWriter(events, items, layout, role)
         with contextlib.closing(writer):
             for group in groups:
@@ -114,7 +114,7 @@ def write_shard(folder: Path, name: str, role: Role, layout: Layout, groups: Ite
                 del group  # the next one takes its memory
     files = {part: _describe(path) for part, path in paths.items()}
     for path in paths.values():
-        forget_cached(path)
+        drop_page_cache(path)
     return ShardEntry(name=name, role=role, events=writer.events, items=writer.items, files=files)
 
 
@@ -156,7 +156,7 @@ def item_options(layout: Layout, items: NDArray[np.float32]) -> dict[str, Any]:
 
 
 def _choose(values: NDArray[np.float32], growth: float) -> tuple[str, bool]:
-    """Give the codec of a column, and whether its bytes are split into streams."""
+    """Return the codec of a column, and whether its bytes are split into streams."""
     whole = np.ascontiguousarray(values).view(np.uint8)
     split = np.ascontiguousarray(whole.reshape(-1, values.itemsize).T)
     zstd = len(pa.Codec("zstd", _LEVEL).compress(split.tobytes()))

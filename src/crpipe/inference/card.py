@@ -102,7 +102,7 @@ def _chain(made: Provenance) -> str:
 
 
 def side_tables(made: Provenance) -> dict[str, str]:
-    """Give the hashes of the side tables by name."""
+    """Return the hashes of the side tables by name."""
     prefix = "tables."
     return {name.removeprefix(prefix): value for name, value in made.keys.items() if name.startswith(prefix)}
 
@@ -128,7 +128,7 @@ def limits_table(made: Provenance, limits: Mapping[str, tuple[float, float]]) ->
 
 
 def outliers_lines(made: Provenance) -> Iterator[str]:
-    """Say whether outliers were trained on; events of fixed size have none."""
+    """Return whether outliers were trained on; events of fixed size have none."""
     if made.layout.fixed:
         return
     limit = f"above {made.seen.threshold:,}" if made.seen.threshold else "above the campaign's quantile"
@@ -344,7 +344,7 @@ def _seen(
     limits: Limits = {}
     for number, (folder, shard) in enumerate(shards):
         _widen(limits, folder / f"{shard.name}.events.parquet", _measured(layout))
-        progress.advance("read", number + 1, len(shards))
+        progress.update("read", number + 1, len(shards))
     events, items = sum(shard.events for _, shard in shards), sum(shard.items for _, shard in shards)
     return Seen(limits, "", manifests[0].threshold, events, items)
 

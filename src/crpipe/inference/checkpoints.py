@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from crpipe.campaign.readers import open_reader
 from crpipe.config.plugins import free_options, options_class
-from crpipe.core.causes import Foreign, is_present
+from crpipe.core.causes import is_present, plugin_errors
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.ranges import pick
 from crpipe.train.checkpoints import checkpoint_file, load, refuse_not_finite, verified
@@ -122,13 +122,13 @@ def open_checkpoint(
         model = workload.model()
     _refuse_other_weights(saved.path, model.state_dict(), weights)
     refuse_not_finite(saved.path, {each: weights[each] for each, _ in model.named_parameters()})
-    with Foreign(f"{saved.path}: the model does not take its weights ({_OTHER_VERSION})"):
+    with plugin_errors(f"{saved.path}: the model does not take its weights ({_OTHER_VERSION})"):
         model.load_state_dict(weights)
     return LoadedModel(saved.path, name, workload, model.to(device).eval(), checkpoint, saved.sha256, named)
 
 
 def _trusted(path: Path, keys: Mapping[str, Any], key: str, named: Collection[str]) -> str:
-    """Give the value of a key that names what is imported; raise CheckpointError for one from outside."""
+    """Return the value of a key that names what is imported; raise CheckpointError for one from outside."""
     name = keys.get(key)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise CheckpointError(f"{path}: {key} is {name!r}, not module:Name; {_OTHER_VERSION}")
@@ -160,7 +160,7 @@ def _no_larger_than(path: Path, weights: Mapping[str, Tensor]) -> Iterator[None]
 
     hook = register_module_parameter_registration_hook(add)
     try:
-        with Foreign(f"{path}: no model can be built with its options ({_OTHER_VERSION})"):
+        with plugin_errors(f"{path}: no model can be built with its options ({_OTHER_VERSION})"):
             yield
     finally:
         hook.remove()

@@ -20,9 +20,9 @@ import torch
 from crpipe.campaign.raw_files import read_manifest
 from crpipe.campaign.records import EvaluationRecord
 from crpipe.campaign.simulators import open_simulator
-from crpipe.core.causes import Foreign, is_present
-from crpipe.core.errors import ConfigError, DataError, ForeignError
-from crpipe.core.files import make_folder, replacing, writing
+from crpipe.core.causes import is_present, plugin_errors
+from crpipe.core.errors import ConfigError, DataError, PluginError
+from crpipe.core.files import atomic_write, disk_errors, make_folder
 from crpipe.core.journal import Journal
 from crpipe.core.paths import HELD_OUT
 from crpipe.events.batch import Events
@@ -171,7 +171,7 @@ def evaluate_link(campaign: Campaign, name: str, progress: Progress, *, checkpoi
     journal = Journal(paths.train_journal())
     with journal.attempt("evaluate", label), named_out_of_memory(LESS_AT_ONCE):
         if restore_results(path, folder, settings):
-            progress.say(f"{folder}: evaluated before; its checkpoint is gone: the results stay")
+            progress.message(f"{folder}: evaluated before; its checkpoint is gone: the results stay")
             return
         use_threads(config.train.threads)
         trained = open_checkpoint(
@@ -182,7 +182,7 @@ def evaluate_link(campaign: Campaign, name: str, progress: Progress, *, checkpoi
             config.use_options(),
             (config.train.workload, config.source.reader),
         )
-        with writing(folder):
+        with disk_errors(folder):
             make_folder(folder)
         part, ranges = judged_on(paths, seen)
         key = settings | {"checkpoint": trained.sha256}
@@ -191,7 +191,7 @@ def evaluate_link(campaign: Campaign, name: str, progress: Progress, *, checkpoi
             keep_results(folder, key)
             return
         if part != "test" and (config.split.test_fraction or config.split.test_files):
-            progress.say(
+            progress.message(
                 f"warning: no test events up to {label} (split.test_fraction, split.test_files): "
                 f"{part} events judge it"
             )
@@ -260,7 +260,7 @@ def _evaluate(evaluation: _Evaluation, progress: Progress) -> None:
     missing = [(each.title, each.need) for each in declared if each.name not in scores["values"]]
     if missing:
         reason = not_enough(missing, **size)
-        progress.say(f"not enough for all numbers, {reason}; raise evaluate.events, or {_MORE}")
+        progress.message(f"not enough for all numbers, {reason}; raise evaluate.events, or {_MORE}")
     _write(evaluation, size, scores)
 
 
@@ -290,7 +290,7 @@ def _scores(evaluation: _Evaluation, compared: _Compared, size: Mapping[str, int
 
 def _write_without_events(evaluation: _Evaluation, progress: Progress) -> None:
     """Write files without any number: a finished training must not fail because no event was held out."""
-    progress.say(f"no held-out events: nothing to compare with; for numbers, {_MORE}")
+    progress.message(f"no held-out events: nothing to compare with; for numbers, {_MORE}")
     layout = evaluation.campaign.layout
     columns: Columns = {name: np.zeros(0, np.uint32) for name in (SOURCE_FILE, SOURCE_ROW)}
     columns |= {field.name: np.zeros(0, field.dtype) for field in layout.events}
@@ -325,10 +325,10 @@ def _predict_all(evaluation: _Evaluation, progress: Progress) -> _Compared:
                 baseline.add(_baseline(trained.workload, trained.name, block))
             file.add(ranges[number], block, prediction)
             done += len(block)
-            progress.advance("predict", done, most)
+            progress.update("predict", done, most)
         if truth is None:
             raise DataError(f"{campaign.paths.shards(ranges[0])}: no {evaluation.part} events")
-    progress.advance("predict", done, done)
+    progress.update("predict", done, done)
     return _Compared(
         truth.events(),
         columns.columns() if events is None else events.events(),
@@ -354,7 +354,7 @@ class _PredictionFile:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self._part = self._stack.enter_context(replacing(self._path))
+        self._part = self._stack.enter_context(atomic_write(self._path))
         return self
 
     def __exit__(
@@ -375,7 +375,7 @@ class _PredictionFile:
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._part, table.schema, compression="zstd")
         if table.schema != self._writer.schema:
-            raise ForeignError(
+            raise PluginError(
                 f"predict gave other columns than before: {table.schema.names}, {self._writer.schema.names}"
             )
         self._writer.write_table(table)
@@ -392,7 +392,7 @@ class _PredictionFile:
 
 
 def _score(trained: LoadedModel, truth: Events, prediction: Events | Columns, folder: Path) -> Numbers:
-    with WorkloadCall(trained.workload, "score", truth), writing(folder):
+    with WorkloadCall(trained.workload, "score", truth), disk_errors(folder):
         make_folder(folder)
         found = trained.workload.score(truth, prediction, folder)
         numbers = {str(name): float(value) for name, value in found.items()}
@@ -413,7 +413,7 @@ def _simulate_again(config: Config, compared: _Compared) -> Events | None:
     simulator = open_simulator(name, config.options("simulator"))
     if not hasattr(simulator, "again"):
         return None
-    with Foreign(f"source.simulator: {name}.again failed on {len(compared.truth)} events"):
+    with plugin_errors(f"source.simulator: {name}.again failed on {len(compared.truth)} events"):
         return simulator.again(compared.truth.columns, config.seed + 1)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from crpipe.core.errors import ForeignError
-from crpipe.core.files import writing
+from crpipe.core.errors import PluginError
+from crpipe.core.files import disk_errors
 from crpipe.events.batch import Events, concatenate
 from crpipe.train.workload import ShowsEvents, WorkloadCall, weighed
 
@@ -37,7 +37,7 @@ def show_events(
 
     compared: truth and prediction of all events, as ``score`` got them. sample: the same events once more,
     block by block, with their items; read as far as the last chosen one. known: the numbers of ``score``.
-    Raise ForeignError for a choice of other than at most MOST_SHOWN places, and for a number of a known name.
+    Raise PluginError for a choice of other than at most MOST_SHOWN places, and for a number of a known name.
     """
     workload, (truth, prediction) = trained.workload, compared
     assert isinstance(workload, ShowsEvents)
@@ -47,27 +47,27 @@ def show_events(
         return {}
     events = weighed(_read(sample, chosen), weight)
     trained.model.eval()
-    with WorkloadCall(workload, "show", events), writing(folder), torch.no_grad():
+    with WorkloadCall(workload, "show", events), disk_errors(folder), torch.no_grad():
         found = workload.show(trained.model, events, _taken(prediction, chosen), folder)
         numbers = {str(name): float(value) for name, value in found.items()}
     twice = sorted(numbers.keys() & known.keys())
     if twice:
-        raise ForeignError(f"{trained.name}.show: score gives a number {twice[0]} too; give it another name")
+        raise PluginError(f"{trained.name}.show: score gives a number {twice[0]} too; give it another name")
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 def _checked(found: Any, count: int, method: str) -> NDArray[np.int64]:
-    """Give the chosen places as int64; raise ForeignError for anything else."""
+    """Return the chosen places as int64; raise PluginError for anything else."""
     chosen = np.asarray(found)
     if chosen.ndim != 1 or (len(chosen) and chosen.dtype.kind not in "iu"):
-        raise ForeignError(
+        raise PluginError(
             f"{method}: expected places of events as a list of whole numbers, found {chosen.dtype} of the "
             f"shape {list(chosen.shape)}; np.flatnonzero turns a mask into places"
         )
     if len(chosen) > MOST_SHOWN:
-        raise ForeignError(f"{method}: {len(chosen)} events are chosen; choose at most {MOST_SHOWN}")
+        raise PluginError(f"{method}: {len(chosen)} events are chosen; choose at most {MOST_SHOWN}")
     if len(chosen) and not 0 <= chosen.min() <= chosen.max() < count:
-        raise ForeignError(
+        raise PluginError(
             f"{method}: the places {chosen.min()} to {chosen.max()} are not all among the {count} events, "
             f"which are 0 to {count - 1}"
         )

@@ -13,9 +13,9 @@ import yaml
 
 from crpipe import __version__
 from crpipe.config.loading import PARTS_FIRST
-from crpipe.core.causes import Foreign
+from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import require
-from crpipe.core.files import replacing, sha256, write_json, write_text
+from crpipe.core.files import atomic_write, sha256, write_json, write_text
 from crpipe.core.ranges import Range, expand
 from crpipe.inference.card import Provenance, model_card, provenance, side_tables
 from crpipe.inference.checkpoints import nested, open_its_reader, open_model
@@ -59,7 +59,7 @@ class Exportable(Protocol):
         """Write graphs and scripts into ``folder``, and check that they compute what the model does."""
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-        """Give Markdown lines by section title (see crpipe.inference.card), in place of the engine's."""
+        """Return Markdown lines by section title (see crpipe.inference.card), in place of the engine's."""
 
 
 def export_model(campaign: Campaign, checkpoint: Path, out: Path, progress: Progress) -> None:
@@ -76,8 +76,8 @@ def export_model(campaign: Campaign, checkpoint: Path, out: Path, progress: Prog
     files = [WEIGHTS, *_copy_tables(campaign.tables, made, out)]
     graphs, own = Graphs((), {}), {}
     if isinstance(trained.workload, Exportable):
-        progress.say("writing and checking the graphs")
-        with Foreign(f"{trained.name}: the export failed"):
+        progress.message("writing and checking the graphs")
+        with plugin_errors(f"{trained.name}: the export failed"):
             graphs = trained.workload.graphs(trained.model, made, out)
             own = {title: list(lines) for title, lines in trained.workload.card(made, graphs).items()}
     write_text(out / CAMPAIGN, yaml.safe_dump(_campaign(made), sort_keys=False))
@@ -93,7 +93,7 @@ def _safetensors() -> ModuleType:
 def _write_weights(path: Path, trained: LoadedModel, made: Provenance) -> None:
     """Write all weights, averaged ones where training averaged them."""
     about = {"fingerprint": made.fingerprint}  # one entry: safetensors writes several in any order
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(_safetensors().save(trained.model.state_dict(), about))
 
 
@@ -102,13 +102,13 @@ def _copy_tables(tables: Tables, made: Provenance, out: Path) -> Iterable[str]:
     for name in side_tables(made):
         if name in tables:
             copy = out / TABLES / tables[name].name
-            with replacing(copy) as part:
+            with atomic_write(copy) as part:
                 shutil.copyfile(tables[name], part)
             yield f"{TABLES}/{copy.name}"
 
 
 def _campaign(made: Provenance) -> dict[str, Any]:
-    """Give the configuration that trains this model again, as far as it shapes the result."""
+    """Return the configuration that trains this model again, as far as it shapes the result."""
     left_out = ("layout.", "tables.", PARTS_FIRST)  # what is recorded, and is no key of a configuration
     keys = {name: value for name, value in made.keys.items() if not name.startswith(left_out)}
     tree: dict[str, Any] = {"run": made.run, **nested(keys)}

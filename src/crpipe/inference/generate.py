@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from crpipe.core.errors import ConfigError, ForeignError, FormatError
+from crpipe.core.errors import ConfigError, FormatError, PluginError
 from crpipe.events.batch import Events, cuts
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.inference.checkpoints import Predictor
-from crpipe.inference.inputs import RawInput, Wanted, count_rows, event_rows
+from crpipe.inference.inputs import RawInput, RequiredColumns, count_rows, event_rows
 from crpipe.inference.output_file import check_suffix, write_in_parts
 from crpipe.inference.predict import block_seed, check_generated, identity, origin, output_table
 from crpipe.train.step import LESS_AT_ONCE, named_out_of_memory
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def item_rows(asked: Events, made: Events, layout: Layout) -> pa.Table:
-    """Give one row for each item of ``made``; an event without items has none.
+    """Return one row for each item of ``made``; an event without items has none.
 
     Columns: ``source_file`` and ``source_row`` of the event in the input (from 0), the event columns of the
     layout, and ITEM_NAME for each item column.
@@ -78,7 +78,7 @@ def generate_files(
         raise ConfigError(f"{checkpoint}: {predictor.trained.name} generates no events; use `crpipe predict`")
     check_size(layout, multiplicity, cap)
     raw = RawInput(inputs, predictor.reader, campaign.tables)
-    wanted = Wanted.of(layout, workload.event_columns, _count_column(multiplicity))
+    wanted = RequiredColumns.of(layout, workload.event_columns, _count_column(multiplicity))
     total = count_rows(inputs, raw, wanted)
 
     def rows(number: int, block: Events) -> Iterator[pa.Table]:
@@ -101,7 +101,7 @@ def generate_files(
         ["generate", multiplicity, cap, flat, *identity(campaign, predictor, inputs, [out.suffix], seed)],
         event_rows(inputs, wanted, raw, config.evaluate.batch_events),
         rows,
-        lambda done: progress.advance("generate", done, max(done, total)),
+        lambda done: progress.update("generate", done, max(done, total)),
         origin("generate", predictor.trained, inputs, seed),
     )
 
@@ -157,7 +157,7 @@ def _check_counts(counts: NDArray[np.int64], layout: Layout, multiplicity: str, 
     row = int(np.argmax(wrong))
     expected = f"{layout.fixed} {layout.item} in each event" if layout.fixed else f"0 or more {layout.item}"
     if multiplicity == PREDICTED:
-        raise ForeignError(f"{name}.multiplicities: expected {expected}, found {counts[row]}")
+        raise PluginError(f"{name}.multiplicities: expected {expected}, found {counts[row]}")
     raise FormatError(
         f"multiplicity {multiplicity}: row {row} of its block: expected {expected}, found {counts[row]}"
     )
@@ -176,7 +176,7 @@ def _multiplicity(
         with WorkloadCall(trained.workload, "multiplicities", block):
             chosen = trained.workload.multiplicities(trained.model, block, generator)
         if np.shape(chosen) != (len(block),):
-            raise ForeignError(f"{trained.name}.multiplicities: expected {len(block)} numbers")
+            raise PluginError(f"{trained.name}.multiplicities: expected {len(block)} numbers")
     elif multiplicity.isdigit():
         chosen = np.full(len(block), int(multiplicity))
     else:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from crpipe.core.causes import OF_FORM, Foreign, is_plain, persist, refuse_machine_error
+from crpipe.core.causes import OF_FORM, is_plain, plugin_errors, refuse_machine_error, retry_io
 from crpipe.core.errors import CrpipeError, FormatError
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
@@ -42,7 +42,7 @@ class RawInput:
         total = 0
         for path in self.paths:
             _check_exists(path)
-            with Foreign(f"{path}: the reader failed"):
+            with plugin_errors(f"{path}: the reader failed"):
                 total += self.reader.totals(path, self.tables)[0]
         return total
 
@@ -53,7 +53,7 @@ class RawInput:
 
     def _file(self, number: int, path: Path) -> Iterator[Events]:
         row = 0
-        with Foreign(f"{path}: the reader failed"):
+        with plugin_errors(f"{path}: the reader failed"):
             for block in self.reader.rows(path, self.tables):
                 _check_items(path, row, block, self.reader.layout)
                 source = {
@@ -65,7 +65,7 @@ class RawInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequiredColumns:
     """Event columns to read from files without items.
 
     required: must be there. optional: identify an event; where missing, the last one counts the rows and the
@@ -78,7 +78,7 @@ class Wanted:
     count: str = MULTIPLICITY
 
     @classmethod
-    def of(cls, layout: Layout, columns: tuple[str, ...], count: str = MULTIPLICITY) -> Wanted:
+    def of(cls, layout: Layout, columns: tuple[str, ...], count: str = MULTIPLICITY) -> RequiredColumns:
         """Divide the event columns that a workload reads."""
         fields = [field for field in layout.events if field.name in columns]
         identify = {*layout.group, *layout.key}
@@ -89,7 +89,9 @@ class Wanted:
         )
 
 
-def event_rows(paths: Sequence[Path], wanted: Wanted, raw: RawInput, max_events: int) -> Iterator[Events]:
+def event_rows(
+    paths: Sequence[Path], wanted: RequiredColumns, raw: RawInput, max_events: int
+) -> Iterator[Events]:
     """Yield the event columns of all files in blocks, without items.
 
     Known multiplicities are in the column ``multiplicity``: of a flat table that has it, and of raw files.
@@ -113,7 +115,7 @@ def event_rows(paths: Sequence[Path], wanted: Wanted, raw: RawInput, max_events:
             yield block
 
 
-def count_rows(paths: Sequence[Path], raw: RawInput, wanted: Wanted) -> int:
+def count_rows(paths: Sequence[Path], raw: RawInput, wanted: RequiredColumns) -> int:
     """Count the events of all files; CSV files count as empty, since they would have to be read."""
     total = 0
     for path in paths:
@@ -121,18 +123,18 @@ def count_rows(paths: Sequence[Path], raw: RawInput, wanted: Wanted) -> int:
         if not _flat_columns(path, wanted):
             total += RawInput((path,), raw.reader, raw.tables).count()
         elif path.suffix != ".csv":
-            total += persist(partial(pq.read_metadata, path), path).num_rows
+            total += retry_io(partial(pq.read_metadata, path), path).num_rows
     return total
 
 
-def _flat_columns(path: Path, wanted: Wanted) -> list[str]:
+def _flat_columns(path: Path, wanted: RequiredColumns) -> list[str]:
     """List the columns to read of a flat table; empty for a raw file. Raise FormatError for neither."""
     try:
         if path.suffix == ".csv":
-            with persist(lambda: pyarrow.csv.open_csv(path), path) as file:
+            with retry_io(lambda: pyarrow.csv.open_csv(path), path) as file:
                 names = file.schema.names
         else:
-            names = persist(lambda: pq.read_schema(path), path).names
+            names = retry_io(lambda: pq.read_schema(path), path).names
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         refuse_machine_error(error, path, OF_FORM, OF_FORM)
         if path.suffix == ".csv":
@@ -155,15 +157,15 @@ def _raw_rows(path: Path, raw: RawInput) -> Iterator[Events]:
         yield _without_items(block.columns | {MULTIPLICITY: block.multiplicity}, len(block))
 
 
-def _flat_rows(path: Path, names: list[str], wanted: Wanted) -> Iterator[Events]:
+def _flat_rows(path: Path, names: list[str], wanted: RequiredColumns) -> Iterator[Events]:
     row = 0
     for batch in _batches(path, names):
         yield _as_events(path, row, batch, wanted)
         row += len(batch)
 
 
-def column_rows(table: pa.RecordBatch, wanted: Wanted, name: str) -> Events:
-    """Give the rows of a table in memory as events without items, as ``event_rows`` gives those of a file.
+def column_rows(table: pa.RecordBatch, wanted: RequiredColumns, name: str) -> Events:
+    """Return the rows of a table in memory as events without items, as ``event_rows`` gives those of a file.
 
     name: what messages call the table. Raise FormatError for a missing column or an impossible value.
     """
@@ -177,8 +179,8 @@ def column_rows(table: pa.RecordBatch, wanted: Wanted, name: str) -> Events:
     return block
 
 
-def _as_events(name: Path | str, row: int, rows: pa.RecordBatch, wanted: Wanted) -> Events:
-    """Give rows in the layout's types; columns that identify an event are made up where they are missing."""
+def _as_events(name: Path | str, row: int, rows: pa.RecordBatch, wanted: RequiredColumns) -> Events:
+    """Return rows in the layout's types; columns that identify an event are made up where missing."""
     kinds = {field.name: np.dtype(field.dtype) for field in (*wanted.required, *wanted.optional)}
     columns = {
         each: _values(name, row, each, rows.column(each), kinds[each])
@@ -218,7 +220,7 @@ def _counts(path: Path | str, row: int, name: str, column: pa.Array) -> NDArray[
 
 
 def _values(path: Path | str, row: int, name: str, column: pa.Array, kind: np.dtype[Any]) -> NDArray[Any]:
-    """Give a column in its type; raise FormatError for one that holds no numbers or gaps."""
+    """Return a column in its type; raise FormatError for one that holds no numbers or gaps."""
     if column.null_count:
         gap = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise FormatError(f"{path}: row {row + gap}: {name} is missing")

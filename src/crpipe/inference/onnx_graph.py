@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from crpipe.core.errors import CheckpointError, require
-from crpipe.core.files import replacing
+from crpipe.core.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ def write_graph(
     assert program is not None
     model = program.model_proto
     _strip(model)
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(model.SerializeToString(deterministic=True))
 
 

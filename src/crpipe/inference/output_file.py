@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 from crpipe.core.causes import is_present
 from crpipe.core.errors import CheckpointError, ConfigError, FormatError, require
 from crpipe.core.files import (
+    atomic_write,
     digest,
+    disk_errors,
     make_folder,
     read_json,
     remove_tree,
-    replacing,
     write_hashes,
     write_json,
-    writing,
 )
 from crpipe.core.paths import EVALUATED, EVALUATED_KEY, FINISHED, KEY_DIGEST
 from crpipe.events.shard_reader import values_of
@@ -144,7 +144,7 @@ def _array(name: str, column: pa.ChunkedArray) -> NDArray[Any] | Any:
 
 @contextlib.contextmanager
 def _fixed_dates(uproot: ModuleType) -> Iterator[None]:
-    """Give all records of a ROOT file one date: that of now would make equal files differ.
+    """Return all records of a ROOT file one date: that of now would make equal files differ.
 
     uproot has no option for it. A version without this function writes equal contents with other dates.
     """
@@ -229,7 +229,7 @@ class _Counted:
 def _write_part(path: Path, tables: Iterator[pa.Table], out: Path) -> None:
     first = next(tables)
     _refuse_columns(first.schema, out)
-    with replacing(path) as part, pq.ParquetWriter(part, first.schema, **_PARQUET) as writer:
+    with atomic_write(path) as part, pq.ParquetWriter(part, first.schema, **_PARQUET) as writer:
         for table in itertools.chain([first], tables):
             writer.write_table(table)
 
@@ -248,7 +248,7 @@ def _refuse_columns(schema: pa.Schema, out: Path) -> None:
 
 def _join(parts: list[Path], out: Path, metadata: Mapping[str, Any]) -> None:
     schema = pq.read_schema(parts[0])
-    with replacing(out) as part, _writer(part, out, schema, metadata) as writer:
+    with atomic_write(out) as part, _writer(part, out, schema, metadata) as writer:
         for table in _row_groups(_tables(parts, schema)):
             writer.write_table(table)
 
@@ -294,9 +294,9 @@ def _writer(part: Path, out: Path, schema: pa.Schema, metadata: Mapping[str, Any
 
 
 def keep_results(folder: Path, key: Mapping[str, Any]) -> None:
-    """Give the finished results of an evaluation a second name each; no second copy on most disks."""
+    """Return the finished results of an evaluation a second name each; no second copy on most disks."""
     record = folder / FINISHED
-    with writing(record):
+    with disk_errors(record):
         make_folder(record)
         (record / EVALUATED_KEY).unlink(missing_ok=True)
     for name in EVALUATED:
@@ -336,9 +336,9 @@ def restore_results(receipt: Path, folder: Path, key: Mapping[str, Any]) -> bool
 
 
 def _name_again(source: Path, target: Path) -> None:
-    with writing(target):
+    with disk_errors(target):
         target.unlink(missing_ok=True)  # two names of one file cannot be renamed onto each other
-    with replacing(target) as part:
+    with atomic_write(target) as part:
         try:
             os.link(source, part)
         except OSError:  # the file system has no links

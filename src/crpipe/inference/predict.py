@@ -11,7 +11,7 @@ import torch
 from crpipe import __version__
 from crpipe.campaign.readers import check_needs
 from crpipe.core.causes import is_plain
-from crpipe.core.errors import ConfigError, ForeignError, FormatError
+from crpipe.core.errors import ConfigError, FormatError, PluginError
 from crpipe.core.files import sha256
 from crpipe.events.batch import Events, offsets
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
@@ -91,7 +91,7 @@ def _refuse_doubled(key: tuple[str, ...], columns: list[NDArray[Any]], paths: Se
 def predict_block(
     trained: LoadedModel, events: Events, layout: Layout, generator: torch.Generator
 ) -> Events | Columns:
-    """Predict for a block of events; raise ForeignError when the workload fails or gives something else."""
+    """Predict for a block of events; raise PluginError when the workload fails or gives something else."""
     with WorkloadCall(trained.workload, "predict", events):
         found = trained.workload.predict(trained.model, events, generator)
     if isinstance(found, Events):
@@ -101,29 +101,29 @@ def predict_block(
 
 
 def check_generated(found: Events, count: int, layout: Layout, method: str) -> None:
-    """Raise ForeignError unless there are ``count`` events of the layout's width and size."""
+    """Raise PluginError unless there are ``count`` events of the layout's width and size."""
     width = found.items.shape[1] if found.items.ndim > 1 else 0
     if len(found) != count or width != len(layout.items):
-        raise ForeignError(
+        raise PluginError(
             f"{method}: expected {count} events with {len(layout.items)} item columns, "
             f"found {len(found)} events with {width}"
         )
     if layout.fixed and (found.multiplicity != layout.fixed).any():
         other = found.multiplicity[found.multiplicity != layout.fixed][0]
-        raise ForeignError(f"{method}: expected {layout.fixed} {layout.item} in each event, found {other}")
+        raise PluginError(f"{method}: expected {layout.fixed} {layout.item} in each event, found {other}")
 
 
 def checked_columns(found: Any, count: int, method: str) -> Columns:
-    """Give the columns as arrays [count]; raise ForeignError when they are something else.
+    """Return the columns as arrays [count]; raise PluginError when they are something else.
 
     A column of lists is an array of objects, each of them an array [any length] of the same type.
     """
     if not isinstance(found, dict):
-        raise ForeignError(f"{method}: expected Events or a dict of arrays, found {type(found).__name__}")
+        raise PluginError(f"{method}: expected Events or a dict of arrays, found {type(found).__name__}")
     columns = {str(name): np.asarray(values) for name, values in found.items()}
     for name, values in columns.items():
         if values.shape != (count,):
-            raise ForeignError(
+            raise PluginError(
                 f"{method}: the column {name} has the shape {list(values.shape)}, expected [{count}]"
             )
         if values.dtype == object and count:
@@ -132,7 +132,7 @@ def checked_columns(found: Any, count: int, method: str) -> Columns:
 
 
 def _check_lists(values: NDArray[Any], what: str) -> None:
-    """Raise ForeignError for a column that holds some arrays, unless all are flat and of one simple type."""
+    """Raise PluginError for a column that holds some arrays, unless all are flat and of one simple type."""
     kinds = {
         (str(each.dtype), each.ndim) if isinstance(each, np.ndarray) else (type(each).__name__, -1)
         for each in values
@@ -141,14 +141,14 @@ def _check_lists(values: NDArray[Any], what: str) -> None:
     if dimensions < 0 or (dimensions == 1 and name != "object" and not others):
         return
     found = ", ".join(f"{name} {'[]' * max(dimensions, 0)}".rstrip() for name, dimensions in sorted(kinds))
-    raise ForeignError(
+    raise PluginError(
         f"{what} holds {found}; a column of lists needs one flat array for each event, all of the same type: "
         "an empty one is np.empty(0, np.float32); crpipe.events.batch.cut_lists makes such a column"
     )
 
 
 def predicted_columns(events: Events, prediction: Events | Columns) -> Columns:
-    """Give the columns of a prediction.
+    """Return the columns of a prediction.
 
     Of whole events: their multiplicity, and the event columns that are not the very arrays of ``events``.
     """
@@ -163,10 +163,10 @@ def predicted_columns(events: Events, prediction: Events | Columns) -> Columns:
 
 
 def table_of(known: Columns, predicted: Columns) -> pa.Table:
-    """Join the columns that identify an event and those that are predicted; ForeignError for one in both."""
+    """Join the columns that identify an event and those that are predicted; PluginError for one in both."""
     twice = sorted(known.keys() & predicted.keys())
     if twice:
-        raise ForeignError(
+        raise PluginError(
             f"the workload predicts a column {twice[0]}, which is the name of a column that identifies the "
             f"event; call it predicted_{twice[0]}"
         )
@@ -174,7 +174,7 @@ def table_of(known: Columns, predicted: Columns) -> pa.Table:
 
 
 def nested_table(events: Events, layout: Layout) -> pa.Table:
-    """Give whole events: their event columns, and a list column ITEM_NAME for each item column."""
+    """Return whole events: their event columns, and a list column ITEM_NAME for each item column."""
     starts = pa.array(events.offsets(), pa.int64())
     names = [name for name in events.columns if name not in (SOURCE_FILE, SOURCE_ROW)]
     columns = {name: _array(events.columns[name]) for name in names}
@@ -229,7 +229,7 @@ def predict_files(
         ["predict", *identity(campaign, predictor, inputs, shape, seed, replaced)],
         unique_keys(blocks, predictor.layout.key, inputs),
         rows,
-        lambda done: progress.advance("predict", done, total),
+        lambda done: progress.update("predict", done, total),
         origin("predict", predictor.trained, inputs, seed),
     )
 

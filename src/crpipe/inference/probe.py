@@ -78,7 +78,7 @@ class PhaseLoss:
     after: float
 
     def verdict(self) -> str:
-        """Say in words what happened to it."""
+        """Describe what happened to it."""
         if not self.after < self.before:
             return "did not fall"
         return "fell a little" if self.before - self.after < _CLEAR * abs(self.before) else "fell"
@@ -114,7 +114,7 @@ class StepClock:
         self._part, self._since = part, now
 
     def milliseconds(self, steps: int) -> dict[str, float]:
-        """Give the mean of each part over the steps; what has no name of its own is the last."""
+        """Return the mean of each part over the steps; what has no name of its own is the last."""
         ordered = sorted(self.seconds, key=_OTHER.__eq__)
         return {part: 1000 * self.seconds[part] / steps for part in ordered}
 
@@ -171,7 +171,7 @@ def probe_batch(
     stepper.clock = clock
     repeats = max(phase.repeat for phase in phases) if train.fresh_batches else 1
     group = [(batch.events, Cursor(0, repeat)) for repeat in range(repeats)]
-    profiler = Profiler(_PROFILED if profile else 0, profile or Path(), progress.say)
+    profiler = Profiler(_PROFILED if profile else 0, profile or Path(), progress.message)
     first: dict[str, float] = {}
     skipped = 0
     tail = steps - max(1, steps // _LAST_SHARE)
@@ -190,7 +190,7 @@ def probe_batch(
                 first = meter.read(world)
             elif step == tail - 1:
                 meter.read(world)
-            progress.advance("probe", step + 1, steps)
+            progress.update("probe", step + 1, steps)
     last = meter.read(world) or first
     return ProbeResult(
         steps,

@@ -39,13 +39,13 @@ class Slice(NamedTuple):
 
 
 class Tasks(Protocol):
-    """Runs tasks: a pool of threads, or ``AtOnce``."""
+    """Runs tasks: a pool of threads, or ``ParallelTasks``."""
 
     def submit(self, task: Callable[[], None], /) -> Future[None]:
         """Start a task."""
 
 
-class AtOnce:
+class ParallelTasks:
     """Runs each task in the thread that submits it."""
 
     def submit(self, task: Callable[[], None], /) -> Future[None]:
@@ -87,7 +87,7 @@ class Prepared:
     permutation: NDArray[np.int64]
     columns: dict[str, NDArray[Any]]
 
-    def window(self, rooms: Rooms) -> Window:
+    def window(self, rooms: WindowBuffers) -> Window:
         """Make room for the items."""
         items = rooms.window(self.multiplicity, self.permutation)
         return Window(self.columns, self.multiplicity.take(self.permutation), items, [])
@@ -145,7 +145,7 @@ class WholeGroups:
     There is a task for each column of each part.
     """
 
-    def __init__(self, shards: Shards, layout: Layout, rooms: Rooms) -> None:
+    def __init__(self, shards: Shards, layout: Layout, rooms: WindowBuffers) -> None:
         self._shards = shards
         self._names = [field.name for field in layout.items]
         self._rooms = rooms
@@ -176,7 +176,7 @@ class WholeGroups:
 
     @staticmethod
     def _filled(prepared: Prepared) -> Iterator[tuple[Slice, int, int, int]]:
-        """Give the parts that have items: the first row, the row after the last, and that of the group."""
+        """Return the parts that have items: the first row, the row after the last, and that of the group."""
         for part, group in zip(prepared.parts, prepared.groups, strict=True):
             low, high, end = group.item_rows[[part.first, part.last, -1]].tolist()
             if low < high:
@@ -208,7 +208,9 @@ class SlicedGroups:
     There is a task for each piece.
     """
 
-    def __init__(self, shards: Shards, pieces: NDArray[np.int64], layout: Layout, rooms: Rooms) -> None:
+    def __init__(
+        self, shards: Shards, pieces: NDArray[np.int64], layout: Layout, rooms: WindowBuffers
+    ) -> None:
         self._shards = shards
         self._layout = layout
         self._pieces = pieces
@@ -293,7 +295,7 @@ class Buffers:
         self._known: list[tuple[NDArray[np.float32], weakref.ref[Any]]] = []
 
     def take(self, values: int) -> NDArray[np.float32]:
-        """Give an array of ``values`` float32; its content is left over from an earlier use.
+        """Return an array of ``values`` float32; its content is left over from an earlier use.
 
         It belongs to the caller as long as the array, or any view of it, exists.
         """
@@ -327,7 +329,7 @@ class Items(Protocol):
         """Fill the items [first, last) of the window with the next rows of a stream of ``columns``."""
 
     def part(self, low: int, high: int) -> NDArray[np.float32]:
-        """Give the items of the shuffled events [low, high), end to end: [M, K]."""
+        """Return the items of the shuffled events [low, high), end to end: [M, K]."""
 
 
 class ItemRows:
@@ -345,7 +347,7 @@ class ItemRows:
         stream.fill(last - first, [self._room[first:last, column] for column in columns])
 
     def part(self, low: int, high: int) -> NDArray[np.float32]:
-        """Give the items of the shuffled events [low, high), end to end: [M, K], C-contiguous."""
+        """Return the items of the shuffled events [low, high), end to end: [M, K], C-contiguous."""
         return gather_items(self._view, self._permutation[low:high], self._room.shape[1])
 
 
@@ -377,11 +379,11 @@ class ItemColumns:
             done += len(places)
 
     def part(self, low: int, high: int) -> NDArray[np.float32]:
-        """Give the items of the shuffled events [low, high), end to end: [M, K], a view of columns."""
+        """Return the items of the shuffled events [low, high), end to end: [M, K], a view of columns."""
         return self._room[:, low:high].reshape(len(self._room), -1, copy=False).T
 
 
-class Rooms:
+class WindowBuffers:
     """Makes the memory of windows, and uses it again.
 
     fixed: items of every event, if windows hold their items as columns; else 0, and they hold them as rows.

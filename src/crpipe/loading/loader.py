@@ -19,7 +19,7 @@ from crpipe.events.batch import Cursor, Events
 from crpipe.events.layout import LARGE
 from crpipe.events.shard_manifest import open_manifest, read_layout
 from crpipe.events.shard_reader import REMEDY, Shards, folders_of
-from crpipe.loading.decoders import AHEAD_ITEMS, Rooms, SlicedGroups, WholeGroups
+from crpipe.loading.decoders import AHEAD_ITEMS, SlicedGroups, WholeGroups, WindowBuffers
 from crpipe.loading.microbatch import micro_batches
 from crpipe.loading.order import Order, item_costs
 from crpipe.loading.windows import EpochReader, ahead, pieces_of
@@ -121,7 +121,7 @@ class Loader:
 
     def _stream(self, start: Cursor) -> Generator[tuple[Events, Cursor]]:
         first = start.batch
-        rooms = Rooms(len(self.layout.items), self._fixed, self._prefetch)
+        rooms = WindowBuffers(len(self.layout.items), self._fixed, self._prefetch)
         for epoch in range(start.epoch, self._epochs):
             with ExitStack() as stack:
                 reader = self._reader(stack, epoch, rooms)
@@ -131,7 +131,7 @@ class Loader:
                     yield reader.batch(self._rank * self.batches_per_epoch + batch), cursor
             first = 0
 
-    def _reader(self, stack: ExitStack, epoch: int, rooms: Rooms) -> EpochReader:
+    def _reader(self, stack: ExitStack, epoch: int, rooms: WindowBuffers) -> EpochReader:
         """Open what reads an epoch; closing ``stack`` ends its threads, and then closes its files."""
         decoder: SlicedGroups | WholeGroups
         if self._order.in_slices:

@@ -142,7 +142,7 @@ class Order:
 
 
 def item_costs(multiplicity: NDArray[np.uint32], batch_events: int, max_items: int) -> NDArray[np.int64]:
-    """Give each event a cost so that ``max_items`` pays for at most ``batch_events`` events: [N] int64.
+    """Return each event a cost so that ``max_items`` pays for at most ``batch_events`` events: [N] int64.
 
     An event of more than ``max_items`` costs ``max_items``: it ends its batch, however large it is.
     """
@@ -181,7 +181,7 @@ def _shares(total: int, parts: int) -> NDArray[np.int64]:
 
 
 def _never_empty(borders: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give each batch one event at least, as far as there are events: an empty one takes its successor's."""
+    """Return at least one event a batch, as far as there are events: an empty one takes its successor's."""
     count = np.arange(len(borders))
     events = borders[-1]
     borders = np.maximum.accumulate(borders - count) + count

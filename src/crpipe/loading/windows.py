@@ -15,7 +15,7 @@ import numpy as np
 
 from crpipe.events.batch import Events, concatenate, derived, offsets
 from crpipe.events.shard_reader import event_columns, touched
-from crpipe.loading.decoders import AtOnce, Slice
+from crpipe.loading.decoders import ParallelTasks, Slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from crpipe.events.layout import Layout
     from crpipe.events.shard_reader import Shards
-    from crpipe.loading.decoders import Decoder, Prepared, Rooms, Window
+    from crpipe.loading.decoders import Decoder, Prepared, Window, WindowBuffers
     from crpipe.loading.order import EpochOrder
 
 
@@ -42,7 +42,7 @@ class EpochReader:
         pieces: NDArray[np.int64],
         order: EpochOrder,
         layout: Layout,
-        rooms: Rooms,
+        rooms: WindowBuffers,
         *,
         end: int,
         pool: Executor | None = None,
@@ -100,7 +100,7 @@ class EpochReader:
             prepared = None
         events = prepared[1].result() if prepared else self._prepare(window)
         if self._pool is None:
-            return self._decoder.start(events, AtOnce())
+            return self._decoder.start(events, ParallelTasks())
         started = self._decoder.start(events, self._pool)
         if self._has(window + 1):
             self._prepared = window + 1, self._pool.submit(self._prepare, window + 1)

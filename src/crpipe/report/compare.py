@@ -75,7 +75,7 @@ class RunFiles:
         return number(max(counts)) if counts else "-"
 
     def validation(self) -> dict[str, float]:
-        """Give the last numbers of validation inside the training, by name."""
+        """Return the last numbers of validation inside the training, by name."""
         found: dict[str, float] = {}
         for row in self.rows:
             found |= {name: value for name, value in row.items() if name.startswith(VALIDATION)}

@@ -41,7 +41,7 @@ class PlannedWorkload:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenFile:
+class RawFileSample:
     """One raw file as the configured reader reads it, and how many events the files beside it have.
 
     name: path or URI. reader: what read it. columns: dtype of each column of the file, or of the layout.
@@ -76,7 +76,7 @@ class SourceLook:
     """
 
     listed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    file: SeenFile | None = None
+    file: RawFileSample | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()

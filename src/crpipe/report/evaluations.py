@@ -37,7 +37,7 @@ class Measure:
     need: str = ""
 
     def distance(self, value: float) -> float | None:
-        """Give a number that is smaller for a better value; None where no direction is declared."""
+        """Return a number that is smaller for a better value; None where no direction is declared."""
         if self.better == "near":
             return None if self.ideal is None else abs(value - self.ideal)
         return {"low": value, "high": -value}.get(self.better)
@@ -79,7 +79,7 @@ class Evaluation:
         return [Measure(name, name) for name in names if name not in errors | declared]
 
     def number(self, column: str, name: str) -> tuple[float, float | None] | None:
-        """Give one number of a column with its error, ``None`` when the column lacks it."""
+        """Return one number of a column with its error, ``None`` when the column lacks it."""
         numbers = self.columns.get(column, {})
         return (numbers[name], numbers.get(name + ERROR)) if name in numbers else None
 

@@ -86,7 +86,7 @@ def explain(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[str]:
 
 
 def kinds_of(paths: Paths, messages: str, ends: Mapping[Path, int]) -> list[Row]:
-    """Give verb, name, kind of error and cause of each job that failed in its last attempt.
+    """Return verb, name, kind of error and cause of each job that failed in its last attempt.
 
     The kind is empty for one that died without an error. The arguments are those of `explain`.
     """

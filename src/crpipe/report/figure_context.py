@@ -30,7 +30,7 @@ _CONTEXT: ContextVar[FigureContext] = ContextVar("figure_context", default=Figur
 
 @contextmanager
 def figures_of(context: FigureContext) -> Iterator[None]:
-    """Give every figure that is saved inside the block its heading and its floor."""
+    """Return every figure that is saved inside the block its heading and its floor."""
     token = _CONTEXT.set(context)
     try:
         yield
@@ -39,7 +39,7 @@ def figures_of(context: FigureContext) -> Iterator[None]:
 
 
 def heading() -> str:
-    """Give the line above a figure; empty where nobody gave one."""
+    """Return the line above a figure; empty where nobody gave one."""
     return _CONTEXT.get().heading
 
 
@@ -49,6 +49,6 @@ def copies() -> bool:
 
 
 def floor(name: str) -> tuple[float, float] | None:
-    """Give a number of the floor and its error (0 where none is known); None where it has no such number."""
+    """Return a number of the floor and its error (0: not known); None where it has no such number."""
     numbers = _CONTEXT.get().floor
     return (numbers[name], numbers.get(f"{name}_error", 0.0)) if name in numbers else None

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from crpipe.core.files import replacing, write_text
+from crpipe.core.files import atomic_write, write_text
 from crpipe.report.figure_context import copies, heading
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def save(figure: Figure, path: Path) -> Path:
         engine.execute(figure)
         figure.set_layout_engine(None)  # with "none" each format would be drawn twice
     for suffix, metadata in _METADATA.items() if copies() else [(".svg", _METADATA[".svg"])]:
-        with replacing(path.with_suffix(suffix)) as part:
+        with atomic_write(path.with_suffix(suffix)) as part:
             options: dict[str, Any] = {"metadata": metadata, "bbox_inches": box, "dpi": _DPI}
             figure.savefig(part, format=suffix[1:], **options)
     if isinstance(figure, NotedFigure) and copies():

@@ -30,7 +30,7 @@ JOURNAL_BYTES = 16 << 20  # of each journal, the newest
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class JobAttempt:
     """One attempt of a verb on a range: when it began and ended (None: not known), where, and its error."""
 
     verb: str
@@ -58,7 +58,7 @@ class RangeRow:
     logs: tuple[tuple[str, str], ...]
 
 
-def work_of(paths: Paths) -> list[Work]:
+def work_of(paths: Paths) -> list[JobAttempt]:
     """Read the attempts of all verbs in the order in which they began."""
     rows = (row for path in (paths.data_journal(), paths.train_journal()) for row in _rows(path))
     return sorted(_attempts(rows), key=lambda each: each.start)
@@ -71,7 +71,7 @@ def _rows(path: Path) -> Iterator[Row]:
             yield row
 
 
-def _attempts(rows: Iterable[Row]) -> Iterator[Work]:
+def _attempts(rows: Iterable[Row]) -> Iterator[JobAttempt]:
     begun: dict[tuple[str, str], Row] = {}
     for row in rows:
         key = row["verb"], row["range"]
@@ -85,13 +85,13 @@ def _attempts(rows: Iterable[Row]) -> Iterator[Work]:
         yield _work(row, None, "")
 
 
-def _work(start: Row, end: Row | None, error: str) -> Work:
+def _work(start: Row, end: Row | None, error: str) -> JobAttempt:
     ended = None if end is None else float(end["time"])
-    return Work(start["verb"], start["range"], float(start["time"]), ended, start["host"], error)
+    return JobAttempt(start["verb"], start["range"], float(start["time"]), ended, start["host"], error)
 
 
 def range_rows(
-    campaign: Campaign, status: CampaignStatus, work: Sequence[Work], folder: Path | None = None
+    campaign: Campaign, status: CampaignStatus, work: Sequence[JobAttempt], folder: Path | None = None
 ) -> list[RangeRow]:
     """List all ranges with the time that each verb took on them; folder: of the page that links to logs."""
     seconds: dict[tuple[str, str], float] = {}
@@ -129,7 +129,7 @@ def _logs(paths: Paths, name: str, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def machines(journal: Path) -> list[tuple[str, str]]:
-    """Say which hosts trained, each with its device and versions, as the training jobs recorded them."""
+    """Describe which hosts trained, each with its device and versions, as the training jobs recorded them."""
     found: dict[tuple[str, str], int] = {}
     for row in tail(journal, JOURNAL_BYTES, b'"machine"'):
         if row.get("what") == "machine":

@@ -138,7 +138,7 @@ def _speed(rows: list[Row]) -> float | None:
 
 
 def _durations(rows: Iterable[Row]) -> dict[str, float]:
-    """Give the mean seconds of the finished attempts at staging and splitting a range."""
+    """Return the mean seconds of the finished attempts at staging and splitting a range."""
     begun: dict[tuple[str, str], float] = {}
     taken: dict[str, list[float]] = {}
     for row in rows:

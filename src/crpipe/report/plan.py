@@ -212,7 +212,7 @@ def _locks(campaign: Campaign) -> Iterator[Entry]:
     """Warn where locks may hold within one host only: two of them could work on the same range."""
     for folder in (campaign.paths.results, campaign.paths.runs):
         mount = mount_of(folder)
-        if mount is not None and mount.may_lock_locally():
+        if mount is not None and mount.locks_are_per_host():
             where = f"{folder}: on {mount.describe()}: its locks may hold within one host only:"
             remedy = "always start the workflow on the same host, or have it mounted with -o flock"
             yield WARNING, [where, remedy]

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from crpipe.campaign.claims import changed_keys, data_may_change, run_may_change
+from crpipe.campaign.claims import changed_keys, data_keys_are_unused, run_may_change
 from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.ledger import LedgerSums
 from crpipe.campaign.raw_files import lease_folder
@@ -95,14 +95,14 @@ class RangeFiles:
         return bool(data) and self.shards is not None and self.shards.data != data
 
     def merged(self) -> tuple[State, str]:
-        """Give state and verb of the consolidation, for the outliers."""
+        """Return state and verb of the consolidation, for the outliers."""
         if self.shards is not None:
             return State.CONSOLIDATED, "consolidate"
         failed = "consolidate" in self.history.failed
         return (State.FAILED if failed else State.WAITING), "consolidate"
 
     def data_state(self) -> tuple[State, str, Row]:
-        """Give state, verb and progress of a range that is not split yet."""
+        """Return state, verb and progress of a range that is not split yet."""
         raw, shards = self.paths.raw(self.name), self.paths.shards(self.name)
         copies = _times(raw)
         about = {"files": len(copies)} if copies else {}
@@ -125,7 +125,7 @@ class RangeFiles:
         return (State.LISTED if listed else State.WAITING), "list", {}
 
     def split_columns(self) -> dict[str, Any]:
-        """Give the columns that the split decides."""
+        """Return the columns that the split decides."""
         about: dict[str, Any] = {}
         if self.shards is not None:
             about["shards"] = sum(shard.role in TRAINED_ROLES for shard in self.shards.shards)
@@ -140,7 +140,7 @@ class RangeFiles:
 
 
 def age(path: Path, now: float) -> float | None:
-    """Give the seconds since a file was written; None when there is none."""
+    """Return the seconds since a file was written; None when there is none."""
     try:
         return max(0.0, now - path.stat().st_mtime)
     except FileNotFoundError:
@@ -148,7 +148,7 @@ def age(path: Path, now: float) -> float | None:
 
 
 def _times(folder: Path, *, every: bool = False) -> list[float]:
-    """Give the modification time of each finished copy below ``folder``, or of ``every`` file in it."""
+    """Return the modification time of each finished copy below ``folder``, or of ``every`` file in it."""
     times = []
     for place, _, names in os.walk(folder):
         for name in names:
@@ -159,7 +159,7 @@ def _times(folder: Path, *, every: bool = False) -> list[float]:
 
 
 def training_progress(rows: list[Row]) -> Row:
-    """Give step, steps and the time left in a range from its last rows of metrics."""
+    """Return step, steps and the time left in a range from its last rows of metrics."""
     if not rows:
         return {}
     last = rows[-1]
@@ -181,7 +181,7 @@ def seconds_per_step(rows: list[Row]) -> float | None:
 
 
 def median_of(values: list[float]) -> float | None:
-    """Give the median (the upper of two); importing `statistics` would add 10 ms to every start."""
+    """Return the median (the upper of two); importing `statistics` would add 10 ms to every start."""
     return sorted(values)[len(values) // 2] if values else None
 
 
@@ -234,7 +234,7 @@ class LinkTrace:
         )
 
     def training(self, before: tuple[State, str]) -> tuple[State, str, Row]:
-        """Give state, verb and progress of the training; ``before``: state and verb as long as none began."""
+        """Return state, verb and progress of a training; ``before``: state and verb as long as none began."""
         if self.receipt is not None:
             return State.TRAINED, "train", {"step": self.receipt.step}
         if before[0] not in (State.SPLIT, State.CONSOLIDATED):
@@ -360,7 +360,7 @@ def collect(campaign: Campaign, token: SourceToken | None = None) -> CampaignSta
 
 
 def describe_twins(campaign: Campaign) -> str:
-    """Say which raw files are in two ranges, and what to do unless that is allowed; empty: none."""
+    """Describe which raw files are in two ranges, and what to do unless that is allowed; empty: none."""
     twins = find_twins(campaign.paths, campaign.ranges)
     if twins is None:
         return ""
@@ -458,7 +458,7 @@ def _changed_keys(campaign: Campaign) -> Iterator[str]:
     seen = set()
     paths = campaign.paths
     for path, keys, may_change in (
-        (paths.campaign(), campaign.data_keys, partial(data_may_change, paths)),
+        (paths.campaign(), campaign.data_keys, partial(data_keys_are_unused, paths)),
         (paths.run_config(), campaign.run_keys, partial(run_may_change, paths)),
     ):
         recorded = read_json_if_any(path)

@@ -139,7 +139,7 @@ def _eta(status: CampaignStatus) -> str:
 
 
 def empty_line(empty: int, listed: int, item: str) -> str:
-    """Say how many events have no items."""
+    """Describe how many events have no items."""
     return f"{number(empty)} events without {item} ({empty / max(listed, 1):.0%}), used like all others"
 
 
@@ -260,7 +260,7 @@ def _blocked(status: CampaignStatus, name: str) -> str:
 
 
 def resume_command(status: CampaignStatus) -> str:
-    """Give the command that resumes a stopped campaign; nothing while one of its jobs runs."""
+    """Return the command that resumes a stopped campaign; nothing while one of its jobs runs."""
     busy = any(item.state in AT_WORK for item in status.rows() if item.name != OUTLIERS)
     if busy or not any(item.attempt for item in status.rows()) or status.finished() == len(status.bulk()):
         return ""

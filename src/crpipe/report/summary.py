@@ -37,7 +37,7 @@ _TITLES = {"train": "bulk (train)"}
 
 
 def render_summary(campaign: Campaign) -> str:
-    """Give the box, 80 columns wide; raise DataError when a file that it reads is damaged."""
+    """Return the box, 80 columns wide; raise DataError when a file that it reads is damaged."""
     status, newest = collect(campaign), next(evaluations(campaign), None)
     sections = [
         (f"events and {shorten(campaign.item, _INNER // 2)}", list(_sums(status))),
@@ -241,7 +241,7 @@ Tree = dict[str, Any]
 
 
 def summary_json(campaign: Campaign) -> str:
-    """Give the summary as JSON; raise DataError when a file that it reads is damaged."""
+    """Return the summary as JSON; raise DataError when a file that it reads is damaged."""
     status, newest = collect(campaign), next(evaluations(campaign), None)
     ledgers, links = status.ledgers, status.bulk()
     report = campaign.paths.run_dir() / "report.html"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.core.causes import look_at
 from crpipe.core.errors import ConfigError, DataError
-from crpipe.core.files import make_folder, replacing
+from crpipe.core.files import atomic_write, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ def _add(file: Path, target: Path, mode: str) -> None:
     if mode == "copy":
         found = look_at(target)
         if not (found and found.st_size == file.stat().st_size):
-            with replacing(target) as part:
+            with atomic_write(target) as part:
                 shutil.copy2(file, part)
         return
     make_folder(target.parent)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.readers import check_needs
 from crpipe.campaign.simulators import open_simulator
-from crpipe.core.causes import Foreign, is_present
-from crpipe.core.errors import ConfigError, ForeignError
+from crpipe.core.causes import is_present, plugin_errors
+from crpipe.core.errors import ConfigError, PluginError
 from crpipe.events.histograms import check_binnings, check_wanted
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def check_fit(config: Config) -> str:
         find_source(config.train.init_from)
     # Without side tables or histograms a workload may be unable to give its phases; training asks again.
     needs_more = isinstance(workload, protocol.UsesTables | protocol.UsesHistograms)
-    with contextlib.suppress(*([ForeignError] if needs_more else [])):
+    with contextlib.suppress(*([PluginError] if needs_more else [])):
         _check_phases(config, workload)
     checked.append(f"workload {name}")
     return f"{', '.join(checked)}: they fit together; items are {layout.item}"
@@ -79,7 +79,7 @@ def planned_workload(config: Config) -> PlannedWorkload:
     name, batches = config.train.workload, 1
     workload = build_workload(name, config.options())
     if config.train.fresh_batches:
-        with contextlib.suppress(ForeignError), Foreign(f"train.workload: {name}.phases failed"):
+        with contextlib.suppress(PluginError), plugin_errors(f"train.workload: {name}.phases failed"):
             batches = max(phase.repeat for phase in workload.phases())
     return PlannedWorkload(tuple(workload.metrics), batches)
 
@@ -90,7 +90,7 @@ def _check_phases(config: Config, workload: Workload) -> None:
     from crpipe.train.validation import find_metric
 
     name = config.train.workload
-    with Foreign(f"train.workload: {name}.phases failed"):
+    with plugin_errors(f"train.workload: {name}.phases failed"):
         asked = {phase.name: phase.schedule for phase in workload.phases()}
     Schedules.of(config.train, asked)
     if config.train.keep_best:
@@ -136,7 +136,7 @@ def check_simulator(layout: Layout, reader: str, simulated: Layout, simulator: s
 
 
 def _columns(layout: Layout) -> dict[str, Any]:
-    """Give the columns of a layout without their legal values."""
+    """Return the columns of a layout without their legal values."""
     spelled = {
         f"layout.{kind}": [f"{field.name} {field.dtype} {field.unit}".rstrip() for field in fields]
         for kind, fields in (("events", layout.events), ("items", layout.items))
@@ -145,7 +145,7 @@ def _columns(layout: Layout) -> dict[str, Any]:
 
 
 def _differing(own: Any, other: Any) -> tuple[str, str]:
-    """Spell two values that differ; of two lists, what only one of them has."""
+    """Format two values that differ; of two lists, what only one of them has."""
     if not isinstance(own, list):
         return repr(own), repr(other)
     ours, theirs = ([one for one in a if one not in b] for a, b in ((own, other), (other, own)))

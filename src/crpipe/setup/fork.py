@@ -16,7 +16,7 @@ from crpipe.config.files import DEFAULTS
 from crpipe.config.loading import NAMED, flatten, load_config, read_tree
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError
-from crpipe.core.files import replacing
+from crpipe.core.files import atomic_write
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.ranges import pick
 from crpipe.core.records import Forks
@@ -59,7 +59,7 @@ def write_fork(
     head = f"# Goes on after link {link} of run {present.run}, under other settings.\n"
     text = head + yaml.safe_dump(tree, sort_keys=False)
     if not is_present(out):
-        with replacing(out) as part:
+        with atomic_write(out) as part:
             part.write_text(text)
     elif out.read_text() != text:  # the same: an attempt that failed after it
         raise ConfigError(f"{out} exists; name another file with --out, or delete it")

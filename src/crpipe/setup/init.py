@@ -16,7 +16,7 @@ from crpipe.campaign.readers import open_reader
 from crpipe.config.loading import AUTO, SYNTHETIC, flatten, validate
 from crpipe.config.reference import comment, entries, scalar
 from crpipe.core.errors import ConfigError
-from crpipe.core.files import make_folder, replacing, writing
+from crpipe.core.files import atomic_write, disk_errors, make_folder
 from crpipe.core.ranges import Range
 from crpipe.setup.local_files import from_here, look
 
@@ -346,11 +346,11 @@ def write_files(folder: Path, files: list[PlannedFile], *, force: bool = False) 
         path = folder / file.path
         if path.is_file() and path.read_bytes() == file.content:
             continue
-        with writing(path):
+        with disk_errors(path):
             make_folder(path.parent)
             if path.exists() or path.is_symlink():
                 path.rename(_free_name(path))
-        with replacing(path) as part:
+        with atomic_write(path) as part:
             part.write_bytes(file.content)
         written.append(file.path)
     return written

@@ -147,7 +147,7 @@ def _step(files: int) -> int:
 
 
 def _describe(folder: Path) -> str:
-    """Say what is in a folder, and which URI names it; of a folder that does not exist, its neighbours."""
+    """Describe what is in a folder, and its URI; of a folder that does not exist, its neighbours."""
     names = names_in(folder)
     if names is None:
         return (

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from crpipe.core.causes import Foreign
-from crpipe.core.errors import CrpipeError, ForeignError
+from crpipe.core.causes import plugin_errors
+from crpipe.core.errors import CrpipeError, PluginError
 from crpipe.core.files import GIB, free_bytes
 from crpipe.core.lease import Mount, mount_of
 from crpipe.setup.init import changed_files, has_workflow
@@ -207,8 +207,8 @@ def disk_found(key: str, folder: Path, budget_gib: float = 0.0, *, cluster: bool
 
 
 def _doubt(key: str, mount: Mount | None, *, cluster: bool) -> tuple[str, str]:
-    """Say what several hosts would meet on a file system, and what to do; nothing where it is fine."""
-    if mount is not None and mount.may_lock_locally():
+    """Describe what several hosts would meet on a file system, and what to do; nothing where it is fine."""
+    if mount is not None and mount.locks_are_per_host():
         fix = "run all jobs on one host, or use a file system whose locks all hosts see (docs/operations.md)"
         return ": other hosts may not see its locks", fix
     if mount is not None and mount.of_one_host() and cluster:
@@ -340,9 +340,9 @@ def _import_error(name: str) -> str:
     """Import a distribution's module; say what is wrong, empty when it can be used."""
     module = _MODULES.get(name, name.replace("-", "_"))
     try:
-        with Foreign(name):
+        with plugin_errors(name):
             import_module(module)
-    except ForeignError as error:
+    except PluginError as error:
         return str(error).removeprefix(f"{name}: ")
     return ""
 

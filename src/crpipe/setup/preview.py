@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from crpipe.campaign.duplicates import ALLOW, find_twins
 from crpipe.campaign.raw_files import count_listed, read_manifest
 from crpipe.core.causes import is_present
-from crpipe.core.errors import ConfigError, ForeignError, FormatError, PlaceError, SourceError
-from crpipe.report.estimates import SeenFile, SourceLook
+from crpipe.core.errors import ConfigError, FormatError, PlaceError, PluginError, SourceError
+from crpipe.report.estimates import RawFileSample, SourceLook
 from crpipe.source.look.listings import is_remote, look, quick_options
 from crpipe.source.look.one_file import bring, smallest, typical
 from crpipe.source.look.same_content import find_same
@@ -65,7 +65,7 @@ def _same(campaign: Campaign, listings: Listings) -> Twins | None:
     return find_same(listed)
 
 
-def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> SeenFile | None:
+def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> RawFileSample | None:
     """Read one file; what is wrong with it becomes a problem, what keeps it away a note."""
     config = campaign.config
     entries = [entry for listed in listings.found.values() for entry in listed]
@@ -88,7 +88,7 @@ def _read_one(campaign: Campaign, listings: Listings, *, remote: bool) -> SeenFi
             sample = _sampled(choice, copy, first.uri)
             _judge(config, listings, first.uri, sample)
             return _seen(config, choice, first.uri, sample)
-    except (FormatError, ForeignError) as error:
+    except (FormatError, PluginError) as error:
         # One bad file may be set aside by the split; with `fail` it would end it.
         aside = config.source.on_bad_file == "quarantine"
         (listings.warnings if aside else listings.problems).append(str(error))
@@ -118,7 +118,7 @@ def _sampled(choice: ReaderChoice, copy: Path, uri: str) -> FileSample:
     """Read a copy; an error names the file in the source."""
     try:
         return read_sample(choice, [copy])
-    except (FormatError, ForeignError) as error:
+    except (FormatError, PluginError) as error:
         raise type(error)(str(error).replace(str(copy), uri)) from error
 
 
@@ -141,11 +141,11 @@ def _reader(campaign: Campaign) -> ReaderChoice:
     return replace(choice, tables={**here, **choice.tables})
 
 
-def _seen(config: Config, choice: ReaderChoice, uri: str, sample: FileSample) -> SeenFile:
+def _seen(config: Config, choice: ReaderChoice, uri: str, sample: FileSample) -> RawFileSample:
     counts = sample.multiplicities
     limit = config.split.threshold if config.split.quantile is None else None
     below = float((counts <= limit).mean()) if limit is not None and len(counts) else 1.0
-    return SeenFile(
+    return RawFileSample(
         name=uri,
         reader=choice.name,
         columns=sample.columns,

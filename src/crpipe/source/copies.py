@@ -10,21 +10,28 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from crpipe.campaign.raw_files import Entry, Proof
+from crpipe.campaign.raw_files import Entry, Verification
 from crpipe.core import checksums
 from crpipe.core.causes import OF_PROGRAMS, is_plain, is_present, refuse_machine_error
 from crpipe.core.errors import AccessError, ChangedError, DiskError, OutageError, SourceError, TransferError
 from crpipe.core.files import (
     digest,
+    disk_errors,
     free_bytes,
     make_folder,
-    open_plain,
+    open_regular_file,
     refuse_links,
     size,
     write_text,
-    writing,
 )
-from crpipe.source.retries import Deadline, Flush, Steps, Transient, each, persist
+from crpipe.source.retries import (
+    AdaptiveDiskCalls,
+    Deadline,
+    Flush,
+    TemporaryFailure,
+    retry,
+    run_concurrently,
+)
 from crpipe.source.sources import open_copier
 from crpipe.source.uris import FEDERATIONS, host_and_path, scheme_of
 
@@ -53,7 +60,7 @@ def is_reserved(path: str) -> bool:
     return parts[0] in _RESERVED or any(part.endswith(PART) for part in parts)
 
 
-class Proofs:
+class VerificationLog:
     """Proofs of the copies in one range's directory; in a ``with`` block they are appended to."""
 
     def __init__(self, folder: Path, *, require_checksum: bool) -> None:
@@ -64,8 +71,8 @@ class Proofs:
 
     def __enter__(self) -> Self:
         """Open the journal, for all threads that will add to it; raise DiskError."""
-        with writing(self._path):
-            self._log = open_plain(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        with disk_errors(self._path):
+            self._log = open_regular_file(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -93,13 +100,13 @@ class Proofs:
         """Where the copies are: one directory, unless some files are in directories below it."""
         return [self._folder / name for name in {entry.path.rpartition("/")[0] for entry in entries}]
 
-    def add(self, entry: Entry, proof: Proof) -> None:
+    def add(self, entry: Entry, proof: Verification) -> None:
         """Record one verified copy; one write, so that rows of many threads never mix."""
         row = json.dumps({"path": entry.path, "listed": _listed(entry), **proof.row()}) + "\n"
-        with writing(self._path):
+        with disk_errors(self._path):
             os.write(self._log, row.encode())
 
-    def keep(self, entries: Iterable[Entry]) -> dict[str, Proof]:
+    def keep(self, entries: Iterable[Entry]) -> dict[str, Verification]:
         """Find the copies that are still what was verified, by reading each again; the others are not kept.
 
         Reading again costs a fraction of copying again, and also finds what a power failure damaged.
@@ -110,7 +117,7 @@ class Proofs:
             sound = list(pool.map(lambda entry: self._is_sound(entry, rows[entry.path][1]), known))
         return {entry.path: rows[entry.path][1] for entry, good in zip(known, sound, strict=True) if good}
 
-    def _is_sound(self, entry: Entry, proof: Proof) -> bool:
+    def _is_sound(self, entry: Entry, proof: Verification) -> bool:
         file = self.file(entry.path)
         if entry.size not in {None, proof.size} or (self._require_checksum and not proof.is_checked()):
             return False
@@ -121,7 +128,7 @@ class Proofs:
         except OSError:
             return False
 
-    def _rows(self) -> dict[str, tuple[list[str], Proof]]:
+    def _rows(self) -> dict[str, tuple[list[str], Verification]]:
         if not is_plain(self._path):
             return {}
         rows = {}
@@ -132,7 +139,7 @@ class Proofs:
         return rows
 
 
-def _read_row(line: str) -> tuple[str, list[str], Proof] | None:
+def _read_row(line: str) -> tuple[str, list[str], Verification] | None:
     """Read a line: path, which file was listed, proof.
 
     None for a line cut by a crash, damaged, or of another version: its copy is made again.
@@ -144,7 +151,7 @@ def _read_row(line: str) -> tuple[str, list[str], Proof] | None:
         return None
     if not all(isinstance(text, str) for text in texts) or type(row["size"]) is not int:
         return None
-    return row["path"], list(row["listed"]), Proof(row["size"], *(row[name] for name in _TEXTS))
+    return row["path"], list(row["listed"]), Verification(row["size"], *(row[name] for name in _TEXTS))
 
 
 def _listed(entry: Entry) -> list[str]:
@@ -201,7 +208,7 @@ class Copies:
         self._options = options
         self._rules = rules
         self._progress = progress
-        self._proofs = Proofs(folder, require_checksum=options.require_checksum)
+        self._proofs = VerificationLog(folder, require_checksum=options.require_checksum)
         self._proofs.begin(entries)
         self.done = self._proofs.keep(entries)
         self.bad: dict[str, str] = {}
@@ -213,7 +220,7 @@ class Copies:
         self._copied = 0
         self._accept = rules.accept
         self._begin = time.monotonic()
-        self._deadline = Deadline(options.deadline_s, f"staging of {rules.label}", progress.say)
+        self._deadline = Deadline(options.deadline_s, f"staging of {rules.label}", progress.message)
 
     @property
     def needed(self) -> int:
@@ -231,13 +238,13 @@ class Copies:
     async def _run(self) -> None:
         width = self._options.concurrency
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(width))
-        self._steps, self._flush = Steps(), Flush()
+        self._steps, self._flush = AdaptiveDiskCalls(), Flush()
         # An earlier attempt may have been killed before it flushed them.
         for path, proof in self.done.items():
             await self._flush.add(self._proofs.file(path), proof.size)
         for folder in self._folders:
             refuse_links(self._folder, folder)
-            with writing(folder):
+            with disk_errors(folder):
                 make_folder(folder)
         if self.done:
             await self._judge(min(self.done))
@@ -254,7 +261,7 @@ class Copies:
         return found
 
     async def _copy_all(self, copier: Copier, entries: Sequence[Entry], width: int) -> None:
-        await each(entries, lambda entry: self._one(copier, entry), width)
+        await run_concurrently(entries, lambda entry: self._one(copier, entry), width)
         # What failed is tried again after all the others: an outage may have begun and ended.
         suspects, self._suspects = self._suspects, []
         for entry in suspects:
@@ -303,14 +310,14 @@ class Copies:
         finally:
             part.unlink(missing_ok=True)
 
-    async def _fetch(self, copier: Copier, entry: Entry, part: Path) -> Proof:
+    async def _fetch(self, copier: Copier, entry: Entry, part: Path) -> Verification:
         try:
-            proof = await persist(
+            proof = await retry(
                 lambda: copier.fetch(entry, part),
                 attempts=self._options.attempts,
                 deadline=self._deadline,
             )
-        except Transient as error:
+        except TemporaryFailure as error:
             if error.denied:
                 raise AccessError(f"{entry.uri}: {error}; renew it, see `crpipe token`") from error
             # A source that is out of reach means nothing for the file: it is never set aside for that.
@@ -343,8 +350,8 @@ class Copies:
         if accept is not None:
             await asyncio.to_thread(accept, self._proofs.file(path))
 
-    def _publish(self, entry: Entry, part: Path, final: Path, proof: Proof) -> None:
-        with writing(final):
+    def _publish(self, entry: Entry, part: Path, final: Path, proof: Verification) -> None:
+        with disk_errors(final):
             os.replace(part, final)  # noqa: PTH105 - that of pathlib parses the path again
         self._proofs.add(entry, proof)
 
@@ -352,7 +359,7 @@ class Copies:
         if isinstance(error, _FailingError):
             await self._probe(copier, error)
         self.bad[entry.path] = str(error)
-        self._progress.say(f"{self._rules.label}: set aside: {error}")
+        self._progress.message(f"{self._rules.label}: set aside: {error}")
 
     def _check_number(self, last: TransferError) -> None:
         """Raise SourceError when more files are bad, or fail, than may be set aside."""
@@ -365,12 +372,12 @@ class Copies:
                 f"last: {last}"
             )
 
-    def _count(self, entry: Entry, proof: Proof) -> None:
+    def _count(self, entry: Entry, proof: Verification) -> None:
         self.done[entry.path] = proof
         self._copied += 1
         self._bytes += proof.size
         rate = self._bytes / 1e6 / max(time.monotonic() - self._begin, 1e-3)
-        self._progress.advance(
+        self._progress.update(
             f"stage {self._rules.label}",
             self._copied,
             len(self._wanted),

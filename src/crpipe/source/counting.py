@@ -10,7 +10,7 @@ from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.journal import Journal
 from crpipe.core.records import NumberedFiles
 from crpipe.source.listing import names_of, settle_positions
-from crpipe.source.positions import Positions, shown
+from crpipe.source.positions import RecordedPositions, shown
 from crpipe.source.retries import Deadline
 from crpipe.source.side_tables import check_table_uris, check_tables
 from crpipe.source.sources import open_source
@@ -35,7 +35,7 @@ def ensure_counted(campaign: Campaign, progress: Progress) -> None:
     """Count the files of the source when ``ranges.last`` is auto and nobody counted them yet."""
     if campaign.config.ranges.last != AUTO:
         return
-    positions = Positions.of(campaign.paths)
+    positions = RecordedPositions.of(campaign.paths)
     positions.check_source(SourcePattern.of(campaign.config).shown)
     if not positions.exist():
         with Journal(campaign.paths.data_journal()).attempt("count", ""):
@@ -50,8 +50,8 @@ def count_files(campaign: Campaign, progress: Progress, *, grown: bool = False) 
     do not fit them, or the source has no end. ``campaign.ranges`` is unknown before.
     """
     ranges, options = campaign.config.ranges, SourceOptions.of(campaign.config)
-    pattern, positions = SourcePattern.of(campaign.config), Positions.of(campaign.paths)
-    deadline = Deadline(options.deadline_s, "count of the files", progress.say)
+    pattern, positions = SourcePattern.of(campaign.config), RecordedPositions.of(campaign.paths)
+    deadline = Deadline(options.deadline_s, "count of the files", progress.message)
     if pattern.kind is Kind.SIMULATED:
         raise ConfigError("ranges.last: auto: a simulator makes any number of files; set it to a number")
     if pattern.kind is Kind.RANGE_LISTS:
@@ -66,7 +66,7 @@ def count_files(campaign: Campaign, progress: Progress, *, grown: bool = False) 
         names = settle_positions(options, pattern, positions, deadline, progress, grown=grown)
         _check_first(ranges.first, len(names) - 1)
     recorded = NumberedFiles.read(positions.record).last
-    progress.say(f"{pattern.shown}: file numbers {ranges.first} to {recorded}")
+    progress.message(f"{pattern.shown}: file numbers {ranges.first} to {recorded}")
     return recorded
 
 
@@ -81,7 +81,7 @@ def _numbers(
     missing = [number for number in range(first, last) if number not in numbers]
     if missing:
         names = [pattern.file_name(number) for number in missing]
-        progress.say(
+        progress.message(
             f"warning: {len(missing)} files are missing: {shown(names)}; list will refuse their ranges"
         )
     return [pattern.file_name(number) for number in sorted(numbers)], last

@@ -24,11 +24,11 @@ from crpipe.campaign.simulators import generated_entries, open_simulator
 from crpipe.campaign.split_record import LISTING, SplitRecord
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DataError, ListingError
-from crpipe.core.files import replacing
+from crpipe.core.files import atomic_write
 from crpipe.core.ranges import Range
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.source.copies import is_reserved
-from crpipe.source.positions import SHOWN, Positions, natural_order, shown
+from crpipe.source.positions import SHOWN, RecordedPositions, natural_order, shown
 from crpipe.source.retries import Deadline
 from crpipe.source.sources import open_source
 from crpipe.source.uris import Kind, RangeSource, SourceOptions, SourcePattern, host_and_path, scheme_of
@@ -75,7 +75,9 @@ def list_range(campaign: Campaign, name: str, progress: Progress) -> None:
     record = SplitRecord.of(campaign.paths, name)
     finished = record if record.is_whole() else None
     if finished is not None and _restore(manifest, finished):
-        progress.say(f"{name}: already split, its listing is restored; to make it again: {finished.remove()}")
+        progress.message(
+            f"{name}: already split, its listing is restored; to make it again: {finished.remove()}"
+        )
         return
     listing = _Listing(campaign, name, progress)
     listed = listing.entries()
@@ -93,7 +95,7 @@ def list_range(campaign: Campaign, name: str, progress: Progress) -> None:
             finished.refuse_other_listing(entries)
         write_manifest(manifest, entries, len(listed))
     some = "" if len(entries) == len(listed) else f" of {len(listed)} (source.max_files)"
-    progress.say(f"{name}: {len(entries)}{some} files, {_total(entries)}")
+    progress.message(f"{name}: {len(entries)}{some} files, {_total(entries)}")
     _warn_of_few(name, manifest, len(entries), progress)
 
 
@@ -104,7 +106,7 @@ def find_changes(campaign: Campaign, name: str, aside: Collection[str] = ()) -> 
     a simulator makes or a person named; nor where numbered files are set aside, whose numbers may be missing.
     Raise ListingError when the range cannot be listed.
     """
-    listing = _Listing(campaign, name, Silent())
+    listing = _Listing(campaign, name, NullProgress())
     kind = listing.pattern.kind
     if kind not in _LISTED or (aside and kind is not Kind.RANGES):
         return Changes()
@@ -141,7 +143,7 @@ def _restore(manifest: Path, finished: SplitRecord) -> bool:
             return False
     except DataError:
         return False
-    with replacing(manifest) as part:
+    with atomic_write(manifest) as part:
         shutil.copyfile(kept, part)
     return True
 
@@ -153,7 +155,7 @@ class _Listing:
         config = campaign.config
         self.pattern = SourcePattern.of(config)
         self._options = SourceOptions.of(config)
-        self._positions = Positions.of(campaign.paths)
+        self._positions = RecordedPositions.of(campaign.paths)
         self._name = Range.parse(name)
         self._progress = progress
 
@@ -176,7 +178,7 @@ class _Listing:
 
     def _deadline(self) -> Deadline:
         """Start the time that the listing may take."""
-        return Deadline(self._options.deadline_s, f"listing of range {self._name}", self._progress.say)
+        return Deadline(self._options.deadline_s, f"listing of range {self._name}", self._progress.message)
 
     def _matching(self) -> Sequence[Entry]:
         """List the files of the range's own directory that match the pattern, and report the others."""
@@ -192,7 +194,7 @@ class _Listing:
         entries = entries_of(self._options, place, chosen, self._deadline())
         if others:
             names = shown([name if name.isprintable() else repr(name) for name in sorted(others)])
-            self._progress.say(
+            self._progress.message(
                 f"{self._name}: {len(entries) + len(others)} files listed, {len(entries)} match "
                 f"{place.pattern}, {len(others)} are left out: {names}"
             )
@@ -218,7 +220,9 @@ class _Listing:
 
         entries = entries_of(self._options, place, chosen, self._deadline())
         if others:
-            self._progress.say(f"{name}: {others} files in {place.folder} have other names and are ignored")
+            self._progress.message(
+                f"{name}: {others} files in {place.folder} have other names and are ignored"
+            )
         missing = [number for number in range(name.first, name.last + 1) if number not in numbers]
         if missing:
             files = [self.pattern.file_name(number) for number in missing]
@@ -323,7 +327,7 @@ def relative(files: Sequence[str]) -> list[str]:
 def settle_positions(
     options: SourceOptions,
     pattern: SourcePattern,
-    positions: Positions,
+    positions: RecordedPositions,
     deadline: Deadline,
     progress: Progress,
     *,
@@ -363,7 +367,7 @@ def _warn_of_few(name: str, manifest: Path, count: int, progress: Progress) -> N
     counts = {other.stem: count_listed(other) for other in others} | {name: count}
     if name in far_fewer(counts):
         usual = statistics.median(counts.values())
-        progress.say(
+        progress.message(
             f"warning: {name}: {count} files, ranges have {usual:g} as a rule; if the listing is not "
             f"whole, delete {manifest} and list the range again; source.min_files refuses such ranges"
         )

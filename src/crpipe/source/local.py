@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from crpipe.campaign.raw_files import Entry, Proof
+from crpipe.campaign.raw_files import Entry, Verification
 from crpipe.core import checksums
-from crpipe.core.causes import persist
+from crpipe.core.causes import retry_io
 from crpipe.core.errors import ChangedError, ListingError, TransferError
-from crpipe.core.files import open_plain, writing
-from crpipe.source.retries import Transient
+from crpipe.core.files import disk_errors, open_regular_file
+from crpipe.source.retries import TemporaryFailure
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _PAGE = (b"<!doctype html", b"<html")
 
 
 def fault(path: Path, name: str) -> str:
-    """Say what is wrong with the copy ``path`` of the file ``name``; empty when nothing is."""
+    """Describe what is wrong with the copy ``path`` of the file ``name``; empty when nothing is."""
     with path.open("rb") as handle:
         begin = handle.read(EDGE)
         size = handle.seek(0, os.SEEK_END)
@@ -100,7 +100,7 @@ class LocalSource:
         named = zip(uris, paths, strict=True)
         return [_entry(Path(host_and_path(uri, key)[1]), path, key) for uri, path in named]
 
-    async def fetch(self, entry: Entry, part: Path) -> Proof:
+    async def fetch(self, entry: Entry, part: Path) -> Verification:
         """Copy one file; the checksum of what was read must be that of the copy on the disk."""
         return await asyncio.to_thread(_copy, entry, part)
 
@@ -126,7 +126,7 @@ def _entry(file: Path, path: str, key: str) -> Entry:
     return Entry(path, str(file), found.st_size, _written(found))
 
 
-def _copy(entry: Entry, part: Path) -> Proof:
+def _copy(entry: Entry, part: Path) -> Verification:
     for tried in range(_TRIES):
         proof = _copy_once(entry, part)
         if proof is not None:
@@ -135,17 +135,17 @@ def _copy(entry: Entry, part: Path) -> Proof:
     raise ChangedError(f"{entry.uri}: changed while it was copied, {_TRIES} times: something writes to it")
 
 
-def _copy_once(entry: Entry, part: Path) -> Proof | None:
+def _copy_once(entry: Entry, part: Path) -> Verification | None:
     """Copy a file and verify the copy; None when the source was touched meanwhile, but is the listed file."""
     digest = checksums.new(checksums.OWN)
     size = 0
     try:
         # Only its opening can fail here.
-        source = persist(lambda: Path(entry.uri).open("rb"))  # noqa: SIM115 - closed below
+        source = retry_io(lambda: Path(entry.uri).open("rb"))  # noqa: SIM115 - closed below
     except OSError as error:
         raise _failure(entry, error) from error
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with source, writing(part), open(open_plain(part, flags), "wb") as copy:  # noqa: PTH123 - a descriptor
+    with source, disk_errors(part), open(open_regular_file(part, flags), "wb") as copy:  # noqa: PTH123 - a descriptor
         before = _settled(source.fileno())
         _check_listed(entry, before)
         while chunk := _read(source, entry):
@@ -157,11 +157,13 @@ def _copy_once(entry: Entry, part: Path) -> Proof | None:
         return None
     checksum = checksums.of_file(part, checksums.OWN)
     if checksum != digest.hexdigest():
-        raise Transient(f"the copy differs from its source (crc32c {checksum}, source {digest.hexdigest()})")
+        raise TemporaryFailure(
+            f"the copy differs from its source (crc32c {checksum}, source {digest.hexdigest()})"
+        )
     problem = fault(part, entry.path)
     if problem:
         raise TransferError(f"{entry.uri}: {problem}")
-    return Proof(size, checksum, checksums.OWN, "copy-compare")
+    return Verification(size, checksum, checksums.OWN, "copy-compare")
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:
@@ -181,7 +183,7 @@ def _settled(descriptor: int) -> os.stat_result:
 def _look(entry: Entry) -> os.stat_result:
     """Look at what has the file's name now; it may be another file."""
     try:
-        return persist(Path(entry.uri).stat)
+        return retry_io(Path(entry.uri).stat)
     except OSError as error:
         raise _failure(entry, error) from error
 
@@ -209,10 +211,10 @@ def _read(source: BinaryIO, entry: Entry) -> bytes:
 
 
 def _failure(entry: Entry, error: OSError) -> Exception:
-    """Say what a failed read means: only what is not there counts against the file.
+    """Describe what a failed read means: only what is not there counts against the file.
 
     What may pass soon or later is tried again first, as often as source.attempts says.
     """
     if error.errno in _PERMANENT:
         return TransferError(f"{entry.uri}: cannot be read ({error.strerror})")
-    return Transient(f"cannot be read ({error.strerror})", outage=True)
+    return TemporaryFailure(f"cannot be read ({error.strerror})", outage=True)

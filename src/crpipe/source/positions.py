@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.campaign.raw_files import natural_key
-from crpipe.core.causes import OF_FORM, is_present, persist, refuse_machine_error
+from crpipe.core.causes import OF_FORM, is_present, refuse_machine_error, retry_io
 from crpipe.core.errors import ConfigError, DataError, ListingError
-from crpipe.core.files import replacing
+from crpipe.core.files import atomic_write
 from crpipe.core.lease import lease
 from crpipe.core.records import NumberedFiles
 
@@ -42,7 +42,7 @@ def natural_order(names: Iterable[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Positions:
+class RecordedPositions:
     """The record of one campaign: ``record`` is positions.json, ``names`` positions.parquet."""
 
     record: Path
@@ -75,23 +75,23 @@ class Positions:
         """
         if grown or not self.exist():
             # The first jobs of a campaign start together: one of them writes, the others compare.
-            with lease(self.record.parent / ".positions", wait_s=_WAIT_S, say=progress.say):
+            with lease(self.record.parent / ".positions", wait_s=_WAIT_S, say=progress.message):
                 self.check_source(source)
                 if not self.exist() or self._follow(names):
                     self._write(names, last, source)
-                    progress.say(f"{source}: {len(names)} files; {self.record} records their numbers")
+                    progress.message(f"{source}: {len(names)} files; {self.record} records their numbers")
         self.check_source(source)
         self._refuse_changes(names, source)
 
     def _write(self, names: Sequence[str], last: int, source: str) -> None:
-        with replacing(self.names) as part:
+        with atomic_write(self.names) as part:
             pq.write_table(pa.table({"name": pa.array(names, pa.string())}, schema=_SCHEMA), part)
         NumberedFiles(files=len(names), last=last, source=source).write(self.record)
 
     def read(self) -> list[str]:
         """Read the names by position; raise DataError when the record is missing or damaged."""
         try:
-            found: list[str] = persist(self._read, self.names)
+            found: list[str] = retry_io(self._read, self.names)
         except (pa.ArrowException, OSError, KeyError) as error:
             refuse_machine_error(error, self.names, OF_FORM)
             raise DataError(

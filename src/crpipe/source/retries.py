@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from crpipe.core.errors import OutageError
-from crpipe.core.files import sync, writing
+from crpipe.core.files import disk_errors, sync
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ _SECRET = re.compile(
 )
 
 
-class Transient(Exception):  # noqa: N818 - means that another try may succeed, not that something is wrong
+class TemporaryFailure(Exception):  # noqa: N818 - means that another try may succeed, not that something is wrong
     """Something failed that may pass; the text says what, without secrets.
 
     ``outage``: the source itself is out of reach or busy, which means nothing for the file.
@@ -84,7 +84,7 @@ class Deadline:
             "verified stays: run the same command again, or raise the deadline"
         )
 
-    def note(self, error: Transient) -> str:
+    def note(self, error: TemporaryFailure) -> str:
         """Remember why the last try failed, and return it."""
         self._failure = str(error)
         return self._failure
@@ -96,7 +96,7 @@ class Deadline:
             self._say(f"{self._what}: {text}")
 
 
-async def persist(
+async def retry(
     attempt: Callable[[], Awaitable[Result]],
     *,
     attempts: int,
@@ -104,7 +104,7 @@ async def persist(
     pause_s: float = 0.5,
     patient: bool = True,
 ) -> Result:
-    """Call ``attempt`` until it does not raise Transient; raise the last one after ``attempts`` failures.
+    """Call ``attempt`` until it raises no TemporaryFailure; raise the last one after ``attempts`` failures.
 
     Pauses double from ``pause_s`` to 30 s, each drawn between half and all of it, so that many clients of one
     overloaded server do not return together. Raise OutageError once the deadline has passed; it ends a try
@@ -120,7 +120,7 @@ async def persist(
             if not limit.expired():
                 raise
             raise deadline.passed(reason) from error
-        except Transient as error:
+        except TemporaryFailure as error:
             reason = deadline.note(error)
             if error.waits and patient:
                 waits += 1
@@ -136,13 +136,15 @@ async def persist(
         await asyncio.sleep(min(deadline.left(), pause))
 
 
-def _last(error: Transient, failures: int) -> Transient:
-    return Transient(
+def _last(error: TemporaryFailure, failures: int) -> TemporaryFailure:
+    return TemporaryFailure(
         f"{error} ({failures} attempts)", outage=error.outage, wrong=error.wrong, denied=error.denied
     )
 
 
-async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], width: int) -> None:
+async def run_concurrently(
+    items: Iterable[Item], work: Callable[[Item], Awaitable[None]], width: int
+) -> None:
     """Do ``work`` on every item, at most ``width`` at once; the first error cancels the rest and is raised.
 
     Items are drawn one by one, so that memory does not grow with their number.
@@ -177,7 +179,7 @@ BATCH = 1 << 26  # bytes
 FILES = 16 * THREADS  # of a batch: few are left to flush after the last copy
 
 
-class Steps:
+class AdaptiveDiskCalls:
     """Opens and renames: faster than starting a thread on a local disk, milliseconds on a shared one."""
 
     def __init__(self) -> None:
@@ -232,5 +234,5 @@ class Flush:
 
 def _flush(files: Sequence[Path]) -> None:
     for file in files:
-        with writing(file):
+        with disk_errors(file):
             sync(file)

@@ -18,7 +18,7 @@ from crpipe.campaign.records import SideTable, SideTables
 from crpipe.campaign.simulators import PREFIX, named, open_simulator, written_tables
 from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import AccessError, ConfigError, ListingError
-from crpipe.core.files import make_folder, publish, remove_tree, sha256, writing
+from crpipe.core.files import disk_errors, make_folder, publish, remove_tree, sha256
 from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space, is_reserved
 from crpipe.source.listing import described, entries_of
@@ -115,7 +115,7 @@ def stage_tables(campaign: Campaign, progress: Progress) -> None:
     config, record = campaign.config, campaign.paths.tables()
     folder = campaign.paths.table_copies()
     check_table_uris(config.source.tables)
-    with lease(folder, wait_s=config.source.lease_wait_s, say=progress.say):
+    with lease(folder, wait_s=config.source.lease_wait_s, say=progress.message):
         before = read_tables(record)
         incoming = folder / ".incoming"
         tables = _simulated(config, incoming / "simulated", progress)
@@ -136,7 +136,7 @@ def stage_tables(campaign: Campaign, progress: Progress) -> None:
             SideTables(rows=rows).write(record)
         remove_tree(incoming)
     kept = len(tables) - len(wanted)
-    progress.say(f"tables: {len(tables)} files, {len(wanted)} staged, {kept} verified again")
+    progress.message(f"tables: {len(tables)} files, {len(wanted)} staged, {kept} verified again")
 
 
 def _simulated(config: Config, folder: Path, progress: Progress) -> list[_Table]:
@@ -154,7 +154,7 @@ def _simulated(config: Config, folder: Path, progress: Progress) -> list[_Table]
                 f"{', '.join(written) or 'none'}); name a file"
             )
         if uri != PREFIX and name in written:
-            progress.say(f"tables: {name}: written by {named(simulator)}; {uri} is not used")
+            progress.message(f"tables: {name}: written by {named(simulator)}; {uri} is not used")
     return [
         _Table(name, f"{PREFIX}{name}", _copy_name(name, path.name), path.stat().st_size, None, path)
         for name, path in sorted(written.items())
@@ -164,7 +164,7 @@ def _simulated(config: Config, folder: Path, progress: Progress) -> list[_Table]
 def _look_up(config: Config, simulated: set[str], progress: Progress) -> list[_Table]:
     """Ask the sources for size and time of each table; raise ListingError for the first that is missing."""
     options = SourceOptions.of(config)
-    deadline = Deadline(options.deadline_s, "staging of the side tables", progress.say)
+    deadline = Deadline(options.deadline_s, "staging of the side tables", progress.message)
     tables = []
     for name, uri in sorted(config.source.tables.items()):
         key = f"source.tables.{name}"
@@ -223,7 +223,7 @@ def _copy(campaign: Campaign, wanted: Sequence[_Table], folder: Path, progress: 
     if not entries:
         return
     rules = CopyRules("tables", "restore it, or correct source.tables")
-    with writing(folder):
+    with disk_errors(folder):
         make_folder(folder)
     copies = Copies(folder, entries, SourceOptions.of(campaign.config), rules, progress)
     check_free_space(campaign.paths.table_copies(), copies.needed, "tables")
@@ -248,7 +248,7 @@ def _publish(
         raise _changed(changed, paths.tables())
     for table in tables:
         assert table.file is not None
-        with writing(paths.table_copies()):
+        with disk_errors(paths.table_copies()):
             publish(table.file, paths.table_copies() / table.copy)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from crpipe.campaign.raw_files import Entry, Proof
+    from crpipe.campaign.raw_files import Entry, Verification
     from crpipe.source.retries import Deadline
     from crpipe.source.uris import RangeSource, SourceOptions
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 class Copier(Protocol):
     """What can copy (or make) files."""
 
-    async def fetch(self, entry: Entry, part: Path) -> Proof:
+    async def fetch(self, entry: Entry, part: Path) -> Verification:
         """Copy one file to ``part`` and verify it.
 
-        Raise Transient when another try may succeed, TransferError when this file is bad for good, and any
+        Raise TemporaryFailure when a retry may succeed, TransferError when this file is bad for good, and any
         other CrpipeError when no file can be copied (no access, no space).
         """
 

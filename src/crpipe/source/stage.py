@@ -38,16 +38,16 @@ def stage_range(campaign: Campaign, name: str, progress: Progress) -> None:
     record = SplitRecord.of(paths, name)
     if record.is_whole():
         write_staged(paths.staged(name), record.staged_again(entries))
-        progress.say(f"{name}: already split, nothing is copied; to make it again: {record.remove()}")
+        progress.message(f"{name}: already split, nothing is copied; to make it again: {record.remove()}")
         return
     claim = lease_folder(raw)
     refuse_links(raw, raw)
     refuse_links(claim.parent, claim)
-    with lease(claim, wait_s=campaign.config.source.lease_wait_s, say=progress.say):
+    with lease(claim, wait_s=campaign.config.source.lease_wait_s, say=progress.message):
         options = SourceOptions.of(campaign.config)
         copies = Copies(raw, entries, options, _rules(campaign, name), progress)
         if copies.done:
-            progress.say(
+            progress.message(
                 f"{name}: {len(copies.done)} of {len(entries)} files are here already, verified again"
             )
         _check_disk(campaign, name, copies.needed)
@@ -58,16 +58,16 @@ def stage_range(campaign: Campaign, name: str, progress: Progress) -> None:
             for entry in entries
         ]
         write_staged(paths.staged(name), files)
-    progress.say(_summary(name, copies))
+    progress.message(_summary(name, copies))
     by_server = sum(proof.verified == SERVER_ONLY for proof in copies.done.values())
     if by_server:
-        progress.say(
+        progress.message(
             f"warning: {name}: {by_server} of {len(entries)} files are verified against the server that "
             "sent them only: no other server names a checksum, and a cache may keep old files"
         )
     by_size = sum(not proof.is_checked() for proof in copies.done.values())
     if by_size:
-        progress.say(
+        progress.message(
             f"warning: {name}: {by_size} of {len(entries)} files are verified by their size only: the "
             "source names no checksum for them; source.require_checksum refuses such files"
         )

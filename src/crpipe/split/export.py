@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crpipe.campaign.readers import WritesRaw, open_reader
-from crpipe.core.causes import Foreign
+from crpipe.core.causes import plugin_errors
 from crpipe.core.errors import ShardError
-from crpipe.core.files import replacing
+from crpipe.core.files import atomic_write
 from crpipe.core.paths import MANIFEST, ROLES
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import MULTIPLICITY
@@ -51,7 +51,7 @@ def export_shards(folders: list[Path], out: Path, choice: ReaderChoice | None, p
         to_table = _converter(choice, holding[0], layouts[holding[0]])
         schema = to_table(_no_events(layouts[holding[0]])).schema
         with (
-            replacing(out / f"{role}.parquet") as part,
+            atomic_write(out / f"{role}.parquet") as part,
             contextlib.closing(pq.ParquetWriter(part, schema, **_WRITER)) as writer,
         ):
             for folder in holding:
@@ -59,7 +59,7 @@ def export_shards(folders: list[Path], out: Path, choice: ReaderChoice | None, p
                 for events in regroup(groups, OUTLIER_EVENTS, OUTLIER_ITEMS):
                     writer.write_table(to_table(events))
                     done += len(events)
-                    progress.advance("export", done, total)
+                    progress.update("export", done, total)
     return done
 
 
@@ -85,7 +85,7 @@ def _converter(choice: ReaderChoice | None, folder: Path, layout: Layout) -> ToT
         )
 
     def to_table(events: Events) -> pa.Table:
-        with Foreign(f"{folder}: the reader {choice.name} failed to write events in its own schema"):
+        with plugin_errors(f"{folder}: the reader {choice.name} failed to write events in its own schema"):
             return reader.raw_table(events)
 
     return to_table

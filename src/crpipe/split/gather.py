@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
     from crpipe.events.layout import Layout
     from crpipe.events.shard_records import ShardEntry
-    from crpipe.split.spill import Aside, Block
+    from crpipe.split.spill import Block, OutlierSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,9 @@ def bulk_tasks(
     return tasks
 
 
-def outlier_tasks(common: dict[str, Any], outliers: Sequence[Aside], shard_items: int) -> list[ShardTask]:
+def outlier_tasks(
+    common: dict[str, Any], outliers: Sequence[OutlierSegment], shard_items: int
+) -> list[ShardTask]:
     """Plan the outlier shards of each part: in the order of the source, cut between raw files."""
     return [
         task
@@ -103,7 +105,7 @@ def outlier_tasks(common: dict[str, Any], outliers: Sequence[Aside], shard_items
 
 
 def _outlier_tasks(
-    common: dict[str, Any], role: Role, outliers: Sequence[Aside], shard_items: int
+    common: dict[str, Any], role: Role, outliers: Sequence[OutlierSegment], shard_items: int
 ) -> list[ShardTask]:
     segments = np.array([each.segment for each in outliers], np.int64).reshape(-1, 6)
     sources, place = np.unique(np.array([each.source for each in outliers], np.int64), return_inverse=True)

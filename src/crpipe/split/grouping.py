@@ -22,7 +22,7 @@ _CHANCE = 1.02  # of equal values in rows that have nothing to do with each othe
 
 
 def doubtful_groups(columns: Mapping[str, NDArray[Any]], layout: Layout) -> str:
-    """Say why the group columns of some rows look wrong, and what to do; mostly empty."""
+    """Describe why the group columns of some rows look wrong, and what to do; mostly empty."""
     shared = shared_columns(columns, layout)
     if not shared:
         return ""

@@ -61,7 +61,7 @@ def bucket_of(keys: NDArray[np.uint64], buckets: int | NDArray[np.uint64]) -> ND
 
 
 def identities(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
-    """Give each row of some columns a number, [N]: the same for equal values, another one for others."""
+    """Return each row of some columns a number, [N]: the same for equal values, another one for others."""
     key = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         key ^= _bits(column)
@@ -103,14 +103,14 @@ def names_of(layout: Layout) -> tuple[str, ...]:
     return layout.key or (*(field.name for field in layout.events), MULTIPLICITY)
 
 
-def identify(events: Events, layout: Layout) -> NDArray[np.uint64]:
-    """Give a number for each event, [N]; different ones for events of different values."""
+def event_hashes(events: Events, layout: Layout) -> NDArray[np.uint64]:
+    """Return a number for each event, [N]; different ones for events of different values."""
     columns = {**events.columns, MULTIPLICITY: events.multiplicity}
     return identities([columns[name] for name in names_of(layout)])
 
 
 def numbers_path(spills: Path, task: int) -> Path:
-    """What ``identify`` gave for the events of a task, uint64, in the order of the source."""
+    """What ``event_hashes`` gave for the events of a task, uint64, in the order of the source."""
     return spills / f"{task:04d}.numbers"
 
 
@@ -122,7 +122,7 @@ def count_repeated(
     tables = [path.with_suffix(".table") for path in numbers]
     found = find_repeated(numbers, tables, layout, {file.number: file.path for file in files})
     if found["events"]:
-        progress.say(describe(found))
+        progress.message(describe(found))
     return found
 
 
@@ -135,7 +135,7 @@ def find_repeated(
 ) -> dict[str, Any]:
     """Count the events of finished tasks that repeat an earlier one, and name the first ones.
 
-    numbers: what ``identify`` gave, as bytes, for the events in ``tables``, Arrow streams in the order of the
+    numbers: the ``event_hashes``, as bytes, of the events in ``tables``, Arrow streams in the order of the
     source. files: path of each raw file by its number. Example: ``{"columns": ["run", "event"], "events": 1,
     "first": [{"file": "b.root", "row": 3, "same_as": "a.root", "same_row": 7}]}``.
     """
@@ -154,7 +154,7 @@ def find_repeated(
 
 
 def describe(found: Mapping[str, Any]) -> str:
-    """Say in one line what was found."""
+    """Describe in one line what was found."""
     first = found["first"][0]
     return (
         f"warning: {found['events']} events repeat an earlier one of the range (in "

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from crpipe.campaign.raw_files import read_manifest
-from crpipe.core.causes import OF_FORM, is_folder, is_present, persist, refuse_machine_error
-from crpipe.core.errors import DataError, ForeignError, FormatError
+from crpipe.core.causes import OF_FORM, is_folder, is_present, refuse_machine_error, retry_io
+from crpipe.core.errors import DataError, FormatError, PluginError
 from crpipe.core.paths import MANIFEST
 from crpipe.events.file_formats import format_of, open_parquet, refuse_unread
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
@@ -93,9 +93,9 @@ def facts_of(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
     try:
         if is_folder(path):
             raise FormatError(f"{path}: a folder; name a file in it{_first_file(path)}")
-        found = persist(lambda: format_of(path), path)
+        found = retry_io(lambda: format_of(path), path)
         if found.name == _PARQUET:
-            return persist(lambda: _parquet(path, rows, choice), path)
+            return retry_io(lambda: _parquet(path, rows, choice), path)
     except DAMAGE as error:
         refuse_machine_error(error, path, _LEFT, _LEFT)
         text = " ".join(str(error).split())[:_MOST_TEXT]
@@ -131,7 +131,7 @@ def _parquet(path: Path, rows: int, choice: ReaderChoice | None) -> FileFacts:
             if not kind and choice is not None:
                 _add_events(facts, path, rows, choice.open())
                 return facts
-        except (FormatError, ForeignError) as error:
+        except (FormatError, PluginError) as error:
             facts.refused = str(error)
         chosen = np.arange(min(rows, facts.events))
         if MULTIPLICITY in names:

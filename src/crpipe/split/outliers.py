@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from crpipe.campaign.duplicates import refuse_twins
 from crpipe.core.causes import is_present
 from crpipe.core.errors import LedgerError, ShardError
-from crpipe.core.files import digest, is_held_open, replacing, sha256, write_json
+from crpipe.core.files import atomic_write, digest, is_held_open, sha256, write_json
 from crpipe.core.lease import lease
 from crpipe.core.paths import CONSOLIDATED, HASHES, LARGE_ROLES, MANIFEST
 from crpipe.events.batch import regroup
@@ -93,12 +93,12 @@ def consolidate_outliers(campaign: Campaign, progress: Progress) -> None:
     if config.ranges.duplicates == "refuse":
         refuse_twins(paths, campaign.ranges)
     folder = paths.outliers(CONSOLIDATED)
-    with lease(folder, wait_s=config.train.lease_wait_s, say=progress.say):
+    with lease(folder, wait_s=config.train.lease_wait_s, say=progress.message):
         data = campaign.data
         inputs = list(_inputs(campaign, data))
         digests = {each.name: digest(each.manifest.as_json()) for each in inputs}
         if _is_done(folder, data, digests, config.outliers.shard_mib):
-            progress.say(f"{folder}: already consolidated")
+            progress.message(f"{folder}: already consolidated")
             return
         if is_present(folder / INDEX):
             for each in inputs:  # before anything is deleted that could not be merged again
@@ -156,7 +156,7 @@ def _merge(
         for entry in merger.parts(_all_groups(inputs, role, layout, target)):
             entries.append(entry)
             done = sum(each.items for each in entries)
-            progress.advance("consolidate", done, total, f"{len(entries)} parts")
+            progress.update("consolidate", done, total, f"{len(entries)} parts")
     expected = np.sum([each.manifest.totals() for each in inputs], axis=0).tolist()
     found = [sum(entry.events for entry in entries), sum(entry.items for entry in entries)]
     if found != expected:
@@ -164,7 +164,7 @@ def _merge(
             f"{folder}: {layout.count(*expected)} went in, {layout.count(*found)} came out; this is a fault "
             "in crpipe: keep the files and report it"
         )
-    with replacing(folder / INDEX) as part:
+    with atomic_write(folder / INDEX) as part:
         pq.write_table(pa.concat_tables([index.schema().empty_table(), *index.tables]), part)
     manifest = ShardManifest(
         range=CONSOLIDATED,

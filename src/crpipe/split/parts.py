@@ -74,7 +74,7 @@ class Parts:
         return bool(self.validation_files or self.test_files)
 
     def of_files(self, files: Sequence[RawFile], name: str) -> dict[int, int]:
-        """Give the part of each file of the range ``name`` that is held out whole, by ``RawFile.number``.
+        """Return the part of each file of the range ``name`` that is held out whole, by ``RawFile.number``.
 
         Raise ConfigError for a file that both parts name.
         """
@@ -97,7 +97,7 @@ class Parts:
         return found
 
     def of_groups(self, columns: Iterable[NDArray[Any]], seed: int) -> NDArray[np.int8]:
-        """Give the part of each event by the hash of its group's values, [N]."""
+        """Return the part of each event by the hash of its group's values, [N]."""
         share = share_of(columns, (self.validation_fraction, self.test_fraction), seed)
         return np.array([VALIDATION, TEST, TRAIN], np.int8)[share]
 
@@ -111,7 +111,7 @@ def _is_named(path: str, number: int | None, entries: Iterable[str | int]) -> bo
     return False
 
 
-def refuse_torn_groups(campaign: Campaign, tables: Mapping[str, Path]) -> None:
+def refuse_groups_in_two_parts(campaign: Campaign, tables: Mapping[str, Path]) -> None:
     """Raise ConfigError naming one group of events that occurs in two parts, with both of its files.
 
     tables: the multiplicity table of each range to look at. Needed only where files decide: the hash sends
@@ -182,7 +182,7 @@ def choose_threshold(campaign: Campaign, progress: Progress) -> None:
             raise ConfigError(f"split.reference_ranges: {name} is not a range of this campaign")
     chosen = ChosenThreshold.read_if_any(target)
     if chosen is not None and (chosen.quantile, chosen.ranges) == (split.quantile, names):
-        progress.say(f"{target}: already chosen")
+        progress.message(f"{target}: already chosen")
         return
     reader = campaign.reader.open()
     counts: dict[int, int] = {}
@@ -232,6 +232,6 @@ def _scan(
         except FormatError as error:
             if campaign.config.source.on_bad_file == "fail":
                 raise
-            progress.say(f"left out of the threshold: {error}")
+            progress.message(f"left out of the threshold: {error}")
         done += file.size
-        progress.advance(f"threshold {name}", done, total)
+        progress.update(f"threshold {name}", done, total)

@@ -84,7 +84,7 @@ class _Read:
 def read_sample(choice: ReaderChoice, files: Sequence[Path], seconds: float = SECONDS) -> FileSample:
     """Read the first file (as much as the time allows, at least one block), and count the others.
 
-    Raise FormatError or ForeignError for a file that the reader cannot read.
+    Raise FormatError or PluginError for a file that the reader cannot read.
     """
     end = time.monotonic() + seconds
     reader = choice.open()
@@ -185,7 +185,7 @@ def suggest_from_files(
         )
         for multiplicities in blocks:
             add_counts(counts, multiplicities)
-        progress.advance("read", done, len(paths), path.name)
+        progress.update("read", done, len(paths), path.name)
     total = sum(counts.values())
     if not total:
         raise DataError(f"{', '.join(map(str, files))}: no events; name other files")

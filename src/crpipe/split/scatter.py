@@ -16,15 +16,15 @@ import pyarrow as pa
 from crpipe.campaign.raw_files import RawFile, check_present, check_unchanged, confirmed
 from crpipe.core.causes import MachineWatch
 from crpipe.core.errors import FormatError
-from crpipe.core.files import forget_cached
+from crpipe.core.files import drop_page_cache
 from crpipe.core.paths import DESTINATIONS
 from crpipe.events.batch import Events, offsets
 from crpipe.events.histograms import add_up, count_columns
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 from crpipe.events.validity import find_invalid_events
-from crpipe.split.hashing import bucket_of, identify, numbers_path, shuffle_keys
+from crpipe.split.hashing import bucket_of, event_hashes, numbers_path, shuffle_keys
 from crpipe.split.parts import LARGE, REJECTED, TRAIN
-from crpipe.split.spill import Aside, Block, SpillWriter
+from crpipe.split.spill import Block, OutlierSegment, SpillWriter
 from crpipe.split.workers import FreedMemory, working_on
 
 if TYPE_CHECKING:
@@ -95,13 +95,13 @@ class FileReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Scattered:
+class ScatterResult:
     """A finished task; histograms: those of the training events of all its good files."""
 
     number: int
     files: list[FileReport]
     blocks: list[Block]
-    outliers: list[Aside]
+    outliers: list[OutlierSegment]
     histograms: dict[str, Histogram] = field(default_factory=dict)
 
 
@@ -157,7 +157,7 @@ class CountFile:
             return str(error)
 
 
-def scatter(task: Task) -> Scattered:
+def scatter(task: Task) -> ScatterResult:
     """Send the events of the task's files to their buckets; nothing is kept of a bad file.
 
     Raise DiskError when the temporary files cannot be written.
@@ -166,7 +166,7 @@ def scatter(task: Task) -> Scattered:
         return _scatter(task)
 
 
-def _scatter(task: Task) -> Scattered:
+def _scatter(task: Task) -> ScatterResult:
     reader = task.rules.reader.open()
     schema = table_schema(reader.layout)
     reports: list[FileReport] = []
@@ -185,12 +185,12 @@ def _scatter(task: Task) -> Scattered:
                     report, batches, counted = confirmed(task.raw, file, read)
                 except FormatError as error:
                     report, batches, counted = FileReport(file, bad=str(error)), [], {}
-                forget_cached(task.raw / file.path)  # it is not read again
+                drop_page_cache(task.raw / file.path)  # it is not read again
                 reports.append(report)
                 histograms = add_up([histograms, counted])
                 for batch in batches:
                     table.write_batch(batch)
-        return Scattered(task.number, reports, *spill.finish(), histograms)
+        return ScatterResult(task.number, reports, *spill.finish(), histograms)
     finally:
         spill.close()
 
@@ -209,7 +209,7 @@ def _scatter_file(
     memory = FreedMemory()  # of a large file; small ones leave room for each other
     try:
         for events in reader.rows(task.raw / file.path):
-            numbers.write(identify(events, reader.layout).tobytes())
+            numbers.write(event_hashes(events, reader.layout).tobytes())
             rows = np.arange(row, row + len(events), dtype=np.uint32)
             source = {SOURCE_FILE: np.full(len(events), file.number, np.uint32), SOURCE_ROW: rows}
             known = Events(events.columns | source, events.multiplicity, events.items)

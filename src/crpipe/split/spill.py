@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.core.errors import DataError
-from crpipe.core.files import advise
+from crpipe.core.files import fadvise
 from crpipe.events.batch import Events, concatenate, gather_items, item_view, offsets
 from crpipe.events.layout import MULTIPLICITY, SOURCE_FILE, SOURCE_ROW
 
@@ -52,7 +52,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class OutlierSegment:
     """Outliers of one raw file and one role, in their order, outside of all buckets.
 
     segment: where they are.
@@ -105,7 +105,7 @@ class SpanFile:
 
     def _send(self) -> None:
         """Begin to write the last part to the disk; drop the part before, which is there by now."""
-        advise(self._file.fileno(), "DONTNEED", self._kept, self.size - self._kept)
+        fadvise(self._file.fileno(), "DONTNEED", self._kept, self.size - self._kept)
         self._kept, self._sent = self._sent, self.size
 
 
@@ -131,9 +131,9 @@ class SpillWriter:
             )
             self._files.append((events, items))
         self._blocks: list[Block] = []
-        self._asides: list[Aside] = []
+        self._asides: list[OutlierSegment] = []
         self._recent: list[Block] = []  # of the raw file in progress
-        self._recent_asides: list[Aside] = []
+        self._recent_asides: list[OutlierSegment] = []
         self._held: list[tuple[Events, NDArray[np.int64]]] = []
         self._whole = 0  # of those held, how many come from finished raw files
         self._bytes = 0
@@ -152,7 +152,7 @@ class SpillWriter:
         self._files[span][0].put(self._records(events))
         self._files[span][1].put(events.items)
         segment = self._number, span, begin[0], len(events), begin[1], len(events.items)
-        self._recent_asides.append(Aside(source, role, segment))
+        self._recent_asides.append(OutlierSegment(source, role, segment))
 
     def keep(self) -> None:
         """Keep the events since the last call: the raw file is good."""
@@ -167,7 +167,7 @@ class SpillWriter:
         del self._held[self._whole :]
         self._bytes = sum(events.items.nbytes for events, _ in self._held)
 
-    def finish(self) -> tuple[list[Block], list[Aside]]:
+    def finish(self) -> tuple[list[Block], list[OutlierSegment]]:
         """Write what is held and return all that was kept."""
         self._flush()
         return self._blocks, self._asides
@@ -285,7 +285,7 @@ class SpillReader:
         width = 4 * len(self._layout.items)
         for index, (spill, span, _, _, first_item, items) in enumerate(segments.tolist()):
             yield self._read(segments[index : index + 1], ahead=False)
-            advise(self._open[spill, span][1], "DONTNEED", first_item * width, max(items, 1) * width)
+            fadvise(self._open[spill, span][1], "DONTNEED", first_item * width, max(items, 1) * width)
 
     def close(self) -> None:
         """Close all files."""
@@ -315,7 +315,7 @@ class SpillReader:
             for path in _paths(self._folder, spill, span):
                 handles.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
                 if ahead:
-                    advise(handles[-1], "WILLNEED")
+                    fadvise(handles[-1], "WILLNEED")
         return self._open[spill, span]
 
     def _close(self, below: int) -> None:

@@ -40,14 +40,14 @@ from crpipe.campaign.split_record import (
 from crpipe.core.causes import is_present
 from crpipe.core.errors import FormatError, ShardError
 from crpipe.core.files import (
+    atomic_write,
     clear_tree,
     digest,
+    disk_errors,
     is_held_open,
     publish,
     remove_tree,
-    replacing,
     write_hashes,
-    writing,
 )
 from crpipe.core.lease import lease
 from crpipe.core.paths import LARGE_ROLES, MANIFEST, PARTS
@@ -59,7 +59,7 @@ from crpipe.split import gather, scatter
 from crpipe.split.grouping import doubtful_groups, have_repeats
 from crpipe.split.hashing import count_repeated
 from crpipe.split.ledger import check_unique, check_written, describe_histograms, make_ledger, write_table
-from crpipe.split.parts import REJECTED, TEST, VALIDATION, Parts, refuse_torn_groups
+from crpipe.split.parts import REJECTED, TEST, VALIDATION, Parts, refuse_groups_in_two_parts
 from crpipe.split.spill import remove_spans, span_count
 from crpipe.split.workers import available, in_order, return_freed_memory, reuse_freed_memory
 
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from crpipe.core.paths import Paths
     from crpipe.core.text import Progress
     from crpipe.events.shard_records import ShardEntry
-    from crpipe.split.scatter import FileReport, Scattered
+    from crpipe.split.scatter import FileReport, ScatterResult
 
 _SHOWN_REJECTED = 3  # events that a message names
 _MOST_TASKS = 64  # spills that are open at once while shards are gathered
@@ -84,7 +84,7 @@ _WORKER_RAW = 256 << 20  # raw bytes below which another process costs more than
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _SplitContext:
     """A split in progress.
 
     parts, threshold: what decides where an event goes. files: the staged table. careful: the attempt before
@@ -130,7 +130,7 @@ def split_range(campaign: Campaign, name: str, progress: Progress) -> None:
     """Split a staged range and delete its raw files; a finished range is adopted, whatever is staged.
 
     Safe to kill at any moment and to run again. Raise FormatError for a bad file or an invalid event that
-    the configuration does not let pass, SourceError for a raw file that is not what was staged, ForeignError
+    the configuration does not let pass, SourceError for a raw file that is not what was staged, PluginError
     when the reader fails, LedgerError when events or items do not add up, LeaseError when another live job
     splits the range, DataError (ShardError) for a finished range that was made from other files (under other
     keys), ConfigError for a threshold, a histogram or a held-out file that the campaign cannot have.
@@ -139,18 +139,18 @@ def split_range(campaign: Campaign, name: str, progress: Progress) -> None:
     threshold, parts = campaign.threshold(), Parts.of(config)
     check_binnings(campaign.layout, config.split.histograms)
     record, staged = SplitRecord.of(paths, name), paths.staged(name)
-    with lease(record.shards, wait_s=config.train.lease_wait_s, say=progress.say):
+    with lease(record.shards, wait_s=config.train.lease_wait_s, say=progress.message):
         if record.is_whole():
             _adopt(record, campaign.data, threshold)
-            progress.say(f"{name}: already split")
+            progress.message(f"{name}: already split")
         else:
             files, careful = read_staged(staged), _was_killed(record, progress)
-            run = _Run(campaign, name, progress, parts, threshold, files, careful)
+            run = _SplitContext(campaign, name, progress, parts, threshold, files, careful)
             check_unique(files, staged)
             if not record.has_key(run.key):
                 record.refuse_other_files(files)
             _split(run)
-        deliver(record.folder, _outputs(paths, name))
+        publish_record(record.folder, _outputs(paths, name))
         for folder in (record.shards, record.outliers):
             verify(folder, deep=False)
         remove_tree(record.shards / SPILLS)
@@ -190,11 +190,11 @@ def _was_killed(record: SplitRecord, progress: Progress) -> bool:
     notes = left_notes(record.shards / SPILLS / NOTES)
     if notes:
         files = ", ".join(notes.values())
-        progress.say(f"{record.name}: the attempt before was killed while it read {files}")
+        progress.message(f"{record.name}: the attempt before was killed while it read {files}")
     return bool(notes)
 
 
-def _split(run: _Run) -> None:
+def _split(run: _SplitContext) -> None:
     reuse_freed_memory()
     reader = run.campaign.reader.open()
     _clear(run)
@@ -223,11 +223,11 @@ def _split(run: _Run) -> None:
     check_written(ledger, entries, run.campaign.layout)
     if doubt := _doubtful_groups(run, entries):
         ledger = replace(ledger, doubtful_groups=doubt)
-        run.progress.say(f"warning: {run.name}: {doubt}")
+        run.progress.message(f"warning: {run.name}: {doubt}")
     _record(run, ledger, entries, scattered)
 
 
-def _clear(run: _Run) -> None:
+def _clear(run: _SplitContext) -> None:
     """Remove what an earlier attempt or another staged table left, the commit points first."""
     record = run.record
     for path in (record.shards / MANIFEST, record.outliers / MANIFEST, record.ledger):
@@ -239,12 +239,12 @@ def _clear(run: _Run) -> None:
         elif path.name != "lease" and not is_held_open(path):
             path.unlink()
     clear_tree(record.outliers)
-    with writing(run.spills):
+    with disk_errors(run.spills):
         run.spills.mkdir()
 
 
 def _totals(
-    run: _Run, reader: CheckedReader
+    run: _SplitContext, reader: CheckedReader
 ) -> tuple[list[RawFile], list[FileReport], dict[int, tuple[int, int]]]:
     """Count events and items of each raw file by its own account; report the files that have none."""
     readable: list[RawFile] = []
@@ -263,7 +263,7 @@ def _totals(
     return readable, bad, totals
 
 
-def _rules(run: _Run, totals: dict[int, tuple[int, int]]) -> scatter.Rules:
+def _rules(run: _SplitContext, totals: dict[int, tuple[int, int]]) -> scatter.Rules:
     config, parts = run.campaign.config, run.parts
     files = parts.of_files(run.files, run.name)
     everything = np.array(list(totals.values()), np.int64).reshape(-1, 2).sum(axis=0)
@@ -287,12 +287,12 @@ def _rules(run: _Run, totals: dict[int, tuple[int, int]]) -> scatter.Rules:
 
 
 def _scatter(
-    run: _Run,
+    run: _SplitContext,
     files: list[RawFile],
     rules: scatter.Rules,
     bad: list[FileReport],
     totals: Mapping[int, tuple[int, int]],
-) -> Iterator[Scattered]:
+) -> Iterator[ScatterResult]:
     total = sum(file.size for file in files)
     workers = run.processes(total)
     share = max(1, -(-len(files) // min(_MOST_TASKS, _TASKS_PER_WORKER * workers)))
@@ -310,11 +310,11 @@ def _scatter(
         read += finished.files
         _check_events(run, read, expected)
         done += sum(report.file.size for report in finished.files)
-        run.progress.advance(f"split {run.name}: reading", done, total, f"{len(seen)} files set aside")
+        run.progress.update(f"split {run.name}: reading", done, total, f"{len(seen)} files set aside")
         yield finished
 
 
-def _check_quarantine(run: _Run, bad: list[FileReport]) -> None:
+def _check_quarantine(run: _SplitContext, bad: list[FileReport]) -> None:
     """Raise FormatError when bad files are not allowed, or there are more than are allowed."""
     source = run.campaign.config.source
     if not bad:
@@ -323,7 +323,7 @@ def _check_quarantine(run: _Run, bad: list[FileReport]) -> None:
         raise FormatError(
             f"{bad[-1].bad}, or set it aside with source.on_bad_file: quarantine; {_repair(run)}"
         )
-    run.progress.say(f"set aside: {bad[-1].bad}")
+    run.progress.message(f"set aside: {bad[-1].bad}")
     aside = sum(file.state != STAGED for file in run.files) + len(bad)
     if aside > source.max_quarantined:
         raise FormatError(
@@ -332,7 +332,7 @@ def _check_quarantine(run: _Run, bad: list[FileReport]) -> None:
         )
 
 
-def _check_events(run: _Run, reports: list[FileReport], expected: int) -> None:
+def _check_events(run: _SplitContext, reports: list[FileReport], expected: int) -> None:
     """Raise FormatError for an invalid event, or where such are rejected, for more than are allowed.
 
     expected: events of the whole range, by the files' own account.
@@ -356,7 +356,7 @@ def _check_events(run: _Run, reports: list[FileReport], expected: int) -> None:
         )
 
 
-def _check_some_left(run: _Run, reports: list[FileReport]) -> None:
+def _check_some_left(run: _SplitContext, reports: list[FileReport]) -> None:
     """Raise FormatError where all that the range holds was rejected or set aside, whatever is allowed."""
     kept = sum(int(report.events[:REJECTED].sum()) for report in reports)
     rejected = sum(len(report.rejected) for report in reports)
@@ -371,11 +371,11 @@ def _check_some_left(run: _Run, reports: list[FileReport]) -> None:
     )
 
 
-def _reasons(run: _Run, reports: list[FileReport]) -> str:
+def _reasons(run: _SplitContext, reports: list[FileReport]) -> str:
     return "; ".join(_first_rejected(run, reports, _SHOWN_REJECTED))
 
 
-def _first_rejected(run: _Run, reports: list[FileReport], most: int) -> list[str]:
+def _first_rejected(run: _SplitContext, reports: list[FileReport], most: int) -> list[str]:
     """Name file, row and reason of the first rejected events."""
     rejected = (
         f"{run.raw / report.file.path}: row {row}: {reason}"
@@ -385,13 +385,13 @@ def _first_rejected(run: _Run, reports: list[FileReport], most: int) -> list[str
     return list(islice(rejected, most))
 
 
-def _repair(run: _Run) -> str:
+def _repair(run: _SplitContext) -> str:
     """Return how a repaired file is taken: the old listing and copy would be used otherwise."""
     stale = shlex.join(map(str, (run.record.listing, run.campaign.paths.staged(run.name))))
     return f"once the file is repaired: rm {stale}, and run the same command again"
 
 
-def _gather(run: _Run, rules: scatter.Rules, scattered: list[Scattered]) -> Iterator[ShardEntry]:
+def _gather(run: _SplitContext, rules: scatter.Rules, scattered: list[ScatterResult]) -> Iterator[ShardEntry]:
     record, shard_items = run.record, run.campaign.config.split.shard_items
     common = {"spills": run.spills, "layout": run.campaign.layout, "seed": rules.seed}
     bulk, blocks = common | {"folder": record.shards}, [each.blocks for each in scattered]
@@ -406,11 +406,11 @@ def _gather(run: _Run, rules: scatter.Rules, scattered: list[Scattered]) -> Iter
     for task, entry in zip(tasks, in_order(gather.gather, tasks, workers), strict=True):
         remove_spans(run.spills, task.first_span)
         done += task.items
-        run.progress.advance(f"split {run.name}: writing", done, total)
+        run.progress.update(f"split {run.name}: writing", done, total)
         yield entry
 
 
-def _doubtful_groups(run: _Run, entries: list[ShardEntry]) -> str:
+def _doubtful_groups(run: _SplitContext, entries: list[ShardEntry]) -> str:
     """Look at the events of the first training shard, which is a sample of the range."""
     first = next((entry for entry in entries if entry.role == PARTS[0]), None)
     if first is None:
@@ -422,7 +422,9 @@ def _doubtful_groups(run: _Run, entries: list[ShardEntry]) -> str:
     return doubtful_groups(events.read(0, [field.name for field in layout.events]), layout)
 
 
-def _record(run: _Run, ledger: Ledger, entries: list[ShardEntry], scattered: list[Scattered]) -> None:
+def _record(
+    run: _SplitContext, ledger: Ledger, entries: list[ShardEntry], scattered: list[ScatterResult]
+) -> None:
     """Write everything that is declared to the workflow into one record, which appears whole or not at all.
 
     A workflow engine deletes a failed job's outputs: one that dies between its last output and its end would
@@ -435,12 +437,12 @@ def _record(run: _Run, ledger: Ledger, entries: list[ShardEntry], scattered: lis
     manifest = ShardManifest(
         range=run.name, data=campaign.data, threshold=run.threshold, layout=layout.describe(), shards=()
     )
-    with writing(part):
+    with disk_errors(part):
         part.mkdir()
-        with replacing(part / TABLE) as table:
+        with atomic_write(part / TABLE) as table:
             histogram = write_table(table, run.spills, range(len(scattered)), layout)
     if run.parts.by_files:
-        refuse_torn_groups(campaign, {run.name: part / TABLE})
+        refuse_groups_in_two_parts(campaign, {run.name: part / TABLE})
     histogram.write(part / HISTOGRAM)
     empty = histogram.events[0]  # the first bin holds nothing else
     replace(ledger, empty=empty).write(part / LEDGER)
@@ -449,7 +451,7 @@ def _record(run: _Run, ledger: Ledger, entries: list[ShardEntry], scattered: lis
     replace(manifest, shards=outliers).write(part / OUTLIER_SHARDS)
     replace(manifest, shards=bulk, histograms=counted).write(part / BULK_SHARDS)
     if is_present(record.listing):
-        with replacing(part / LISTING) as copy:
+        with atomic_write(part / LISTING) as copy:
             shutil.copyfile(record.listing, copy)  # no second name: one damage must not take both
     run.key.write(part / KEY)
     write_hashes(part, FILES)
@@ -459,18 +461,18 @@ def _record(run: _Run, ledger: Ledger, entries: list[ShardEntry], scattered: lis
 # What follows once a split is recorded: its files get their final names, and its raw copies are deleted.
 
 
-def deliver(record: Path, outputs: Mapping[str, Path]) -> None:
-    """Give the record's files their final names, the shards' manifest last."""
+def publish_record(record: Path, outputs: Mapping[str, Path]) -> None:
+    """Return the record's files their final names, the shards' manifest last."""
     for source, target in outputs.items():
         if is_present(target) and target.samefile(record / source):
             os.utime(target)  # renaming one link of a file over another would leave both
             continue
-        with replacing(target) as part:
+        with atomic_write(target) as part:
             _copy(record / source, part)
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Give a file a second name, or a copy where the file system has no links; its time is now."""
+    """Return a file a second name, or a copy where the file system has no links; its time is now."""
     target.unlink(missing_ok=True)
     try:
         target.hardlink_to(source)
@@ -490,10 +492,10 @@ def remove_raw(campaign: Campaign, name: str, workers: int, progress: Progress) 
     if not is_present(raw):
         return
     check_on_disk((paths.shards(name), paths.outliers(name)), workers)
-    with lease(lease_folder(raw), wait_s=campaign.config.train.lease_wait_s, say=progress.say):
+    with lease(lease_folder(raw), wait_s=campaign.config.train.lease_wait_s, say=progress.message):
         held = clear_tree(raw)
     if held:
-        progress.say(
+        progress.message(
             f"{raw}: deleted, but for {len(held)} files that another process has open; the next head deletes "
             "them"
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from crpipe.campaign.split_record import NOTE, left_notes
-from crpipe.core.errors import CrpipeError, DiskError, ForeignError, HostMemoryError
+from crpipe.core.errors import CrpipeError, DiskError, HostMemoryError, PluginError
 from crpipe.core.signals import follow_parent
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _died(started: set[BaseProcess], notes: Path | None) -> CrpipeError:
         number = -(process.exitcode or 0)
         if number > 0 and number not in (signal.SIGKILL, signal.SIGTERM):
             name, place = signal.Signals(number).name, found.get(process.pid or 0, "a worker process")
-            kind = DiskError if number == signal.SIGBUS else ForeignError
+            kind = DiskError if number == signal.SIGBUS else PluginError
             return kind(
                 f"{place}: the process that worked on it was ended by {name} ({signal.strsignal(number)}): a "
                 "library that reads it failed, its last words are above or in the log; try `crpipe inspect` "

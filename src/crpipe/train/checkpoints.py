@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from crpipe.campaign.records import Receipt
-from crpipe.core.causes import OF_FORM, expect, is_present, persist, refuse_machine_error
+from crpipe.core.causes import OF_FORM, expect, is_present, refuse_machine_error, retry_io
 from crpipe.core.errors import CheckpointError, UnseenError
-from crpipe.core.files import forget_cached, read_json, replacing, sha256, sync
+from crpipe.core.files import atomic_write, drop_page_cache, read_json, sha256, sync
 from crpipe.core.ranges import HASH_DIGITS
 from crpipe.train.deleted_checkpoints import describe_dropped
 
@@ -236,7 +236,7 @@ class Store:
         content = buffer.getbuffer()
         full = hashlib.sha256(content).hexdigest()
         path = self.folder / f"{stem}-{full[:HASH_DIGITS]}.pt"
-        with replacing(path) as part:
+        with atomic_write(path) as part:
             part.write_bytes(content)
             self.check()
         return Saved(path, full)
@@ -263,7 +263,7 @@ def _canonical(value: Any) -> Any:
 
 def verified(path: Path) -> Saved:
     """Check a checkpoint or snapshot against the hash in its name; raise CheckpointError when it differs."""
-    if not persist(path.exists):
+    if not retry_io(path.exists):
         if why := describe_dropped(path):
             raise CheckpointError(f"{path}: {why}")
         if not _remedy(path):
@@ -272,7 +272,7 @@ def verified(path: Path) -> Saved:
     wanted = path.stem.rpartition("-")[2]
     full = sha256(path)
     if full[:HASH_DIGITS] != wanted:
-        forget_cached(path)  # what is read once more comes from the disk, or its server
+        drop_page_cache(path)  # what is read once more comes from the disk, or its server
         full = sha256(path)
     if full[:HASH_DIGITS] != wanted:
         raise CheckpointError(
@@ -282,7 +282,7 @@ def verified(path: Path) -> Saved:
 
 
 def _remedy(path: Path) -> str:
-    """Say how the checkpoint of a finished link is made again; nothing for other files."""
+    """Describe how the checkpoint of a finished link is made again; nothing for other files."""
     receipt = _receipt_of(path)
     if not (path.name.startswith("checkpoint-") and is_present(receipt)):
         return ""
@@ -295,7 +295,7 @@ def _receipt_of(path: Path) -> Path:
 
 
 def checkpoint_file(path: Path) -> Path:
-    """Give the checkpoint that a receipt points to (also that of a best one); a checkpoint is itself."""
+    """Return the checkpoint that a receipt points to (also that of a best one); a checkpoint is itself."""
     if path.suffix != ".json":
         return path
     receipt = read_json(path)
@@ -318,7 +318,7 @@ def load(path: Path) -> dict[str, Any]:
     Raise CheckpointError when it is none, or when a field is missing or of another type.
     """
     try:
-        state = persist(lambda: _load_plain(path))
+        state = retry_io(lambda: _load_plain(path))
     except _UNREADABLE as error:
         refuse_machine_error(error, path, _LEFT, _LEFT)
         raise CheckpointError(f"{path}: cannot be loaded ({_reason(error)}); {_ANOTHER}") from error
@@ -350,7 +350,7 @@ def _refuse_packed(path: Path) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """Give the text of an error on one line, without torch's advice to load what is not safe."""
+    """Return the text of an error on one line, without torch's advice to load what is not safe."""
     text = " ".join(str(error).split())
     if isinstance(error, pickle.UnpicklingError) or "weights_only" in text:
         return "it holds other objects than tensors and plain values, which crpipe never loads"

@@ -36,7 +36,7 @@ def dropped_receipt(run: Path, link: str, key: str) -> Receipt | None:
 
 
 def describe_dropped(checkpoint: Path) -> str:
-    """Say that a missing checkpoint was deleted on purpose, and what to use; empty when it was not."""
+    """Describe that a missing checkpoint was deleted on purpose, and what to use; empty when it was not."""
     run = checkpoint.parents[2]  # runs/<run>/store/<link>/<checkpoint>
     row = read_dropped(run / DROPPED).get(checkpoint.parent.name)
     if row is None or row.receipt.checkpoint != checkpoint.name:

@@ -18,9 +18,9 @@ from crpipe.core.journal import Journal
 from crpipe.core.lease import lease
 from crpipe.core.ranges import key_of
 from crpipe.core.signals import StopRequest
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.events.shard_manifest import changed_shards, note_shards, shards_record
-from crpipe.split.parts import Parts, refuse_torn_groups
+from crpipe.split.parts import Parts, refuse_groups_in_two_parts
 from crpipe.train.checkpoints import Saved, Store, load, read_receipt, write_receipt
 from crpipe.train.deleted_checkpoints import dropped_receipt
 from crpipe.train.link_plan import LinkPlan
@@ -59,7 +59,7 @@ def train_link(
     journal = Journal(campaign.paths.train_journal())
     if os.environ.get("RANK", "0") == "0":
         refuse_unfit_ranges(campaign, campaign.chain.seen(link))
-    claims.claim_train(campaign)
+    claims.record_train_keys(campaign)
     stop = StopRequest(max_minutes)
     stop.listen()
     use_threads(train.threads)
@@ -71,7 +71,7 @@ def train_link(
         if world.leads:
             stack.enter_context(journal.attempt("train", name))
             held = lease(
-                store, wait_s=train.lease_wait_s, say=progress.say, stopped=lambda: bool(stop.reason())
+                store, wait_s=train.lease_wait_s, say=progress.message, stopped=lambda: bool(stop.reason())
             )
             check = stack.enter_context(held).check
             journal.add("machine", range=name, **machine(world))
@@ -81,7 +81,9 @@ def train_link(
             "train.precision: bfloat16, in a new run or a fork; with more memory the same command resumes"
         )
         with named_out_of_memory(remedy):
-            _run(campaign, link, world, stop, progress if world.leads else Silent(), profile_steps, check)
+            _run(
+                campaign, link, world, stop, progress if world.leads else NullProgress(), profile_steps, check
+            )
 
 
 def refuse_unfit_ranges(campaign: Campaign, names: Sequence[str]) -> None:
@@ -92,7 +94,7 @@ def refuse_unfit_ranges(campaign: Campaign, names: Sequence[str]) -> None:
     """
     config, paths = campaign.config, campaign.paths
     if Parts.of(config).by_files:
-        refuse_torn_groups(campaign, {name: paths.multiplicity(name) for name in names})
+        refuse_groups_in_two_parts(campaign, {name: paths.multiplicity(name) for name in names})
     if config.ranges.duplicates == "refuse":
         refuse_twins(paths, names)
 
@@ -112,11 +114,11 @@ def _run(
     key = key_of(link.name, campaign.fingerprint, start.sha256 if start else "", link.ranges)
     store = Store(paths.store(link.name), key, check)
     # Only the leading rank looks into the store: it may rename or delete what another rank is reading.
-    finished = store.checkpoint(progress.say) if world.leads else None
+    finished = store.checkpoint(progress.message) if world.leads else None
     known = finished is not None or not world.leads
     dropped = None if known else dropped_receipt(paths.run_dir(), link.name, key)
     if world.any(dropped is not None):
-        progress.say(f"{link.name}: already trained; `crpipe clean` deleted its checkpoint, not needed")
+        progress.message(f"{link.name}: already trained; `crpipe clean` deleted its checkpoint, not needed")
         if dropped is not None:
             check()
             write_receipt(paths.receipt(link.name), dropped)
@@ -124,7 +126,7 @@ def _run(
     if world.leads:
         _check_shards(plan, store, begun=finished is not None or store.has_snapshot())
     if world.any(finished is not None):
-        progress.say(f"{link.name}: already trained, its checkpoint is adopted")
+        progress.message(f"{link.name}: already trained, its checkpoint is adopted")
     else:
         mark = store.folder / f"diverged-{store.key}.json"
         _refuse_diverged(mark)

@@ -90,7 +90,7 @@ class LinkPlan:
         )
 
     def use_histograms(self, campaign: Campaign, workload: Workload, layout: Layout) -> None:
-        """Give the workload the histograms that it uses; raise ConfigError when one that it wants is missing.
+        """Give the workload the histograms that it uses; raise ConfigError where one is missing.
 
         They are those of the link's ranges; outliers have none of their own, and get those of all ranges.
         """

@@ -13,14 +13,14 @@ import torch
 from crpipe.core.errors import CheckpointError, DivergenceError, Interrupted
 from crpipe.core.journal import Journal
 from crpipe.train.checkpoints import load, refuse_not_finite, refuse_other_keys, verified
-from crpipe.train.meter import Clock, GpuSampler, Meter, PendingSteps, Profiler, Smooth, check_band
+from crpipe.train.meter import Clock, GpuSampler, Meter, Profiler, Smooth, UncountedSteps, check_loss_limits
 from crpipe.train.metrics_log import Outputs, find_loggers
 from crpipe.train.numerics import add_to, c_library, judge, numerics, recorded
 from crpipe.train.pretrained import has_seen
 from crpipe.train.schedule import Schedules
 from crpipe.train.state import TrainState
 from crpipe.train.step import Stepper, compile_modules
-from crpipe.train.validation import Judge
+from crpipe.train.validation import Validator
 from crpipe.train.workload import Histograms, WorkloadCall, check_weighted
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Trainer:
         self.loader = plan.open_loader(campaign, world)
         layout = self.loader.layout
         if not self.loader.events:
-            progress.say(plan.nothing_to_train_on())
+            progress.message(plan.nothing_to_train_on())
         plan.use_histograms(campaign, workload, layout)
         if train.validate_steps:
             plan.check_validation(campaign)
@@ -82,16 +82,16 @@ class Trainer:
         self.stepper = Stepper(
             train, config.load, workload, state, world, self.meter, layout.weight, self.throttle_meter
         )
-        self.judge = Judge(campaign, self.link, plan.validation, store, self.stepper, progress.say)
+        self.judge = Validator(campaign, self.link, plan.validation, store, self.stepper, progress.message)
         self.schedules = Schedules.of(train, {phase.name: phase.schedule for phase in state.phases})
         self.per_step = max(phase.repeat for phase in state.phases) if train.fresh_batches else 1
         self.range_steps = -(-self.loader.batches_per_epoch * plan.epochs // self.per_step)
-        self.pending = PendingSteps(world, layout.key)
+        self.pending = UncountedSteps(world, layout.key)
         self.smooth = Smooth(state.phases, MOVING_AVERAGE_STEPS // train.log_steps)
         self.clock = Clock()
         self.gpu = GpuSampler(world.device)
         steps = (profile_steps or train.profile_steps) if world.leads else 0
-        self.profiler = Profiler(steps, paths.run_dir() / "profile.json", progress.say)
+        self.profiler = Profiler(steps, paths.run_dir() / "profile.json", progress.message)
         self.journal = Journal(paths.train_journal()) if world.leads else None
         self.outputs: Outputs | None = None
         self.last: dict[str, float] = {}
@@ -135,7 +135,7 @@ class Trainer:
         In this order: the newest good snapshot of this key, the checkpoint of the link before, that of
         train.init_from, fresh weights.
         """
-        name, say = self.link.name, self.progress.say
+        name, say = self.link.name, self.progress.message
         self.numerics = self.world.gather(numerics(self.world))
         snapshot = self.world.gather(self._newest_snapshot())[0]
         if snapshot is not None:
@@ -160,7 +160,7 @@ class Trainer:
 
     def _begin_from(self, source: Saved) -> None:
         """Start the first link from weights of another training, or go on after a link of another run."""
-        train, state, say = self.train, self.state, self.progress.say
+        train, state, say = self.train, self.state, self.progress.message
         checkpoint = load(source.path)
         warning = has_seen(source, checkpoint["keys"])
         if warning:
@@ -199,7 +199,7 @@ class Trainer:
         if not self.world.leads:
             return None
         self.store.drop_parts()
-        return self.store.newest_snapshot(self.progress.say)
+        return self.store.newest_snapshot(self.progress.message)
 
     def _resume(self, path: Path) -> None:
         """Load a snapshot; raise CheckpointError when it is of another number of ranks.
@@ -226,19 +226,19 @@ class Trainer:
 
     def _judge_numerics(self, state: Mapping[str, Any], path: Path) -> None:
         """Say, or refuse, that a state goes on with other numerics than those it was computed with."""
-        judge(recorded(state), self.numerics[0], str(path), self.train.numerics, self.progress.say)
+        judge(recorded(state), self.numerics[0], str(path), self.train.numerics, self.progress.message)
 
     def _open_outputs(self) -> AbstractContextManager[Outputs | None]:
         """Return the files and loggers of metrics, which only the leading rank has."""
         if not self.world.leads:
             return nullcontext()
-        step, say = self.state.counters.step, self.progress.say
+        step, say = self.state.counters.step, self.progress.message
         return Outputs(self.campaign, self.link.name, step, self.logged, self.loggers, say)
 
     def _compile(self, group: Group) -> None:
         events, cursor = group[0]
         probe = functools.partial(self.stepper.probe, events, (*self.plan.seed, *cursor))
-        compile_modules(self.state.model, probe, self.progress.say)
+        compile_modules(self.state.model, probe, self.progress.message)
         self.compiled = True
 
     def _write_histograms(self, group: Group) -> None:
@@ -286,7 +286,7 @@ class Trainer:
         counters = self.state.counters
         for item in self.pending.count(counters, self.clock):
             self._note("skipped", step=item.step, batches=item.batches, events=item.events)
-            self.progress.say(
+            self.progress.message(
                 f"step {item.step}: not finite, skipped; among its events: {', '.join(item.events[:3])}"
             )
         if counters.skipped_in_row >= self.train.max_skipped:
@@ -306,7 +306,7 @@ class Trainer:
         speed = self.clock.read(self.world) | self.gpu.read()
         self._write(values | speed)
         note = f"step {counters.step}  {speed['speed/events_per_s']:.0f} events/s"
-        self.progress.advance(f"train {self.link.name}", counters.range_step, self.range_steps, note)
+        self.progress.update(f"train {self.link.name}", counters.range_step, self.range_steps, note)
         self._check_band(values)
 
     def _write(self, values: dict[str, float]) -> None:
@@ -325,7 +325,7 @@ class Trainer:
             return
         for name in self.state.throttle(self.throttle_meter.read(self.world)):
             share = self.state.shares[name]
-            self.progress.say(f"{name}: too strong, its learning rate falls to {share:.3g}")
+            self.progress.message(f"{name}: too strong, its learning rate falls to {share:.3g}")
 
     def _validate(self, *, at_end: bool = False) -> None:
         """Measure the held-out sample where it is due."""
@@ -336,7 +336,7 @@ class Trainer:
         self._write(self.judge.measure())
         counters, stopped = self.state.counters, self.judge.stopped
         if stopped:
-            self.progress.say(f"link {self.link.name}: ends at step {counters.range_step}: {stopped}")
+            self.progress.message(f"link {self.link.name}: ends at step {counters.range_step}: {stopped}")
             self._note("stopped", step=counters.step, reason=stopped)
         self.clock.leave_out(time.perf_counter() - begun)
 
@@ -349,7 +349,7 @@ class Trainer:
     def _check_band(self, values: dict[str, float]) -> None:
         watched = [f"{phase.name}/{phase.watched_metric}" for phase in self.state.phases]
         place = self.link.name, self.state.counters.step
-        check_band(values, watched, self.train, place, self.progress.say)
+        check_loss_limits(values, watched, self.train, place, self.progress.message)
 
     def _may_pause(self) -> bool:
         """Report whether to look for a stop request now; several ranks agree at log intervals only."""

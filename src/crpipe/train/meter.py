@@ -12,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from crpipe.core.errors import DivergenceError
-from crpipe.core.files import replacing
+from crpipe.core.files import atomic_write
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Meter:
         return values
 
     def state(self) -> dict[str, Any]:
-        """Give what a snapshot needs."""
+        """Return what a snapshot needs."""
         return {
             "sums": {name: pair.cpu() for name, pair in self._sums.items()},
             "series": {name: torch.stack(series).cpu() for name, series in self._series.items()},
@@ -100,7 +100,7 @@ class Smooth:
         return {f"{name}_average": sum(past) / len(past) for name, past in self._past.items() if past}
 
     def state(self) -> dict[str, list[float]]:
-        """Give what a snapshot needs."""
+        """Return what a snapshot needs."""
         return {name: list(past) for name, past in self._past.items()}
 
     def restore(self, state: dict[str, list[float]]) -> None:
@@ -133,7 +133,7 @@ class Clock:
         self.started += seconds
 
     def read(self, world: World) -> dict[str, float]:
-        """Give rates, waiting share, memory and learning rate, and reset."""
+        """Return rates, waiting share, memory and learning rate, and reset."""
         elapsed = max(time.perf_counter() - self.started, 1e-9)
         values = {
             "speed/events_per_s": self.events / elapsed,
@@ -176,7 +176,7 @@ class GpuSampler:
             self._thread.join()
 
     def read(self) -> dict[str, float]:
-        """Give the means since the last reading; empty when nothing was sampled."""
+        """Return the means since the last reading; empty when nothing was sampled."""
         samples, self._samples = self._samples, []
         if not samples:
             return {}
@@ -244,7 +244,7 @@ def _name(event: dict[str, Any]) -> str:
     return f"{place} ({key})" if key else place
 
 
-class PendingSteps:
+class UncountedSteps:
     """Steps since the last reading of their flags; key: columns by which people know an event."""
 
     def __init__(self, world: World, key: tuple[str, ...]) -> None:
@@ -295,7 +295,7 @@ class PendingSteps:
 # Warns of a loss that is too large, and ends the training before it is lost.
 
 
-def check_band(
+def check_loss_limits(
     values: Mapping[str, float],
     watched: Iterable[str],
     train: TrainSection,
@@ -362,7 +362,7 @@ class Profiler:
     def _report(self, found: profile) -> None:
         self._profile = None
         found.stop()
-        with replacing(self._path) as part:
+        with atomic_write(self._path) as part:
             found.export_chrome_trace(str(part))
         averages = found.key_averages()
         on_device = any(getattr(item, "self_device_time_total", 0) for item in averages)

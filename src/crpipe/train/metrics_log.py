@@ -21,9 +21,9 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard import summary
 
 from crpipe.config.plugins import find_class
-from crpipe.core.causes import Foreign, is_present
-from crpipe.core.errors import ForeignError, MachineError
-from crpipe.core.files import replacing, sync, writing
+from crpipe.core.causes import is_present, plugin_errors
+from crpipe.core.errors import MachineError, PluginError
+from crpipe.core.files import atomic_write, disk_errors, sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,13 +40,13 @@ class MetricsFile:
     def __init__(self, path: Path, resumed_step: int) -> None:
         self.path = path
         rows = [row for row in read_metrics(path) if row["step"] <= resumed_step]
-        with replacing(path) as part:
+        with atomic_write(path) as part:
             part.write_text("".join(json.dumps(row) + "\n" for row in rows))
         self.last_step = max((row["step"] for row in rows), default=0)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Append one row."""
-        with writing(self.path), self.path.open("a") as handle:
+        with disk_errors(self.path), self.path.open("a") as handle:
             handle.write(json.dumps(row) + "\n")
 
 
@@ -117,7 +117,7 @@ class EventFile:
         self._writer.close()
 
     def _begin(self, records: Sequence[bytes]) -> None:
-        with replacing(self.path) as part, part.open("wb") as handle:
+        with atomic_write(self.path) as part, part.open("wb") as handle:
             writer = RecordWriter(handle)
             for record in records or [Event(file_version="brain.Event:2").SerializeToString()]:
                 writer.write(record)
@@ -126,11 +126,11 @@ class EventFile:
 
     def _add(self, step: int, time_s: float, content: Any) -> None:
         event = Event(step=step, wall_time=time_s, summary=content)
-        with writing(self.path):
+        with disk_errors(self.path):
             self._writer.write(event.SerializeToString())
 
     def _flush(self) -> None:
-        with writing(self.path):
+        with disk_errors(self.path):
             self._writer.flush()
 
 
@@ -277,12 +277,12 @@ class _LoggerThread(threading.Thread):
     def run(self) -> None:
         """Build the logger, hand it one row after the other, and close it."""
         try:
-            with Foreign(f"{KEY}: {self.name} failed"):
+            with plugin_errors(f"{KEY}: {self.name} failed"):
                 logger = self._found(self._run)
                 while (row := self._next()) is not None:
                     logger.log(*row)
                 logger.close()
-        except (ForeignError, MachineError) as error:
+        except (PluginError, MachineError) as error:
             with self._changed:
                 self._failed = True
                 self._rows.clear()

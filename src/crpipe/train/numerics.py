@@ -68,12 +68,12 @@ def add_to(known: Sequence[Numerics], here: Numerics) -> list[Numerics]:
 
 
 def short(known: Sequence[Numerics]) -> list[str]:
-    """Give a hash for each, as a receipt holds them."""
+    """Return a hash for each, as a receipt holds them."""
     return [digest(each) for each in known]
 
 
 def difference(known: Sequence[Numerics], here: Numerics) -> str:
-    """Say in words what differs from how a state was computed; empty where nothing does."""
+    """Describe what differs from how a state was computed; empty where nothing does."""
     if not known:
         return "made by an earlier version of crpipe, whose results differ in their last bits"
     last = known[-1]
@@ -108,7 +108,7 @@ def judge(
 
 
 def recorded(state: Mapping[str, Any]) -> list[Numerics]:
-    """Give how a snapshot or checkpoint was computed; empty where an earlier version made it."""
+    """Return how a snapshot or checkpoint was computed; empty where an earlier version made it."""
     return list(state.get("numerics", []))
 
 
@@ -121,7 +121,7 @@ def _hash(results: Iterator[Any]) -> str:
 
 
 def _numbers(count: int) -> Tensor:
-    """Give numbers between -1 and 1 without a generator: fractions of multiples of the golden ratio."""
+    """Return numbers between -1 and 1 without a generator: fractions of multiples of the golden ratio."""
     return torch.from_numpy((np.arange(1, count + 1) * 0.6180339887498949) % 1.0 * 2 - 1).float()
 
 

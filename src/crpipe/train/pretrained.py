@@ -38,7 +38,7 @@ class Match:
     unexpected: tuple[str, ...]
 
     def describe(self) -> str:
-        """Give a line for a person, with the first names of each list."""
+        """Return a line for a person, with the first names of each list."""
         total = len(self.chosen) + len(self.missing)
         return (
             f"{_KEY}: loaded {len(self.chosen)} of {total} weights; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crpipe.core.causes import Foreign
+from crpipe.core.causes import plugin_errors
 from crpipe.events.shard_records import ShardManifest
 from crpipe.report.figures import RateCurve, RatePlan
 from crpipe.train.schedule import Schedules
@@ -19,7 +19,7 @@ def rate_plan(campaign: Campaign) -> RatePlan:
     config = campaign.config
     name = config.train.workload
     workload = build_workload(name, config.options())
-    with Foreign(f"train.workload: {name}.phases failed"):
+    with plugin_errors(f"train.workload: {name}.phases failed"):
         phases = workload.phases()
     schedules = Schedules.of(config.train, {phase.name: phase.schedule for phase in phases})
     curves = []

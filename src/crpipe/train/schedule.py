@@ -64,7 +64,7 @@ class Schedule:
         return self.kind != "one_cycle" and self.warmup_steps > 1
 
     def factor(self, step: int, progress: float) -> float:
-        """Give the share of the full rate at a global step (from 0) and campaign progress (0 to 1).
+        """Return the share of the full rate at a global step (from 0) and campaign progress (0 to 1).
 
         Beyond progress 1, in a campaign longer than its horizon, the rate stays where it ended.
         """
@@ -108,7 +108,7 @@ class Schedules:
         return cls(common, own)
 
     def factors(self, step: int, progress: float) -> tuple[float, dict[str, float]]:
-        """Give the share of the full rate, and those of the phases that have their own."""
+        """Return the share of the full rate, and those of the phases that have their own."""
         own = {name: schedule.factor(step, progress) for name, schedule in self.own.items()}
         return self.common.factor(step, progress), own
 

@@ -41,7 +41,7 @@ class Counters:
     skipped_in_row: int = 0
 
     def state(self) -> dict[str, Any]:
-        """Give plain values for a snapshot."""
+        """Return plain values for a snapshot."""
         return {**vars(self), "cursor": list(self.cursor)}
 
     def of_next_link(self) -> Counters:
@@ -60,7 +60,7 @@ class Counters:
         return cls(**{**state, "cursor": Cursor(*state["cursor"])})
 
 
-class Held:
+class Backup:
     """A copy of some tensors, on their device, that can be restored without waiting for the device.
 
     With torch's own helpers for its optimizers and data parallelism, a few calls for all tensors together:
@@ -73,8 +73,8 @@ class Held:
         # clone(): a single tensor is flattened without a copy.
         self._copies = [_flatten_dense_tensors(group).clone() for group in self._groups]  # type: ignore[no-untyped-call]
 
-    def put_back(self, wanted: Tensor) -> None:
-        """Give the tensors their old values where ``wanted`` (scalar, 0 or 1) is 1."""
+    def restore_where(self, wanted: Tensor) -> None:
+        """Return the tensors their old values where ``wanted`` (scalar, 0 or 1) is 1."""
         for group, copy in zip(self._groups, self._copies, strict=True):
             chosen = torch.where(wanted > 0, copy, _flatten_dense_tensors(group))  # type: ignore[no-untyped-call]
             torch._foreach_copy_(group, _unflatten_dense_tensors(chosen, group))  # type: ignore[no-untyped-call]
@@ -123,7 +123,7 @@ class TrainState:
         self.generator.manual_seed(seed)
         torch.manual_seed(seed)
 
-    def hold(self) -> Held:
+    def hold(self) -> Backup:
         """Copy what a training step may have changed when it turns out bad: weights, buffers, moments.
 
         Excludes the last phase when it takes a single optimizer step: the fused optimizer skips it itself.
@@ -137,7 +137,7 @@ class TrainState:
             for slots in self.optimizers[name].state.values()
             for value in slots.values()
         ]
-        return Held([*trained, *moments, *self.model.buffers()])
+        return Backup([*trained, *moments, *self.model.buffers()])
 
     def update_average(self, decay: float, keep: Tensor) -> None:
         """Move the averaged weights towards the current ones, unless ``keep`` (scalar, 0 or 1) is 1.
@@ -163,7 +163,7 @@ class TrainState:
         return lowered
 
     def state(self, keys: Mapping[str, Any]) -> dict[str, Any]:
-        """Give everything that a resume or a successor needs."""
+        """Return everything that a resume or a successor needs."""
         return {
             "format": FORMAT,
             "keys": dict(keys),

@@ -138,7 +138,7 @@ class Stepper:
                     made[cursor] = list(self._micro(events, (*seed, *cursor)))
                 own = rates.get(phase.name, rate)
                 bad = self._optimize(phase, made[cursor], self._weight_of(events), own, bad)
-        before.put_back(bad)
+        before.restore_where(bad)
         self.state.update_average(self.train.ema, bad)
         return bad
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from crpipe.campaign.records import BestReceipt
-from crpipe.core.causes import Foreign, is_present
-from crpipe.core.errors import CheckpointError, ConfigError, ForeignError
+from crpipe.core.causes import is_present, plugin_errors
+from crpipe.core.errors import CheckpointError, ConfigError, PluginError
 from crpipe.events.batch import Events, regroup
 from crpipe.events.layout import Metric
 from crpipe.loading.loader import held_out
@@ -54,7 +54,7 @@ class SampleBlock(NamedTuple):
 
 
 def legal_metrics(workload: Workload) -> dict[str, Metric]:
-    """Give what train.keep_best may name: the loss of each phase, and what the workload validates."""
+    """Return what train.keep_best may name: the loss of each phase, and what the workload validates."""
     losses = [Metric(f"{phase.name}/loss", f"loss of {phase.name}") for phase in workload.phases()]
     own = workload.validation_metrics if isinstance(workload, Validates) else ()
     return {metric.name: metric for metric in (*losses, *own)}
@@ -62,7 +62,7 @@ def legal_metrics(workload: Workload) -> dict[str, Metric]:
 
 def find_metric(name: str, workload: Workload, workload_name: str) -> Metric:
     """Find the metric that train.keep_best names; raise ConfigError with the legal values."""
-    with Foreign(f"train.workload: {workload_name}.phases failed"):
+    with plugin_errors(f"train.workload: {workload_name}.phases failed"):
         legal = legal_metrics(workload)
     if name not in legal:
         raise ConfigError(
@@ -112,7 +112,7 @@ class Validation:
         self._weight = weight
 
     def measure(self) -> dict[str, float]:
-        """Give the means over the whole sample, the same on all ranks; those that are not finite, too."""
+        """Return the means over the whole sample, the same on all ranks; those that are not finite, too."""
         sums: dict[str, Tensor] = {}
         with _as_evaluated(self._state):
             for block in self._blocks:
@@ -150,7 +150,7 @@ class Validation:
     def _column(self, found: Columns, name: str, events: int) -> NDArray[np.float64]:
         values = np.asarray(found.get(name), np.float64)
         if values.shape != (events,):
-            raise ForeignError(
+            raise PluginError(
                 f"{type(self._workload).__name__}.validate: {name} has the shape {values.shape}, expected "
                 f"({events},): one number for each event"
             )
@@ -227,14 +227,14 @@ class BestKeeper:
         return better
 
     def stopped(self) -> str:
-        """Give the reason to end the link; empty while training goes on."""
+        """Return the reason to end the link; empty while training goes on."""
         if not self._stop_after or self.without < self._stop_after:
             return ""
         best = f"best {self.found.value:.6g} at step {self.found.step}" if self.found else "never finite"
         return f"no better {PREFIX}{self.metric.name} for {self.without} validations; {best}"
 
     def state(self) -> dict[str, Any]:
-        """Give what a snapshot needs."""
+        """Return what a snapshot needs."""
         found = asdict(self.found) if self.found else None
         return {"metric": self.metric.name, "without": self.without, "found": found}
 
@@ -285,7 +285,7 @@ def write_best(path: Path, link: str, store: Store, found: BestValue) -> None:
 # Validates a training state where it is due, keeps the best checkpoint, and ends a link that stays worse.
 
 
-class Judge:
+class Validator:
     """The validations of one link; without a sample it measures nothing.
 
     stopped: why the link ends early; empty while it goes on.
@@ -386,7 +386,7 @@ class Judge:
         self._store.drop_best_after(found.range_step if found else -1)
 
     def state(self) -> dict[str, Any] | None:
-        """Give what a snapshot needs."""
+        """Return what a snapshot needs."""
         return self._best.state() if self._best else None
 
     def restore(self, state: Mapping[str, Any] | None) -> None:

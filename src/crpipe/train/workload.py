@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from crpipe.config.loading import check_choice
 from crpipe.config.plugins import build
-from crpipe.core.causes import Foreign
-from crpipe.core.errors import ConfigError, ForeignError
+from crpipe.core.causes import plugin_errors
+from crpipe.core.errors import ConfigError, PluginError
 from crpipe.events.batch import Events
 from crpipe.events.layout import SOURCE_FILE, SOURCE_ROW, WEIGHT
 
@@ -205,7 +205,7 @@ class Histograms(Protocol):
     def histograms(
         self, model: nn.Module, events: Events, generator: torch.Generator
     ) -> dict[str, NDArray[np.floating[Any]]]:
-        """Give named arrays of a batch: conditions, features, predictions."""
+        """Return named arrays of a batch: conditions, features, predictions."""
 
 
 @runtime_checkable
@@ -231,7 +231,7 @@ class WritesTable(Protocol):
     """A workload whose predictions have a file format of their own."""
 
     def table(self, events: Events, prediction: Events | Columns) -> pa.Table:
-        """Give the rows of ``crpipe predict`` for a block of events."""
+        """Return the rows of ``crpipe predict`` for a block of events."""
 
 
 @runtime_checkable
@@ -297,7 +297,7 @@ def open_workload(name: str, options: Mapping[str, Any], tables: Tables) -> Work
                     f"this campaign ({', '.join(tables) or 'there are none'}); name it in source.tables, for "
                     f"example source.tables: {{{needed}: /data/{needed}.csv}}"
                 )
-        with Foreign(f"train.workload: {name}.use failed"):
+        with plugin_errors(f"train.workload: {name}.use failed"):
             workload.use(tables)
     return workload
 
@@ -310,12 +310,12 @@ def wanted_histograms(workload: Workload) -> tuple[str, ...]:
 def give_histograms(workload: Workload, name: str, histograms: Mapping[str, Histogram]) -> None:
     """Hand the histograms over where the workload uses them."""
     if isinstance(workload, UsesHistograms):
-        with Foreign(f"train.workload: {name}.use_histograms failed"):
+        with plugin_errors(f"train.workload: {name}.use_histograms failed"):
             workload.use_histograms(histograms)
 
 
-class WorkloadCall(Foreign):
-    """A guarded call of a workload's method: an exception inside becomes a ForeignError naming the events.
+class WorkloadCall(plugin_errors):
+    """A guarded call of a workload's method: an exception inside becomes a PluginError naming the events.
 
     index: the events that the method looks at; None: all.
     """
@@ -329,7 +329,7 @@ class WorkloadCall(Foreign):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Raise ForeignError in place of the block's exception; full memory of a GPU is nobody's error."""
+        """Raise PluginError in place of the block's exception; full memory of a GPU is nobody's error."""
         if isinstance(error, torch.OutOfMemoryError):
             return
         if error is not None:  # there is one call for each batch: spell it out only where it failed
@@ -363,19 +363,19 @@ def check_weighted(workload: Workload, name: str, layout: Layout) -> None:
 def with_weights(batch: Batch, events: Events, index: NDArray[np.integer[Any]], weight: str) -> Batch:
     """Add the weights of the events at ``index`` to their batch, from the column ``weight``, if there is one.
 
-    Raise ForeignError when collate made a tensor of that name.
+    Raise PluginError when collate made a tensor of that name.
     """
     if not weight:
         return batch
     if WEIGHT in batch:
-        raise ForeignError(
+        raise PluginError(
             f"collate gave a tensor {WEIGHT!r}, which the engine adds from the column {weight}; rename it"
         )
     return {**batch, WEIGHT: torch.from_numpy(events.columns[weight][index].astype(np.float32))}
 
 
 def weighed(events: Events, weight: str) -> Events:
-    """Give events to be scored, with their weights as the column ``weight``, whatever the layout calls it."""
+    """Return events to score, with their weights as the column ``weight``, whatever the layout calls it."""
     if not weight:
         return events
     columns = {**events.columns, WEIGHT: events.columns[weight]}

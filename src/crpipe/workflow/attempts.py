@@ -15,7 +15,15 @@ from crpipe.core.text import duration, printable
 from crpipe.report.notify import notify
 from crpipe.source.counting import check_source, ensure_counted
 from crpipe.workflow.monitor import Monitor
-from crpipe.workflow.run import LOOK_S, HeadCall, HeadEnd, Patience, StopSignal, described, run_head
+from crpipe.workflow.run import (
+    LOOK_S,
+    RetryPolicy,
+    SnakemakeCommand,
+    StopSignal,
+    WorkflowResult,
+    described,
+    run_head,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,10 +58,12 @@ class RunRequest:
         """Name the targets: those that were typed, or the next links."""
         return next_links(campaign, self.links) if self.links else self.targets
 
-    def call(self, targets: tuple[str, ...]) -> HeadCall:
+    def call(self, targets: tuple[str, ...]) -> SnakemakeCommand:
         """Compose the call of Snakemake."""
         changes: dict[str, Any] = read_tree((), self.overrides)[0]
-        return HeadCall(targets, self.files, changes, self.profile, self.cores, self.dry_run, self.more)
+        return SnakemakeCommand(
+            targets, self.files, changes, self.profile, self.cores, self.dry_run, self.more
+        )
 
 
 def next_links(campaign: Campaign, number: int) -> tuple[str, ...]:
@@ -71,15 +81,15 @@ def next_links(campaign: Campaign, number: int) -> tuple[str, ...]:
 def run_until_done(request: RunRequest, screen: Screen) -> int:
     """Run the workflow; with a pause, again after each failure that may pass. Return the exit code."""
     request.config()  # a wrong key is refused at once, also where nothing else can be reached
-    stop = StopSignal(screen.say)
+    stop = StopSignal(screen.message)
     if not request.dry_run:
         stop.listen()
-    patience = Patience(request.pause_s)
+    patience = RetryPolicy(request.pause_s)
     chosen: list[tuple[str, ...]] = []  # once: a link that is trained now is one of those that were asked for
     while True:
         end, error = _attempt(request, chosen, screen, stop)
         if stop.number:
-            screen.say(f"Stopped as asked; continue with: {shlex.join(request.typed)}")
+            screen.message(f"Stopped as asked; continue with: {shlex.join(request.typed)}")
             return stop.exit_code
         if error is None and end.code == 0:
             return 0
@@ -95,26 +105,28 @@ def run_until_done(request: RunRequest, screen: Screen) -> int:
             return end.code if end.code > 0 else 128 - end.code
         at = time.strftime("%H:%M:%S", time.localtime(time.time() + pause_s))
         what = described(end) if error is None else str(error)
-        screen.say(f"failed: {what}")
-        screen.say(f"trying again in {duration(pause_s)}, at {at}; Ctrl-C stops this")
+        screen.message(f"failed: {what}")
+        screen.message(f"trying again in {duration(pause_s)}, at {at}; Ctrl-C stops this")
         _pause(pause_s, stop)
 
 
 def _attempt(
     request: RunRequest, chosen: list[tuple[str, ...]], screen: Screen, stop: StopSignal
-) -> tuple[HeadEnd, CrpipeError | None]:
+) -> tuple[WorkflowResult, CrpipeError | None]:
     """Run the workflow once, unless a signal came in the pause; also give the error before any job."""
     try:
-        return (HeadEnd() if stop.number else run_once(request, chosen, screen, stop)), None
+        return (WorkflowResult() if stop.number else run_once(request, chosen, screen, stop)), None
     except CrpipeError as error:
-        return HeadEnd(), error
+        return WorkflowResult(), error
     except KeyboardInterrupt:
         if not stop.number:
             raise
-        return HeadEnd(), None
+        return WorkflowResult(), None
 
 
-def run_once(request: RunRequest, chosen: list[tuple[str, ...]], screen: Screen, stop: StopSignal) -> HeadEnd:
+def run_once(
+    request: RunRequest, chosen: list[tuple[str, ...]], screen: Screen, stop: StopSignal
+) -> WorkflowResult:
     """Run the workflow once, and print what happens; ``chosen`` keeps its targets for the next time."""
     config = request.config()
     check_source(config)
@@ -135,7 +147,7 @@ def run_once(request: RunRequest, chosen: list[tuple[str, ...]], screen: Screen,
         end.refuse_system_error()
     if end.code == 0 and not stop.number:
         for line in monitor.close():
-            (screen.show if request.dry_run else screen.say)(line)
+            (screen.show if request.dry_run else screen.message)(line)
     return end
 
 
@@ -146,13 +158,13 @@ def _inform(request: RunRequest, screen: Screen) -> None:
         if config.notify.failure:
             notify(Campaign.open(config, "recorded"), "failure")
     except CrpipeError as error:
-        screen.say(f"warning: notify.failure: {error}")
+        screen.message(f"warning: notify.failure: {error}")
 
 
-def _explain(end: HeadEnd, screen: Screen) -> None:
+def _explain(end: WorkflowResult, screen: Screen) -> None:
     """Print why the workflow failed: its own words, else the last lines of what it printed."""
     for line in (end.text or end.output).splitlines():
-        screen.say(printable(line))
+        screen.message(printable(line))
 
 
 def _pause(seconds: float, stop: StopSignal) -> None:

@@ -17,7 +17,7 @@ from crpipe.campaign.raw_files import lease_folder
 from crpipe.campaign.split_record import KEY, LISTING, SplitRecord
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, DiskError, LeaseError, MachineError, QueueError
-from crpipe.core.files import replacing, writing
+from crpipe.core.files import atomic_write, disk_errors
 from crpipe.core.lease import is_claimed, is_held, lease, mount_of
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import printable
@@ -53,11 +53,11 @@ def take_lease(
         return None
     claim = contextlib.ExitStack()
 
-    def seize(row: Row) -> None:
+    def on_takeover(row: Row) -> None:
         refuse_unasked(path, row, list(jobs()))
 
     try:
-        held = lease(folder, wait_s=WAIT_S if executes else 0.0, say=say, seize=seize)
+        held = lease(folder, wait_s=WAIT_S if executes else 0.0, say=say, on_takeover=on_takeover)
         claim.enter_context(held)
     except (LeaseError, DiskError):
         if executes:
@@ -73,7 +73,7 @@ def refuse_unasked(path: Path, row: Row, jobs: list[str]) -> None:
     to see of it: it may be suspended, or cut off from this file system for a while.
     """
     mount = mount_of(path)
-    if not jobs or (mount is not None and not mount.may_lock_locally()):
+    if not jobs or (mount is not None and not mount.locks_are_per_host()):
         return
     place = mount.describe() if mount else "a file system of unknown type"
     raise LeaseError(
@@ -141,7 +141,7 @@ def keep_listings(paths: Paths, names: Iterable[str]) -> None:
         kept, listing = record.folder / LISTING, record.listing
         if is_present(record.folder / KEY) and is_present(kept) != is_present(listing):
             source, target = (listing, kept) if is_present(listing) else (kept, listing)
-            with replacing(target) as part:
+            with atomic_write(target) as part:
                 shutil.copyfile(source, part)
 
 
@@ -178,7 +178,7 @@ def refused_write(folders: Iterable[Path]) -> MachineError | None:
         try:
             with (
                 contextlib.suppress(FileNotFoundError),
-                writing(folder),
+                disk_errors(folder),
                 tempfile.TemporaryFile(dir=folder) as file,
             ):
                 file.write(bytes(_TRIED))
@@ -342,5 +342,5 @@ def what_failed(
 
 
 def what_stopped(words: Sequence[str]) -> str:
-    """Say that the workflow ended because someone asked for it, and the command that continues."""
+    """Report that the workflow ended because someone asked for it, and the command that continues."""
     return printable(f"\nStopped as asked; continue with: {shlex.join(words)}")

@@ -116,7 +116,7 @@ def sender() -> Callable[[Event], None] | None:
 
 
 def typed(words: Iterable[str]) -> list[str]:
-    """Give the command that a person typed: that of `crpipe run`, else ``words``."""
+    """Return the command that a person typed: that of `crpipe run`, else ``words``."""
     return json.loads(os.environ[TYPED]) if TYPED in os.environ else list(words)
 
 
@@ -140,13 +140,13 @@ class Screen(Protocol):
     def tty(self) -> bool:
         """Whether lines can be rewritten."""
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Print one line."""
 
     def show(self, text: str) -> None:
         """Print one line of what was asked for."""
 
-    def advance(self, label: str, done: float, total: float, note: str = "") -> None:
+    def update(self, label: str, done: float, total: float, note: str = "") -> None:
         """Report that ``done`` of ``total`` are finished."""
 
     def live(self, text: str) -> None:
@@ -163,7 +163,7 @@ class RunningJob:
     begun: float = field(default_factory=time.monotonic)
 
     def age(self) -> str:
-        """Say how long ago it was started."""
+        """Describe how long ago it was started."""
         return duration(time.monotonic() - self.begun)
 
 
@@ -198,10 +198,10 @@ class Monitor:
         with contextlib.suppress(OSError):  # a file server that is down for a moment stops no jobs
             text = self._progress()
         if text:
-            (self._screen.live if self._screen.tty else self._screen.say)(text)
+            (self._screen.live if self._screen.tty else self._screen.message)(text)
 
     def close(self) -> list[str]:
-        """Give the lines that end it: the jobs of a dry run, or how much was done."""
+        """Return the lines that end it: the jobs of a dry run, or how much was done."""
         if self._dry_run:
             return jobs_table(self._counts, self._names)
         if not self._counts:
@@ -212,7 +212,7 @@ class Monitor:
     def _on_jobs(self, event: Event) -> None:
         self._counts = event["counts"]
         if not self._dry_run:
-            self._screen.say(f"{counted(sum(self._counts.values()), 'job')} to do")
+            self._screen.message(f"{counted(sum(self._counts.values()), 'job')} to do")
 
     def _on_begin(self, event: Event) -> None:
         places = [
@@ -220,7 +220,7 @@ class Monitor:
             str(self._paths.run_dir() / "logs"),
             *map(_short, event["logs"][:1]),
         ]
-        self._screen.say(f"logs: {', '.join(places)}")
+        self._screen.message(f"logs: {', '.join(places)}")
 
     def _on_start(self, event: Event) -> None:
         job = RunningJob(event["name"], event["rule"], event["log"])
@@ -232,31 +232,31 @@ class Monitor:
         for number in self._failed:
             self._because(number)
         if job.rule not in _SHORT:
-            self._screen.say(f"{self._title(job)}{again}  log: {job.log}")
+            self._screen.message(f"{self._title(job)}{again}  log: {job.log}")
 
     def _on_end(self, event: Event) -> None:
         job = self._running.pop(event["job"], None)
         if job is not None and not self._dry_run:
             self._done += 1
             total = sum(self._counts.values())
-            self._screen.say(f"{job.name} finished after {job.age()}  ({self._done} of {total})")
+            self._screen.message(f"{job.name} finished after {job.age()}  ({self._done} of {total})")
 
     def _on_error(self, event: Event) -> None:
         job = self._running.pop(event["job"], None)
         if job is not None:
             self._failed[event["job"]] = last_line(Path(job.log))
-            self._screen.say(f"{job.name} FAILED after {job.age()}  log: {job.log}")
+            self._screen.message(f"{job.name} FAILED after {job.age()}  log: {job.log}")
             if self._running:  # else the workflow ends, and says it
                 self._because(event["job"])
 
     def _because(self, number: int) -> None:
         """Print the last line of the log that a failed job left; once."""
         if last := self._failed[number]:
-            self._screen.say(f"  | {shorten(last, _WIDTH)}")
+            self._screen.message(f"  | {shorten(last, _WIDTH)}")
         self._failed[number] = ""
 
     def _on_say(self, event: Event) -> None:
-        self._screen.say(event["text"])
+        self._screen.message(event["text"])
 
     def _title(self, job: RunningJob) -> str:
         return f"{job.name}{self._places.get(job.name, '')}"
@@ -286,7 +286,7 @@ class Monitor:
 
 
 def _places(campaign: Campaign) -> dict[str, str]:
-    """Say for each job of a range or link where it is in the campaign: `` (3 of 12)``."""
+    """Describe for each job of a range or link where it is in the campaign: `` (3 of 12)``."""
     places: dict[str, str] = {}
     chain = campaign.chain.names
     for verbs, names in ((("stage", "split"), campaign.ranges), (("train", "evaluate"), chain)):

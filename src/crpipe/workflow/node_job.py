@@ -44,7 +44,7 @@ def unpack(word: str) -> dict[str, Any]:
 
 
 def step_environment(environment: dict[str, str]) -> dict[str, str]:
-    """Give the variables of a job step: a nested srun must not take over what the allocation asked for."""
+    """Return the variables of a job step: a nested srun must not take over what the allocation asked for."""
     return {
         name: value
         for name, value in environment.items()
@@ -53,7 +53,7 @@ def step_environment(environment: dict[str, str]) -> dict[str, str]:
 
 
 def command_environment(environment: dict[str, str], threads: int) -> dict[str, str]:
-    """Give the variables of the command itself: threads of libraries, and where temporary files go."""
+    """Return the variables of the command itself: threads of libraries, and where temporary files go."""
     counts = {f"{name}_NUM_THREADS": str(threads) for name in THREADS}
     counts["VECLIB_MAXIMUM_THREADS"] = str(threads)
     return {**environment, **counts, **dict.fromkeys(TEMPORARY, tempfile.gettempdir())}

@@ -33,7 +33,7 @@ def shards_of(campaign: Campaign, name: str) -> list[Path]:
 
 
 def parent_of(campaign: Campaign, name: str) -> list[Path]:
-    """Give the receipt of the link before, whose checkpoint a link starts from; none for the first link."""
+    """Return the receipt of the link before, whose checkpoint a link starts from; none for the first link."""
     parent = campaign.chain.named(name).parent
     return [campaign.paths.receipt(parent)] if parent else []
 
@@ -82,7 +82,7 @@ def training_priority(ranges: Sequence[str]) -> int:
     return 3 * len(ranges) * (len(ranges) + 1)
 
 
-def staging_turn(campaign: Campaign, name: str, *, training: bool) -> list[Path]:
+def staging_prerequisites(campaign: Campaign, name: str, *, training: bool) -> list[Path]:
     """List the files that range ``name`` waits for before it is staged.
 
     The ledger of the range look_ahead before it: raw copies of look_ahead ranges exist at most. And, where
@@ -108,7 +108,7 @@ def staging_turn(campaign: Campaign, name: str, *, training: bool) -> list[Path]
 
 
 def _trained_before(campaign: Campaign, reach: int) -> list[Path]:
-    """Give the receipt of the link before the first one that trains on the range at ``reach``, or later."""
+    """Return the receipt of the link before the first one that trains on the range at ``reach``, or later."""
     chain = campaign.chain
     for link in chain.links:
         last = (link.ends - 1) % len(chain.ranges)  # each round trains on all ranges
@@ -125,17 +125,17 @@ _SHARE = 0.9
 
 
 def gpu_request(count: int, kind: str = "") -> str:
-    """Spell a request for GPUs on each node, such as ``gpu:a100:2``; "" for none."""
+    """Format a request for GPUs on each node, such as ``gpu:a100:2``; "" for none."""
     return ":".join(["gpu", *([kind] if kind else []), str(count)]) if count else ""
 
 
 def node_request(nodes: int) -> dict[str, Any]:
-    """Give what a training job on several nodes asks for beside the rest: one torchrun on each."""
+    """Return what a training job on several nodes asks for beside the rest: one torchrun on each."""
     return {"mpi": "srun", "nodes": nodes, "tasks": nodes, "tasks_per_gpu": 0} if nodes > 1 else {}
 
 
 def time_limit(runtime_minutes: float) -> str:
-    """Spell the option with which a job takes a snapshot and stops by itself before its run time ends."""
+    """Format the option with which a job takes a snapshot and stops by itself before its run time ends."""
     return f"--max-minutes {max(_SHARE * runtime_minutes, runtime_minutes - _MOST_SPARE_MINUTES):g}"
 
 
@@ -175,7 +175,7 @@ def one_line(value: Any) -> str:
 
 
 def crpipe_call(files: Iterable[Path], changes: Iterable[str]) -> str:
-    """Spell the start of a crpipe command, quoted so that it can be pasted into a shell."""
+    """Format the start of a crpipe command, quoted so that it can be pasted into a shell."""
     options = [part for path in files for part in ("--config", str(path))]
     options += [part for text in changes for part in ("--set", text)]
     return shlex.join(["crpipe", *options])
@@ -215,12 +215,12 @@ def start_ranks(nodes: int, processes: int, link: str) -> None:
 
 
 def search_path(python: str, folders: Sequence[str]) -> str:
-    """Spell a PATH on which the programs beside the interpreter ``python`` are found first."""
+    """Format a PATH on which the programs beside the interpreter ``python`` are found first."""
     return os.pathsep.join(dict.fromkeys([str(Path(python).parent), *folders]))
 
 
 def allocator_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Give the variable that makes torch's segments of GPU memory grow, unless a person has set one.
+    """Return the variable that makes torch's segments of GPU memory grow, unless a person has set one.
 
     Batches of rare size leave gaps between segments of fixed sizes, which end in an out-of-memory error.
     """

@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from crpipe.core.errors import ConfigError, CrpipeError, MissingExtra, code_may_pass, may_pass
-from crpipe.core.files import writing
+from crpipe.core.errors import ConfigError, CrpipeError, MissingExtra, exit_code_is_retryable, is_retryable
+from crpipe.core.files import disk_errors
 from crpipe.core.signals import follow
 from crpipe.workflow.monitor import DESCRIPTOR, TYPED, UNNOTIFIED
 from crpipe.workflow.rules import one_line
@@ -40,7 +40,7 @@ _OF_SYSTEM = re.compile(r"\[Errno (\d+)\] ([^\n:]+)(?:: '([^'\n]+)')?")
 
 
 @dataclass(frozen=True, slots=True)
-class HeadCall:
+class SnakemakeCommand:
     """What is asked of Snakemake.
 
     changes: the sections of the configuration that `--set` changed; cores: of this machine, or with a profile
@@ -56,7 +56,7 @@ class HeadCall:
     more: Sequence[str] = ()
 
     def words(self) -> list[str]:
-        """Spell the command line. No warning of a library is for a user's eyes."""
+        """Format the command line. No warning of a library is for a user's eyes."""
         for word in self.more:
             if word.partition("=")[0] in _OURS:
                 raise ConfigError(
@@ -83,7 +83,7 @@ class HeadCall:
 
 
 @dataclass(slots=True)
-class HeadEnd:
+class WorkflowResult:
     """How Snakemake ended.
 
     code: its exit code, negative for a signal. began: whether it came as far as its jobs; finished: how many
@@ -103,7 +103,7 @@ class HeadEnd:
         found = None if self.began or not self.code else _OF_SYSTEM.search(self.output)
         if found:
             place = Path(found[3] or ".snakemake")
-            with contextlib.suppress(OSError), writing(place):
+            with contextlib.suppress(OSError), disk_errors(place):
                 raise OSError(int(found[1]), found[2], str(place)) from None
 
     def add(self, event: Event) -> None:
@@ -171,21 +171,21 @@ class StopSignal:
 
 
 def run_head(
-    call: HeadCall,
+    call: SnakemakeCommand,
     typed: Sequence[str],
     stop: StopSignal,
     receive: Callable[[Event], None],
     tick: Callable[[], None],
     *,
     notify: bool = True,
-) -> HeadEnd:
+) -> WorkflowResult:
     """Run Snakemake to its end; give each event to ``receive``, and call ``tick`` a few times a second.
 
     It writes into files: it must never wait for this process, nor fail because this one was killed. It has a
     session of its own, so that Ctrl-C reaches it, and its jobs, once and in order. When this process dies it
     gets SIGTERM. notify: whether it informs a person of a failure.
     """
-    end = HeadEnd()
+    end = WorkflowResult()
     with tempfile.TemporaryFile() as events, tempfile.TemporaryFile() as output:
         variables = {**os.environ, DESCRIPTOR: str(events.fileno()), TYPED: json.dumps(list(typed))}
         variables |= {} if notify else {UNNOTIFIED: "1"}
@@ -225,7 +225,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def _read(events: IO[bytes], place: int, end: HeadEnd, receive: Callable[[Event], None]) -> int:
+def _read(events: IO[bytes], place: int, end: WorkflowResult, receive: Callable[[Event], None]) -> int:
     """Read the whole lines after ``place``; return where they end."""
     # The child writes through the same open file: reading must not move its position.
     data = os.pread(events.fileno(), os.fstat(events.fileno()).st_size - place, place)
@@ -241,7 +241,7 @@ def _read(events: IO[bytes], place: int, end: HeadEnd, receive: Callable[[Event]
 
 
 def _last_words(output: IO[bytes]) -> str:
-    """Give what a refused call printed: crpipe's own refusal, else the last lines."""
+    """Return what a refused call printed: crpipe's own refusal, else the last lines."""
     lines = (
         os.pread(output.fileno(), os.fstat(output.fileno()).st_size, 0).decode(errors="replace").splitlines()
     )
@@ -265,22 +265,22 @@ MOST = 50  # about two days of one cause without any progress
 
 
 @dataclass(slots=True)
-class Patience:
+class RetryPolicy:
     """Growing pauses, from ``first_s`` to an hour; each cause is waited for MOST times without progress."""
 
     first_s: float = 60.0
     tries: Counter[str] = field(default_factory=Counter)
     _pause_s: float = 0.0
 
-    def after(self, end: HeadEnd) -> float:
-        """Give the pause after a failed workflow, in seconds; 0 where it is no use to try again."""
+    def after(self, end: WorkflowResult) -> float:
+        """Return the pause after a failed workflow, in seconds; 0 where it is no use to try again."""
         if not hopes(end):
             return 0.0
         return self._next(causes(end), progress=end.finished > 0)
 
     def after_error(self, error: CrpipeError) -> float:
-        """Give the pause after an error before any job; 0 where it is no use to try again."""
-        if not may_pass(type(error).__name__):
+        """Return the pause after an error before any job; 0 where it is no use to try again."""
+        if not is_retryable(type(error).__name__):
             return 0.0
         return self._next([str(error)], progress=False)
 
@@ -295,22 +295,22 @@ class Patience:
         return self._pause_s
 
 
-def hopes(end: HeadEnd) -> bool:
+def hopes(end: WorkflowResult) -> bool:
     """Return whether waiting may repair what made the workflow fail."""
     if end.failures:
-        return all(may_pass(failure["kind"]) for failure in end.failures)
+        return all(is_retryable(failure["kind"]) for failure in end.failures)
     # Snakemake ends with 1 for every error of its own: one before any job is a wrong target or option.
-    return code_may_pass(end.code) and (end.began or end.code != 1)
+    return exit_code_is_retryable(end.code) and (end.began or end.code != 1)
 
 
-def causes(end: HeadEnd) -> list[str]:
+def causes(end: WorkflowResult) -> list[str]:
     """Name each cause of a failure: what failed, and by which error."""
     named = [f"{each['verb']} {each['name']}: {each['kind'] or 'killed'}" for each in end.failures]
     return named or [f"exit {end.code}"]
 
 
-def described(end: HeadEnd) -> str:
-    """Say in one line what failed."""
+def described(end: WorkflowResult) -> str:
+    """Describe in one line what failed."""
     ended = {"verb": "workflow", "name": "", "cause": f"ended with exit code {end.code}"}
     first, *more = end.failures or [ended]
     others = f" (and {len(more)} more)" if more else ""

@@ -80,13 +80,13 @@ def is_plain(job: Any) -> bool:
 
 
 def step_options(job: Any, steps: ModuleType) -> str:
-    """Spell the options of srun, as a job of Snakemake does."""
+    """Format the options of srun, as a job of Snakemake does."""
     asked = (steps.get_cpu_setting(job, False), steps.get_gpu_setting(job), steps.get_node_setting(job))
     return " ".join(["-n1", "--cpu-bind=q", *filter(None, asked)])
 
 
 def node_call(job: Any, python: str, srun: str, latency_wait: float) -> str:
-    """Spell the call that runs a job's command on a node."""
+    """Format the call that runs a job's command on a node."""
     described = {
         "srun": srun,
         "command": job.shellcmd,

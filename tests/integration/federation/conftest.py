@@ -18,7 +18,7 @@ import pytest
 from crpipe.campaign.raw_files import read_manifest
 from crpipe.config.loading import validate
 from crpipe.core.ranges import Range
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
 from loopback import origin
@@ -382,10 +382,10 @@ class Campaign:
         tree = {"results": str(self.folder / "results"), "ranges": {"last": 999}}
         return validate({**tree, "source": {**self.source, **source}})
 
-    def say(self, text):
+    def message(self, text):
         self.lines.append(text)
 
-    def advance(self, label, done, total, note=""):
+    def update(self, label, done, total, note=""):
         self.lines.append(f"{label} {done}/{total} {note}")
 
     def list(self, **source):
@@ -396,7 +396,7 @@ class Campaign:
     def stage(self, **source):
         config = self.config(**source)
         if not config.paths().manifest(str(NAME)).exists():
-            list_range(opened(config), str(NAME), Silent())
+            list_range(opened(config), str(NAME), NullProgress())
         stage_range(opened(config), str(NAME), self)
         return pq.read_table(config.paths().staged(str(NAME))).to_pylist()
 

@@ -14,7 +14,7 @@ from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
 from loopback import credentials
 from misbehaving import MisbehavingFederation
-from misbehaving_table import FAULTS, FILES, PAGE, Aside, Stops, section
+from misbehaving_table import FAULTS, FILES, PAGE, OutlierSegment, Stops, section
 from opened import opened
 from told import Told
 
@@ -80,7 +80,7 @@ def test_a_fault_has_the_outcome_of_the_table(fault, keys, tmp_path, monkeypatch
         seen = [rule.seen for rule in federation.rules]
     assert 0 not in seen, "the fault was not met"
     aside = [row for row in rows if row["state"] == "quarantined"]
-    if isinstance(fault.outcome, Aside):
+    if isinstance(fault.outcome, OutlierSegment):
         [row] = aside
         assert (row["path"], fault.outcome.words in row["reason"]) == (misbehaving_table.ONE, True)
     else:
@@ -102,4 +102,4 @@ def test_the_table_of_the_docs_is_that_of_the_tests():
 
 def test_the_table_holds_no_row_twice_and_no_outcome_that_hurts():
     assert len({(fault.group, fault.what) for fault in FAULTS}) == len(FAULTS)
-    assert all(isinstance(fault.outcome, str | Stops | Aside) for fault in FAULTS)
+    assert all(isinstance(fault.outcome, str | Stops | OutlierSegment) for fault in FAULTS)

@@ -180,13 +180,13 @@ def test_other_checksums_are_understood(campaign, proxy, wire, faults, algorithm
 
 def test_an_origin_killed_in_mid_transfer_is_waited_for(campaign, federation):
     started = threading.Event()
-    original = campaign.advance
+    original = campaign.update
 
-    def advance(*args, **kwargs):
+    def update(*args, **kwargs):
         original(*args, **kwargs)
         started.set()
 
-    campaign.advance = advance
+    campaign.update = update
     campaign.list()
     result = []
     job = threading.Thread(target=lambda: result.append(campaign.stage(attempts=8, concurrency=1)))
@@ -294,10 +294,10 @@ def test_a_disk_that_fills_up_is_told_and_the_same_command_goes_on(campaign, tmp
     code = (
         "import sys; from crpipe.config.loading import load_config;"
         "from crpipe.campaign.campaign import Campaign;"
-        "from crpipe.core.text import Silent; from crpipe.source import copies, stage;"
+        "from crpipe.core.text import NullProgress; from crpipe.source import copies, stage;"
         "copies.RESERVE = -(1 << 40);"
         "from pathlib import Path; config = load_config([Path(sys.argv[1])]);"
-        "\ntry: stage.stage_range(Campaign.open(config, \"recorded\"), '0000000-0000999', Silent())"
+        "\ntry: stage.stage_range(Campaign.open(config, \"recorded\"), '0000000-0000999', NullProgress())"
         "\nexcept Exception as error: print(type(error).__name__, error)"
     )
     config = campaign.config(uri=campaign.source["uri"].replace("part-*", "large"))

@@ -122,7 +122,7 @@ def finished_in(head, seconds):
 
 
 def attempts(campaign):
-    """Give the training attempts of each range in order: [(start, end, how it ended)]."""
+    """Return the training attempts of each range in order: [(start, end, how it ended)]."""
     found = defaultdict(list)
     for row in campaign.journal():
         if row.get("verb") != "train":

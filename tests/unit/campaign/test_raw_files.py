@@ -8,9 +8,9 @@ from crpipe.campaign.raw_files import (
     QUARANTINED,
     STAGED,
     Entry,
-    Proof,
     RawFile,
     StagedFile,
+    Verification,
     check_paths,
     check_present,
     check_unchanged,
@@ -52,7 +52,7 @@ def test_what_was_staged_is_read_back_with_the_numbers_that_name_files_in_shards
     write_staged(
         path,
         [
-            StagedFile(entries[0], Proof(3, "0a", "crc32c", "copy-compare")),
+            StagedFile(entries[0], Verification(3, "0a", "crc32c", "copy-compare")),
             StagedFile(entries[1], None, "short"),
         ],
     )
@@ -86,7 +86,9 @@ def test_a_table_with_a_path_twice_or_a_bad_one_is_refused(tmp_path, path):
     """The guard of split: whatever listed a file twice, its events are not counted twice."""
     table = tmp_path / "0000000-0000999.parquet"
     entries = [Entry(path, f"file:///{path}", 3, None)] * 2
-    write_staged(table, [StagedFile(entry, Proof(3, "0a", "crc32c", "copy-compare")) for entry in entries])
+    write_staged(
+        table, [StagedFile(entry, Verification(3, "0a", "crc32c", "copy-compare")) for entry in entries]
+    )
     with pytest.raises(DataError, match=rf"{table.name}: .*; delete it and stage the range again"):
         read_staged(table)
     write_manifest(table, entries)
@@ -115,7 +117,7 @@ def test_paths_name_one_file_each_inside_the_directory(paths, words):
 def test_ways_of_verification_are_counted(tmp_path):
     table = tmp_path / "0000000-0000999.parquet"
     files = [
-        StagedFile(Entry(f"{number}.h5", "u", 3, None), Proof(3, "0a", "crc32c", way) if way else None)
+        StagedFile(Entry(f"{number}.h5", "u", 3, None), Verification(3, "0a", "crc32c", way) if way else None)
         for number, way in enumerate(["source-checksum", "size-only", "source-checksum", ""])
     ]
     write_staged(table, files)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crpipe.campaign.readers import ReaderChoice, WritesRaw, open_reader
-from crpipe.core.errors import ConfigError, ForeignError, FormatError
+from crpipe.core.errors import ConfigError, FormatError, PluginError
 from crpipe.events.batch import concatenate
 from crpipe.events.layout import Layout
 from named import READERS
@@ -46,7 +46,7 @@ def test_every_event_in_order(path):
 def test_a_wrong_block_names_file_reader_and_column(path, wrong):
     reader = ReaderChoice(BROKEN, {"wrong": wrong}).open()
     text = f"{path}: the reader {BROKEN} yielded a wrong block: {WRONG[wrong]}"
-    with pytest.raises(ForeignError, match=re.escape(text)):
+    with pytest.raises(PluginError, match=re.escape(text)):
         list(reader.rows(path))
 
 
@@ -55,9 +55,9 @@ def test_any_exception_of_a_reader_names_the_file_and_its_place(path):
     place = (
         re.escape(f"{path}: the reader {BROKEN} failed") + r".*KeyError: 'energy_gev' \(support/plain_reader"
     )
-    with pytest.raises(ForeignError, match=place):
+    with pytest.raises(PluginError, match=place):
         list(reader.rows(path))
-    with pytest.raises(ForeignError, match=r"a\.npz: .*ZeroDivisionError: no totals"):
+    with pytest.raises(PluginError, match=r"a\.npz: .*ZeroDivisionError: no totals"):
         ReaderChoice(BROKEN, {"wrong": "totals"}).open().totals(path)
 
 

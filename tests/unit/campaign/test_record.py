@@ -26,16 +26,16 @@ def configure(tmp_path):
     return make
 
 
-def claim_data(config):
-    claims.claim_data(Campaign.open(config))
+def record_data_keys(config):
+    claims.record_data_keys(Campaign.open(config))
 
 
 def check_data(config):
     claims.check_data(Campaign.open(config))
 
 
-def claim_train(config):
-    claims.claim_train(Campaign.open(config))
+def record_train_keys(config):
+    claims.record_train_keys(Campaign.open(config))
 
 
 def check_train(config):
@@ -63,9 +63,9 @@ def test_nothing_is_refused_before_the_campaign_has_begun(configure):
 
 
 def test_data_made_under_other_keys_is_refused_with_key_values_and_way_out(configure):
-    claim_data(configure())
+    record_data_keys(configure())
     made(configure())
-    for judge in (check_data, claim_data):
+    for judge in (check_data, record_data_keys):
         with pytest.raises(ConfigError) as caught:
             judge(configure("split.threshold=7"))
         assert "split.threshold" in str(caught.value)
@@ -74,12 +74,12 @@ def test_data_made_under_other_keys_is_refused_with_key_values_and_way_out(confi
 
 
 def test_the_layout_is_recorded_for_reports(configure):
-    claim_data(configure())
+    record_data_keys(configure())
     assert read_json(configure().paths().layout())["item"] == "muons"
 
 
 def test_a_changed_run_is_refused_and_a_new_name_is_not(configure):
-    claim_train(configure())
+    record_train_keys(configure())
     made(configure())
     with pytest.raises(ConfigError, match="give the changed campaign a new name with `run`"):
         check_train(configure("train.epochs=2"))
@@ -87,7 +87,7 @@ def test_a_changed_run_is_refused_and_a_new_name_is_not(configure):
 
 
 def test_a_changed_run_says_which_commands_and_keys_keep_what_is_trained(configure):
-    claim_train(configure())
+    record_train_keys(configure())
     paths = configure().paths()
     for name, age in (("0000000-0000999", 9), ("0001000-0001999", 5), ("0001000-0001999.best", 1)):
         write_json(paths.receipt(name), {"ranges": [name.removesuffix(".best")]})
@@ -101,7 +101,7 @@ def test_a_changed_run_says_which_commands_and_keys_keep_what_is_trained(configu
 
 def test_side_tables_that_are_not_staged_again_yet_are_not_compared(configure):
     campaign = Campaign.open(configure())
-    claims.claim_train(replace(campaign, table_keys={"tables.geometry": "aa"}))
+    claims.record_train_keys(replace(campaign, table_keys={"tables.geometry": "aa"}))
     made(configure())
     claims.check_train(campaign)
     with pytest.raises(ConfigError, match=r"tables\.geometry: .* 'aa', config 'bb'"):
@@ -109,27 +109,27 @@ def test_side_tables_that_are_not_staged_again_yet_are_not_compared(configure):
 
 
 def test_keys_of_the_site_may_change_under_a_campaign(configure):
-    claim_data(configure())
-    claim_train(configure())
+    record_data_keys(configure())
+    record_train_keys(configure())
     changed = configure("source.concurrency=2", "train.snapshot_steps=3", "resources.train.cpus=1")
     check_data(changed)
     check_train(changed)
 
 
 def test_a_claim_is_never_overwritten(configure):
-    claim_data(configure())
+    record_data_keys(configure())
     made(configure())
     before = read_json(configure().paths().campaign())
-    claim_data(configure())
+    record_data_keys(configure())
     with pytest.raises(ConfigError):
-        claim_data(configure("seed=2"))
+        record_data_keys(configure("seed=2"))
     assert read_json(configure().paths().campaign()) == before
 
 
 CLAIMS = """
 import os, sys
 from crpipe.campaign.campaign import Campaign
-from crpipe.campaign.claims import claim_data
+from crpipe.campaign.claims import record_data_keys
 from crpipe.config.loading import load_config
 campaign = Campaign.open(load_config([], sys.argv[1:]))
 closed, gate = os.pipe()
@@ -139,7 +139,7 @@ for _ in range(6):
     if job == 0:
         os.close(gate)
         os.read(closed, 1)  # returns when the last holder of the gate, the parent, has closed it
-        claim_data(campaign)
+        record_data_keys(campaign)
         os._exit(0)
     jobs.append(job)
 os.close(gate)
@@ -157,7 +157,7 @@ def test_the_first_jobs_of_a_campaign_may_start_together(configure):
 
 @pytest.mark.parametrize("more", ["ranges.last=100999", "train.rounds=2"])
 def test_added_ranges_or_rounds_are_refused_with_the_key_that_accepts_them(configure, more):
-    claim_train(configure())
+    record_train_keys(configure())
     made(configure())
     with pytest.raises(ConfigError) as refused:
         check_train(configure(more))
@@ -169,7 +169,7 @@ def test_added_ranges_or_rounds_are_refused_with_the_key_that_accepts_them(confi
 
 @pytest.mark.parametrize("more", ["ranges.last=100999", "train.rounds=2"])
 def test_a_constant_learning_rate_accepts_more_ranges_and_rounds(configure, more):
-    claim_train(configure("train.schedule=constant"))
+    record_train_keys(configure("train.schedule=constant"))
     made(configure())
     check_train(configure("train.schedule=constant", more))
     with pytest.raises(ConfigError) as refused:
@@ -178,15 +178,15 @@ def test_a_constant_learning_rate_accepts_more_ranges_and_rounds(configure, more
 
 
 def test_a_record_without_products_is_replaced_by_the_corrected_keys(configure):
-    claim_data(configure("source.uri=/dta/{range}/*.parquet"))
-    claim_train(configure("source.uri=/dta/{range}/*.parquet"))
+    record_data_keys(configure("source.uri=/dta/{range}/*.parquet"))
+    record_train_keys(configure("source.uri=/dta/{range}/*.parquet"))
     corrected = configure("source.uri=/data/{range}/*.parquet")
     init_from = corrected.paths().init_from()
     write_json(init_from, {})
     check_data(corrected)
     check_train(corrected)
-    claim_data(corrected)
-    claim_train(corrected)
+    record_data_keys(corrected)
+    record_train_keys(corrected)
     assert read_json(corrected.paths().campaign()) == Campaign.open(corrected).data_keys
     assert read_json(corrected.paths().layout()) == Campaign.open(corrected).layout.describe()
     assert read_json(corrected.paths().run_config()) == Campaign.open(corrected).train_keys
@@ -194,22 +194,22 @@ def test_a_record_without_products_is_replaced_by_the_corrected_keys(configure):
 
 
 def test_copies_are_kept_where_only_the_reader_changes(configure):
-    claim_data(configure())
+    record_data_keys(configure())
     copies(configure())
     changed = configure(
         f"source.reader={READERS['bundles_ids']}", "split.threshold=7", "source.on_bad_file=quarantine"
     )
-    claim_data(changed)
+    record_data_keys(changed)
     assert read_json(changed.paths().campaign())["source.reader"] == READERS["bundles_ids"]
     assert (changed.paths().raw(NAME) / "a.parquet").exists()
     changed.paths().staged(NAME).touch()
     with pytest.raises(ConfigError, match="source.on_bad_file"):
-        claim_data(configure(f"source.reader={READERS['bundles_ids']}", "split.threshold=7"))
+        record_data_keys(configure(f"source.reader={READERS['bundles_ids']}", "split.threshold=7"))
 
 
 @pytest.mark.parametrize("change", ["source.uri=/data/{range}/*.h5", "seed=7", "source.max_files=3"])
 def test_what_was_copied_under_other_keys_is_to_be_deleted_first(configure, change):
-    claim_data(configure())
+    record_data_keys(configure())
     copies(configure())
     with pytest.raises(ConfigError) as refused:
         check_data(configure(change))
@@ -229,8 +229,8 @@ def test_a_job_at_work_keeps_its_record(configure):
         journals = (configure().paths().data_journal(), configure().paths().train_journal())
         while not all(Journal(path).rows() for path in journals):
             assert job.poll() is None
-        claim_data(configure())
-        claim_train(configure())
+        record_data_keys(configure())
+        record_train_keys(configure())
         with pytest.raises(ConfigError):
             check_data(configure("seed=2"))
         with pytest.raises(ConfigError):
@@ -253,8 +253,8 @@ time.sleep(60)
 
 def test_data_of_a_version_that_trained_on_large_held_out_events_are_refused_and_said_so(configure):
     config = configure()
-    claim_data(config)
-    claim_train(config)
+    record_data_keys(config)
+    record_train_keys(config)
     made(config)
     for path, check in ((config.paths().campaign(), check_data), (config.paths().run_config(), check_train)):
         write_json(

@@ -4,9 +4,9 @@ import pytest
 from crpipe.campaign.raw_files import read_manifest
 from crpipe.campaign.simulators import open_simulator, simulate_range
 from crpipe.config.loading import validate
-from crpipe.core.errors import ConfigError, DiskError, ForeignError, SourceError
+from crpipe.core.errors import ConfigError, DiskError, PluginError, SourceError
 from crpipe.core.ranges import Range
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
 from named import SOURCE
@@ -24,13 +24,13 @@ def campaign(folder, simulator="simulators:Tiny", **options):
 
 
 def listed(config, name):
-    list_range(opened(config), str(name), Silent())
+    list_range(opened(config), str(name), NullProgress())
     return read_manifest(config.paths().manifest(str(name)))
 
 
 def staged(config, name):
     listed(config, name)
-    stage_range(opened(config), str(name), Silent())
+    stage_range(opened(config), str(name), NullProgress())
     return pq.read_table(config.paths().staged(str(name)))
 
 
@@ -55,7 +55,7 @@ def test_two_campaigns_of_the_simulator_that_ships_make_the_same_bytes(tmp_path,
 
 
 def test_files_can_be_written_without_a_campaign(tmp_path, name):
-    simulate_range(open_simulator("simulators:Tiny", {}), name, 7, tmp_path / "out", Silent())
+    simulate_range(open_simulator("simulators:Tiny", {}), name, 7, tmp_path / "out", NullProgress())
     assert (tmp_path / "out" / "999.bin").read_text() == "0000000-0000999 999.bin 7"
 
 
@@ -80,16 +80,16 @@ def test_a_simulator_that_is_none_is_an_error(tmp_path, name, simulator, message
     [
         (
             "simulators:FailsToName",
-            ForeignError,
+            PluginError,
             r"range 0000000-0000999: simulators:FailsToName\.files failed: KeyError: 'nothing' \(support/",
         ),
-        ("simulators:NamesNoList", ForeignError, r"NamesNoList\.files gave 'a text'; it has to give a list"),
+        ("simulators:NamesNoList", PluginError, r"NamesNoList\.files gave 'a text'; it has to give a list"),
         (
             "simulators:FailsToWrite",
-            ForeignError,
+            PluginError,
             r"0000000-0000999/\d+\.bin: simulators:FailsToWrite\.write failed: ValueError: no such particle",
         ),
-        ("simulators:WritesNothing", ForeignError, "wrote no file at the path it was given"),
+        ("simulators:WritesNothing", PluginError, "wrote no file at the path it was given"),
         ("simulators:FillsTheDisk", DiskError, "the disk is full"),
     ],
 )
@@ -106,4 +106,4 @@ def test_a_file_that_the_simulator_no_longer_names_is_told(tmp_path, name, monke
     listed(config, name)
     monkeypatch.setattr(simulators.Tiny, "files", lambda *_: ["other.bin"])
     with pytest.raises(SourceError, match=r"0\.bin: not a file of the simulated range 0000000-0000999"):
-        stage_range(opened(config), str(name), Silent())
+        stage_range(opened(config), str(name), NullProgress())

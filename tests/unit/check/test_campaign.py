@@ -18,14 +18,14 @@ import pytest
 import raw_files
 from checked import FIRST, SECOND, Checked, cut, edit, edit_rows, flip, swap
 from crpipe.campaign.campaign import Campaign
-from crpipe.campaign.claims import claim_data
+from crpipe.campaign.claims import record_data_keys
 from crpipe.campaign.raw_files import Entry, read_staged, write_manifest
 from crpipe.check.check import check, open_files
 from crpipe.check.data import check_range
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import remove_tree
 from crpipe.core.lease import lease
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.events.layout import Field
 from plain_reader import HITS, make_hits, write_events
 from runs import BIN
@@ -82,7 +82,7 @@ def remove_range(campaign):
 
 
 def written_again(path):
-    """Give a file another content and another inode than its second name has."""
+    """Return a file another content and another inode than its second name has."""
     text = path.read_text()
     path.unlink()
     path.write_text(text + "\n")
@@ -335,7 +335,7 @@ def test_an_export_is_whole_and_of_a_checkpoint_of_the_run(campaign, tmp_path):
     campaign.crpipe("export", "--checkpoint", SECOND, "--out", str(out))
 
     def found():
-        return check(open_files(campaign.config), (), Silent(), exports=[out])
+        return check(open_files(campaign.config), (), NullProgress(), exports=[out])
 
     sound = found()
     assert (lines(sound), sound.counts["exports"]) == ([], 1)
@@ -521,7 +521,7 @@ def split_one(config, source_files=0):
     name, paths = raw_files.NAME, config.paths()
     entries = [Entry(file.path, file.uri, file.size, None) for file in read_staged(paths.staged(name))]
     write_manifest(paths.manifest(name), entries, source_files)
-    claim_data(Campaign.open(config))
+    record_data_keys(Campaign.open(config))
     raw_files.split(config)
     return open_files(config)
 
@@ -531,7 +531,7 @@ def test_a_campaign_of_the_first_files_is_sound(tmp_path):
     raw_files.write_parquet(raw_files.raw_folder(config) / "a.parquet", [1, 2, 3])
     raw_files.write_staged(config)
     campaign = split_one(config, source_files=7)
-    assert lines(check(campaign, (), Silent())) == []
+    assert lines(check(campaign, (), NullProgress())) == []
 
 
 @pytest.mark.parametrize(
@@ -550,7 +550,7 @@ def test_no_number_of_a_ledger_may_change(tmp_path, change):
     raw_files.write_staged(config)
     campaign = split_one(config)
     edit(config.paths().ledger(raw_files.NAME), change)
-    assert "ledger.json: damaged: its bytes are not those" in lines(check(campaign, (), Silent()))[0]
+    assert "ledger.json: damaged: its bytes are not those" in lines(check(campaign, (), NullProgress()))[0]
 
 
 def remove_hashes(campaign):
@@ -629,13 +629,13 @@ def test_rejected_events_and_files_set_aside_are_accounted_for(tmp_path):
     cut(folder / "2.parquet")
     raw_files.write_staged(config, quarantined=["3.parquet"])
     campaign = split_one(config)
-    report = check(campaign, (), Silent())
+    report = check(campaign, (), NullProgress())
     assert lines(report) == []
     assert report.counts["events"] == 8
     ledger = json.loads(paths.ledger(name).read_text())
     assert (ledger["events"]["rejected"], ledger["quarantined"]) == (2, 2)
     edit(paths.ledger(name), assign("rejected", 0, "row", 2))
-    assert "ledger.json: damaged: its bytes" in lines(check(campaign, (), Silent()))[0]
+    assert "ledger.json: damaged: its bytes" in lines(check(campaign, (), NullProgress()))[0]
 
 
 def test_weights_add_up(tmp_path):
@@ -650,10 +650,10 @@ def test_weights_add_up(tmp_path):
     write_events(raw_files.raw_folder(config) / "a.npz", events)
     raw_files.write_staged(config)
     campaign = split_one(config)
-    assert lines(check(campaign, (), Silent())) == []
+    assert lines(check(campaign, (), NullProgress())) == []
     ledger, name = config.paths().ledger(raw_files.NAME), "outliers"
     edit(ledger, lambda tree: tree["weights"].update({name: tree["weights"][name] * 1.0001}))
-    assert "ledger.json: damaged: its bytes" in lines(check(campaign, (), Silent()))[0]
+    assert "ledger.json: damaged: its bytes" in lines(check(campaign, (), NullProgress()))[0]
 
 
 def test_a_link_that_was_computed_in_another_way_than_the_one_before_is_noted(sound, tmp_path):

@@ -15,7 +15,7 @@ from crpipe.core.errors import CheckpointError, ConfigError, LeaseError
 from crpipe.core.files import sha256
 from crpipe.core.lease import lease
 from crpipe.core.paths import OUTLIERS
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from told import Told
 
 THIRD = "0000004-0000005"
@@ -39,7 +39,7 @@ def opened(campaign):
 
 
 def delete_spent(campaign, keep=()):
-    return clean.clean(opened(campaign), keep, Silent(), workplace=campaign.folder)
+    return clean.clean(opened(campaign), keep, NullProgress(), workplace=campaign.folder)
 
 
 def find_spent(campaign, keep=()):
@@ -218,12 +218,12 @@ def test_nothing_is_deleted_while_a_workflow_or_a_job_works(campaign, place):
         else (campaign.paths.store(FIRST), "already being worked on by process")
     )
     with (
-        lease(folder, wait_s=0.0, say=Told().say),
+        lease(folder, wait_s=0.0, say=Told().message),
         pytest.raises(LeaseError, match=text),
     ):
         delete_spent(campaign)
     assert checkpoints(campaign) == list(LINKS)
-    with lease(campaign.paths.store(SECOND), wait_s=0.0, say=Told().say):
+    with lease(campaign.paths.store(SECOND), wait_s=0.0, say=Told().message):
         assert names(delete_spent(campaign)) == [FIRST]
 
 

@@ -12,7 +12,7 @@ from crpipe.check.check import open_files
 from crpipe.check.findings import CheckReport
 from crpipe.check.source_now import check_source
 from crpipe.core.errors import DataError, ListingError
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from named import READERS
 
 
@@ -35,7 +35,7 @@ def source(tmp_path):
 def findings(campaign):
     """The one thing that is wrong, and what to type."""
     config, report = campaign.config, CheckReport()
-    check_source(report, open_files(config), (), Silent())
+    check_source(report, open_files(config), (), NullProgress())
     [finding] = report.errors
     with pytest.raises(DataError, match="1 thing is wrong"):
         campaign.crpipe("check", "--source")

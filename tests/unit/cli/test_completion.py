@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 def ask(folder, line, shell="bash"):
-    """Give what the shell gets for a line whose last word is not finished."""
+    """Return what the shell gets for a line whose last word is not finished."""
     words = {
         "bash": {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))},
         "zsh": {"_TYPER_COMPLETE_ARGS": line},

@@ -2,12 +2,12 @@ from crpipe.cli.terminal import Terminal, show
 
 
 def test_a_message_is_one_line_whatever_names_it_holds(capsys):
-    Terminal().say("a\x1b[2Jb\ncrpipe: all is well\x07: missing")
+    Terminal().message("a\x1b[2Jb\ncrpipe: all is well\x07: missing")
     assert capsys.readouterr().err == "a\\x1b[2Jb\\ncrpipe: all is well\\x07: missing\n"
 
 
 def test_progress_is_one_line_whatever_names_it_holds(capsys):
-    Terminal().advance("copy x\x1b]0;title\x07", 1, 1, "a\rb")
+    Terminal().update("copy x\x1b]0;title\x07", 1, 1, "a\rb")
     assert capsys.readouterr().err == "copy x\\x1b]0;title\\x07 100%    a\\rb\n"
 
 

@@ -12,7 +12,6 @@ from crpipe.core import causes, errors
 from crpipe.core.causes import (
     MEANINGS,
     OF_PROGRAMS,
-    Foreign,
     MachineWatch,
     expect,
     is_folder,
@@ -20,8 +19,9 @@ from crpipe.core.causes import (
     is_present,
     is_there,
     machine_error,
+    plugin_errors,
 )
-from crpipe.core.errors import DiskError, ForeignError, HostMemoryError, MachineError, PlaceError, UnseenError
+from crpipe.core.errors import DiskError, HostMemoryError, MachineError, PlaceError, PluginError, UnseenError
 
 
 def raised(number, path=None):
@@ -37,8 +37,8 @@ def test_each_errno_is_one_line_with_path_cause_and_what_to_do(number):
     assert "run the same command again" in str(found)
     needs_person = MEANINGS[number].when == "person"
     assert isinstance(found, PlaceError) == needs_person
-    assert errors.may_pass(type(found).__name__) != needs_person
-    assert errors.code_may_pass(found.exit_code) != needs_person
+    assert errors.is_retryable(type(found).__name__) != needs_person
+    assert errors.exit_code_is_retryable(found.exit_code) != needs_person
 
 
 def test_an_errno_that_nobody_knows_may_pass_and_is_named():
@@ -120,13 +120,13 @@ def test_an_error_of_a_program_is_not_hidden_by_a_missing_file_that_it_handled()
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EMFILE, errno.ENOMEM, errno.EACCES])
 def test_a_plug_in_is_not_blamed_for_the_machine(number):
-    with pytest.raises(MachineError, match="^/data/a"), Foreign("the workload failed"):
+    with pytest.raises(MachineError, match="^/data/a"), plugin_errors("the workload failed"):
         raise raised(number, "/data/a")
 
 
 @pytest.mark.parametrize("number", sorted(OF_PROGRAMS))
 def test_a_plug_in_that_opens_what_is_not_there_is(number):
-    with pytest.raises(ForeignError, match="the workload failed"), Foreign("the workload failed"):
+    with pytest.raises(PluginError, match="the workload failed"), plugin_errors("the workload failed"):
         raise raised(number, "/data/a")
 
 
@@ -138,7 +138,7 @@ def test_soon_is_tried_again_within_the_operation_and_later_is_not():
             raise waiting.pop()
         return "done"
 
-    assert causes.persist(operation) == "done"
+    assert causes.retry_io(operation) == "done"
     calls = []
 
     def broken():
@@ -146,7 +146,7 @@ def test_soon_is_tried_again_within_the_operation_and_later_is_not():
         raise raised(errno.EIO)
 
     with pytest.raises(OSError, match="Input/output"):
-        causes.persist(broken)
+        causes.retry_io(broken)
     assert len(calls) == 1
 
 
@@ -160,11 +160,11 @@ def test_a_file_that_was_not_found_but_is_there_is_looked_for_again(tmp_path):
             raise waiting.pop()
         return "done"
 
-    assert causes.persist(operation, path) == "done"
+    assert causes.retry_io(operation, path) == "done"
     path.unlink()
     waiting.append(raised(errno.ENOENT, path))
     with pytest.raises(FileNotFoundError):
-        causes.persist(operation)
+        causes.retry_io(operation)
     assert waiting == []
 
 
@@ -179,7 +179,7 @@ def test_a_file_that_stays_away_is_looked_for_again_and_nothing_is_deleted(tmp_p
     monkeypatch.setattr(causes, "_SOON_S", 0.1)
     with pytest.raises(UnseenError, match=r"not seen on this machine, though a\.json names it") as caught:
         expect(tmp_path / "none", Path("a.json"), "train it again")
-    assert errors.code_may_pass(caught.value.exit_code)
+    assert errors.exit_code_is_retryable(caught.value.exit_code)
     assert str(Path(tmp_path / "none")) in str(caught.value)
 
 

@@ -26,14 +26,14 @@ def test_exit_codes_do_not_collide_with_those_of_shells_and_signals():
 def test_waiting_repairs_outages_and_what_needs_a_person_it_does_not(kind):
     passing = {"ListingError", "TransferError", "LeaseError", "QueueError", "Interrupted"}
     passing |= {"OutageError", "MachineError", "HostMemoryError", "DiskError", "UnseenError"}
-    assert errors.may_pass(kind.__name__) == (kind.__name__ in passing)
+    assert errors.is_retryable(kind.__name__) == (kind.__name__ in passing)
     if kind.__name__ in passing:
-        assert errors.code_may_pass(kind.exit_code)
+        assert errors.exit_code_is_retryable(kind.exit_code)
 
 
 def test_an_error_of_the_system_may_pass_and_one_of_the_program_does_not():
-    assert errors.may_pass("OSError")
-    assert errors.may_pass("TimeoutError")
-    assert errors.may_pass("")
-    assert not errors.may_pass("KeyError")
-    assert not errors.code_may_pass(2)
+    assert errors.is_retryable("OSError")
+    assert errors.is_retryable("TimeoutError")
+    assert errors.is_retryable("")
+    assert not errors.is_retryable("KeyError")
+    assert not errors.exit_code_is_retryable(2)

@@ -22,15 +22,15 @@ JSON = st.recursive(
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "table"
     files.write_text(path, "old")
-    with pytest.raises(UnicodeEncodeError), files.replacing(path) as part:
+    with pytest.raises(UnicodeEncodeError), files.atomic_write(path) as part:
         part.write_text("new \ud800", encoding="utf-8")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 WRITE = (
-    "import sys, time; from pathlib import Path; from crpipe.core.files import replacing\n"
-    "with replacing(Path(sys.argv[1])) as part:\n"
+    "import sys, time; from pathlib import Path; from crpipe.core.files import atomic_write\n"
+    "with atomic_write(Path(sys.argv[1])) as part:\n"
     "    part.write_text(sys.argv[2]); print('half', flush=True); sys.stdin.readline()"
 )
 
@@ -100,14 +100,14 @@ def test_each_new_directory_is_on_the_disk_as_an_entry_of_its_parent(tmp_path, m
 )
 def test_what_the_disk_refuses_is_said_with_the_file_and_the_way_out(tmp_path, number, hint):
     path = tmp_path / "table"
-    with pytest.raises(DiskError, match=hint) as caught, files.writing(path):
+    with pytest.raises(DiskError, match=hint) as caught, files.disk_errors(path):
         raise OSError(number, os.strerror(number))
     assert str(path) in str(caught.value)
     assert "run the same command again" in str(caught.value)
 
 
 def test_another_os_error_passes_unchanged(tmp_path):
-    with pytest.raises(FileNotFoundError), files.writing(tmp_path):
+    with pytest.raises(FileNotFoundError), files.disk_errors(tmp_path):
         (tmp_path / "missing").read_text()
 
 

@@ -178,7 +178,7 @@ def test_a_requeued_job_knows_that_its_earlier_self_is_dead(tmp_path, monkeypatc
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     (tmp_path / "lease").write_text(json.dumps({"host": "n7", "pid": 1, "id": "x", "slurm_job": "12"}))
     assert not is_claimed(tmp_path / "lease")
-    with lease(tmp_path, wait_s=0, say=pytest.fail, seize=pytest.fail):
+    with lease(tmp_path, wait_s=0, say=pytest.fail, on_takeover=pytest.fail):
         pass
 
 
@@ -225,17 +225,17 @@ def test_a_lease_file_that_a_person_removed_is_no_lease_any_more(tmp_path):
 def test_a_count_that_is_being_written_ends_before_the_file_is_closed(tmp_path, monkeypatch):
     """Else it would be written into the next file that gets the same number."""
     monkeypatch.setattr(module, "BEAT_S", 0.01)
-    writing, go_on, fsync = threading.Event(), threading.Event(), os.fsync
+    disk_errors, go_on, fsync = threading.Event(), threading.Event(), os.fsync
 
     def slow(handle):
         if threading.current_thread().name == "lease":
-            writing.set()
+            disk_errors.set()
             go_on.wait(10)
         fsync(handle)
 
     monkeypatch.setattr(module.os, "fsync", slow)
     with lease(tmp_path, wait_s=0.0, say=print):
-        assert writing.wait(10)
+        assert disk_errors.wait(10)
         threading.Timer(0.2, go_on.set).start()
     assert not [thread for thread in threading.enumerate() if thread.name == "lease"]
 

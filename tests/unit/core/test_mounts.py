@@ -48,7 +48,7 @@ def test_where_the_kernel_lists_no_mounts_nothing_is_known(tmp_path):
     ],
 )
 def test_file_systems_whose_locks_may_hold_within_one_host(kind, options, local):
-    assert Mount("/x", kind, tuple(options.split(","))).may_lock_locally() is local
+    assert Mount("/x", kind, tuple(options.split(","))).locks_are_per_host() is local
 
 
 def test_the_options_about_locks_are_named():

@@ -15,7 +15,7 @@ from crpipe.cli.app import main
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, CrpipeError
 from crpipe.core.paths import Paths
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.inference.card import provenance
 from crpipe.inference.checkpoints import find_checkpoint, nested, open_checkpoint, open_its_reader
 from crpipe.train.checkpoints import Store
@@ -114,7 +114,7 @@ def test_the_command_that_the_refusal_names_works(tmp_path, monkeypatch, capsys)
 def test_a_checkpoint_without_its_source_is_not_exported(tmp_path):
     trained = open_checkpoint(checkpoint_of(tmp_path), named=NAMED)
     with pytest.raises(CheckpointError, match="does not say which range of which source"):
-        provenance(trained, BUNDLES, Campaign.open(validate({}), layout="recorded"), Silent())
+        provenance(trained, BUNDLES, Campaign.open(validate({}), layout="recorded"), NullProgress())
 
 
 def crpipe(monkeypatch, *words):

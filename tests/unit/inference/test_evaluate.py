@@ -12,10 +12,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from counting import Counting, Echo, Listing, checkpoint_of
 from crpipe.campaign.campaign import Campaign
 from crpipe.campaign.raw_files import Entry, write_manifest
-from crpipe.core.errors import CheckpointError, ConfigError, ForeignError
+from crpipe.core.errors import CheckpointError, ConfigError, PluginError
 from crpipe.core.files import read_json, sha256, write_json
 from crpipe.core.paths import EVALUATED, OUTLIERS
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.events.batch import Events
 from crpipe.inference.evaluate import checkpoint_to_evaluate, evaluate_link
 from told import Told
@@ -52,7 +52,7 @@ def prepared(tmp_path):
 
 def evaluate(campaign, progress=None):
     """Evaluate the second link; return the folder of the results."""
-    evaluate_link(campaign, SECOND, progress or Silent())
+    evaluate_link(campaign, SECOND, progress or NullProgress())
     return campaign.paths.evaluation(SECOND)
 
 
@@ -168,13 +168,13 @@ def test_an_error_of_the_workload_names_events_and_package(prepared):
         raise KeyError("colour")
 
     Counting.seen = staticmethod(strike)
-    with pytest.raises(ForeignError, match=r"counting:Counting.predict failed on \d+ events, the first from"):
+    with pytest.raises(PluginError, match=r"counting:Counting.predict failed on \d+ events, the first from"):
         evaluate(prepared())
 
 
 def test_a_prediction_of_another_length_is_refused(prepared, monkeypatch):
     monkeypatch.setattr(Counting, "predict", lambda *_: {"count": np.zeros(3)})
-    with pytest.raises(ForeignError, match=r"column count has the shape \[3\], expected \[100\]"):
+    with pytest.raises(PluginError, match=r"column count has the shape \[3\], expected \[100\]"):
         evaluate(prepared())
 
 
@@ -263,7 +263,7 @@ def test_the_checkpoint_that_is_judged(prepared, name, asked, receipt, folder):
     best_of(campaign)
     path = campaign.paths.receipt(receipt)
     assert checkpoint_to_evaluate(campaign, name, asked) == (SECOND, folder, path)
-    evaluate_link(campaign, name, Silent(), checkpoint=asked)
+    evaluate_link(campaign, name, NullProgress(), checkpoint=asked)
     found = numbers(campaign.paths.evaluation(folder))
     assert (found["step"], found["events"]) == (7, 160)
 
@@ -275,8 +275,8 @@ def test_a_checkpoint_file_is_judged_in_a_folder_of_its_own(prepared, tmp_path):
     elsewhere = tmp_path / path.name
     elsewhere.write_bytes(path.read_bytes())
     with pytest.raises(ConfigError, match="not of a link of this campaign; name the link"):
-        evaluate_link(campaign, "", Silent(), checkpoint=str(elsewhere))
-    evaluate_link(campaign, FIRST, Silent(), checkpoint=str(elsewhere))
+        evaluate_link(campaign, "", NullProgress(), checkpoint=str(elsewhere))
+    evaluate_link(campaign, FIRST, NullProgress(), checkpoint=str(elsewhere))
     rows = predictions(campaign.paths.evaluation(path.stem))
     assert {*rows["range"].to_pylist()} == {FIRST}
 
@@ -294,11 +294,11 @@ def test_all_ranges_up_to_the_link_are_evaluated(prepared):
     campaign = prepared(events=(10, 10, 10))
     evaluate(campaign)
     (path,) = campaign.paths.store(SECOND).glob("*.pt")
-    evaluate_link(campaign, OUTLIERS, Silent(), checkpoint=str(path))
+    evaluate_link(campaign, OUTLIERS, NullProgress(), checkpoint=str(path))
     rows = [predictions(campaign.paths.evaluation(label)) for label in (SECOND, path.stem)]
     assert [{*table["range"].to_pylist()} for table in rows] == [{FIRST, SECOND}, {*RANGES}]
     with pytest.raises(ConfigError, match="not a link of this campaign"):
-        evaluate_link(campaign, "0009000-0009999", Silent())
+        evaluate_link(campaign, "0009000-0009999", NullProgress())
 
 
 @pytest.mark.parametrize("asked", ["best", "newest", f"{FIRST}", "nowhere/x"])
@@ -307,7 +307,7 @@ def test_a_checkpoint_that_is_not_there(prepared, asked):
     with pytest.raises(
         CheckpointError, match="--checkpoint .*(none yet; set train.keep_best|legal: best, lat)"
     ):
-        evaluate_link(campaign, "", Silent(), checkpoint=asked)
+        evaluate_link(campaign, "", NullProgress(), checkpoint=asked)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from crpipe.config.loading import load_config, validate
 from crpipe.core.errors import CheckpointError
 from crpipe.core.files import read_json, sha256, write_json
 from crpipe.core.paths import OUTLIERS
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.events.batch import Events
 from crpipe.events.layout import Layout
 from crpipe.inference.card import TrainedLink, model_card, provenance, shard_folders
@@ -132,7 +132,7 @@ def exported(tmp_path_factory, write_shards):
             receipt = trained(config)
             if name == "gan":
                 add_shards(config, write_shards)
-            export_model(Campaign.open(config), receipt, folder / "out", Silent())
+            export_model(Campaign.open(config), receipt, folder / "out", NullProgress())
             made[name] = config, receipt, folder / "out"
         return made[name]
 
@@ -270,7 +270,7 @@ def test_without_shards_the_limits_are_the_simulators_and_foreign_scores_are_not
     assert "| depth_m | m | 1000 | 2800 |" in card
     path = config.paths().evaluation(RANGES[-1]) / "metrics.json"
     write_json(path, read_json(path) | {"checkpoint": "another"})
-    made = provenance(open_checkpoint(receipt), BUNDLES, Campaign.open(config), Silent())
+    made = provenance(open_checkpoint(receipt), BUNDLES, Campaign.open(config), NullProgress())
     assert "how good it is, is not known" in model_card(made, {})
 
 
@@ -316,7 +316,7 @@ def test_a_workload_without_graphs_is_exported_with_everything_else(tmp_path):
     keys = {"tables.geometry": sha256(tmp_path / "geometry.csv"), "source.uri": "file:///data"}
     path = checkpoint_of(store, **keys)
     campaign = with_tables(unconfigured(tmp_path), {"geometry": tmp_path / "geometry.csv"})
-    export_model(campaign, path, tmp_path / "out", Silent())
+    export_model(campaign, path, tmp_path / "out", NullProgress())
     config = read_json(tmp_path / "out" / "config.json")
     assert Layout.from_description(config["layout"]) == BUNDLES
     names = {"model.safetensors", "campaign.yaml", "MODEL_CARD.md", "tables/geometry.csv"}
@@ -331,7 +331,7 @@ def test_a_side_table_of_another_content_is_refused(tmp_path):
     path = checkpoint_of(tmp_path, **{"tables.geometry": "1"})
     campaign = replace(unconfigured(tmp_path), table_keys={"tables.geometry": "2"})
     with pytest.raises(CheckpointError, match="another content of the side table geometry"):
-        export_model(campaign, path, tmp_path / "out", Silent())
+        export_model(campaign, path, tmp_path / "out", NullProgress())
 
 
 TILES = [f"{first:07d}-{first + 9:07d}" for first in (0, 10, 20)]
@@ -355,7 +355,7 @@ def chained(folder, rounds):
 
 def test_links_of_several_ranges_and_rounds_are_followed_back(tmp_path):
     path = chained(tmp_path, rounds=2)
-    export_model(unconfigured(tmp_path), path, tmp_path / "out", Silent())
+    export_model(unconfigured(tmp_path), path, tmp_path / "out", NullProgress())
     config = read_json(tmp_path / "out" / "config.json")
     assert config["links"] == [*LINKS, *(f"{name}.2" for name in LINKS)]
     assert config["ranges"] == [TILES[0], TILES[2]]
@@ -374,7 +374,7 @@ def test_a_best_checkpoint_has_the_chain_of_its_link_and_is_no_receipt(tmp_path)
     about = {"range": "0000020-0000029", "key": "k2", "checkpoint": best.name, "sha256": sha256(best)}
     write_json(pointer, {**about, "step": 3, "metric": "x/loss", "value": 0.5})
     for path, receipt in ((last, "0000020-0000029.json"), (best, pointer.name)):
-        made = provenance(open_checkpoint(path, named=NAMED), BUNDLES, unconfigured(tmp_path), Silent())
+        made = provenance(open_checkpoint(path, named=NAMED), BUNDLES, unconfigured(tmp_path), NullProgress())
         assert [link.name for link in made.chain] == list(LINKS)
         assert made.receipt == receipt
 

@@ -10,9 +10,9 @@ import torch
 from counting import Counting, Echo, checkpoint_of, state_of
 from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import validate
-from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, FormatError
+from crpipe.core.errors import CheckpointError, ConfigError, FormatError, PluginError
 from crpipe.core.files import sha256
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.inference import output_file
 from crpipe.inference.generate import generate_files
 from crpipe.train.checkpoints import Store, load
@@ -78,7 +78,7 @@ def generate(
     }
     campaign = Campaign.open(validate(tree), layout="recorded")
     how = {"multiplicity": multiplicity, "cap": cap, "flat": flat, "device": "cpu"}
-    return generate_files(campaign, checkpoint, [table], out, progress or Silent(), **how)
+    return generate_files(campaign, checkpoint, [table], out, progress or NullProgress(), **how)
 
 
 def run(checkpoint, table, out, *args, **options):
@@ -176,7 +176,7 @@ def test_a_workload_that_predicts_another_size_is_named(fixed, flat, tmp_path, m
     assert lengths(run(fixed, flat, tmp_path / "right.parquet", "predicted")) == [SIZE] * ROWS
     monkeypatch.setattr(FixedGan, "predicted", 9)
     with pytest.raises(
-        ForeignError, match=r"FixedGan.multiplicities: expected 450 muons in each event, found 9"
+        PluginError, match=r"FixedGan.multiplicities: expected 450 muons in each event, found 9"
     ):
         run(fixed, flat, tmp_path / "out.parquet", "predicted")
 
@@ -220,8 +220,8 @@ def test_an_interrupted_generation_continues_and_ends_the_same(checkpoint, flat,
     whole, cut = tmp_path / "whole.parquet", tmp_path / "cut.parquet"
     run(checkpoint, flat, whole, events=7)
 
-    class Crash(Silent):
-        def advance(self, label, done, total, note=""):
+    class Crash(NullProgress):
+        def update(self, label, done, total, note=""):
             if done > 20:
                 raise KeyboardInterrupt
 

@@ -16,9 +16,9 @@ from counting import NAMED, Counting, Echo, KeyedBundles, Listing, NeedsPlaces, 
 from crpipe import __version__
 from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import validate
-from crpipe.core.errors import CheckpointError, ConfigError, DeviceMemoryError, ForeignError, FormatError
+from crpipe.core.errors import CheckpointError, ConfigError, DeviceMemoryError, FormatError, PluginError
 from crpipe.core.files import sha256
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.inference import output_file
 from crpipe.inference.checkpoints import Predictor, open_checkpoint
 from crpipe.inference.predict import identity, predict_files
@@ -42,7 +42,7 @@ class Call:
 
     def run(self):
         return predict_files(
-            self.campaign, self.checkpoint, self.inputs, self.out, Silent(), device="cpu", **self.more
+            self.campaign, self.checkpoint, self.inputs, self.out, NullProgress(), device="cpu", **self.more
         )
 
     def with_tables(self, staged, **more):
@@ -252,7 +252,7 @@ def test_what_cannot_be_read_or_written_is_named(job, monkeypatch, tmp_path):
         raise ZeroDivisionError("no reason")
 
     monkeypatch.setattr(Bundles, "rows", broken)
-    with pytest.raises(ForeignError, match=r"raw-\d.parquet: the reader failed: ZeroDivisionError: no"):
+    with pytest.raises(PluginError, match=r"raw-\d.parquet: the reader failed: ZeroDivisionError: no"):
         job.run()
 
 

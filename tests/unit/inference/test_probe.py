@@ -5,7 +5,7 @@ import torch
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import ConfigError, CrpipeError, DeviceMemoryError
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.inference.probe import PhaseLoss, probe_batch, read_batch, render_probe
 from crpipe.train.workload import OptimizerSpec, Phase
 from toy import RANGES, Toy, ToyOptions, toy_config
@@ -43,7 +43,7 @@ def open_campaign(root, workload, **options):
 def probe(campaign, steps=60, **options):
     """Probe the first range; return the result and its text."""
     batch = read_batch(campaign, (), "")
-    result = probe_batch(campaign, batch, steps, Silent(), **options)
+    result = probe_batch(campaign, batch, steps, NullProgress(), **options)
     return result, render_probe(batch, campaign.item, result)
 
 
@@ -85,7 +85,7 @@ def test_steps_that_are_not_finite_are_counted_and_named_with_anomaly(tmp_path):
 
 def test_all_phases_of_an_adversarial_workload_are_probed(tmp_path):
     campaign = Campaign.open(toy_config(tmp_path))
-    result = probe_batch(campaign, read_batch(campaign, (), RANGES[1]), 1, Silent())
+    result = probe_batch(campaign, read_batch(campaign, (), RANGES[1]), 1, NullProgress())
     assert [one.phase for one in result.losses] == ["critic", "generator"]
     assert all(one.before == one.after for one in result.losses)
 

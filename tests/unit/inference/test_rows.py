@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from crpipe.core.errors import ForeignError
+from crpipe.core.errors import PluginError
 from crpipe.events.batch import Events
 from crpipe.inference.predict import (
     check_generated,
@@ -34,7 +34,7 @@ def test_whole_events_give_their_multiplicity_and_what_is_new():
     ],
 )
 def test_what_is_no_column_for_each_event_is_refused(found, message):
-    with pytest.raises(ForeignError, match=message):
+    with pytest.raises(PluginError, match=message):
         checked_columns(found, 4, "lab:Net.predict")
 
 
@@ -64,7 +64,7 @@ def test_flat_arrays_of_one_type_become_a_column_of_lists(dtype, lengths):
     ],
 )
 def test_other_lists_are_refused(column, message):
-    with pytest.raises(ForeignError, match=message):
+    with pytest.raises(PluginError, match=message):
         checked_columns({"x": column}, 2, "lab:Net.predict")
 
 
@@ -74,12 +74,12 @@ def test_texts_stay_texts():
 
 
 def test_events_of_another_number_are_refused():
-    with pytest.raises(ForeignError, match="expected 5 events with 3 item columns, found 4 events with 3"):
+    with pytest.raises(PluginError, match="expected 5 events with 3 item columns, found 4 events with 3"):
         check_generated(make_events(4, 1), 5, BUNDLES, "lab:Net.generate")
 
 
 def test_a_predicted_column_must_not_replace_the_key():
-    with pytest.raises(ForeignError, match="predicts a column run, .* call it predicted_run"):
+    with pytest.raises(PluginError, match="predicts a column run, .* call it predicted_run"):
         table_of({"run": np.zeros(1)}, {"run": np.ones(1)})
 
 

@@ -9,9 +9,9 @@ import torch
 
 from counting import NAMED, Counting, Echo, Showing, checkpoint_of
 from crpipe.campaign.campaign import Campaign
-from crpipe.core.errors import ForeignError
+from crpipe.core.errors import PluginError
 from crpipe.core.files import read_json
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.events.batch import Events
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.evaluate import evaluate_link
@@ -97,7 +97,7 @@ def test_memory_is_that_of_a_block_and_the_chosen_events(trained, tmp_path):
 )
 def test_another_choice_is_refused(trained, tmp_path, places, message):
     choose(places)
-    with pytest.raises(ForeignError, match=f"counting:Showing.shown: .*{message}"):
+    with pytest.raises(PluginError, match=f"counting:Showing.shown: .*{message}"):
         show(trained, make_events(100, 1), tmp_path)
 
 
@@ -108,13 +108,13 @@ def test_without_a_choice_nothing_is_shown(trained, tmp_path):
 
 
 def test_a_number_of_score_is_not_replaced(trained, tmp_path):
-    with pytest.raises(ForeignError, match="score gives a number largest too; give it another name"):
+    with pytest.raises(PluginError, match="score gives a number largest too; give it another name"):
         show(trained, make_events(40, 1), tmp_path, known=["largest"])
 
 
 def test_an_error_in_show_names_the_events(trained, tmp_path):
     Showing.look = staticmethod(lambda *_: {}["colour"])
-    with pytest.raises(ForeignError, match="counting:Showing.show failed on 30 events, the first from file"):
+    with pytest.raises(PluginError, match="counting:Showing.show failed on 30 events, the first from file"):
         show(trained, make_events(100, 1), tmp_path)
 
 
@@ -154,7 +154,7 @@ def test_an_evaluation_shows_events_of_the_model_alone(trained, tmp_path, monkey
         Showing, "baseline", lambda self, events: self.predict(None, events, None), raising=False
     )
     monkeypatch.setattr(Counting, "seen", staticmethod(whole.append))
-    evaluate_link(campaign, second, Silent(), checkpoint=str(checkpoint))
+    evaluate_link(campaign, second, NullProgress(), checkpoint=str(checkpoint))
     folder = campaign.paths.evaluation(checkpoint.stem)
     ((found, prediction),) = calls
     assert len(found) == 30

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 from campaign_files import CampaignFiles
-from crpipe.report.estimates import SeenFile, SourceLook
+from crpipe.report.estimates import RawFileSample, SourceLook
 from crpipe.report.plan import describe_plan
 
 DOCS = Path(__file__).parents[3] / "docs" / "watching.md"
-FILE = SeenFile("a.parquet", "m:R", {"run": "uint64"}, 2, 1000, 50, 500, 40, 8, 90, 0.8)
+FILE = RawFileSample("a.parquet", "m:R", {"run": "uint64"}, 2, 1000, 50, 500, 40, 8, 90, 0.8)
 FIELDS = {
     "run": None,
     "fingerprint": None,

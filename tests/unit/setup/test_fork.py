@@ -9,7 +9,7 @@ import yaml
 from crpipe.campaign.campaign import Campaign
 from crpipe.cli.app import main
 from crpipe.config.loading import load_config
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from models import train_range
 from toy import RANGES, toy_config
 
@@ -21,7 +21,7 @@ def campaign(tmp_path, monkeypatch):
     """One finished link, and its configuration in a file: (file, folder)."""
     monkeypatch.chdir(tmp_path)
     config = toy_config(tmp_path)
-    train_range(config, FIRST, Silent())
+    train_range(config, FIRST, NullProgress())
     path = tmp_path / "toy.yaml"
     path.write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_unset=True)))
     return path
@@ -59,7 +59,7 @@ def test_the_file_goes_on_after_the_link_under_the_changed_keys(fork, campaign, 
     config = load_config([campaign, tmp_path / "slow.yaml"])
     assert config.options()["rate"] == 1e-5
     assert Campaign.open(config).chain.names == (SECOND, THIRD, "outliers")
-    train_range(config, SECOND, Silent())
+    train_range(config, SECOND, NullProgress())
 
 
 def test_what_was_set_before_the_verb_is_part_of_the_file(fork, tmp_path):
@@ -110,7 +110,7 @@ def test_after_the_last_link_of_a_campaign_it_says_what_to_add(fork, campaign, t
     """Shards of constant size have no outliers: the last range is the last link."""
     monkeypatch.setattr("crpipe.events.layout.Layout.has_outliers", lambda _: False)
     for name in (SECOND, THIRD):
-        train_range(load_config([campaign]), name, Silent())
+        train_range(load_config([campaign]), name, NullProgress())
     code, printed = fork("--from", THIRD, "--run", "more")
     assert code == 2
     assert "nothing is left to train; add ranges with ranges.last, or rounds with train.rounds" in printed

@@ -10,7 +10,7 @@ import pytest
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import SourceError
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.report.plan import Plan, render_plan
 from crpipe.setup import preview
 from crpipe.setup.compatibility import planned_workload
@@ -59,7 +59,7 @@ def test_sizes_are_those_of_the_files_and_events_those_inside(configure, raw):
 
 def test_ranges_that_are_listed_are_not_asked_for_again(configure):
     config = configure()
-    list_range(Campaign.open(config), FIRST, Silent())
+    list_range(Campaign.open(config), FIRST, NullProgress())
     assert list(look_at_source(Campaign.open(config)).listed) == [SECOND]
 
 

@@ -2,12 +2,12 @@ import contextlib
 
 import pytest
 
-from crpipe.campaign.raw_files import SIZE_ONLY, Entry, Proof
+from crpipe.campaign.raw_files import SIZE_ONLY, Entry, Verification
 from crpipe.core.errors import DiskError, SourceError, TransferError
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.source import copies
 from crpipe.source.copies import Copies, CopyRules, check_free_space
-from crpipe.source.retries import Transient
+from crpipe.source.retries import TemporaryFailure
 from crpipe.source.uris import SourceOptions
 
 RULES = CopyRules("range R", "restore it")
@@ -24,7 +24,7 @@ class Scripted:
         if self.script.get(entry.path):
             raise self.script[entry.path].pop(0)
         part.write_text(entry.path)
-        return Proof(len(entry.path), "", "crc32c", self.verified)
+        return Verification(len(entry.path), "", "crc32c", self.verified)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def copied(tmp_path, monkeypatch):
 
         monkeypatch.setattr(copies, "open_copier", opener)
         entries = [Entry(uri.rpartition("/")[2], uri, 4, None) for uri in uris]
-        job = Copies(tmp_path, entries, SourceOptions(attempts=2, **options), rules, Silent())
+        job = Copies(tmp_path, entries, SourceOptions(attempts=2, **options), rules, NullProgress())
         job.run()
         job.hosts = hosts
         return job
@@ -62,7 +62,7 @@ def test_files_of_several_sources_are_copied_from_each(copied):
 
 
 def test_what_passes_is_tried_again(copied):
-    assert len(copied({"a.h5": [Transient("busy")]}).done) == 2
+    assert len(copied({"a.h5": [TemporaryFailure("busy")]}).done) == 2
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_what_passes_is_tried_again(copied):
             "gone; restore it, or set such files aside with source.on_bad_file: quarantine",
         ),
         (
-            [Transient("cut"), Transient("cut")],
+            [TemporaryFailure("cut"), TemporaryFailure("cut")],
             RULES,
             TransferError,
             r"^/s/a.h5: cut \(2 attempts\); run the same command again later$",
         ),
-        ([Transient("off", outage=True)] * 2, RULES, SourceError, "off .* what is verified stays"),
+        ([TemporaryFailure("off", outage=True)] * 2, RULES, SourceError, "off .* what is verified stays"),
     ],
 )
 def test_a_bad_file_stops_the_job_with_the_way_out(copied, error, rules, kind, message):
@@ -101,7 +101,7 @@ def test_bad_files_are_set_aside_up_to_a_number(copied):
 
 def test_a_file_that_failed_is_tried_again_after_the_others(copied, tmp_path):
     rules = CopyRules("range R", "restore it", "quarantine", 1)
-    for error in (TransferError("a.h5: gone"), Transient("bad", wrong=True), Transient("cut")):
+    for error in (TransferError("a.h5: gone"), TemporaryFailure("bad", wrong=True), TemporaryFailure("cut")):
         job = copied({"a.h5": [error] * (1 if isinstance(error, TransferError) else 2)}, rules)
         assert (job.bad, len(job.done)) == ({}, 2)
         for file in tmp_path.iterdir():
@@ -110,12 +110,12 @@ def test_a_file_that_failed_is_tried_again_after_the_others(copied, tmp_path):
 
 def test_a_file_that_fails_is_set_aside_only_while_another_one_arrives(copied, tmp_path):
     rules = CopyRules("range R", "restore it", "quarantine", 1)
-    job = copied({"a.h5": [Transient("cut")] * 4}, rules)
+    job = copied({"a.h5": [TemporaryFailure("cut")] * 4}, rules)
     assert list(job.bad) == ["a.h5"]
     assert {file.name for file in tmp_path.iterdir()} == {".listing", ".proofs.jsonl", "b.h5"}
     (tmp_path / "b.h5").unlink()
     # b.h5 arrives first, and the copy that is to show that the source works fails like a.h5.
-    script = {"a.h5": [Transient("cut")] * 4, "b.h5": Later(1, [Transient("cut")] * 2)}
+    script = {"a.h5": [TemporaryFailure("cut")] * 4, "b.h5": Later(1, [TemporaryFailure("cut")] * 2)}
     with pytest.raises(SourceError, match="which arrived before, fails now, too: nothing is set aside"):
         copied(script, rules)
 
@@ -142,7 +142,7 @@ def test_a_range_that_loses_more_than_half_of_its_files_fails(copied):
 def test_an_outage_never_sets_a_file_aside(copied):
     rules = CopyRules("range R", "restore it", "quarantine", 1)
     with pytest.raises(SourceError, match="run the same command again later"):
-        copied({"a.h5": [Transient("off", outage=True)] * 2}, rules)
+        copied({"a.h5": [TemporaryFailure("off", outage=True)] * 2}, rules)
 
 
 def test_a_size_alone_is_refused_where_a_checksum_is_required(copied):
@@ -167,8 +167,8 @@ def test_a_link_in_the_place_of_a_directory_below_is_refused(tmp_path, monkeypat
     monkeypatch.setattr(copies, "open_copier", lambda *_: contextlib.nullcontext(Scripted({})))
     entries = [Entry("a/b/c.h5", "/s/a/b/c.h5", 8, None)]
     with pytest.raises(DiskError, match=r"a/b: a link.* remove it"):
-        Copies(raw, entries, SourceOptions(attempts=2), RULES, Silent()).run()
+        Copies(raw, entries, SourceOptions(attempts=2), RULES, NullProgress()).run()
     assert list(home.iterdir()) == []
     (raw / "a" / "b").unlink()
-    Copies(raw, entries, SourceOptions(attempts=2), RULES, Silent()).run()
+    Copies(raw, entries, SourceOptions(attempts=2), RULES, NullProgress()).run()
     assert (raw / "a" / "b" / "c.h5").exists()

@@ -9,7 +9,7 @@ from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.core.files import read_json
 from crpipe.core.journal import Journal
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.source.counting import check_source, count_files, ensure_counted
 from crpipe.source.listing import list_range
 from named import NAMED, SOURCE
@@ -37,12 +37,12 @@ def configured(tmp_path, uri, files="", **ranges):
 
 
 def listed(config, name):
-    list_range(opened(config), name, Silent())
+    list_range(opened(config), name, NullProgress())
     return [entry.path for entry in read_manifest(config.paths().manifest(name))]
 
 
 def counted(config, progress=None):
-    return count_files(opened(config), progress or Silent())
+    return count_files(opened(config), progress or NullProgress())
 
 
 def test_numbers_in_file_names_are_counted_and_cut_into_ranges(tmp_path, flat):
@@ -166,9 +166,9 @@ def test_a_source_without_an_end_cannot_be_counted(tmp_path, uri, files):
 
 def test_a_workflow_counts_once_and_only_where_it_is_asked_to(tmp_path, flat):
     config = configured(tmp_path, f"{flat}/*.parquet")
-    ensure_counted(opened(config), Silent())
-    ensure_counted(opened(config), Silent())
-    ensure_counted(opened(configured(tmp_path / "other", f"{flat}/*.parquet", last=24)), Silent())
+    ensure_counted(opened(config), NullProgress())
+    ensure_counted(opened(config), NullProgress())
+    ensure_counted(opened(configured(tmp_path / "other", f"{flat}/*.parquet", last=24)), NullProgress())
     whats = [(row["what"], row["verb"]) for row in Journal(config.paths().data_journal()).rows()]
     assert whats == [("start", "count"), ("finished", "count")]
     assert not (tmp_path / "other").exists()

@@ -5,7 +5,7 @@ import pytest
 
 from crpipe.core.errors import DiskError
 from crpipe.source import retries as disk
-from crpipe.source.retries import Flush, Steps
+from crpipe.source.retries import AdaptiveDiskCalls, Flush
 
 
 def test_steps_stay_here_while_they_are_quick_and_go_to_threads_while_they_are_not(monkeypatch):
@@ -13,7 +13,7 @@ def test_steps_stay_here_while_they_are_quick_and_go_to_threads_while_they_are_n
     monkeypatch.setattr(disk.time, "perf_counter", lambda: clock[0])
 
     async def places(pause_s):
-        steps = Steps()
+        steps = AdaptiveDiskCalls()
         found = []
 
         def step():

@@ -4,7 +4,7 @@ import pytest
 
 from crpipe.campaign.raw_files import Entry, read_manifest
 from crpipe.core.errors import ConfigError, ListingError
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.source import listing
 from crpipe.source.listing import list_range
 from opened import opened
@@ -12,7 +12,7 @@ from told import Told
 
 
 def listed(config, name):
-    list_range(opened(config), str(name), Silent())
+    list_range(opened(config), str(name), NullProgress())
     return read_manifest(config.paths().manifest(str(name)))
 
 

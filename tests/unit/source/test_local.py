@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from crpipe.campaign.raw_files import Entry
-from crpipe.core.errors import ChangedError, ListingError, TransferError, may_pass
+from crpipe.core.errors import ChangedError, ListingError, TransferError, is_retryable
 from crpipe.source import local
 from crpipe.source.local import LocalSource
-from crpipe.source.retries import Transient
+from crpipe.source.retries import TemporaryFailure
 from crpipe.source.uris import RangeSource
 
 
@@ -75,7 +75,7 @@ def test_a_file_that_does_not_begin_and_end_as_its_type_does_is_bad(place, tmp_p
 
 def test_a_copy_that_differs_is_made_again(place, tmp_path, monkeypatch):
     monkeypatch.setattr(local.checksums, "of_file", lambda *_: "00000000")
-    with pytest.raises(Transient, match="the copy differs from its source"):
+    with pytest.raises(TemporaryFailure, match="the copy differs from its source"):
         fetched(entries(place)[0], tmp_path / "copy.part")
 
 
@@ -83,7 +83,7 @@ def test_a_copy_that_differs_is_made_again(place, tmp_path, monkeypatch):
     ("number", "error", "message"),
     [
         (13, TransferError, r"a\.h5: cannot be read \(Permission denied\)"),
-        (5, Transient, "Input/output error"),
+        (5, TemporaryFailure, "Input/output error"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_bad_or_tried_again(
@@ -244,8 +244,8 @@ def test_a_file_that_is_always_touched_while_it_is_copied_is_refused_in_the_end(
 
 
 def test_waiting_does_not_repair_a_file_that_changed():
-    assert may_pass("TransferError")
-    assert not may_pass("ChangedError")
+    assert is_retryable("TransferError")
+    assert not is_retryable("ChangedError")
 
 
 def test_a_write_in_the_tick_of_the_kernels_clock_in_which_the_copy_began_is_seen(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from crpipe.core.errors import SourceError, TransferError
-from crpipe.source.retries import Deadline, Transient, each, persist
+from crpipe.source.retries import Deadline, TemporaryFailure, retry, run_concurrently
 
 
 def persisted(outcomes, attempts=3, deadline_s=10.0):
@@ -17,31 +17,31 @@ def persisted(outcomes, attempts=3, deadline_s=10.0):
             raise outcome
         return outcome
 
-    work = persist(attempt, attempts=attempts, deadline=Deadline(deadline_s, "job"), pause_s=0.001)
+    work = retry(attempt, attempts=attempts, deadline=Deadline(deadline_s, "job"), pause_s=0.001)
     try:
         return asyncio.run(work), len(calls)
-    except (Transient, SourceError) as error:
+    except (TemporaryFailure, SourceError) as error:
         return error, len(calls)
 
 
 def test_what_passes_is_tried_again():
-    assert persisted([Transient("busy"), Transient("busy"), "done"]) == ("done", 3)
+    assert persisted([TemporaryFailure("busy"), TemporaryFailure("busy"), "done"]) == ("done", 3)
 
 
 def test_the_last_reason_and_the_number_of_attempts_are_told():
-    error, calls = persisted([Transient("busy"), Transient("gone")], attempts=2)
-    assert isinstance(error, Transient)
+    error, calls = persisted([TemporaryFailure("busy"), TemporaryFailure("gone")], attempts=2)
+    assert isinstance(error, TemporaryFailure)
     assert str(error) == "gone (2 attempts)"
     assert calls == 2
 
 
 def test_a_try_that_made_progress_does_not_count():
-    cut = Transient("cut", progress=True)
-    assert persisted([cut, cut, cut, Transient("busy"), "done"], attempts=2) == ("done", 5)
+    cut = TemporaryFailure("cut", progress=True)
+    assert persisted([cut, cut, cut, TemporaryFailure("busy"), "done"], attempts=2) == ("done", 5)
 
 
 def test_an_outage_stays_one():
-    error, _ = persisted([Transient("gone", outage=True)], attempts=1)
+    error, _ = persisted([TemporaryFailure("gone", outage=True)], attempts=1)
     assert error.outage
 
 
@@ -52,7 +52,7 @@ def test_a_permanent_error_is_not_tried_again():
 
 
 def test_nothing_is_tried_after_the_deadline():
-    error, calls = persisted([Transient("busy"), "never"], deadline_s=0.0)
+    error, calls = persisted([TemporaryFailure("busy"), "never"], deadline_s=0.0)
     assert "deadline_minutes" in str(error)
     assert calls == 1
 
@@ -67,7 +67,7 @@ def test_each_does_every_item_within_its_width():
         busy[0] -= 1
         done.append(item)
 
-    asyncio.run(each(range(50), work, 4))
+    asyncio.run(run_concurrently(range(50), work, 4))
     assert sorted(done) == list(range(50))
     assert most[0] == 4
 
@@ -82,7 +82,7 @@ def test_the_first_error_of_each_stops_the_rest():
         done.append(item)
 
     with pytest.raises(TransferError, match="five"):
-        asyncio.run(each(range(1000), work, 4))
+        asyncio.run(run_concurrently(range(1000), work, 4))
     assert len(done) < 20
 
 
@@ -96,11 +96,11 @@ def test_a_try_that_still_runs_ends_with_the_deadline():
     with pytest.raises(
         SourceError, match=r"job: not finished within source.deadline_minutes \(the first try"
     ):
-        asyncio.run(persist(attempt, attempts=3, deadline=deadline))
+        asyncio.run(retry(attempt, attempts=3, deadline=deadline))
 
 
 def test_a_federation_out_of_reach_is_waited_for_however_often_and_said_once():
-    said, left = [], [Transient("director gone", waits=True)] * 7
+    said, left = [], [TemporaryFailure("director gone", waits=True)] * 7
 
     async def attempt():
         if left:
@@ -108,22 +108,22 @@ def test_a_federation_out_of_reach_is_waited_for_however_often_and_said_once():
         return "done"
 
     deadline = Deadline(60.0, "job", said.append)
-    assert asyncio.run(persist(attempt, attempts=2, deadline=deadline, pause_s=1e-6)) == "done"
+    assert asyncio.run(retry(attempt, attempts=2, deadline=deadline, pause_s=1e-6)) == "done"
     assert said == ["job: director gone; waiting for it until the deadline"]
 
 
 def test_what_does_not_wait_counts_a_federation_out_of_reach_like_all_else():
     async def attempt():
-        raise Transient("director gone", waits=True)
+        raise TemporaryFailure("director gone", waits=True)
 
-    with pytest.raises(Transient, match=r"director gone \(2 attempts\)") as caught:
-        asyncio.run(persist(attempt, attempts=2, deadline=Deadline(60.0, "job"), pause_s=1e-6, patient=False))
+    with pytest.raises(TemporaryFailure, match=r"director gone \(2 attempts\)") as caught:
+        asyncio.run(retry(attempt, attempts=2, deadline=Deadline(60.0, "job"), pause_s=1e-6, patient=False))
     assert caught.value.outage
 
 
 @pytest.mark.parametrize(("asked_s", "made_s"), [(7.0, 7.0), (1e6, 300.0)])
 def test_the_pause_that_a_server_asks_for_is_made(monkeypatch, asked_s, made_s):
-    left, pauses = [Transient("busy", pause_s=asked_s)], []
+    left, pauses = [TemporaryFailure("busy", pause_s=asked_s)], []
 
     async def attempt():
         if left:
@@ -133,11 +133,11 @@ def test_the_pause_that_a_server_asks_for_is_made(monkeypatch, asked_s, made_s):
         pauses.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    asyncio.run(persist(attempt, attempts=2, deadline=Deadline(1e4, "job"), pause_s=1e-6))
+    asyncio.run(retry(attempt, attempts=2, deadline=Deadline(1e4, "job"), pause_s=1e-6))
     assert pauses == [made_s]
 
 
 def test_the_deadline_names_the_last_failure_of_any_try():
     deadline = Deadline(0.0, "job")
-    deadline.note(Transient("cut"))
+    deadline.note(TemporaryFailure("cut"))
     assert "(cut)" in str(deadline.passed(""))

@@ -4,7 +4,7 @@ import pytest
 
 from crpipe.campaign.ledger import table_keys, table_paths
 from crpipe.config.loading import validate
-from crpipe.core.errors import ConfigError, ForeignError, LeaseError, ListingError, TransferError
+from crpipe.core.errors import ConfigError, LeaseError, ListingError, PluginError, TransferError
 from crpipe.core.files import read_json, sha256
 from crpipe.core.lease import lease
 from crpipe.source import local, side_tables
@@ -231,7 +231,7 @@ class TestOfASimulator:
         import simulators
 
         monkeypatch.setattr(simulators.WithTables, "gives", given, raising=False)
-        with pytest.raises(ForeignError, match=f"simulators:WithTables.tables{message}"):
+        with pytest.raises(PluginError, match=f"simulators:WithTables.tables{message}"):
             staged(simulated({}))
 
 

@@ -19,7 +19,7 @@ from crpipe.core.errors import (
     TransferError,
 )
 from crpipe.core.lease import lease
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.source.copies import Copies
 from crpipe.source.listing import list_range
 from crpipe.source.stage import stage_range
@@ -30,8 +30,8 @@ from told import Told
 
 def staged(config, name, progress=None):
     if not config.paths().manifest(str(name)).exists():
-        list_range(opened(config), str(name), Silent())
-    stage_range(opened(config), str(name), progress or Silent())
+        list_range(opened(config), str(name), NullProgress())
+    stage_range(opened(config), str(name), progress or NullProgress())
     return pq.read_table(config.paths().staged(str(name))).to_pylist()
 
 
@@ -55,7 +55,7 @@ def test_every_file_is_copied_and_its_checksum_compared(configure, name, tree):
 
 def test_staging_without_a_manifest_says_what_to_run(configure, name):
     with pytest.raises(DataError, match=f"crpipe list {name}"):
-        stage_range(opened(configure()), str(name), Silent())
+        stage_range(opened(configure()), str(name), NullProgress())
 
 
 def test_verified_copies_are_not_made_again(configure, name):
@@ -99,26 +99,26 @@ def test_a_file_made_anew_in_the_same_size_is_copied_once_its_range_is_listed_ag
 
 def test_a_source_that_changed_since_its_manifest_fails_with_the_file(configure, name, tree):
     config = configure()
-    list_range(opened(config), str(name), Silent())
+    list_range(opened(config), str(name), NullProgress())
     (tree / str(name) / "part-0003.bin").write_bytes(b"short")
     with pytest.raises(
         TransferError,
         match=r"part-0003\.bin: has 5 bytes, 3001 when it was listed: it changed; restore it, or list",
     ):
-        stage_range(opened(config), str(name), Silent())
+        stage_range(opened(config), str(name), NullProgress())
     assert not config.paths().staged(str(name)).exists()
 
 
 @pytest.mark.parametrize("on_bad_file", ["fail", "quarantine"])
 def test_a_file_replaced_in_the_same_size_is_refused_and_never_set_aside(configure, name, tree, on_bad_file):
     config = configure(on_bad_file=on_bad_file, max_quarantined=6)
-    list_range(opened(config), str(name), Silent())
+    list_range(opened(config), str(name), NullProgress())
     file = tree / str(name) / "part-0003.bin"
     file.write_bytes(bytes(reversed(file.read_bytes())))
     os.utime(file, (2e9, 2e9))
     manifest = config.paths().manifest(str(name))
     with pytest.raises(ChangedError, match=rf"2033-.* it changed; .*rm {manifest}; crpipe list {name}$"):
-        stage_range(opened(config), str(name), Silent())
+        stage_range(opened(config), str(name), NullProgress())
     assert not config.paths().staged(str(name)).exists()
     manifest.unlink()
     staged(config, name)
@@ -127,7 +127,7 @@ def test_a_file_replaced_in_the_same_size_is_refused_and_never_set_aside(configu
 
 def test_a_bad_file_can_be_set_aside_with_its_reason(configure, name, tree):
     config = configure(on_bad_file="quarantine", max_quarantined=1)
-    list_range(opened(config), str(name), Silent())
+    list_range(opened(config), str(name), NullProgress())
     (tree / str(name) / "part-0003.bin").unlink()
     rows = staged(config, name)
     bad = rows.pop(3)
@@ -144,11 +144,11 @@ def test_a_bad_file_can_be_set_aside_with_its_reason(configure, name, tree):
 
 def test_too_many_bad_files_fail_the_range(configure, name, tree):
     config = configure(on_bad_file="quarantine", max_quarantined=1)
-    list_range(opened(config), str(name), Silent())
+    list_range(opened(config), str(name), NullProgress())
     for index in (3, 4):
         (tree / str(name) / f"part-{index:04d}.bin").unlink()
     with pytest.raises(SourceError, match=rf"range {name}: 2 bad files, at most 1"):
-        stage_range(opened(config), str(name), Silent())
+        stage_range(opened(config), str(name), NullProgress())
 
 
 def test_a_budget_that_is_too_small_is_told_before_the_first_byte(configure, name):
@@ -173,12 +173,12 @@ def test_other_ranges_count_towards_the_budget(configure, name):
 
 def test_two_jobs_never_stage_one_range_at_once(configure, name):
     config = configure()
-    list_range(opened(config), str(name), Silent())
+    list_range(opened(config), str(name), NullProgress())
     with (
         lease(lease_folder(config.paths().raw(str(name))), wait_s=0, say=str),
         pytest.raises(LeaseError, match=f"process {os.getpid()}"),
     ):
-        stage_range(opened(config), str(name), Silent())
+        stage_range(opened(config), str(name), NullProgress())
 
 
 def test_a_killed_job_resumes_and_loses_at_most_what_was_in_flight(configure, name, tree):
@@ -186,9 +186,9 @@ def test_a_killed_job_resumes_and_loses_at_most_what_was_in_flight(configure, na
     for index in range(100, 400):
         (folder / f"part-{index:04d}.bin").write_bytes(os.urandom(20_000))
     config = configure(concurrency=2)
-    list_range(opened(config), str(name), Silent())
+    list_range(opened(config), str(name), NullProgress())
     job = multiprocessing.get_context("fork").Process(
-        target=stage_range, args=(opened(config), str(name), Silent())
+        target=stage_range, args=(opened(config), str(name), NullProgress())
     )
     job.start()
     raw = config.paths().raw(str(name))
@@ -209,7 +209,7 @@ def test_a_killed_job_resumes_and_loses_at_most_what_was_in_flight(configure, na
 def test_a_link_in_the_place_of_a_range_s_directory_is_refused(configure, name, tmp_path):
     """Another user who may write into results/staged could have things written and deleted elsewhere."""
     config = configure()
-    list_range(opened(config), str(name), Silent())
+    list_range(opened(config), str(name), NullProgress())
     home = tmp_path / "home"
     home.mkdir()
     (home / "download.part").write_text("of another program")
@@ -256,7 +256,7 @@ def test_a_truncated_local_file_is_not_staged(configure, name, tree):
 
 def short_manifest(config, name, keep):
     """Leave the manifest that a listing of some of the files would have made: it looks like any other."""
-    list_range(opened(config), str(name), Silent())
+    list_range(opened(config), str(name), NullProgress())
     path = config.paths().manifest(str(name))
     write_manifest(path, read_manifest(path)[:keep])
     return path
@@ -266,7 +266,7 @@ def test_a_listing_that_lacked_files_is_found_when_the_range_is_staged(configure
     config = configure()
     manifest = short_manifest(config, name, 4)
     with pytest.raises(ListingError, match=r"listed a second time, the source is not what") as caught:
-        stage_range(opened(config), str(name), Silent())
+        stage_range(opened(config), str(name), NullProgress())
     assert "part-0004.bin: new" in str(caught.value)
     assert "… and 3 more" in str(caught.value)
     assert f"rm {manifest}; crpipe list {name}" in str(caught.value)
@@ -300,21 +300,21 @@ def test_a_source_that_changes_after_its_files_were_copied_is_refused(
         run(copies)
         change(tree / str(name))
 
-    list_range(opened(config), str(name), Silent())
+    list_range(opened(config), str(name), NullProgress())
     monkeypatch.setattr(Copies, "run", run_and_change)
     with pytest.raises(ListingError, match=line):
-        stage_range(opened(config), str(name), Silent())
+        stage_range(opened(config), str(name), NullProgress())
     assert not config.paths().staged(str(name)).exists()
 
 
 def test_of_some_files_of_a_range_only_those_are_compared(configure, name, tree):
     config = configure(max_files=3)
-    list_range(opened(config), str(name), Silent())
+    list_range(opened(config), str(name), NullProgress())
     (tree / str(name) / "part-0012.bin").write_bytes(b"late")
     assert len(staged(config, name)) == 3
     (tree / str(name) / "part-0000b.bin").write_bytes(b"among the first")
     with pytest.raises(ListingError, match="part-0000b.bin: new"):
-        stage_range(opened(config), str(name), Silent())
+        stage_range(opened(config), str(name), NullProgress())
 
 
 @pytest.mark.parametrize("pattern", ["part-{number:04}.bin", "*.bin"])
@@ -324,4 +324,4 @@ def test_numbered_files_are_listed_a_second_time_too(configure, tree, name, patt
     only = str(config.all_ranges()[0])
     short_manifest(config, only, 5)
     with pytest.raises(ListingError, match=r"part-0005\.bin: new"):
-        stage_range(opened(config), only, Silent())
+        stage_range(opened(config), only, NullProgress())

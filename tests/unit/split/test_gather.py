@@ -5,7 +5,7 @@ import pytest
 
 from crpipe.events.shard_writer import GROUP_EVENTS, GROUP_ITEMS
 from crpipe.split.gather import bucket_count, bulk_tasks, outlier_tasks
-from crpipe.split.spill import Aside, Block, BlockTable
+from crpipe.split.spill import Block, BlockTable, OutlierSegment
 from plain_reader import HITS
 
 
@@ -55,8 +55,11 @@ def test_only_the_buckets_of_the_role_are_taken(tmp_path):
 
 
 def test_outliers_keep_the_order_of_the_source_and_are_cut_between_files(tmp_path):
-    outliers = [Aside(0, "outliers", (0, 1, 0, 1, 0, 700))]
-    outliers += [Aside(3, "outliers", (1, 1, 0, 2, 0, 400)), Aside(3, "outliers", (1, 1, 2, 1, 400, 100))]
+    outliers = [OutlierSegment(0, "outliers", (0, 1, 0, 1, 0, 700))]
+    outliers += [
+        OutlierSegment(3, "outliers", (1, 1, 0, 2, 0, 400)),
+        OutlierSegment(3, "outliers", (1, 1, 2, 1, 400, 100)),
+    ]
     tasks = outlier_tasks(common(tmp_path), outliers, 600)
     assert [task.items for task in tasks] == [700, 500]
     assert [len(task.groups[0]) for task in tasks] == [1, 2]

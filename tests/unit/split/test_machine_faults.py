@@ -82,7 +82,7 @@ def test_a_file_that_kills_the_process_is_named_at_the_next_attempt(tmp_path, to
         again = call(check=False)
         assert again.returncode == 1
         last = again.stderr.strip().splitlines()[-1]
-        assert "ForeignError" in last
+        assert "PluginError" in last
         assert f"{NAME}/0001.parquet" in last
         assert "SIGABRT" in last
 

@@ -14,7 +14,7 @@ import pytest
 import crpipe
 from campaign_files import DEAD_PID
 from crpipe.campaign.campaign import Campaign
-from crpipe.campaign.claims import claim_data
+from crpipe.campaign.claims import record_data_keys
 from crpipe.campaign.split_record import SplitRecord
 from crpipe.core.errors import DataError, ShardError
 from crpipe.core.paths import CONSOLIDATED, HASHES, LARGE_ROLES
@@ -168,7 +168,7 @@ from crpipe.campaign.recorded import RunRecord
 from crpipe.config.loading import load_config
 from crpipe.core.files import read_json
 from crpipe.core.paths import CONSOLIDATED
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.events.shard_manifest import read_layout, verify
 from crpipe.loading.loader import Loader
 from crpipe.split.outliers import consolidate_outliers
@@ -178,7 +178,7 @@ keys, layout = read_json(paths.campaign()), recorded_layout(paths.layout())
 record = RunRecord(config.chain(has_outliers=True), keys, keys)
 campaign = Campaign(config, paths, layout, {}, record)
 (name,), target = campaign.ranges, paths.outliers(CONSOLIDATED)
-consolidate_outliers(campaign, Silent())
+consolidate_outliers(campaign, NullProgress())
 print(*verify(target, deep=True), read_layout(target).item)
 for role, folder in (("train", paths.shards(name)), ("outliers", target)):
     loader = Loader(folder, role, batch_events=10, seed=(1,), epochs=1)
@@ -191,7 +191,7 @@ def test_shards_are_read_and_merged_where_the_readers_package_is_missing(tmp_pat
     write_events(raw_folder(config) / "a.npz", make_hits([3, 50, 1, 0, 60] * 4))
     write_staged(config)
     split(config)
-    claim_data(Campaign.open(config))
+    record_data_keys(Campaign.open(config))
     paths, source = config.paths(), str(Path(crpipe.__file__).parents[1])
     keys = (f"results={paths.results}", f"runs={paths.runs}", "ranges.last=999")
     done = subprocess.run(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.events.batch import Events
-from crpipe.split.hashing import SHOWN, find_repeated, identify, names_of
+from crpipe.split.hashing import SHOWN, event_hashes, find_repeated, names_of
 from crpipe.split.split import split_range
 from crpipe.workloads.direction.layout import pulses
 from crpipe.workloads.muons.layout import BUNDLES
@@ -80,7 +80,7 @@ def test_what_is_counted_is_what_plain_python_counts(tmp_path_factory, tasks, at
         columns = {"event_id": np.array(ids, np.int64)}
         events = Events(columns, np.zeros(len(ids), np.uint32), np.zeros((0, 4), np.float32))
         numbers.append(folder / f"{number}.numbers")
-        numbers[-1].write_bytes(identify(events, KEYED).tobytes())
+        numbers[-1].write_bytes(event_hashes(events, KEYED).tobytes())
         rows = np.arange(len(ids), dtype=np.uint32)
         table = pa.table({"source_file": np.full(len(ids), number, np.uint32), "source_row": rows})
         tables.append(folder / f"{number}.table")
@@ -102,10 +102,10 @@ def test_events_are_known_by_the_key_or_by_all_columns():
     columns = {field.name: np.arange(4).astype(field.dtype) for field in BUNDLES.events}
     counts = np.zeros(4, np.uint32)
     events = Events(columns, counts, np.zeros((0, 3), np.float32))
-    own = identify(events, BUNDLES)
+    own = event_hashes(events, BUNDLES)
     assert len(set(own.tolist())) == 4
     for name, values in columns.items():
         other = Events(columns | {name: values + 1}, counts, events.items)
-        assert not (identify(other, BUNDLES) == own).any()
+        assert not (event_hashes(other, BUNDLES) == own).any()
     more = Events(columns, counts + np.uint32(1), np.zeros((4, 3), np.float32))
-    assert not (identify(more, BUNDLES) == own).any()
+    assert not (event_hashes(more, BUNDLES) == own).any()

@@ -12,7 +12,7 @@ import pytest
 from crpipe.campaign.raw_files import STAGED, RawFile
 from crpipe.campaign.readers import ReaderChoice
 from crpipe.core import checksums
-from crpipe.core.errors import DiskError, ForeignError
+from crpipe.core.errors import DiskError, PluginError
 from crpipe.core.paths import DESTINATIONS, LARGE_ROLES
 from crpipe.events.layout import SOURCE_FILE
 from crpipe.split.parts import LARGE, REJECTED, TEST, TRAIN, VALIDATION, Parts
@@ -114,7 +114,7 @@ def test_nothing_is_kept_of_a_bad_file(tmp_path):
 
 def test_a_broken_reader_is_no_bad_file(tmp_path):
     rules = Rules(ReaderChoice("plain_reader:Broken", {"wrong": "raises"}), 1, 10, Parts(0.5), (1, 1, 1))
-    with pytest.raises(ForeignError, match=r"0\.npz: the reader plain_reader:Broken failed"):
+    with pytest.raises(PluginError, match=r"0\.npz: the reader plain_reader:Broken failed"):
         scatter(task_of(tmp_path, [1], rules=rules))
 
 

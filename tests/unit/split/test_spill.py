@@ -66,7 +66,7 @@ def test_kept_events_come_back_and_forgotten_ones_do_not(tmp_path, monkeypatch, 
 
 
 def known(events):
-    """Give place and muons of each event."""
+    """Return place and muons of each event."""
     starts = events.offsets()
     return [
         (place, events.items[starts[index] : starts[index + 1]].tolist())

@@ -22,10 +22,10 @@ from crpipe.core.checksums import of_file
 from crpipe.core.errors import (
     ConfigError,
     DataError,
-    ForeignError,
     FormatError,
     LeaseError,
     LedgerError,
+    PluginError,
     ShardError,
     SourceError,
 )
@@ -357,10 +357,10 @@ def test_a_damaged_shard_is_made_again_once_its_directory_is_deleted(staged, del
 def test_raw_copies_stay_until_the_shards_were_read_back(staged, monkeypatch, checksums):
     """A disk that loses a bit after the shard was written: the raw copies are the only good ones."""
     config = staged()
-    deliver = split_module.deliver
+    publish_record = split_module.publish_record
 
     def damage(record, places):
-        deliver(record, places)
+        publish_record(record, places)
         if checksums != "crc32c":
             for place in (places["outliers.json"], places["shards.json"]):
                 manifest = read_json(place)
@@ -372,7 +372,7 @@ def test_raw_copies_stay_until_the_shards_were_read_back(staged, monkeypatch, ch
         data[len(data) // 3] ^= 4
         shard.write_bytes(data)
 
-    monkeypatch.setattr(split_module, "deliver", damage)
+    monkeypatch.setattr(split_module, "publish_record", damage)
     with pytest.raises(ShardError, match=r"outliers-00000\.muons\.parquet: damaged"):
         split(config)
     monkeypatch.undo()
@@ -600,7 +600,7 @@ def test_a_failing_reader_is_named_whoever_calls_it(tmp_path, workers, monkeypat
     config = hits(tmp_path, "source.reader=plain_reader:Broken", wrong="raises")
     write_events(raw_folder(config) / "b.npz", make_hits([1]))
     write_staged(config)
-    with pytest.raises(ForeignError, match=r"a\.npz: the reader plain_reader:Broken failed.*KeyError"):
+    with pytest.raises(PluginError, match=r"a\.npz: the reader plain_reader:Broken failed.*KeyError"):
         split(config, split={"workers": workers})
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from crpipe.campaign.readers import ReaderChoice
 from crpipe.core.errors import DataError, FormatError
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.split.preview import suggest_from_files
 from named import READERS
 from plain_reader import make_hits, write_events
@@ -16,7 +16,7 @@ COUNTS = [0] * 500 + [3] * 400 + [40] * 99 + [9000]
 
 
 def suggested(files, choice=None):
-    return suggest_from_files(files, choice, 64, Silent()).splitlines()
+    return suggest_from_files(files, choice, 64, NullProgress()).splitlines()
 
 
 def test_the_recommended_threshold_sets_one_event_in_a_thousand_aside(tmp_path):
@@ -78,4 +78,4 @@ def test_files_that_are_joined_are_not_counted_by_half(tmp_path):
     both = tmp_path / "both.parquet"
     both.write_bytes(b"".join(part.read_bytes() for part in parts))
     with pytest.raises(FormatError, match="would be left unread"):
-        suggest_from_files([both], None, 10, Silent())
+        suggest_from_files([both], None, 10, NullProgress())

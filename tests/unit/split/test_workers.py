@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from crpipe.campaign.split_record import left_notes
-from crpipe.core.errors import CrpipeError, DiskError, ForeignError, HostMemoryError
+from crpipe.core.errors import CrpipeError, DiskError, HostMemoryError, PluginError
 from crpipe.split.workers import in_order, working_on
 
 
@@ -53,8 +53,8 @@ def die_by(number):
 @pytest.mark.parametrize(
     ("number", "kind"),
     [
-        (signal.SIGABRT, ForeignError),
-        (signal.SIGSEGV, ForeignError),
+        (signal.SIGABRT, PluginError),
+        (signal.SIGSEGV, PluginError),
         (signal.SIGBUS, DiskError),
         (signal.SIGKILL, HostMemoryError),
     ],
@@ -66,7 +66,7 @@ def test_a_worker_that_a_signal_ends_is_named_with_its_file(tmp_path, number, ki
 
 
 def test_one_worker_of_its_own_process_too(tmp_path):
-    with pytest.raises(ForeignError, match=r"/data/6\.parquet: .*SIGABRT"):
+    with pytest.raises(PluginError, match=r"/data/6\.parquet: .*SIGABRT"):
         list(in_order(die_by, [int(signal.SIGABRT)], 1, notes=tmp_path / "notes", spawn=True))
 
 

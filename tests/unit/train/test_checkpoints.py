@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from counting import state_of
-from crpipe.core.errors import CheckpointError, DiskError, UnseenError, code_may_pass, may_pass
+from crpipe.core.errors import CheckpointError, DiskError, UnseenError, exit_code_is_retryable, is_retryable
 from crpipe.core.files import write_json
 from crpipe.core.ranges import key_of
 from crpipe.train.checkpoints import FORMAT, Store, checkpoint_file, load, refuse_other_keys, verified
@@ -234,5 +234,5 @@ def test_a_parents_checkpoint_that_is_seen_late_is_waited_for(store):
     saved.path.unlink()
     with pytest.raises(UnseenError, match=r"not seen on this machine, though .*\.json names it") as caught:
         verified(saved.path)
-    assert may_pass(type(caught.value).__name__)
-    assert code_may_pass(caught.value.exit_code)
+    assert is_retryable(type(caught.value).__name__)
+    assert exit_code_is_retryable(caught.value.exit_code)

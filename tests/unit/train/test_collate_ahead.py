@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from crpipe.core.errors import ForeignError
+from crpipe.core.errors import PluginError
 from crpipe.core.files import sha256
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from models import train_range
 from toy import RANGES, Toy, toy_config
 
@@ -30,7 +30,7 @@ def test_weights_are_the_same_for_any_number_of_threads(tmp_path, monkeypatch):
             Toy, "on_collate", staticmethod(lambda seen=seen: seen.add(threading.current_thread().name))
         )
         config = configure(tmp_path / "-".join(map(str, way)), *way)
-        train_range(config, RANGES[0], Silent())
+        train_range(config, RANGES[0], NullProgress())
         (path,) = config.paths().store(RANGES[0]).glob("checkpoint-*.pt")
         found[way] = sha256(path)
     assert len(set(found.values())) == 1, found
@@ -52,9 +52,9 @@ def test_an_error_names_the_same_events_at_the_same_step(tmp_path, monkeypatch):
     for way in WAYS:
         config = configure(tmp_path / "-".join(map(str, way)), *way)
         with pytest.raises(
-            ForeignError, match=r"toy:Toy.collate failed on \d+ events, .* file 0 row"
+            PluginError, match=r"toy:Toy.collate failed on \d+ events, .* file 0 row"
         ) as error:
-            train_range(config, RANGES[0], Silent())
+            train_range(config, RANGES[0], NullProgress())
         told[way] = str(error.value)
     assert len(set(told.values())) == 1, told
     assert loader_threads() == []

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.train.step import compile_modules
 from models import train_range
 from toy import RANGES, toy_config
@@ -55,8 +55,8 @@ def test_every_kind_of_module_is_compiled_and_takes_any_number_of_rows(child):
 
 def test_a_gradient_penalty_through_a_compiled_module_falls_back(tmp_path):
     told = []
-    progress = Silent()
-    progress.say = told.append
+    progress = NullProgress()
+    progress.message = told.append
     train_range(toy_config(tmp_path, train={"compile": True}), RANGES[0], progress)
     assert any("train.compile does not work here, training runs eager" in line for line in told)
 

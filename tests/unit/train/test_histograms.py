@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.core.errors import ConfigError, ForeignError
+from crpipe.core.errors import ConfigError, PluginError
 from crpipe.core.paths import OUTLIERS
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.events.histograms import Histogram
 from crpipe.inference.checkpoints import open_checkpoint
 from crpipe.inference.probe import probe_batch, read_batch
@@ -63,7 +63,7 @@ def counts(call):
 
 
 def test_the_histograms_come_before_the_model_and_never_in_inference(config):
-    train_range(config, RANGES[0], Silent())
+    train_range(config, RANGES[0], NullProgress())
     histograms, model, *rest = Balanced.calls
     assert counts(histograms) == ([0, 1, 2, 3], 0, 5)
     assert (model, rest) == ("model", [])
@@ -82,7 +82,7 @@ def test_they_are_those_of_all_ranges_of_the_link(config, tmp_path):
     campaign = Campaign.open(together)
     assert campaign.chain.names[-1] == OUTLIERS
     for link in campaign.chain.names:
-        train_range(together, link, Silent())
+        train_range(together, link, NullProgress())
     assert counts(Balanced.calls[0]) == ([0, 11, 22, 33], 1, 10)
     assert counts(Balanced.calls[-2]) == ([0, 111, 222, 333], 3, 15)  # outliers have none of their own
 
@@ -93,25 +93,25 @@ def test_shards_without_a_wanted_histogram_are_refused(config):
     with pytest.raises(
         ConfigError, match=r"Balanced wants a histogram of energy_gev, which split.histograms"
     ):
-        train_range(config, RANGES[0], Silent())
+        train_range(config, RANGES[0], NullProgress())
 
 
 def test_an_error_of_the_workload_is_named(config, monkeypatch):
     monkeypatch.setattr(Balanced, "use_histograms", lambda *_: 1 // 0)
-    with pytest.raises(ForeignError, match="Balanced.use_histograms failed: ZeroDivisionError"):
-        train_range(config, RANGES[0], Silent())
+    with pytest.raises(PluginError, match="Balanced.use_histograms failed: ZeroDivisionError"):
+        train_range(config, RANGES[0], NullProgress())
 
 
 def test_a_probe_uses_those_of_its_range_or_of_its_batch(config, tmp_path):
     import pyarrow.parquet as pq
 
     campaign = Campaign.open(config)
-    probe_batch(campaign, read_batch(campaign, (), RANGES[1]), 1, Silent())
+    probe_batch(campaign, read_batch(campaign, (), RANGES[1]), 1, NullProgress())
     assert counts(Balanced.calls[0]) == ([0, 10, 20, 30], 1, 5)
     events = make_events(12, 1)
     path = tmp_path / "raw.parquet"
     pq.write_table(nested_table(events.columns, events.multiplicity, np.abs(events.items)), path)
     Balanced.calls = ()
-    probe_batch(campaign, read_batch(campaign, [path], ""), 1, Silent())
+    probe_batch(campaign, read_batch(campaign, [path], ""), 1, NullProgress())
     expected = Histogram.of(events.columns["energy_gev"], (1.0, 2.0, 4))
     assert counts(Balanced.calls[0]) == (expected.counts.tolist(), 0, 0)

@@ -169,7 +169,7 @@ def test_training_goes_on_when_its_curves_are_deleted(tmp_path, lost):
     whole = train(toy_config(tmp_path / "whole", train={"log_steps": 1, "snapshot_steps": 2}))[0]
 
     class Deletes(Told):
-        def advance(self, label, done, total, note=""):
+        def update(self, label, done, total, note=""):
             if done == 3 and lost == "tensorboard":
                 shutil.rmtree(paths.tensorboard())
             elif done == 3:
@@ -198,7 +198,7 @@ def test_a_job_that_lost_its_lease_publishes_nothing(tmp_path):
         (store / "lease").write_text(json.dumps({"host": "other", "pid": 1, "id": "another"}))
 
     told = Told()
-    told.say = lose
+    told.message = lose
     with pytest.raises(LeaseError, match="taken over by process 1 on other"):
         train_range(config, FIRST, told)
     assert not list(store.glob("*.pt"))

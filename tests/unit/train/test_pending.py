@@ -3,7 +3,7 @@
 import torch
 
 from crpipe.events.batch import Cursor
-from crpipe.train.meter import Clock, PendingSteps
+from crpipe.train.meter import Clock, UncountedSteps
 from crpipe.train.ranks import World
 from crpipe.train.state import Counters
 from toy import make_events
@@ -11,7 +11,7 @@ from toy import make_events
 
 def test_steps_are_counted_and_skipped_ones_named():
     pending, counters, clock = (
-        PendingSteps(World(0, 1, torch.device("cpu")), ("primary_major_id",)),
+        UncountedSteps(World(0, 1, torch.device("cpu")), ("primary_major_id",)),
         Counters(),
         Clock(),
     )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from crpipe.core.errors import CheckpointError, ConfigError
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.train.checkpoints import Store, load
 from crpipe.train.pretrained import match_weights
 from crpipe.train.state import TrainState
@@ -72,7 +72,7 @@ def test_what_cannot_be_loaded_is_an_error_that_names_it(there, prefixes, said):
 
 def trained(root, **options):
     config = toy_config(root, **options)
-    train_range(config, FIRST, Silent())
+    train_range(config, FIRST, NullProgress())
     receipt = json.loads(config.paths().receipt(FIRST).read_text())
     return config, receipt, load(config.paths().store(FIRST) / receipt["checkpoint"])
 
@@ -124,10 +124,10 @@ def test_a_map_or_a_link_without_a_checkpoint_is_refused(tmp_path, key):
 def test_a_run_goes_on_after_a_link_of_another_run(tmp_path):
     """With the settings of the old run it ends in the very weights that the old run ends in."""
     old, receipt, _ = trained(tmp_path)
-    train_range(old, SECOND, Silent())
+    train_range(old, SECOND, NullProgress())
     start = {"init_from": str(old.paths().receipt(FIRST)), "start_after": FIRST}
     new = toy_config(tmp_path, run="fork", train=start)
-    train_range(new, SECOND, Silent())
+    train_range(new, SECOND, NullProgress())
     found = [json.loads(config.paths().receipt(SECOND).read_text()) for config in (old, new)]
     assert found[1]["parent"] == receipt["sha256"]
     first, second = (

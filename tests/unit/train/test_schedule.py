@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crpipe.core.errors import ConfigError
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.setup.compatibility import check_fit
 from crpipe.train.checkpoints import load
 from crpipe.train.metrics_log import read_metrics
@@ -32,7 +32,7 @@ schedules = st.builds(
 
 
 def old_formula(schedule, step, progress):
-    """Give the linear schedule as it was before there were others."""
+    """Return the linear schedule as it was before there were others."""
     warm = min(1.0, (step + 1) / schedule.warmup_steps) if schedule.warmup_steps else 1.0
     if progress <= schedule.decay_from:
         return warm
@@ -173,7 +173,7 @@ def test_a_schedule_of_its_own_is_used_and_logged(tmp_path):
     train = {"workload": f"{__name__}:OwnRates", "schedule": "cosine", "warmup_steps": 0, "log_steps": 1}
     config = toy_config(tmp_path, train=train)
     for name in RANGES:
-        train_range(config, name, Silent())
+        train_range(config, name, NullProgress())
     rows = [row for name in RANGES for row in read_metrics(config.paths().store(name) / "metrics.jsonl")]
     assert {row["learning_rate/critic"] for row in rows} == {1.0}
     rates = [row["learning_rate"] for row in rows]

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from crpipe.events.batch import Cursor
 from crpipe.train.meter import Meter
 from crpipe.train.ranks import World
-from crpipe.train.state import Held, TrainState
+from crpipe.train.state import Backup, TrainState
 from crpipe.train.step import Stepper
 from toy import Toy, ToyOptions, make_events, toy_config
 
@@ -91,10 +91,10 @@ def test_a_step_that_turns_bad_in_its_last_repeat_changes_nothing(make_stepper, 
 @pytest.mark.parametrize("wanted", [0, 1])
 def test_what_is_held_is_put_back_only_where_wanted(wanted):
     tensors = [torch.ones(2, 3), torch.tensor(1.0), torch.tensor(7)]  # one integer alone: a counting buffer
-    held = Held(tensors)
+    held = Backup(tensors)
     for tensor in tensors:
         tensor.add_(1)
-    held.put_back(torch.tensor(float(wanted)))
+    held.restore_where(torch.tensor(float(wanted)))
     assert [tensor.unique().tolist() for tensor in tensors] == (
         [[1], [1], [7]] if wanted else [[2], [2], [8]]
     )

@@ -16,7 +16,7 @@ from torch import nn
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import validate
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.events.layout import Metric
 from crpipe.inference import evaluate
 from crpipe.train.workload import OptimizerSpec, Phase
@@ -152,11 +152,11 @@ def config(request, tmp_path, monkeypatch):
 
 
 def test_trains_on_every_event_and_is_evaluated(config):
-    train_range(config, FIRST, Silent())
+    train_range(config, FIRST, NullProgress())
     paths = config.paths()
     receipt = json.loads(paths.receipt(FIRST).read_text())
     assert (receipt["events"], receipt["step"]) == (15 * 400, 15 * 16)
-    evaluate_range(config, FIRST, Silent())
+    evaluate_range(config, FIRST, NullProgress())
     found = json.loads((paths.evaluation(FIRST) / "metrics.json").read_text())
     events = EventAccumulator(str(paths.tensorboard()))
     events.Reload()
@@ -170,7 +170,7 @@ def test_trains_on_every_event_and_is_evaluated(config):
 
 
 def test_evaluation_computes_with_the_threads_of_training(config, monkeypatch):
-    train_range(config, FIRST, Silent())
+    train_range(config, FIRST, NullProgress())
     used, predict = [], evaluate.predict_block
     monkeypatch.setattr(
         evaluate, "predict_block", lambda *args: used.append(torch.get_num_threads()) or predict(*args)
@@ -178,7 +178,7 @@ def test_evaluation_computes_with_the_threads_of_training(config, monkeypatch):
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
     try:
-        evaluate_range(config, FIRST, Silent())
+        evaluate_range(config, FIRST, NullProgress())
     finally:
         torch.set_num_threads(before)
     assert set(used) == {config.train.threads}

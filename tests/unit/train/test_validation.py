@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from crpipe.core.errors import CheckpointError, ConfigError, ForeignError, Interrupted, ShardError, TrainError
+from crpipe.core.errors import CheckpointError, ConfigError, Interrupted, PluginError, ShardError, TrainError
 from crpipe.core.files import sha256
 from crpipe.core.journal import Journal
 from crpipe.events.layout import Metric
@@ -154,7 +154,7 @@ def test_weights_are_put_back_also_when_validation_raises(tmp_path, monkeypatch)
 
     def failing(self):
         before = weights(self)
-        with pytest.raises(ForeignError, match="toy:Toy.validate failed on 40 events"):
+        with pytest.raises(PluginError, match="toy:Toy.validate failed on 40 events"):
             measure(self)
         states.append((before, weights(self), self._state.model.training))
         return {}
@@ -181,7 +181,7 @@ def test_a_metric_that_nobody_measures_is_refused_with_the_legal_ones(tmp_path):
 def test_the_check_leaves_a_workload_that_waits_for_its_tables_to_the_training(tmp_path, monkeypatch):
     config = toy_config(tmp_path, train={**VALIDATED, "keep_best": "generator/loss"})
     monkeypatch.setattr(Toy, "phases", lambda _: 1 / 0)
-    with pytest.raises(ForeignError, match="toy:Toy.phases failed"):
+    with pytest.raises(PluginError, match="toy:Toy.phases failed"):
         check_fit(config)
     monkeypatch.setattr(Toy, "needs", (), raising=False)
     monkeypatch.setattr(Toy, "use", lambda *_: None, raising=False)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from counting import Counting
-from crpipe.core.errors import ConfigError, ForeignError, FormatError
+from crpipe.core.errors import ConfigError, FormatError, PluginError
 from crpipe.train.workload import WorkloadCall, build_workload, open_workload
 from toy import make_events
 
@@ -34,7 +34,7 @@ def test_a_missing_side_table_is_named_with_an_example(tmp_path):
 def test_an_error_while_reading_a_table_names_the_workload(monkeypatch, tmp_path):
     monkeypatch.setattr(Counting, "needs", ("geometry",), raising=False)
     monkeypatch.setattr(Counting, "use", lambda *_: 1 // 0, raising=False)
-    with pytest.raises(ForeignError, match=r"counting:Counting.use failed: ZeroDivisionError"):
+    with pytest.raises(PluginError, match=r"counting:Counting.use failed: ZeroDivisionError"):
         open_workload(NAME, {}, {"geometry": tmp_path})
 
 
@@ -46,7 +46,7 @@ def test_what_is_no_workload_is_refused():
 def test_an_error_of_a_call_names_method_and_first_event():
     events, call = make_events(9, 4), Counting.__new__(Counting)
     message = r"counting:Counting.collate failed on 2 events, the first from file 4 row 7: KeyError: 'x'"
-    with pytest.raises(ForeignError, match=message), WorkloadCall(call, "collate", events, np.array([7, 2])):
+    with pytest.raises(PluginError, match=message), WorkloadCall(call, "collate", events, np.array([7, 2])):
         raise KeyError("x")
     with pytest.raises(FormatError), WorkloadCall(call, "collate", events):
         raise FormatError("passes unchanged")

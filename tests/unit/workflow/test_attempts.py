@@ -10,7 +10,7 @@ from crpipe.campaign.campaign import Campaign
 from crpipe.core.errors import ConfigError, ListingError
 from crpipe.workflow import attempts as module
 from crpipe.workflow.attempts import RunRequest, next_links, run_until_done
-from crpipe.workflow.run import HeadEnd
+from crpipe.workflow.run import WorkflowResult
 from named import READERS, SIMULATOR
 
 
@@ -49,7 +49,7 @@ def ends(monkeypatch):
 
 def failure(kind):
     rows = [{"verb": "list", "name": "a", "kind": kind, "cause": f"(exit 66): {kind}"}]
-    return HeadEnd(code=1, began=True, failures=rows, text="why it failed")
+    return WorkflowResult(code=1, began=True, failures=rows, text="why it failed")
 
 
 def test_the_next_links_are_those_without_a_receipt(request_):
@@ -67,7 +67,7 @@ def test_the_next_links_are_those_without_a_receipt(request_):
 
 def test_links_are_counted_from_what_is_there(request_, ends):
     script, started = ends
-    script.append(HeadEnd())
+    script.append(WorkflowResult())
     assert run_until_done(replace(request_, links=1), Lines()) == 0
     assert started == [(("runs/default/ranges/0000000-0000999.json",), True)]
 
@@ -81,7 +81,7 @@ def test_a_failure_ends_it_and_its_own_words_are_printed(request_, ends):
 
 def test_it_keeps_trying_what_may_pass_and_says_so(request_, ends):
     script, started = ends
-    script += [failure("ListingError"), ListingError("the source is away"), HeadEnd()]
+    script += [failure("ListingError"), ListingError("the source is away"), WorkflowResult()]
     screen = Lines()
     assert run_until_done(replace(request_, pause_s=0.05), screen) == 0
     assert [notify for _, notify in started] == [False] * 3
@@ -91,7 +91,7 @@ def test_it_keeps_trying_what_may_pass_and_says_so(request_, ends):
 
 
 def test_it_stops_at_once_where_waiting_is_no_use(request_, ends):
-    ends[0].append(failure("ForeignError"))
+    ends[0].append(failure("PluginError"))
     screen = Lines()
     assert run_until_done(replace(request_, pause_s=0.05), screen) == 1
     assert screen == ["why it failed"]
@@ -100,7 +100,7 @@ def test_it_stops_at_once_where_waiting_is_no_use(request_, ends):
 
 
 def test_a_killed_workflow_ends_with_the_code_of_its_signal(request_, ends):
-    ends[0].append(HeadEnd(code=-9, output="the last words"))
+    ends[0].append(WorkflowResult(code=-9, output="the last words"))
     screen = Lines()
     assert run_until_done(request_, screen) == 137
     assert screen == ["the last words"]
@@ -108,7 +108,7 @@ def test_a_killed_workflow_ends_with_the_code_of_its_signal(request_, ends):
 
 def test_trying_again_trains_no_more_links_than_were_asked_for(request_, ends, monkeypatch):
     script, started = ends
-    script += [failure("ListingError"), HeadEnd()]
+    script += [failure("ListingError"), WorkflowResult()]
     receipt = Campaign.open(request_.config()).paths.receipt("0000000-0000999")
 
     def pause(*_):  # meanwhile the first link was trained
@@ -129,7 +129,7 @@ def test_a_notification_that_fails_does_not_hide_why_the_workflow_failed(request
     def refused(*_):
         raise ConfigError("the files are not counted yet")
 
-    ends[0].append(failure("ForeignError"))
+    ends[0].append(failure("PluginError"))
     monkeypatch.setattr(module, "notify", refused)
     screen = Lines()
     changes = (*request_.overrides, "notify.failure='true'")

@@ -10,7 +10,7 @@ import pytest
 
 from crpipe.core.errors import ConfigError, DiskError
 from crpipe.workflow.monitor import DESCRIPTOR, TYPED, UNNOTIFIED
-from crpipe.workflow.run import HeadCall, StopSignal, run_head
+from crpipe.workflow.run import SnakemakeCommand, StopSignal, run_head
 
 
 class Script:
@@ -33,18 +33,20 @@ def ran(text, stop=None, receive=None, tick=lambda: None, **options):
 
 
 def test_the_command_line_names_configuration_profile_and_options():
-    call = HeadCall(["train_all"], [Path("a.yaml"), Path("b.yaml")], {"ranges": {"last": 9}}, "slurm", "4")
+    call = SnakemakeCommand(
+        ["train_all"], [Path("a.yaml"), Path("b.yaml")], {"ranges": {"last": 9}}, "slurm", "4"
+    )
     assert call.words()[call.words().index("snakemake") + 1 :] == [
         *("train_all", "--configfile", "a.yaml", "b.yaml", "--config", "ranges={last: 9}"),
         *("--profile", "slurm", "--jobs", "4"),
     ]
-    plain = HeadCall([], [], {}, cores="2", dry_run=True, more=["--retries", "3"])
+    plain = SnakemakeCommand([], [], {}, cores="2", dry_run=True, more=["--retries", "3"])
     assert plain.words()[-5:] == ["--cores", "2", "--dry-run", "--retries", "3"]
 
 
 def test_a_second_way_to_name_the_configuration_is_refused():
     with pytest.raises(ConfigError, match="crpipe run --config FILE --set KEY"):
-        HeadCall([], [], {}, more=["--configfile=a.yaml"]).words()
+        SnakemakeCommand([], [], {}, more=["--configfile=a.yaml"]).words()
 
 
 def test_events_are_passed_on_and_counted():
@@ -122,7 +124,7 @@ def test_the_child_knows_what_was_typed_and_whether_to_inform_anyone():
 
 @pytest.fixture
 def handlers():
-    """Give the handlers of signals back."""
+    """Return the handlers of signals back."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests run below nohup

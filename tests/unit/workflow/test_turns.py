@@ -14,7 +14,7 @@ from crpipe.workflow.rules import (
     priority,
     reference_ranges,
     shards_of,
-    staging_turn,
+    staging_prerequisites,
     training_priority,
     trains,
 )
@@ -51,22 +51,25 @@ def test_training_is_asked_for_by_rule_or_by_file(targets, expected):
 
 def test_a_range_waits_for_the_split_of_the_one_before_and_goes_one_beyond_the_link_in_training(campaign):
     paths = campaign().paths
-    assert staging_turn(campaign(), SECOND, training=False) == [paths.ledger(FIRST)]
-    assert staging_turn(campaign(), SECOND, training=True) == [paths.ledger(FIRST)]
-    assert staging_turn(campaign(), THIRD, training=False) == [paths.ledger(SECOND)]
-    assert staging_turn(campaign(), THIRD, training=True) == [paths.ledger(SECOND), paths.receipt(FIRST)]
+    assert staging_prerequisites(campaign(), SECOND, training=False) == [paths.ledger(FIRST)]
+    assert staging_prerequisites(campaign(), SECOND, training=True) == [paths.ledger(FIRST)]
+    assert staging_prerequisites(campaign(), THIRD, training=False) == [paths.ledger(SECOND)]
+    assert staging_prerequisites(campaign(), THIRD, training=True) == [
+        paths.ledger(SECOND),
+        paths.receipt(FIRST),
+    ]
 
 
 def test_look_ahead_says_how_many_ranges_go_ahead(campaign):
     further = campaign("source.look_ahead=2")
-    assert staging_turn(further, SECOND, training=True) == []
-    assert staging_turn(further, THIRD, training=True) == [further.paths.ledger(FIRST)]
+    assert staging_prerequisites(further, SECOND, training=True) == []
+    assert staging_prerequisites(further, THIRD, training=True) == [further.paths.ledger(FIRST)]
 
 
 def test_the_ranges_of_one_link_wait_for_no_training_of_theirs(campaign):
     together = campaign("train.ranges_per_link=0", "train.rounds=2", "train.decay_to=1")
     paths = together.paths
-    assert staging_turn(together, THIRD, training=True) == [paths.ledger(SECOND)]
+    assert staging_prerequisites(together, THIRD, training=True) == [paths.ledger(SECOND)]
 
 
 @pytest.mark.parametrize("place", ["staged", "ledger"])
@@ -74,13 +77,13 @@ def test_what_was_staged_before_waits_for_nothing(campaign, place):
     path = getattr(campaign().paths, place)(SECOND)
     path.parent.mkdir(parents=True)
     path.touch()
-    assert staging_turn(campaign(), SECOND, training=True) == []
+    assert staging_prerequisites(campaign(), SECOND, training=True) == []
 
 
 def test_a_reference_range_does_not_wait_for_a_split_that_needs_its_threshold(campaign):
     chosen = campaign("split.quantile=0.9", f"split.reference_ranges=[{THIRD}]")
-    assert staging_turn(chosen, THIRD, training=False) == []
-    assert staging_turn(chosen, SECOND, training=False) == [chosen.paths.ledger(FIRST)]
+    assert staging_prerequisites(chosen, THIRD, training=False) == []
+    assert staging_prerequisites(chosen, SECOND, training=False) == [chosen.paths.ledger(FIRST)]
 
 
 @st.composite
@@ -107,9 +110,12 @@ def campaigns(draw):
 
 
 def jobs_of(campaign, *, training):
-    """Give the files that each job waits for, by the file that it makes; the rules' own inputs included."""
+    """Return the files that each job waits for, by the file that it makes; the rules' own inputs included."""
     paths, reference = campaign.paths, reference_ranges(campaign)
-    jobs = {paths.staged(each): staging_turn(campaign, each, training=training) for each in campaign.ranges}
+    jobs = {
+        paths.staged(each): staging_prerequisites(campaign, each, training=training)
+        for each in campaign.ranges
+    }
     if reference:
         jobs[paths.threshold()] = [paths.staged(each) for each in reference]
     for each in campaign.ranges:

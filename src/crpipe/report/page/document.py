@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from crpipe.campaign.campaign import Campaign
     from crpipe.config.loading import Config
     from crpipe.report.evaluations import Evaluation
-    from crpipe.report.jobs import Work
+    from crpipe.report.jobs import JobAttempt
     from crpipe.report.state_types import CampaignStatus, Sums
 
 _MOST_FIGURES = 16
@@ -183,7 +183,7 @@ def _pictures(found: Evaluation) -> Iterator[Picture]:
 
 
 def _embedded(path: Path) -> str:
-    """Give a figure as a data URI, a large one as its PNG; empty where that is too large as well."""
+    """Return a figure as a data URI, a large one as its PNG; empty where that is too large as well."""
     picture = path.with_suffix(".png")
     if path.stat().st_size > _MOST_SVG_BYTES and picture.exists():
         path = picture
@@ -194,7 +194,7 @@ def _embedded(path: Path) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def _failures(work: Sequence[Work]) -> Iterator[tuple[str, str, str, bool]]:
+def _failures(work: Sequence[JobAttempt]) -> Iterator[tuple[str, str, str, bool]]:
     """Yield the newest failed attempts: when, what, why, and whether the same work was finished later."""
     failed = [each for each in work if each.error]
     for each in reversed(failed[-_MOST_FAILURES:]):

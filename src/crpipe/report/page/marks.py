@@ -72,14 +72,14 @@ def mark(found: Evaluation, measure: Measure) -> Mark:
 
 
 def sample_of(found: Evaluation) -> str:
-    """Say how many held-out groups judged a model, or events where groups are not known."""
+    """Describe how many held-out groups judged a model, or events where groups are not known."""
     if found.groups:
         return counted(found.groups, "group")
     return counted(found.events, "event") if found.events else "these events"
 
 
 def _how_far(own: float, floor: float, measure: Measure, what: str) -> str:
-    """Say how a number differs from its floor or ideal."""
+    """Describe how a number differs from its floor or ideal."""
     if own < floor:
         return f"nearer to the ideal than {what}: chance or a leak, no quality"
     if what != "the floor":
@@ -90,7 +90,7 @@ def _how_far(own: float, floor: float, measure: Measure, what: str) -> str:
 
 
 def _distance(found: Evaluation, measure: Measure, column: str) -> tuple[float, float] | None:
-    """Give a number that is smaller for a better value, with its error."""
+    """Return a number that is smaller for a better value, with its error."""
     number = found.number(column, measure.name)
     if number is None:
         return None

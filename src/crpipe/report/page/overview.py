@@ -56,7 +56,7 @@ def write_page(campaign: Campaign, path: Path, token: SourceToken | None = None)
 
 
 def render_page(campaign: Campaign, token: SourceToken | None = None, folder: Path | None = None) -> str:
-    """Give the page as one HTML document; a browser loads it again every minute.
+    """Return the page as one HTML document; a browser loads it again every minute.
 
     folder: where the page will be; without it there are no links to logs.
     """
@@ -109,7 +109,7 @@ def _training(campaign: Campaign) -> Iterator[tuple[str, str]]:
 
 
 def _next_step(campaign: Campaign, status: CampaignStatus, *, evaluated: bool) -> str:
-    """Say what a person does next."""
+    """Describe what a person does next."""
     resume = resume_command(status)
     if resume:
         return f"to resume, {resume}"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crpipe.core.paths import Paths
-    from crpipe.report.jobs import Work
+    from crpipe.report.jobs import JobAttempt
 
 MOST_BARS = 3000
 _VERBS = ("count", "list", "stage", "tables", "threshold", "split", "consolidate", "train", "evaluate")
@@ -63,7 +63,7 @@ class Timeline:
     height: float
 
 
-def timeline(work: Sequence[Work]) -> Timeline | None:
+def timeline(work: Sequence[JobAttempt]) -> Timeline | None:
     """Arrange the newest attempts as a chart, a lane for each verb; None without any."""
     shown = [each for each in work if each.end is not None][-MOST_BARS:]
     if not shown:

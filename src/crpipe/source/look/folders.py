@@ -20,7 +20,7 @@ def names_in(folder: Path, most: int | None = MOST) -> list[str] | None:
 
 
 def usual_pattern(folder: Path) -> str:
-    """Give the pattern of the most frequent type of file; ``*`` where there is no file."""
+    """Return the pattern of the most frequent type of file; ``*`` where there is no file."""
     try:
         with os.scandir(folder) as entries:
             files = [entry.name for entry in itertools.islice(entries, MOST) if entry.is_file()]

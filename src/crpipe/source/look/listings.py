@@ -15,7 +15,7 @@ from crpipe.core.ranges import PATTERN as RANGE_NAME
 from crpipe.source.listing import described, entries_of, names_of, read_list, relative
 from crpipe.source.look.folders import is_folder, names_in, usual_pattern
 from crpipe.source.positions import natural_order, shown
-from crpipe.source.retries import Deadline, Transient
+from crpipe.source.retries import Deadline, TemporaryFailure
 from crpipe.source.uris import FEDERATIONS, RANGE, Kind, SourceOptions, SourcePattern, scheme_of
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _look_at_first(config: Config, ranges: Sequence[Range], result: Listings) ->
         result.found[str(name)] = _Finder(config, deadline, remote=True).files(name)
     except ListingError as error:
         # What the source answers is wrong for good; that it does not answer may pass.
-        if deadline.left() and not isinstance(error.__cause__, Transient):
+        if deadline.left() and not isinstance(error.__cause__, TemporaryFailure):
             result.problems.append(str(error))
         else:
             result.warnings += _unread(error)
@@ -227,14 +227,14 @@ class _Finder:
             return False
 
     def _hint(self, name: Range) -> str:
-        """Say what is there in place of the files of a range, and what to write."""
+        """Describe what is there in place of the files of a range, and what to write."""
         if self._pattern.files or self._remote or self._is_numbered():
             return ""
         return hint_of(self._pattern, self._pattern.place(name))
 
 
 def hint_of(pattern: SourcePattern, place: RangeSource) -> str:
-    """Say what a local directory holds in place of the expected files, and what to write.
+    """Describe what a local directory holds in place of the expected files, and what to write.
 
     Example: for /data/{range} with the directory /data/0000000-0000009 it names /data/{range}/*.parquet.
     """

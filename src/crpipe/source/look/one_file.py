@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ChangedError, CrpipeError, FormatError, SourceError, TransferError
 from crpipe.source.look.listings import REMOTE_S, LookDeadline
-from crpipe.source.retries import Transient, persist
+from crpipe.source.retries import TemporaryFailure, retry
 from crpipe.source.sources import open_copier
 from crpipe.source.uris import host_and_path, scheme_of
 
@@ -47,11 +47,11 @@ def bring(entry: Entry, part: Path, options: SourceOptions) -> None:
         async with open_copier(
             options, scheme_of(entry.uri), host_and_path(entry.uri)[0], deadline
         ) as copier:
-            await persist(lambda: copier.fetch(entry, part), attempts=2, deadline=deadline)
+            await retry(lambda: copier.fetch(entry, part), attempts=2, deadline=deadline)
 
     try:
         asyncio.run(copy())
-    except Transient as error:
+    except TemporaryFailure as error:
         kind = FormatError if error.wrong else SourceError
         raise kind(f"{entry.uri}: {error}") from error
     except ChangedError as error:  # the file may be good

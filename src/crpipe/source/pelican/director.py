@@ -21,7 +21,7 @@ from pelicanfs import PelicanFileSystem
 from pelicanfs.exceptions import PelicanException
 
 from crpipe.core.errors import SourceError
-from crpipe.source.retries import CONNECT_S, Transient, redact
+from crpipe.source.retries import CONNECT_S, TemporaryFailure, redact
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Mapping
@@ -75,7 +75,7 @@ class Namespace:
 def read_namespace(headers: Mapping[str, str], links: list[str], path: str) -> Namespace:
     """Read who serves ``path``; ``links`` are the values of all Link headers.
 
-    Raise Transient when the answer names no server, SourceError when a token would have to go to a server
+    Raise TemporaryFailure when the answer names no server, SourceError if a token would go to a server
     without TLS.
     """
     about = _pairs(headers.get("X-Pelican-Namespace", ""))
@@ -85,7 +85,7 @@ def read_namespace(headers: Mapping[str, str], links: list[str], path: str) -> N
     named = [root for url in _ranked(links) if (root := root_of(url))]
     collections = root_of(about.get("collections-url", ""))
     if not named or not about.get("namespace", "").startswith("/"):
-        raise Transient(f"the director names no server for {path}", outage=True)
+        raise TemporaryFailure(f"the director names no server for {path}", outage=True)
     servers = [*named, *([collections] if collections else [])]
     if guarded:
         servers = [server for server in servers if server.startswith("https:")]
@@ -246,7 +246,7 @@ class Director:
         headers = await self._ask(lambda: self._propfind(path), path)
         space = read_namespace(headers, headers.getall("Link", []), path)
         if not space.collections:
-            raise Transient(f"the director names no server that lists {path}", outage=True)
+            raise TemporaryFailure(f"the director names no server that lists {path}", outage=True)
         return space
 
     async def upload_url(self, path: str) -> str:
@@ -299,19 +299,23 @@ class Director:
         except aiohttp.ClientResponseError as error:
             if error.status in NOT_FOUND and self._pelican.director_url:
                 # A director that has just been started does not know all servers yet.
-                raise Transient(
+                raise TemporaryFailure(
                     f"{where}: nobody serves {path} (status {error.status}); check source.uri",
                     outage=True,
                     wrong=True,
                 ) from error
             waits = error.status >= 500 or error.status in BUSY  # noqa: PLR2004
             who = "the director" if self._pelican.director_url else "discovery"
-            raise Transient(f"{where}: {who} answers {error.status}", outage=True, waits=waits) from error
+            raise TemporaryFailure(
+                f"{where}: {who} answers {error.status}", outage=True, waits=waits
+            ) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             waits = not isinstance(error, (*_LASTING, aiohttp.InvalidURL))
-            raise Transient(f"{where}: out of reach ({cause(error)})", outage=True, waits=waits) from error
+            raise TemporaryFailure(
+                f"{where}: out of reach ({cause(error)})", outage=True, waits=waits
+            ) from error
         except (PelicanException, ValueError, RecursionError) as error:
-            raise Transient(
+            raise TemporaryFailure(
                 f"{where}: the answer cannot be understood ({cause(error)})", outage=True
             ) from error
 

@@ -11,9 +11,9 @@ import aiohttp
 from yarl import URL
 
 from crpipe.core import checksums
-from crpipe.core.files import open_plain, writing
+from crpipe.core.files import disk_errors, open_regular_file
 from crpipe.source.pelican.director import SLOWEST, TrickleError, cause
-from crpipe.source.retries import CONNECT_S, Transient
+from crpipe.source.retries import CONNECT_S, TemporaryFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -177,7 +177,7 @@ CHUNKS = 1024  # pieces of memory that a system takes at once
 STRIDE = 1 << 23  # bytes after which the system is asked to write to the disk
 
 
-class Part:
+class PartialFile:
     """The file ``path``, which is to have ``size`` bytes; it keeps what an earlier try wrote.
 
     Raise DiskError when it cannot be opened or written, Transient when more bytes come than belong there.
@@ -188,8 +188,8 @@ class Part:
         self.size = size
         self.algorithm = algorithm
         self._begin_again()
-        with writing(path):
-            self._handle = open_plain(path, os.O_RDWR | os.O_CREAT, 0o644)
+        with disk_errors(path):
+            self._handle = open_regular_file(path, os.O_RDWR | os.O_CREAT, 0o644)
             self._written = self._begun = os.fstat(self._handle).st_size
         self._drop()
         if self._written > size:
@@ -214,7 +214,7 @@ class Part:
 
     def restart(self) -> None:
         """Start again from the first byte."""
-        with writing(self.path):
+        with disk_errors(self.path):
             os.ftruncate(self._handle, 0)
         self._begin_again()
 
@@ -236,7 +236,7 @@ class Part:
         if self._held >= self._limit:
             if self.position > self.size:
                 self._drop()
-                raise Transient(f"more bytes than the {self.size} of the manifest came")
+                raise TemporaryFailure(f"more bytes than the {self.size} of the manifest came")
             self.flush()
 
     def flush(self) -> None:
@@ -245,7 +245,7 @@ class Part:
             return
         chunks, end = self._chunks, self.position
         self._chunks, self._held = [], 0
-        with writing(self.path):
+        with disk_errors(self.path):
             self._written += os.pwritev(self._handle, chunks[:CHUNKS], self._written)
             # Very small chunks; or a disk that fills up: it accepts a part, then raises.
             while self._written < end:
@@ -264,7 +264,7 @@ class Part:
         while self._read < self._written:
             data = os.pread(self._handle, min(checksums.CHUNK, self._written - self._read), self._read)
             if not data:
-                raise Transient("the copy shrank while it was made")
+                raise TemporaryFailure("the copy shrank while it was made")
             self._digest.update(data)
             self._read += len(data)
 

@@ -24,7 +24,7 @@ from crpipe.core.files import digest, write_secret
 from crpipe.source.listing import read_list
 from crpipe.source.pelican import tokens
 from crpipe.source.pelican.director import Director, cause
-from crpipe.source.retries import Transient, redact
+from crpipe.source.retries import TemporaryFailure, redact
 from crpipe.source.uris import FEDERATIONS, Kind, SourcePattern, host_and_path, scheme_of
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def namespace_of(uri: str, read_timeout_s: float) -> tuple[Namespace | None, str
 
     try:
         return asyncio.run(ask()), ""
-    except Transient as error:
+    except TemporaryFailure as error:
         return None, f"{error}; try again later"
 
 
@@ -219,7 +219,7 @@ def log_in(config: Config, progress: Progress, *, write: bool = False) -> None:
         raise AccessError(f"{issuer}: refuses the token that it just gave; check source.token_client")
     target = Path(source.token_file) if source.token_file else tokens.default_file()
     write_secret(target, granted.encode())
-    progress.say(f"{target}: new token from {issuer} for {scope}")
+    progress.message(f"{target}: new token from {issuer} for {scope}")
 
 
 def _write_scopes(config: Config, issuer: str) -> list[str]:

@@ -16,14 +16,14 @@ from crpipe.source.pelican.download import DownloadError, Downloads, OversizeErr
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.transfer import DENIED, Renewed, Transfer, authorization, refusal
 from crpipe.source.pelican.webdav import parse_listing, when
-from crpipe.source.retries import Steps, Transient, each, persist
+from crpipe.source.retries import AdaptiveDiskCalls, TemporaryFailure, retry, run_concurrently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
     from typing import Self
 
-    from crpipe.campaign.raw_files import Proof
+    from crpipe.campaign.raw_files import Verification
     from crpipe.source.pelican.director import Namespace
     from crpipe.source.pelican.tokens import Token
     from crpipe.source.pelican.webdav import Listed
@@ -54,7 +54,7 @@ class RemoteSource:
         self._transfer = Transfer(
             self._federation,
             self._downloads,
-            Steps(),
+            AdaptiveDiskCalls(),
             self._tokens,
             require_checksum=self._options.require_checksum,
         )
@@ -64,7 +64,7 @@ class RemoteSource:
         """Close the session."""
         await self._federation.__aexit__(*error)
 
-    async def fetch(self, entry: Entry, part: Path) -> Proof:
+    async def fetch(self, entry: Entry, part: Path) -> Verification:
         """Copy one file to ``part``, from where an earlier try stopped, and verify it."""
         return await self._transfer.fetch(entry, part)
 
@@ -89,10 +89,10 @@ class RemoteSource:
 
     async def _listed(self, place: RangeSource) -> list[Listed]:
         try:
-            return await persist(
+            return await retry(
                 lambda: self._list(place), attempts=self._options.attempts, deadline=self._deadline
             )
-        except Transient as error:
+        except TemporaryFailure as error:
             if error.denied:
                 raise AccessError(f"{_where(place)}: listing {error}; see `crpipe token`") from error
             if error.wrong and not error.outage:  # a directory that is not there, whenever it was asked for
@@ -115,12 +115,12 @@ class RemoteSource:
                 "smaller directories, or name them in source.files"
             ) from error
         except DownloadError as error:
-            raise Transient(f"the listing broke off ({error})", outage=error.outage) from error
+            raise TemporaryFailure(f"the listing broke off ({error})", outage=error.outage) from error
         self._check_status(place, answer.status, space, token)
         try:
             return parse_listing(body, folder)
         except ValueError as error:
-            raise Transient(str(error)) from error
+            raise TemporaryFailure(str(error)) from error
 
     def _check_status(self, place: RangeSource, status: int, space: Namespace, token: Token | None) -> None:
         """Raise what an HTTP status other than success means for a listing."""
@@ -130,12 +130,12 @@ class RemoteSource:
             if token and self._tokens.renew(token):
                 raise Renewed
             refused = refusal(f"pelican://{place.host}{place.folder}/", status, space, token)
-            if isinstance(refused, Transient):
+            if isinstance(refused, TemporaryFailure):
                 raise refused
             raise AccessError(f"{_where(place)}: listing refused (status {status}); see `crpipe token`")
         if status in NOT_FOUND:
-            raise Transient(f"no such directory (status {status})", wrong=True)
-        raise Transient(f"the server answers {status}", outage=status in BUSY)
+            raise TemporaryFailure(f"no such directory (status {status})", wrong=True)
+        raise TemporaryFailure(f"the server answers {status}", outage=status in BUSY)
 
     async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:
         """Look up size and time of named files, several at once."""
@@ -143,13 +143,13 @@ class RemoteSource:
 
         async def look_up(item: tuple[str, str]) -> None:
             uri, path = item
-            found[path] = await persist(
+            found[path] = await retry(
                 lambda: self._head(uri, path), attempts=self._options.attempts, deadline=self._deadline
             )
 
         try:
-            await each(zip(uris, paths, strict=True), look_up, self._options.concurrency)
-        except Transient as error:
+            await run_concurrently(zip(uris, paths, strict=True), look_up, self._options.concurrency)
+        except TemporaryFailure as error:
             if error.denied:
                 raise AccessError(f"{error}; see `crpipe token`") from error
             if error.wrong and not error.outage:
@@ -160,9 +160,9 @@ class RemoteSource:
     async def _head(self, uri: str, path: str) -> Entry:
         answer = await self._transfer.look_up(uri)
         if answer.status in NOT_FOUND:
-            raise Transient(f"{uri}: cannot be looked up (status {answer.status})", wrong=True)
+            raise TemporaryFailure(f"{uri}: cannot be looked up (status {answer.status})", wrong=True)
         if answer.status >= 300 or answer.length is None:  # noqa: PLR2004
-            raise Transient(f"{uri}: the server answers {answer.status} without a size")
+            raise TemporaryFailure(f"{uri}: the server answers {answer.status} without a size")
         return Entry(path, uri, answer.length, when(answer.header("Last-Modified")))
 
 

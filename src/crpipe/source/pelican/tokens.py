@@ -78,7 +78,7 @@ class Token:
         return scope.split() if isinstance(scope, str) else [str(one) for one in scope]
 
     def lacks(self, needed: str, issuer: str) -> str:
-        """Say why the token cannot be accepted, as far as its claims show it; empty: nothing is seen."""
+        """Describe why the token cannot be accepted, as far as its claims show it; empty: nothing is seen."""
         own = self.claims.get("iss", "")
         if self.claims and not self.covers(needed):
             return f"the token's scope is {' '.join(self.scopes) or 'empty'}, needed is {needed}"
@@ -118,7 +118,7 @@ class Tokens:
     def renew(self, refused: Token) -> bool:
         """Look the token up again after ``refused`` was; tell whether there is another one now.
 
-        Raise Transient when its place cannot be read just now, though the token has not ended.
+        Raise TemporaryFailure when its place cannot be read just now, though the token has not ended.
         """
         try:
             self._token = find(self._token_file)
@@ -126,9 +126,9 @@ class Tokens:
             if refused.left_s <= 0:
                 raise
             # `status` asks for a token, too, and does not pay for asyncio.
-            from crpipe.source.retries import Transient  # noqa: PLC0415
+            from crpipe.source.retries import TemporaryFailure  # noqa: PLC0415
 
-            raise Transient(f"the token was refused; {error}") from error
+            raise TemporaryFailure(f"the token was refused; {error}") from error
         return self._token is not None and self._token.text != refused.text
 
     def _found(self) -> Token | None:

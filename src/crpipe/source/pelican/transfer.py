@@ -10,15 +10,15 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote
 
-from crpipe.campaign.raw_files import SERVER_ONLY, SIZE_ONLY, Entry, Proof
+from crpipe.campaign.raw_files import SERVER_ONLY, SIZE_ONLY, Entry, Verification
 from crpipe.core import checksums
 from crpipe.core.errors import AccessError, TransferError
 from crpipe.source.local import fault
 from crpipe.source.pelican.director import BENCH_S, BUSY, NOT_FOUND, root_of
-from crpipe.source.pelican.download import DownloadError, Part
+from crpipe.source.pelican.download import DownloadError, PartialFile
 from crpipe.source.pelican.tokens import scope_for
 from crpipe.source.pelican.webdav import when
-from crpipe.source.retries import LONGEST_S, Transient
+from crpipe.source.retries import LONGEST_S, TemporaryFailure
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from crpipe.source.pelican.director import Director, Namespace
     from crpipe.source.pelican.download import Downloads
     from crpipe.source.pelican.tokens import Token, Tokens
-    from crpipe.source.retries import Steps
+    from crpipe.source.retries import AdaptiveDiskCalls
 
 # Ask servers for the checksum of a file; one that has none is asked again now and then.
 
@@ -63,11 +63,11 @@ class ServerChecksums:
     async def ask(self, servers: list[str], path: str, ask: Ask) -> Named | None:
         """Ask the servers in turn for the checksum of ``path``; None when none of them has one.
 
-        Raise Transient as long as one may have it: a server that refuses, or does not answer, is asked again.
+        Raise TemporaryFailure while one may: a server that refuses, or does not answer, is asked again.
         It is left out in the end if another server has answered: a copy is then known by its size.
         """
         places = list(dict.fromkeys(servers))
-        unsaid: dict[str, Transient] = {}
+        unsaid: dict[str, TemporaryFailure] = {}
         reached = False
         for place in places:
             if self._is_resting(place, places):
@@ -76,7 +76,7 @@ class ServerChecksums:
             try:
                 answer = await ask(place)
             except DownloadError as error:
-                unsaid[place] = Transient(f"{place}: {error}, when asked for a checksum", outage=True)
+                unsaid[place] = TemporaryFailure(f"{place}: {error}, when asked for a checksum", outage=True)
                 continue
             named = checksums.parse(answer.header("Digest"))
             if answer.status == 200 and named:  # noqa: PLR2004
@@ -90,11 +90,11 @@ class ServerChecksums:
                 reached = True
                 continue
             reached = reached or answer.status in _REFUSES | _HAS_NONE
-            unsaid[place] = Transient(f"{place}: answers {answer.status} when asked for a checksum")
+            unsaid[place] = TemporaryFailure(f"{place}: answers {answer.status} when asked for a checksum")
         self._accept(path, unsaid, reached=reached)
         return None
 
-    def _accept(self, path: str, unsaid: dict[str, Transient], *, reached: bool) -> None:
+    def _accept(self, path: str, unsaid: dict[str, TemporaryFailure], *, reached: bool) -> None:
         """Raise what may pass; when it lasts, accept it where a server has answered at all."""
         if not unsaid:
             return
@@ -103,7 +103,7 @@ class ServerChecksums:
         if self._required or not reached:
             raise next(iter(unsaid.values()))
         if not lasts:  # such a try does not count: the copy is there, and will be taken in the end
-            raise Transient(str(next(iter(unsaid.values()))), progress=True)
+            raise TemporaryFailure(str(next(iter(unsaid.values()))), progress=True)
         self._unsaid.update(unsaid.keys())
 
     def _is_resting(self, place: str, places: list[str]) -> bool:
@@ -132,14 +132,14 @@ WANTED = "crc32c,adler32;q=0.8,md5;q=0.5"
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 
 
-class Renewed(Transient):
+class Renewed(TemporaryFailure):
     """The token was replaced while it was in use: try again at once; the try does not count."""
 
     def __init__(self) -> None:
         super().__init__("the token was replaced", progress=True)
 
 
-class _Begun:
+class _DownloadVersion:
     """The answers that make up a copy so far, and whether they are of one and the same file."""
 
     def __init__(self, server: str, answer: Answer) -> None:
@@ -169,7 +169,7 @@ class Transfer:
         self,
         federation: Director,
         downloads: Downloads,
-        steps: Steps,
+        steps: AdaptiveDiskCalls,
         tokens: Tokens,
         *,
         require_checksum: bool = False,
@@ -182,12 +182,12 @@ class Transfer:
         self._algorithm = checksums.OWN  # the one that was named last
         self._missing: defaultdict[str, set[str]] = defaultdict(set)  # servers without the file, by path
         self._absent: Counter[str] = Counter()  # times that no server had a file, by path
-        self._begun: dict[str, _Begun] = {}  # copies that are not finished, by path
+        self._begun: dict[str, _DownloadVersion] = {}  # copies that are not finished, by path
 
-    async def fetch(self, entry: Entry, part: Path) -> Proof:
+    async def fetch(self, entry: Entry, part: Path) -> Verification:
         """Make one try to copy and verify a file; what arrived stays in ``part`` for the next try.
 
-        Raise Transient, TransferError (no server has the file), AccessError or DiskError.
+        Raise TemporaryFailure, TransferError (no server has the file), AccessError or DiskError.
         """
         path = host_and_path(entry.uri)[1]
         space = await self._federation.namespace(path)
@@ -195,7 +195,7 @@ class Transfer:
         token = self._tokens.current() if space.guarded else None
         asking = asyncio.create_task(self._checksum(space, server, path, token))
         try:
-            with await self._steps.do(lambda: Part(part, entry.size or 0, self._algorithm)) as copy:
+            with await self._steps.do(lambda: PartialFile(part, entry.size or 0, self._algorithm)) as copy:
                 with self._avoiding(space, server, path):
                     await self._copy(entry, copy, space, server, token)
                 named = await asking
@@ -211,7 +211,7 @@ class Transfer:
     async def look_up(self, uri: str) -> Answer:
         """Ask about a file without copying it, until a server has it.
 
-        Raise Transient without an answer, AccessError when no server accepts the token.
+        Raise TemporaryFailure without an answer, AccessError when no server accepts the token.
         """
         path = host_and_path(uri)[1]
         space = await self._federation.namespace(path)
@@ -243,7 +243,7 @@ class Transfer:
         servers = f" from each of {len(missing)} servers" if len(missing) > 1 else ""
         self._absent[path] += 1
         if self._absent[path] < LOOKS:
-            raise Transient(f"no server has it (status 404{servers})")
+            raise TemporaryFailure(f"no server has it (status 404{servers})")
         raise TransferError(f"{uri}: not there any more (status 404{servers})")
 
     async def _another(self, space: Namespace, path: str, missing: Collection[str]) -> str:
@@ -256,7 +256,7 @@ class Transfer:
             found += await self._federation.servers_of(path)
             if not space.collections:
                 found.append(root_of(await self._federation.upload_url(path)))
-        except Transient as error:
+        except TemporaryFailure as error:
             if not error.wrong:  # the director does not know the file either
                 raise
         others = [server for server in found if server not in missing]
@@ -270,13 +270,13 @@ class Transfer:
             yield
         except Renewed:
             raise
-        except Transient:
+        except TemporaryFailure:
             if server not in self._missing.get(path, ()):
                 space.bench(server)
             raise
 
     async def _copy(
-        self, entry: Entry, copy: Part, space: Namespace, server: str, token: Token | None
+        self, entry: Entry, copy: PartialFile, space: Namespace, server: str, token: Token | None
     ) -> None:
         path = host_and_path(entry.uri)[1]
         headers = authorization(token)
@@ -293,7 +293,7 @@ class Transfer:
             self._check_status(entry, answer, space, server, token)
             take = _taker(answer, copy, server)
             if not copy.position:
-                self._begun[path] = _Begun(server, answer)
+                self._begun[path] = _DownloadVersion(server, answer)
             elif path in self._begun:
                 self._begun[path].go_on(server, answer)
             return take
@@ -302,14 +302,14 @@ class Transfer:
             await self._downloads.get(_url(server, path), headers, receive)
         except DownloadError as error:
             if error.outage:
-                raise Transient(f"{server}: {error}", outage=True) from error
+                raise TemporaryFailure(f"{server}: {error}", outage=True) from error
             raise _cut(server, copy, str(error)) from error
         if copy.position != copy.size:
             raise _cut(server, copy, "the connection ended early")
 
     async def _verify(
-        self, entry: Entry, copy: Part, space: Namespace, server: str, named: Named | None
-    ) -> Proof:
+        self, entry: Entry, copy: PartialFile, space: Namespace, server: str, named: Named | None
+    ) -> Verification:
         """Compare the copy on the disk with the checksum that the source names, or else with its type."""
         algorithm, expected, who = named or (checksums.OWN, "", "")
         found = copy.checksum()
@@ -325,12 +325,12 @@ class Transfer:
         if not expected:
             self._check_unnamed(entry, copy)
         if not expected:
-            return Proof(copy.size, found, algorithm, SIZE_ONLY)
+            return Verification(copy.size, found, algorithm, SIZE_ONLY)
         alone = who == server != space.collections
-        return Proof(copy.size, found, algorithm, SERVER_ONLY if alone else "source-checksum")
+        return Verification(copy.size, found, algorithm, SERVER_ONLY if alone else "source-checksum")
 
-    def _check_unnamed(self, entry: Entry, copy: Part) -> None:
-        """Raise Transient unless a copy whose checksum nobody names is of one piece, and of its type."""
+    def _check_unnamed(self, entry: Entry, copy: PartialFile) -> None:
+        """Raise TemporaryFailure unless a copy of which nobody names a checksum is whole, and of its type."""
         begun = self._begun.get(host_and_path(entry.uri)[1])
         if begun is None or not begun.is_one:
             raise self._refused(
@@ -344,11 +344,13 @@ class Transfer:
         if problem:
             raise self._refused(entry, copy, f"what came {problem}")
 
-    def _refused(self, entry: Entry, copy: Part, reason: str, *, wrong: bool = True) -> Transient:
+    def _refused(
+        self, entry: Entry, copy: PartialFile, reason: str, *, wrong: bool = True
+    ) -> TemporaryFailure:
         """Remove a copy that is not the file, so that the next try begins again."""
         copy.path.unlink()
         self._begun.pop(host_and_path(entry.uri)[1], None)
-        return Transient(reason, wrong=wrong)
+        return TemporaryFailure(reason, wrong=wrong)
 
     def _check_status(
         self, entry: Entry, answer: Answer, space: Namespace, server: str, token: Token | None
@@ -359,14 +361,14 @@ class Transfer:
             return
         if status in NOT_FOUND:
             self._missing[host_and_path(entry.uri)[1]].add(server)
-            raise Transient(f"{server}: does not have it (status {status})", progress=True)
+            raise TemporaryFailure(f"{server}: does not have it (status {status})", progress=True)
         if status in DENIED:
             self._denied(entry.uri, status, space, server, token)
         if status == 416:  # noqa: PLR2004 - range not satisfiable: the file there is shorter than ours
-            raise Transient(f"{server}: holds a shorter file than the manifest says", wrong=True)
+            raise TemporaryFailure(f"{server}: holds a shorter file than the manifest says", wrong=True)
         pause_s = _retry_after(answer) if status in BUSY else 0.0
         alone = not space.bench(server, max(BENCH_S, pause_s))
-        raise Transient(
+        raise TemporaryFailure(
             f"{server}: answers {status}", outage=status in BUSY, pause_s=pause_s if alone else 0.0
         )
 
@@ -375,7 +377,7 @@ class Transfer:
         if token and self._tokens.renew(token):
             raise Renewed
         if space.bench(server):
-            raise Transient(f"{server}: answers {status}", progress=True)
+            raise TemporaryFailure(f"{server}: answers {status}", progress=True)
         raise refusal(uri, status, space, token)
 
     async def _checksum(self, space: Namespace, server: str, path: str, token: Token | None) -> Named | None:
@@ -403,10 +405,10 @@ class Transfer:
         try:
             return await self._downloads.head(_url(server, path), headers)
         except DownloadError as error:
-            raise Transient(f"{server}: {error}", outage=True) from error
+            raise TemporaryFailure(f"{server}: {error}", outage=True) from error
 
 
-def refusal(uri: str, status: int, space: Namespace, token: Token | None) -> Transient | AccessError:
+def refusal(uri: str, status: int, space: Namespace, token: Token | None) -> TemporaryFailure | AccessError:
     """Make the error of a refused request: for a person where the token shows why, else tried again.
 
     A server that does not take a token (401) which names the right issuer and scope, and has not ended, may
@@ -424,7 +426,7 @@ def refusal(uri: str, status: int, space: Namespace, token: Token | None) -> Tra
         f"refused (status {status}): the token from {token.place} is refused; the scope needed is {needed}"
     )
     late = status == 401 and bool(token.claims)  # noqa: PLR2004
-    return Transient(reason, outage=late, denied=not late)
+    return TemporaryFailure(reason, outage=late, denied=not late)
 
 
 def authorization(token: Token | None) -> dict[str, str]:
@@ -436,8 +438,8 @@ def _url(server: str, path: str) -> str:
     return server + quote(path)
 
 
-def _taker(answer: Answer, copy: Part, server: str) -> Callable[[bytes], None]:
-    """Write the body of an answer to the copy; raise Transient when it is not the rest of the file."""
+def _taker(answer: Answer, copy: PartialFile, server: str) -> Callable[[bytes], None]:
+    """Write the body of an answer to the copy; raise TemporaryFailure when it is not the rest of the file."""
     _position(answer, copy, server)
     promised = answer.length
     if promised is not None and copy.position + promised != copy.size:
@@ -445,7 +447,7 @@ def _taker(answer: Answer, copy: Part, server: str) -> Callable[[bytes], None]:
     return copy.write
 
 
-def _position(answer: Answer, copy: Part, server: str) -> None:
+def _position(answer: Answer, copy: PartialFile, server: str) -> None:
     """Find where the body starts: a server may ignore the range and send everything."""
     if answer.status == 200:  # noqa: PLR2004
         if copy.found:
@@ -453,13 +455,13 @@ def _position(answer: Answer, copy: Part, server: str) -> None:
         return
     found = _RANGE.match(answer.header("Content-Range"))
     if found is None or int(found[1]) != copy.found:
-        raise Transient(f"{server}: answers another range than the one asked for")
+        raise TemporaryFailure(f"{server}: answers another range than the one asked for")
     if found[3] != "*" and int(found[3]) != copy.size:
         raise _other_size(server, int(found[3]), copy.size)
 
 
-def _other_size(server: str, offered: int, size: int) -> Transient:
-    return Transient(
+def _other_size(server: str, offered: int, size: int) -> TemporaryFailure:
+    return TemporaryFailure(
         f"{server}: offers {offered} bytes, the manifest says {size}; if the source changed, delete the "
         "manifest to list the range again",
         wrong=True,
@@ -475,6 +477,6 @@ def _retry_after(answer: Answer) -> float:
     return min(max(0.0, moment.timestamp() - time.time()), LONGEST_S) if moment else 0.0
 
 
-def _cut(server: str, copy: Part, why: str) -> Transient:
+def _cut(server: str, copy: PartialFile, why: str) -> TemporaryFailure:
     have = copy.position
-    return Transient(f"{server}: {why} after {have} of {copy.size} bytes", progress=have > copy.found)
+    return TemporaryFailure(f"{server}: {why} after {have} of {copy.size} bytes", progress=have > copy.found)

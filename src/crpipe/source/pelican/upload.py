@@ -15,7 +15,7 @@ from crpipe.source.pelican.director import BUFFER, NOT_FOUND, Director, cause
 from crpipe.source.pelican.download import Answer, DownloadError, Downloads, https_only
 from crpipe.source.pelican.tokens import Tokens
 from crpipe.source.pelican.transfer import DENIED, WANTED, authorization
-from crpipe.source.retries import Transient
+from crpipe.source.retries import TemporaryFailure
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Upload:
     async def send(self, file: Path, name: str) -> None:
         """Send a file and compare the checksum that the origin names with the file's own.
 
-        Raise Transient when another try may succeed, TransferError or AccessError when not.
+        Raise TemporaryFailure when another try may succeed, TransferError or AccessError when not.
         """
         path, url, headers = await self._where(name)
         size = (await asyncio.to_thread(file.stat)).st_size
@@ -64,18 +64,20 @@ class Upload:
             ) as response:
                 _check_status(response.status, path, "storage.modify")
         except (aiohttp.ClientError, DownloadError, TimeoutError, OSError) as error:
-            raise Transient(f"{path}: {cause(error)}", outage=True) from error
+            raise TemporaryFailure(f"{path}: {cause(error)}", outage=True) from error
         answer = await self._ask(url, headers | {"Want-Digest": WANTED}, path)
         arrived, named = answer.length, checksums.parse(answer.header("Digest"))
         if arrived != size:
-            raise Transient(f"{path}: {arrived} of {size} bytes arrived")
+            raise TemporaryFailure(f"{path}: {arrived} of {size} bytes arrived")
         if named and await asyncio.to_thread(checksums.of_file, file, named[0]) != named[1]:
-            raise Transient(f"{path}: what arrived has another {named[0]}, or the file changed meanwhile")
+            raise TemporaryFailure(
+                f"{path}: what arrived has another {named[0]}, or the file changed meanwhile"
+            )
 
     async def size(self, name: str) -> int | None:
         """Ask the origin for the size of a file in bytes; None where it has none.
 
-        Raise Transient when another try may succeed, TransferError or AccessError when not.
+        Raise TemporaryFailure when another try may succeed, TransferError or AccessError when not.
         """
         path, url, headers = await self._where(name)
         answer = await self._ask(url, headers, path)
@@ -83,13 +85,13 @@ class Upload:
             return None
         _check_status(answer.status, path, "storage.read")
         if answer.length is None:
-            raise Transient(f"{path}: the server names no size")
+            raise TemporaryFailure(f"{path}: the server names no size")
         return answer.length
 
     async def sha256(self, name: str) -> str:
         """Read a file at the origin, past all caches, and give its sha256; empty where it has none.
 
-        Raise Transient when another try may succeed, TransferError or AccessError when not.
+        Raise TemporaryFailure when another try may succeed, TransferError or AccessError when not.
         """
         path, url, headers = await self._where(name)
         digest, size = hashlib.sha256(), 0
@@ -105,16 +107,16 @@ class Upload:
         try:
             answer = await Downloads(self._federation.session).get(url, headers, receive)
         except DownloadError as error:
-            raise Transient(f"{path}: {error}", outage=True) from error
+            raise TemporaryFailure(f"{path}: {error}", outage=True) from error
         if answer.status in NOT_FOUND:
             return ""
         _check_status(answer.status, path, "storage.read")
         if answer.length not in (None, size):
-            raise Transient(f"{path}: {size} of {answer.length} bytes arrived")
+            raise TemporaryFailure(f"{path}: {size} of {answer.length} bytes arrived")
         return digest.hexdigest()
 
     async def _where(self, name: str) -> tuple[str, str, dict[str, str]]:
-        """Give path, address at the origin, and headers for a file."""
+        """Return path, address at the origin, and headers for a file."""
         path = f"{self._root.rstrip('/')}/{name}"
         return path, await self._federation.upload_url(path), authorization(self._tokens.current())
 
@@ -122,7 +124,7 @@ class Upload:
         try:
             return await Downloads(self._federation.session).head(url, headers)
         except DownloadError as error:
-            raise Transient(f"{path}: {error}", outage=True) from error
+            raise TemporaryFailure(f"{path}: {error}", outage=True) from error
 
 
 def _check_status(status: int, path: str, needed: str) -> None:
@@ -131,7 +133,7 @@ def _check_status(status: int, path: str, needed: str) -> None:
     if 400 <= status < 500:  # noqa: PLR2004 - the request is wrong, and stays so
         raise TransferError(f"{path}: cannot be written or read (status {status})")
     if status >= 500:  # noqa: PLR2004
-        raise Transient(f"{path}: the server answers {status}")
+        raise TemporaryFailure(f"{path}: the server answers {status}")
 
 
 async def _pieces(file: Path) -> AsyncIterator[bytes]:

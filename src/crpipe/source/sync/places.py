@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from crpipe.core import checksums
 from crpipe.core.causes import is_plain, is_present
 from crpipe.core.errors import DiskError
-from crpipe.core.files import forget_cached, replacing, sha256
-from crpipe.source.retries import Transient
+from crpipe.core.files import atomic_write, drop_page_cache, sha256
+from crpipe.source.retries import TemporaryFailure
 from crpipe.source.uris import FEDERATIONS, SourceOptions, host_and_path, scheme_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Place(Protocol):
-    """What holds a copy. Each method raises Transient when another try may succeed, else a CrpipeError."""
+    """What holds a copy. Each method raises TemporaryFailure when a retry may succeed, else a CrpipeError."""
 
     async def send(self, file: Path, name: str) -> None:
         """Send a file, and verify what arrived."""
@@ -72,7 +72,7 @@ class Directory:
         """Read a file there and return its sha256; empty where it is missing or cannot be read any more."""
         path = self._folder / name
         try:
-            await asyncio.to_thread(forget_cached, path)
+            await asyncio.to_thread(drop_page_cache, path)
             return await asyncio.to_thread(sha256, path)
         except OSError:
             return ""
@@ -81,10 +81,10 @@ class Directory:
     def _copy(file: Path, target: Path) -> None:
         file.stat()  # a file of ours that is gone is no error of the place
         try:
-            with replacing(target) as part:
+            with atomic_write(target) as part:
                 shutil.copyfile(file, part)
                 if checksums.of_file(part, checksums.OWN) != checksums.of_file(file, checksums.OWN):
-                    raise Transient("it changed while it was copied")
+                    raise TemporaryFailure("it changed while it was copied")
         except OSError as error:
             if not is_present(file):
                 raise FileNotFoundError(error.errno, error.strerror, str(file)) from error

@@ -33,10 +33,10 @@ def sync_every(
     try:
         while not campaign.paths.run_dir().is_dir():
             time.sleep(60 * minutes)
-        with lease(campaign.paths.run_dir() / LEASE, wait_s=0.0, say=progress.say):
+        with lease(campaign.paths.run_dir() / LEASE, wait_s=0.0, say=progress.message):
             return _repeat(campaign, minutes, finished, progress, rules)
     except KeyboardInterrupt:
-        progress.say("stopped as asked; the same command goes on")
+        progress.message("stopped as asked; the same command goes on")
         return False
     finally:
         for number, handler in before.items():
@@ -53,10 +53,10 @@ def _repeat(
         except ConfigError:
             raise
         except CrpipeError as error:
-            progress.say(f"warning: {error}; tried again in {minutes:g} minutes")
+            progress.message(f"warning: {error}; tried again in {minutes:g} minutes")
         else:
             rules = replace(rules, new=False)
             if over:
-                progress.say(f"{campaign.paths.run}: finished, and sent")
+                progress.message(f"{campaign.paths.run}: finished, and sent")
                 return True
         time.sleep(60 * minutes)

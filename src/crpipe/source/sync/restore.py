@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from crpipe.campaign.raw_files import Entry
 from crpipe.core.causes import is_present
 from crpipe.core.errors import ConfigError, SourceError, TransferError
-from crpipe.core.files import make_folder, publish, remove_tree, replacing, sha256, writing
+from crpipe.core.files import atomic_write, disk_errors, make_folder, publish, remove_tree, sha256
 from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 from crpipe.source.listing import described
@@ -42,7 +42,7 @@ def restore_run(campaign: Campaign, progress: Progress) -> int:
     """
     check_place(campaign.config)
     folder = campaign.paths.run_dir()
-    with lease(folder / LEASE, wait_s=0.0, say=progress.say):
+    with lease(folder / LEASE, wait_s=0.0, say=progress.message):
         files = _fetch_index(campaign, progress)
         missing = {
             name: file for name, file in files.items() if not is_present(file_here(campaign.paths, name))
@@ -56,7 +56,7 @@ def restore_run(campaign: Campaign, progress: Progress) -> int:
             _put(campaign, name, file, incoming / str(_grows(file)) / file.at, progress)
         remove_tree(folder / _INCOMING)
     kept = len(files) - len(missing)
-    progress.say(
+    progress.message(
         f"{folder}: {len(missing)} files restored from {campaign.config.sync.to}, {kept} were here already"
     )
     return len(missing)
@@ -72,7 +72,7 @@ def _fetch_index(campaign: Campaign, progress: Progress) -> Files:
     folder, uri = campaign.paths.run_dir() / _INCOMING / "index", _uri(campaign, INDEX)
     options = SourceOptions.of(campaign.config)
     remove_tree(folder)
-    deadline = Deadline(options.deadline_s, f"restoring from {campaign.config.sync.to}", progress.say)
+    deadline = Deadline(options.deadline_s, f"restoring from {campaign.config.sync.to}", progress.message)
     entries = described(options, [uri], [INDEX], "sync.to", deadline)
     _copy(campaign, list(entries), folder, progress)
     return read_index((folder / INDEX).read_text(), uri)
@@ -113,7 +113,7 @@ def _grows(file: CopiedFile) -> bool:
 
 def _copy(campaign: Campaign, entries: list[Entry], folder: Path, progress: Progress, aside: int = 0) -> None:
     """Copy files; up to ``aside`` of them may be bad."""
-    with writing(folder):
+    with disk_errors(folder):
         make_folder(folder)
     rules = CopyRules(f"run {campaign.config.run}", _REMEDY, "quarantine" if aside else None, aside)
     Copies(folder, entries, SourceOptions.of(campaign.config), rules, progress).run()
@@ -127,7 +127,7 @@ def _put(campaign: Campaign, name: str, file: CopiedFile, copy: Path, progress: 
             raise TransferError(
                 f"{_uri(campaign, file.at)}: not the file that was sent (another sha256); {_REMEDY}"
             )
-        progress.say(
+        progress.message(
             f"warning: {name} is left out: {_uri(campaign, file.at)} was replaced after the last sync"
         )
         return
@@ -136,10 +136,10 @@ def _put(campaign: Campaign, name: str, file: CopiedFile, copy: Path, progress: 
         _refuse_others(campaign, {name: file})
         return
     os.utime(copy, ns=(file.mtime_ns, file.mtime_ns))
-    with writing(target):
+    with disk_errors(target):
         make_folder(target.parent)
         if not name.startswith(f"{RESULTS}/"):
             publish(copy, target)
             return
-    with replacing(target) as part:  # the results may be on another disk
+    with atomic_write(target) as part:  # the results may be on another disk
         shutil.copy2(copy, part)

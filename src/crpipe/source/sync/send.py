@@ -21,7 +21,7 @@ from crpipe.core.causes import is_folder, is_present
 from crpipe.core.errors import AccessError, ConfigError, DiskError, SourceError, TransferError
 from crpipe.core.files import sha256, write_json
 from crpipe.core.lease import lease
-from crpipe.source.retries import Deadline, Transient, each, persist
+from crpipe.source.retries import Deadline, TemporaryFailure, retry, run_concurrently
 from crpipe.source.sync.index import (
     INDEX,
     CopiedFile,
@@ -49,7 +49,7 @@ Answer = TypeVar("Answer")
 
 LEASE = ".sync"  # folder of the lease, in the directory of the run
 _MEMORY = ".sync.json"
-_FAILURES = (Transient, SourceError, DiskError)
+_FAILURES = (TemporaryFailure, SourceError, DiskError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ def sync_run(campaign: Campaign, progress: Progress, rules: SyncRules | None = N
     check_place(campaign.config)
     folder = campaign.paths.run_dir()
     if not is_folder(folder):
-        progress.say(f"{folder}: nothing to send yet")
+        progress.message(f"{folder}: nothing to send yet")
         return 0
-    with lease(folder / LEASE, wait_s=0.0, say=progress.say):
+    with lease(folder / LEASE, wait_s=0.0, say=progress.message):
         return send_changed(campaign, progress, rules or SyncRules())
 
 
@@ -122,7 +122,7 @@ async def _send_changed(campaign: Campaign, progress: Progress, rules: SyncRules
         kept = kept_snapshot(whole, held)
         index = await sync.bring_index(index_text(whole | kept), seen.index, verify=rules.verify)
     replace(seen, files=same | sync.sent | kept, index=index).write(campaign)
-    progress.say(f"{campaign.config.sync.to}: {len(sync.sent)} files sent, {len(sync.failed)} failed")
+    progress.message(f"{campaign.config.sync.to}: {len(sync.sent)} files sent, {len(sync.failed)} failed")
     sync.raise_failures()
     return len(sync.sent)
 
@@ -164,7 +164,7 @@ class _Sync:
         self._to = campaign.config.sync.to
         self._options = SourceOptions.of(campaign.config)
         self._place = place
-        self._say = progress.say
+        self._say = progress.message
         self._deadline = Deadline(self._options.deadline_s, f"sync to {self._to}")
         self.sent: Files = {}
         self.failed: dict[str, Exception] = {}
@@ -215,7 +215,7 @@ class _Sync:
                 what = "missing" if size is None else "damaged"
                 self._say(f"warning: {at}: {what} in {self._to}; it is sent again")
 
-        await each(files, one, self._options.concurrency)
+        await run_concurrently(files, one, self._options.concurrency)
         if verify and files:
             self._say(f"{self._to}: {len(held)} of {len(files)} files have their sha256")
         return {name: held[name] for name in files if name in held}
@@ -231,7 +231,7 @@ class _Sync:
                 content = await asyncio.to_thread(sha256, path)
                 await self._place.send(path, self._name(names[name]))
                 if _stamp(path) != stamp:
-                    raise Transient("it changed while it was sent")
+                    raise TemporaryFailure("it changed while it was sent")
                 self.sent[name] = CopiedFile(names[name], stamp[0], content, stamp[1])
 
             try:
@@ -242,7 +242,7 @@ class _Sync:
                 if is_present(path):
                     self._fail(name, error)
 
-        await each(names, one, self._options.concurrency)
+        await run_concurrently(names, one, self._options.concurrency)
 
     async def bring_index(self, text: str, before: str, *, verify: bool) -> str:
         """Have the index there; return the text of the one that is."""
@@ -284,12 +284,12 @@ class _Sync:
 
     async def _persist(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
         attempts = self._options.attempts
-        return await persist(attempt, attempts=attempts, deadline=self._deadline, patient=False)
+        return await retry(attempt, attempts=attempts, deadline=self._deadline, patient=False)
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[None]:
         """Turn what another try may repair into an error of the tree."""
         try:
             yield
-        except Transient as error:
+        except TemporaryFailure as error:
             raise TransferError(f"{self._to}: {error}; run the same command again") from error

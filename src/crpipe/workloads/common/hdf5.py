@@ -56,7 +56,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
 
 
 def note_unread(file: h5py.File, *read: str) -> None:
-    """Say which datasets of a file are not read; raise FormatError where one has the name of one that is.
+    """Describe datasets of a file that are not read; raise FormatError where one has the name of one that is.
 
     Such a dataset, in another group, holds more events of the same kind.
     """
@@ -122,7 +122,7 @@ def find_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset | None:
 
 
 def describe(file: h5py.File, name: str) -> str:
-    """Say what a file has under a name, for a message."""
+    """Describe what a file has under a name, for a message."""
     kind = file.get(name, getclass=True)
     if kind is None:
         return f"none (it has {', '.join(map(repr, file)) or 'nothing'})"

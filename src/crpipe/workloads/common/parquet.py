@@ -36,7 +36,7 @@ def open_parquet(path: Path, *damaged: type[Exception]) -> Iterator[pq.ParquetFi
 
 
 def say_missing(names: Iterable[str], found: Sequence[str], remedy: str) -> str:
-    """Say which columns a file lacks and which it has, and which it may mean: ``did you mean Muons?``."""
+    """Describe which columns a file lacks and has, and which it may mean: ``did you mean Muons?``."""
     lacking = list(names)
     text = f"no column {', '.join(lacking)}; the file has {', '.join(found) or 'none'}"
     near = [close for name in lacking if (close := _nearest(name, found))]
@@ -46,7 +46,7 @@ def say_missing(names: Iterable[str], found: Sequence[str], remedy: str) -> str:
 
 
 def note_unread(names: Iterable[str], read: Iterable[str]) -> None:
-    """Say which columns of a file are not read."""
+    """Describe which columns of a file are not read."""
     known = {*read}
     other = [name for name in names if name not in known]
     if other:

@@ -89,7 +89,7 @@ def _tensors(events: Events) -> dict[str, Tensor]:
 
 
 def sections(graphs: Graphs, *, kappa: bool) -> Mapping[str, Sequence[str]]:
-    """Give the lines of the card that only this workload can write; kappa: whether the length is one."""
+    """Return the lines of the card that only this workload can write; kappa: whether the length is one."""
     difference = graphs.description["graph"]["difference"]
     return {
         "": _INTRODUCTION,
@@ -141,7 +141,7 @@ class PulseGraph(nn.Module):
         self.most_doms = most_doms
 
     def forward(self, pulses: Tensor, multiplicity: Tensor) -> tuple[Tensor, Tensor]:
-        """Give unit vectors [B, 3] to where the neutrinos came from, and the lengths before: [B].
+        """Return unit vectors [B, 3] to where the neutrinos came from, and the lengths before: [B].
 
         pulses: [P, 4] float32 (sensor_id, time_ns, charge_pe, auxiliary), event after event, in the order of
         time. multiplicity: [B] int64 pulses of each event, at least one.
@@ -212,7 +212,7 @@ class PulseGraph(nn.Module):
 
 
 def _start(pulses: Tensor, hit: Tensor, event: Tensor, pulse: Tensor) -> Tensor:
-    """Give the time of the first pulse in local coincidence, else of the first pulse: [B]."""
+    """Return the time of the first pulse in local coincidence, else of the first pulse: [B]."""
     time = pulses[pulse, TIME]
     late = torch.where(pulses[pulse, AUXILIARY] == 0, time, torch.inf)
     never = torch.full_like(hit, torch.inf, dtype=time.dtype)

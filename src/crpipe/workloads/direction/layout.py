@@ -34,7 +34,7 @@ ENERGY = Field("energy_gev", "float64", "GeV", 0, 1e15, "energy of the neutrino 
 
 
 def pulses(*more: Field) -> Layout:
-    """Give the layout of the pulses of an event, with further event columns.
+    """Return the layout of the pulses of an event, with further event columns.
 
     Times of up to 2**24 ns are exact as float32.
     """
@@ -67,7 +67,7 @@ def azimuth_zenith(vectors: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.
 
 
 def opening_angle(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:
-    """Give the angle between vectors [N, 3] of any length, in rad: [N].
+    """Return the angle between vectors [N, 3] of any length, in rad: [N].
 
     atan2 of cross and scalar product is exact for small angles too, where arccos loses half of the digits.
     """

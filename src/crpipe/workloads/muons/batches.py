@@ -97,7 +97,7 @@ def events_of(batch: Batch) -> Tensor:
 
 
 def filled_context(batch: Batch) -> Tensor:
-    """Give the context of the batch's events that have muons: [B', CONTEXT]."""
+    """Return the context of the batch's events that have muons: [B', CONTEXT]."""
     filled = len(batch["kept"])
     return context_of(batch["conditions"][:filled], batch["multiplicity"][:filled])
 
@@ -111,7 +111,7 @@ def generate(
     *,
     joint: bool = False,
 ) -> Events:
-    """Give each event its multiplicity [N] and muons in physical units.
+    """Return each event its multiplicity [N] and muons in physical units.
 
     Memory is bounded but for the result: a bundle of any size is made in pieces; with ``joint`` (for a
     model whose muons depend on each other) it is not, and the largest bundle sets the bound.
@@ -158,7 +158,7 @@ def sampled(network: Multiplicity, events: Events, generator: torch.Generator) -
 def negative_log_likelihood(
     network: Multiplicity, events: Events, device: torch.device
 ) -> NDArray[np.float64]:
-    """Give minus the log probability of each event's multiplicity: [N]."""
+    """Return minus the log probability of each event's multiplicity: [N]."""
     conditions = torch.from_numpy(features.conditions(events.columns)).to(device)
     true = torch.from_numpy(events.multiplicity.astype(np.int64)).to(device)
     found: NDArray[np.float64] = -log_likelihood(network(conditions), true).cpu().numpy()

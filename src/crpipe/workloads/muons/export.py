@@ -110,7 +110,7 @@ def write(sampler: SamplerGraphs, made: Provenance, folder: Path) -> Graphs:
 
 
 def limits_of(made: Provenance) -> Limits:
-    """Give the ranges of the primaries: as measured, else as configured for the simulator, else none."""
+    """Return the ranges of the primaries: as measured, else as configured for the simulator, else none."""
     if made.seen.limits or not simulated(made.keys):
         return made.seen.limits
     keys = {name.removeprefix("simulator."): value for name, value in made.keys.items()}
@@ -128,7 +128,7 @@ def simulated(keys: Mapping[str, Any]) -> bool:
 
 
 def example(limits: Limits) -> dict[str, float]:
-    """Give a primary within the ranges of the training data."""
+    """Return a primary within the ranges of the training data."""
     anything = (-math.inf, math.inf)
     return {
         name: min(max(value, limits.get(name, anything)[0]), limits.get(name, anything)[1])
@@ -159,7 +159,7 @@ _INTRODUCTION = (
 
 
 def sections(made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-    """Give the lines of the sections that only this workload can write."""
+    """Return the lines of the sections that only this workload can write."""
     return {
         "": _INTRODUCTION,
         card.USE: list(_use(made)),

@@ -48,7 +48,7 @@ class RegressorGraph(nn.Module):
         self.threshold = threshold
 
     def forward(self, npho: Tensor, relative_time: Tensor) -> tuple[Tensor, ...]:
-        """Give for each task [B, D] in the units of its columns, and behind it its uncertainties, if any."""
+        """Return each task [B, D] in the units of its columns, and its uncertainties, if any."""
         found: list[Tensor] = []
         for name, (value, log_sigma) in self.model(items_of(npho, relative_time, self.threshold)).items():
             found.append(value)
@@ -66,7 +66,7 @@ class InpainterGraph(nn.Module):
         self.threshold = threshold
 
     def forward(self, npho: Tensor, relative_time: Tensor) -> tuple[Tensor, Tensor]:
-        """Give photons and times in s, [B, 4760] each: found ones, also for the sensors that are valid."""
+        """Return photons and times in s, [B, 4760] each: found ones, also for the sensors that are valid."""
         found = self.model(items_of(npho, relative_time, self.threshold))
         return found.photons, found.time_ns / _NS
 
@@ -112,7 +112,7 @@ def write_inpainter(model: MaskedModel, made: Provenance, folder: Path) -> Graph
 
 
 def threshold_of(made: Provenance) -> float:
-    """Give the photons below which a sensor has no time, as the reader of the training had it."""
+    """Return the photons below which a sensor has no time, as the reader of the training had it."""
     default = RootFilesOptions().npho_threshold
     return float(made.keys.get("reader.npho_threshold", default))
 
@@ -165,13 +165,13 @@ def example(events: int, seed: int) -> dict[str, Tensor]:
 
 
 def regressor_sections(made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-    """Give the lines of the card that only a regressor can write."""
+    """Return the lines of the card that only a regressor can write."""
     introduction = "Reconstructs gammas from the 4,760 photosensors of the liquid xenon detector of MEG II."
     return _sections(introduction, list(_use_regressor(graphs)), made, graphs)
 
 
 def inpainter_sections(made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-    """Give the lines of the card that only an inpainter can write."""
+    """Return the lines of the card that only an inpainter can write."""
     introduction = "Finds what dead photosensors of the liquid xenon detector of MEG II would have seen."
     return _sections(introduction, list(_use_inpainter()), made, graphs)
 

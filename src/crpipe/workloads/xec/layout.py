@@ -41,7 +41,7 @@ FIDUCIAL = {"u_cm": (-23.9, 23.9), "v_cm": (-67.9, 67.9), "w_cm": (0, 1000)}
 def sensor_layout(
     truth: tuple[Truth, ...] = TRUTHS, group: Literal["event", "run"] = "event", *, fiducial: bool = False
 ) -> Layout:
-    """Give the layout of 4,760 sensors with the event columns of ``truth``.
+    """Return the layout of 4,760 sensors with the event columns of ``truth``.
 
     group: what stays together in training, validation or test: single events, or whole runs.
     fiducial: only positions in the fiducial volume are legal values.

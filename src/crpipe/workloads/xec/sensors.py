@@ -88,7 +88,7 @@ _MOST_NEIGHBOUR_PITCHES = 2.0
 
 
 def face_of() -> NDArray[np.int64]:
-    """Give the number of the face of each sensor, as in FACES: [4760]."""
+    """Return the number of the face of each sensor, as in FACES: [4760]."""
     found = np.full(SENSORS, -1, np.int64)
     for number, name in enumerate(FACES):
         found[FACE_IDS[name]] = number
@@ -185,14 +185,14 @@ def check_grid(grid: Grid | HexRows, places: NDArray[np.float64]) -> None:
 
 
 def _pitch(places: NDArray[np.float64]) -> float:
-    """Give the median distance to the nearest sensor, of about 300 sensors of a face: places [n, 3]."""
+    """Return the median distance to the nearest sensor, of about 300 sensors of a face: places [n, 3]."""
     some = places[:: -(-len(places) // 300)]
     apart = np.linalg.norm(some[:, None] - places, axis=2)
     return float(np.median(np.partition(apart, 1, axis=1)[:, 1]))  # the first one is the sensor itself
 
 
 def _pairs_in_grid(grid: Grid) -> NDArray[np.int64]:
-    """Give the sensors beside each other in rows and columns: [pairs, 2]."""
+    """Return the sensors beside each other in rows and columns: [pairs, 2]."""
     ids = grid.ids
     below = np.stack([ids[1:].ravel(), ids[:-1].ravel()], axis=1)
     beside = np.stack([ids[:, 1:].ravel(), ids[:, :-1].ravel()], axis=1)
@@ -200,7 +200,7 @@ def _pairs_in_grid(grid: Grid) -> NDArray[np.int64]:
 
 
 def _pairs_in_rows(face: HexRows) -> NDArray[np.int64]:
-    """Give the sensors beside each other in shifted rows, of which each has one more or less: [pairs, 2].
+    """Return the sensors beside each other in shifted rows, of which each has one more or less: [pairs, 2].
 
     With rows of 2 and 3, numbered 0 1 / 2 3 4: 0-1, 2-3, 3-4, then 0-2, 1-3 and 0-3, 1-4.
     """
@@ -213,7 +213,7 @@ def _pairs_in_rows(face: HexRows) -> NDArray[np.int64]:
 
 
 def neighbours(places: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """Give the nearest sensors of each sensor, nearest first, without itself: [4760, count].
+    """Return the nearest sensors of each sensor, nearest first, without itself: [4760, count].
 
     places: [4760, 3] in cm.
     """

@@ -61,7 +61,7 @@ class HitFiles:
             raise FormatError(f"{path}: not a file of hits ({error})") from error
 
     def _truth(self, path, tables):
-        """Give the columns of the events in one file, in the order of the file."""
+        """Return the columns of the events in one file, in the order of the file."""
         batch = int(path.stem.removeprefix("batch_"))
         table = truth_table(tables["truth"])
         rows = table.filter(pc.equal(table["batch"], batch))

@@ -8,11 +8,11 @@ import pytest
 from crpipe.campaign.raw_files import count_source_files, read_manifest
 from crpipe.core.errors import ListingError, SourceError
 from crpipe.core.ranges import Range
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.source.listing import list_range
 from crpipe.source.look import listings
 from crpipe.source.look.listings import look
-from crpipe.source.retries import Transient
+from crpipe.source.retries import TemporaryFailure
 from opened import opened
 
 
@@ -40,14 +40,14 @@ def test_only_the_first_files_of_a_range_are_seen_and_listed(configure, name, tr
     (entries,) = looked(config, [str(name)]).found.values()
     assert [entry.path for entry in entries] == ["f9.parquet", "f10.parquet"]
     fewer = configure(max_files=1, uri=f"{tree}/{{range}}/f*.parquet")
-    list_range(opened(fewer), str(name), Silent())
+    list_range(opened(fewer), str(name), NullProgress())
     manifest = fewer.paths().manifest(str(name))
     assert [entry.path for entry in read_manifest(manifest)] == ["f9.parquet"]
     assert count_source_files(manifest) == 2
 
 
 def test_a_manifest_of_all_files_counts_no_others(configure, name, tmp_path):
-    list_range(opened(configure()), str(name), Silent())
+    list_range(opened(configure()), str(name), NullProgress())
     assert count_source_files(configure().paths().manifest(str(name))) is None
     assert count_source_files(tmp_path / "none") is None
 
@@ -158,7 +158,7 @@ def raising(error, cause=None):
 @pytest.mark.parametrize(
     ("error", "cause", "warns"),
     [
-        (ListingError("out of reach; run again"), Transient("no route", outage=True), True),
+        (ListingError("out of reach; run again"), TemporaryFailure("no route", outage=True), True),
         (SourceError("no answer"), None, True),
         (ListingError("no such directory (status 404)"), None, False),
     ],

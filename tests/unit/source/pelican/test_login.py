@@ -1,7 +1,7 @@
 import pytest
 
 from crpipe.core.errors import AccessError, ConfigError
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.source.pelican import login
 from crpipe.source.pelican.director import Namespace
 from tokens_needed import needing
@@ -61,7 +61,7 @@ def test_a_token_that_may_write_is_asked_for_by_name_and_renewed_apart(issuer, t
 @pytest.mark.parametrize("to", ["", "/backup"])
 def test_where_nothing_remote_is_written_a_login_to_write_is_refused(issuer, to):
     with pytest.raises(ConfigError, match="--write: sync.to is .*, no federation"):
-        login.log_in(needing(SIM, to=to), Silent(), write=True)
+        login.log_in(needing(SIM, to=to), NullProgress(), write=True)
     assert issuer == []
 
 
@@ -72,19 +72,19 @@ def test_two_issuers_need_two_configurations(issuer, monkeypatch):
 
     monkeypatch.setattr(login, "namespace_of", namespace)
     with pytest.raises(AccessError, match="issued by https://other, those of the source by https://issuer"):
-        login.log_in(needing(SIM, to="pelican://h/ns/backup"), Silent(), write=True)
+        login.log_in(needing(SIM, to="pelican://h/ns/backup"), NullProgress(), write=True)
 
 
 def test_an_issuer_that_refuses_its_own_token_is_told(issuer, tmp_path, monkeypatch):
     monkeypatch.setattr(login, "_from_browser", lambda *_: "unknown")
     with pytest.raises(AccessError, match="refuses the token that it just gave; check source.token_client"):
-        login.log_in(needing(SIM, token_file=tmp_path / "token"), Silent())
+        login.log_in(needing(SIM, token_file=tmp_path / "token"), NullProgress())
     assert not (tmp_path / "token").exists()
 
 
 def test_a_local_source_needs_no_login():
     with pytest.raises(AccessError, match="no federation, no token needed"):
-        login.log_in(needing("/data/*.h5"), Silent())
+        login.log_in(needing("/data/*.h5"), NullProgress())
 
 
 def test_issuers_of_like_names_keep_their_refresh_tokens_apart(monkeypatch, tmp_path):

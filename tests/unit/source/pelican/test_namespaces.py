@@ -2,7 +2,7 @@ import pytest
 
 from crpipe.core.errors import SourceError
 from crpipe.source.pelican.director import Namespace, read_namespace, root_of
-from crpipe.source.retries import Transient
+from crpipe.source.retries import TemporaryFailure
 
 LINKS = ['<https://near:1/ns/f>; rel="duplicate"; pri=1, <https://far:2/ns/f>; rel="duplicate"; pri=2']
 HEADERS = {
@@ -42,13 +42,13 @@ def test_several_link_headers_are_read_in_the_order_of_their_priority():
     "links", [[], [""], ["nonsense"], ["<https://[bad/f>; pri=1"], ["<ftp://a/f>"], ["<https://h:x>"]]
 )
 def test_an_answer_without_servers_is_no_answer(links):
-    with pytest.raises(Transient, match="names no server for /ns/f"):
+    with pytest.raises(TemporaryFailure, match="names no server for /ns/f"):
         read_namespace(HEADERS, links, "/ns/f")
 
 
 @pytest.mark.parametrize("about", ["", "namespace=", "require-token=true", "namespace=ns"])
 def test_an_answer_without_a_namespace_is_no_answer(about):
-    with pytest.raises(Transient, match="names no server"):
+    with pytest.raises(TemporaryFailure, match="names no server"):
         read_namespace({"X-Pelican-Namespace": about}, LINKS, "/ns/f")
 
 

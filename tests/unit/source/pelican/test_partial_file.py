@@ -3,14 +3,14 @@ import os
 import pytest
 
 from crpipe.core import checksums
-from crpipe.source.pelican.download import CHUNKS, PIECE, Part
-from crpipe.source.retries import Transient
+from crpipe.source.pelican.download import CHUNKS, PIECE, PartialFile
+from crpipe.source.retries import TemporaryFailure
 
 
 def copy(path, content, sizes, found=b""):
     """Write ``content`` in chunks of these sizes, the last one to the end, after what was found."""
     path.write_bytes(found)
-    with Part(path, len(content), "adler32") as part:
+    with PartialFile(path, len(content), "adler32") as part:
         part.read_back()
         at = part.found
         for size in [*sizes, len(content)]:
@@ -49,14 +49,17 @@ def test_more_than_the_file_holds_is_begun_again(tmp_path):
 def test_more_bytes_than_belong_there_never_reach_the_file(tmp_path, found):
     path = tmp_path / "part"
     path.write_bytes(bytes(found))
-    with Part(path, 10_000, "crc32c") as part, pytest.raises(Transient, match="more bytes than the 10000"):
+    with (
+        PartialFile(path, 10_000, "crc32c") as part,
+        pytest.raises(TemporaryFailure, match="more bytes than the 10000"),
+    ):
         part.write(bytes(10_001 - found))
     assert path.stat().st_size == found
 
 
 def test_what_came_stays_when_the_try_fails(tmp_path):
     path = tmp_path / "part"
-    with pytest.raises(ZeroDivisionError), Part(path, 10_000, "crc32c") as part:
+    with pytest.raises(ZeroDivisionError), PartialFile(path, 10_000, "crc32c") as part:
         fail_after(part.write(b"some"))
     assert path.read_bytes() == b"some"
 

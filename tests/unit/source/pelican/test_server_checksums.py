@@ -6,7 +6,7 @@ import pytest
 
 from crpipe.source.pelican.download import Answer, DownloadError
 from crpipe.source.pelican.transfer import ENOUGH, TRIES, ServerChecksums
-from crpipe.source.retries import Transient
+from crpipe.source.retries import TemporaryFailure
 
 GOOD = Answer(200, {"Digest": "crc32c=0000002a"})
 NONE = Answer(200, {})
@@ -37,7 +37,7 @@ class Servers:
         for tries in range(1, 10):
             try:
                 return self.ask(path), tries
-            except Transient as error:
+            except TemporaryFailure as error:
                 if not error.progress:
                     raise
         raise AssertionError
@@ -62,7 +62,7 @@ def test_refusals_switch_nothing_off(status):
 def test_without_any_answer_a_file_is_never_accepted(answer):
     servers = Servers(cache=answer, origin=answer)
     for number in range(10):
-        with pytest.raises(Transient) as caught:
+        with pytest.raises(TemporaryFailure) as caught:
             servers.ask(f"f{number % 3}")
         assert not caught.value.progress
 
@@ -100,6 +100,6 @@ def test_an_origin_that_does_not_say_is_left_out_where_the_cache_has_none(origin
 def test_a_required_checksum_is_never_given_up(answer):
     servers = Servers(required=True, cache=NONE, origin=answer)
     for number in range(20):
-        with pytest.raises(Transient):
+        with pytest.raises(TemporaryFailure):
             servers.ask(f"f{number % 2}")
     assert servers.asked.count("cache") == servers.asked.count("origin") == 20

@@ -8,7 +8,7 @@ import pytest
 from crpipe.core.errors import AccessError
 from crpipe.source.pelican import tokens
 from crpipe.source.pelican.tokens import Token, Tokens, find, find_for, scope_for
-from crpipe.source.retries import Transient, redact
+from crpipe.source.retries import TemporaryFailure, redact
 
 PRODUCTION = "pelican://osg-htc.org/icecube/wipac/data/sim/IceCube/2025/testing/{range}/*.parquet"
 
@@ -182,7 +182,7 @@ def test_a_file_that_is_being_replaced_ends_nothing_when_the_old_token_is_refuse
     current = Tokens(str(path))
     token = current.current()
     path.write_text("")
-    with pytest.raises(Transient, match="the token was refused; .* an empty token"):
+    with pytest.raises(TemporaryFailure, match="the token was refused; .* an empty token"):
         current.renew(token)
     path.write_text(jwt(sub="new"))
     assert current.renew(token)

@@ -7,10 +7,10 @@ import pytest
 from crpipe.campaign.raw_files import Entry
 from crpipe.core.errors import AccessError, TransferError
 from crpipe.source.pelican.director import Namespace
-from crpipe.source.pelican.download import Answer, Part
+from crpipe.source.pelican.download import Answer, PartialFile
 from crpipe.source.pelican.tokens import Token
 from crpipe.source.pelican.transfer import Renewed, Transfer
-from crpipe.source.retries import Steps, Transient
+from crpipe.source.retries import AdaptiveDiskCalls, TemporaryFailure
 
 CONTENT = (b"\x89HDF\r\n\x1a\n" + b"0123456789" * 100)[:1000]
 GOOD = f"adler32={zlib.adler32(CONTENT):08x}"
@@ -67,7 +67,7 @@ class FakeTokens:
 
 
 def fetched(part, downloads, director=None, tokens=None):
-    transfer = Transfer(director or FakeDirector(), downloads, Steps(), tokens or FakeTokens())
+    transfer = Transfer(director or FakeDirector(), downloads, AdaptiveDiskCalls(), tokens or FakeTokens())
     return asyncio.run(transfer.fetch(ENTRY, part))
 
 
@@ -82,7 +82,7 @@ def test_a_whole_file_without_a_checksum_is_known_by_its_size(tmp_path):
 def test_a_checksum_that_the_server_names_is_compared(tmp_path):
     proof = fetched(tmp_path / "part", FakeDownloads(head=answer(Digest=GOOD)))
     assert proof.verified == "source-checksum"
-    with pytest.raises(Transient, match="bytes were changed on the way"):
+    with pytest.raises(TemporaryFailure, match="bytes were changed on the way"):
         fetched(tmp_path / "other", FakeDownloads(head=answer(Digest="adler32=00000001")))
     assert not (tmp_path / "other").exists()
 
@@ -93,7 +93,9 @@ def test_an_unfinished_copy_goes_on_where_it_stopped(tmp_path):
     downloads = FakeDownloads(
         answer(206, Content_Length=600, Content_Range="bytes 400-999/1000"), body=CONTENT[400:]
     )
-    with pytest.raises(Transient, match="nothing that the server names shows that they are of one file"):
+    with pytest.raises(
+        TemporaryFailure, match="nothing that the server names shows that they are of one file"
+    ):
         fetched(part, downloads)
     assert not part.exists()
     part.write_bytes(CONTENT[:400])
@@ -123,21 +125,25 @@ def test_a_server_that_ignores_the_range_starts_the_copy_again(tmp_path):
 def test_what_may_pass_is_transient(tmp_path, get, body, message):
     part = tmp_path / "part"
     part.write_bytes(CONTENT[:5] if get.status == 206 else b"")
-    with pytest.raises(Transient, match=message):
+    with pytest.raises(TemporaryFailure, match=message):
         fetched(part, FakeDownloads(get, body=body))
 
 
 def test_a_file_that_is_gone_is_bad_for_good(tmp_path):
     downloads = FakeDownloads(answer(404), body=b"")
     transfer = Transfer(
-        FakeDirector(servers=["https://one", "https://two"]), downloads, Steps(), FakeTokens()
+        FakeDirector(servers=["https://one", "https://two"]), downloads, AdaptiveDiskCalls(), FakeTokens()
     )
     for look in range(2):
         for server in ("one", "two"):
-            with pytest.raises(Transient, match=rf"https://{server}: does not have it \(status 404\)$"):
+            with pytest.raises(
+                TemporaryFailure, match=rf"https://{server}: does not have it \(status 404\)$"
+            ):
                 asyncio.run(transfer.fetch(ENTRY, tmp_path / "part"))
         if not look:
-            with pytest.raises(Transient, match=r"no server has it \(status 404 from each of 2") as caught:
+            with pytest.raises(
+                TemporaryFailure, match=r"no server has it \(status 404 from each of 2"
+            ) as caught:
                 asyncio.run(transfer.fetch(ENTRY, tmp_path / "part"))
             assert not caught.value.progress  # the next look is at another time
     with pytest.raises(
@@ -168,7 +174,7 @@ def test_a_replaced_token_is_tried_at_once(tmp_path):
 
 def test_a_partial_file_never_takes_more_bytes_than_listed(tmp_path):
     with (
-        Part(tmp_path / "part", 4, "crc32c") as part,
-        pytest.raises(Transient, match="more bytes than the 4"),
+        PartialFile(tmp_path / "part", 4, "crc32c") as part,
+        pytest.raises(TemporaryFailure, match="more bytes than the 4"),
     ):
         part.write(b"12345")

@@ -8,7 +8,7 @@ import pytest
 
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, ListingError, TransferError
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.source.sync import restore
 from crpipe.source.sync.restore import restore_run
 from crpipe.source.sync.send import sync_run
@@ -43,7 +43,7 @@ def copied(tmp_path):
         path.write_text(text)
         stat = path.stat()
         restore.os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns - number * 10**12))
-    assert sync_run(opened(config_in(tmp_path / "here", tmp_path / "second")), Silent()) == len(FILES)
+    assert sync_run(opened(config_in(tmp_path / "here", tmp_path / "second")), NullProgress()) == len(FILES)
     return opened(config_in(tmp_path / "there", tmp_path / "second"))
 
 
@@ -56,7 +56,7 @@ def contents(folder):
 
 
 def test_everything_comes_back_with_its_times(copied, tmp_path):
-    assert restore_run(copied, Silent()) == len(FILES)
+    assert restore_run(copied, NullProgress()) == len(FILES)
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
     told = Told()
     assert restore_run(copied, told) == 0
@@ -78,10 +78,10 @@ def test_killed_at_any_file_the_next_call_goes_on(copied, tmp_path, monkeypatch,
     monkeypatch.setattr(restore, "publish", dies)
     if number < 7:
         with pytest.raises(KeyboardInterrupt):
-            restore_run(copied, Silent())
+            restore_run(copied, NullProgress())
         assert not (copied.paths.run_dir() / "ranges" / "r.json").exists()
     monkeypatch.undo()
-    restore_run(copied, Silent())
+    restore_run(copied, NullProgress())
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
 
 
@@ -90,7 +90,7 @@ def test_a_file_that_is_here_and_another_is_never_replaced(copied):
     receipt.parent.mkdir(parents=True)
     receipt.write_text("another")
     with pytest.raises(ConfigError, match="here, and not as in .* no file was replaced"):
-        restore_run(copied, Silent())
+        restore_run(copied, NullProgress())
     assert receipt.read_text() == "another"
     assert not (copied.paths.run_dir() / "campaign.json").exists()
 
@@ -99,7 +99,7 @@ def test_a_file_that_is_here_and_another_is_never_replaced(copied):
 def test_a_damaged_copy_is_refused(copied, content):
     (copied.paths.run_dir().parents[2] / "second/deep/store/r/checkpoint-k.pt").write_text(content)
     with pytest.raises(TransferError, match="checkpoint-k.pt"):
-        restore_run(copied, Silent())
+        restore_run(copied, NullProgress())
     assert not (copied.paths.run_dir() / "ranges" / "r.json").exists()
 
 
@@ -118,7 +118,7 @@ def test_what_grew_after_the_index_is_left_out(copied):
 
 def test_where_nothing_was_synced_nothing_is_restored(copied, tmp_path):
     with pytest.raises(ListingError, match="sync.to"):
-        restore_run(opened(config_in(tmp_path / "there", tmp_path / "elsewhere")), Silent())
+        restore_run(opened(config_in(tmp_path / "there", tmp_path / "elsewhere")), NullProgress())
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "store/../../x", ".bashrc", "store/.x"])
@@ -133,7 +133,7 @@ def test_an_index_that_leads_elsewhere_is_refused(copied, tmp_path, name, side):
         row["at"] = name
     index.write_text(json.dumps(tree))
     with pytest.raises(TransferError, match="not an index that crpipe wrote; nothing was restored"):
-        restore_run(copied, Silent())
+        restore_run(copied, NullProgress())
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"files": {"a": {}}}', '{"files": {"a": 3}}', "{"])
@@ -142,16 +142,16 @@ def test_a_damaged_index_is_named(copied, tmp_path, text):
     index.write_text(text)
     shutil.rmtree(copied.paths.run_dir(), ignore_errors=True)
     with pytest.raises(TransferError, match=r"index\.json: damaged|offers"):
-        restore_run(copied, Silent())
+        restore_run(copied, NullProgress())
 
 
 def test_a_copy_that_was_damaged_is_fetched_again_after_it_was_sent_again(copied, tmp_path):
     place = tmp_path / "second/deep/store/r/checkpoint-k.pt"
     place.write_text("wreight")  # of the same size
     with pytest.raises(TransferError, match="another sha256"):
-        restore_run(copied, Silent())
+        restore_run(copied, NullProgress())
     place.write_text("weights")
-    restore_run(copied, Silent())
+    restore_run(copied, NullProgress())
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
 
 
@@ -166,5 +166,5 @@ def test_a_file_that_is_written_here_while_the_copies_come_stays(copied, monkeyp
 
     monkeypatch.setattr(restore, "_fetch", slow)
     with nullcontext() if same else pytest.raises(ConfigError, match="here, and not as in"):
-        restore_run(copied, Silent())
+        restore_run(copied, NullProgress())
     assert receipt.read_text() == text

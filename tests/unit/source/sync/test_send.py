@@ -8,7 +8,7 @@ from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, CrpipeError, DiskError, LeaseError
 from crpipe.core.files import sha256
 from crpipe.core.lease import lease
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.source.sync import send
 from crpipe.source.sync.places import Directory
 from crpipe.source.sync.restore import restore_run
@@ -48,7 +48,7 @@ def arrived(second):
 
 
 def test_all_that_another_machine_needs_arrives(run, tmp_path):
-    assert sync_run(opened(run), Silent()) == 3
+    assert sync_run(opened(run), NullProgress()) == 3
     second = tmp_path / "second"
     files = {"tensorboard/a/events.1", "store/r/checkpoint-k.pt", "snapshot-1.pt"}
     assert arrived(second) == {*files, "index.json"}
@@ -58,7 +58,7 @@ def test_all_that_another_machine_needs_arrives(run, tmp_path):
 
 
 def test_only_what_changed_is_sent_again(run):
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     told = Told()
     sync_run(opened(run), told)
     assert told.lines[-1].endswith(": 0 files sent, 0 failed")
@@ -68,7 +68,7 @@ def test_only_what_changed_is_sent_again(run):
 
 
 def test_another_place_gets_everything(run, tmp_path):
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     moved = run.model_copy(update={"sync": run.sync.model_copy(update={"to": str(tmp_path / "third")})})
     told = Told()
     sync_run(opened(moved), told)
@@ -92,26 +92,28 @@ def test_a_failure_is_an_error_of_the_disk_and_is_made_up_for(run, tmp_path):
 
 def test_an_empty_place_is_an_error(run):
     with pytest.raises(ConfigError, match=r"sync\.to: empty"):
-        sync_run(opened(run.model_copy(update={"sync": run.sync.model_copy(update={"to": ""})})), Silent())
+        sync_run(
+            opened(run.model_copy(update={"sync": run.sync.model_copy(update={"to": ""})})), NullProgress()
+        )
 
 
 def test_the_newest_snapshot_of_an_unfinished_link_never_replaces_the_one_before(run, tmp_path):
     store, second = run.paths().store("r"), tmp_path / "second" / "deep"
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     (store / "snapshot-k-8-0.pt").write_text("newer")
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     assert [(second / f"snapshot-{n}.pt").read_text() for n in (1, 2)] == [
         "store/r/snapshot-k-7-0.pt",
         "newer",
     ]
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     (store / "snapshot-k-9-0.pt").write_text("newest")
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     assert [(second / f"snapshot-{n}.pt").read_text() for n in (1, 2)] == ["newest", "newer"]
     receipt = run.paths().receipt("r")
     receipt.parent.mkdir()
     receipt.write_text(json.dumps({"range": "r", "checkpoint": "checkpoint-k.pt"}))
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     assert "snapshot" not in (second / "index.json").read_text()
 
 
@@ -123,23 +125,23 @@ def test_the_index_names_no_receipt_without_its_checkpoint(run, tmp_path):
     blocked.parent.mkdir(parents=True)
     blocked.write_text("a file where a directory is needed")
     with pytest.raises(DiskError):
-        sync_run(opened(run), Silent())
+        sync_run(opened(run), NullProgress())
     index = tmp_path / "second" / "deep" / "index.json"
     assert "ranges/r.json" not in json.loads(index.read_text())["files"]
     blocked.unlink()
     receipt.with_name("s.json").write_text("damaged")
-    assert sync_run(opened(run), Silent()) == 2
+    assert sync_run(opened(run), NullProgress()) == 2
     assert {name for name in json.loads(index.read_text())["files"] if "ranges" in name} == {"ranges/r.json"}
 
 
 def test_one_sync_at_a_time(run):
     campaign = opened(run)
     with (
-        lease(campaign.paths.run_dir() / ".sync", wait_s=0.0, say=Told().say),
+        lease(campaign.paths.run_dir() / ".sync", wait_s=0.0, say=Told().message),
         pytest.raises(LeaseError, match="already being worked on by process"),
     ):
-        sync_run(campaign, Silent())
-    assert sync_run(campaign, Silent()) == 3
+        sync_run(campaign, NullProgress())
+    assert sync_run(campaign, NullProgress()) == 3
 
 
 def test_before_a_run_begins_there_is_nothing_to_send(run, tmp_path):
@@ -159,7 +161,7 @@ def indexed(second):
 
 
 def test_the_snapshot_that_the_index_names_stays_while_no_new_index_arrives(run, tmp_path, monkeypatch):
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     place = Directory.send
 
     async def no_index(self, file, name):
@@ -171,15 +173,15 @@ def test_the_snapshot_that_the_index_names_stays_while_no_new_index_arrives(run,
     for number in (8, 9):
         (run.paths().store("r") / f"snapshot-k-{number}-0.pt").write_text(f"newer {number}")
         with pytest.raises(DiskError, match="1 files were not sent, the first of them index"):
-            sync_run(opened(run), Silent())
+            sync_run(opened(run), NullProgress())
         assert indexed(tmp_path / "second")["store/r/snapshot-k-7-0.pt"] == "store/r/snapshot-k-7-0.pt"
     monkeypatch.undo()
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     assert indexed(tmp_path / "second")["store/r/snapshot-k-9-0.pt"] == "newer 9"
 
 
 def test_a_snapshot_that_goes_while_it_is_sent_leaves_the_one_before(run, tmp_path, monkeypatch):
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     newer, stamp = run.paths().store("r") / "snapshot-k-8-0.pt", send._stamp
     (newer.parent / "snapshot-k-7-0.pt").unlink()
 
@@ -191,11 +193,11 @@ def test_a_snapshot_that_goes_while_it_is_sent_leaves_the_one_before(run, tmp_pa
     for _ in range(2):
         newer.write_text("newer")
         monkeypatch.setattr(send, "_stamp", gone)
-        assert sync_run(opened(run), Silent()) == 0
+        assert sync_run(opened(run), NullProgress()) == 0
         assert indexed(tmp_path / "second")["store/r/snapshot-k-7-0.pt"] == "store/r/snapshot-k-7-0.pt"
     monkeypatch.undo()
     newer.write_text("newer")
-    assert sync_run(opened(run), Silent()) == 1
+    assert sync_run(opened(run), NullProgress()) == 1
     assert [name for name in indexed(tmp_path / "second") if "snapshot" in name] == [
         "store/r/snapshot-k-8-0.pt"
     ]
@@ -210,7 +212,7 @@ def damage(path):
 )
 @pytest.mark.parametrize("harm", [lambda path: path.unlink(), lambda path: path.write_text("cut"), damage])
 def test_what_the_copy_lost_or_damaged_is_sent_again(run, tmp_path, name, harm):
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     whole, path = indexed(tmp_path / "second"), tmp_path / "second" / "deep" / name
     harm(path)
     told = Told()
@@ -225,7 +227,7 @@ def test_what_the_copy_lost_or_damaged_is_sent_again(run, tmp_path, name, harm):
 
 @pytest.mark.parametrize("other", ["empty", "none", "another copy"])
 def test_a_place_that_is_not_the_one_of_the_last_sync_is_refused(run, tmp_path, other):
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     second, away = tmp_path / "second", tmp_path / "away"
     second.rename(away)  # as an unmounted disk does
     if other != "none":
@@ -236,19 +238,19 @@ def test_a_place_that_is_not_the_one_of_the_last_sync_is_refused(run, tmp_path, 
     before = sorted(second.rglob("*"))
     (run.paths().store("r") / "checkpoint-l.pt").write_text("newer")
     with pytest.raises(DiskError, match="not the place of the last sync.*mount it.*crpipe sync --new"):
-        sync_run(opened(run), Silent())
+        sync_run(opened(run), NullProgress())
     assert sorted(second.rglob("*")) == before
     if other == "none":
         away.rename(second)
-        assert sync_run(opened(run), Silent()) == 1
+        assert sync_run(opened(run), NullProgress()) == 1
     else:
-        assert sync_run(opened(run), Silent(), SyncRules(new=True)) == 4
-        assert sync_run(opened(run), Silent()) == 0
+        assert sync_run(opened(run), NullProgress(), SyncRules(new=True)) == 4
+        assert sync_run(opened(run), NullProgress()) == 0
     assert len(indexed(second)) == 4
 
 
 def test_a_disk_that_is_unmounted_during_a_sync_gets_no_index(run, tmp_path, monkeypatch):
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     second, send_one = tmp_path / "second", Directory.send
 
     async def unmounted(self, file, name):
@@ -259,38 +261,38 @@ def test_a_disk_that_is_unmounted_during_a_sync_gets_no_index(run, tmp_path, mon
     (run.paths().store("r") / "checkpoint-l.pt").write_text("newer")
     monkeypatch.setattr(Directory, "send", unmounted)
     with pytest.raises(DiskError, match="not the place of the last sync"):
-        sync_run(opened(run), Silent())
+        sync_run(opened(run), NullProgress())
     monkeypatch.undo()
     shutil.rmtree(second)
     (tmp_path / "away").rename(second)
-    assert sync_run(opened(run), Silent()) == 1
+    assert sync_run(opened(run), NullProgress()) == 1
     assert len(indexed(second)) == 4
 
 
 def test_a_copy_of_an_earlier_version_gets_its_mark_and_what_it_lacks(run, tmp_path):
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     memory = run.paths().run_dir() / ".sync.json"
     tree = json.loads(memory.read_text())
     (tmp_path / "second" / "deep" / tree.pop("mark")).unlink()
     memory.write_text(json.dumps(tree))
     (tmp_path / "second" / "deep" / "store/r/checkpoint-k.pt").unlink()
-    assert sync_run(opened(run), Silent()) == 1
+    assert sync_run(opened(run), NullProgress()) == 1
     assert len(indexed(tmp_path / "second")) == 3
     assert json.loads(memory.read_text())["mark"]
 
 
 @pytest.mark.parametrize("harm", ["unlink", "damage"])
 def test_the_remedy_of_a_restore_repairs_the_copy(run, tmp_path, harm):
-    sync_run(opened(run), Silent())
+    sync_run(opened(run), NullProgress())
     path = tmp_path / "second" / "deep" / "store/r/checkpoint-k.pt"
     path.unlink() if harm == "unlink" else damage(path)
     there = opened(
         run.model_copy(update={"runs": tmp_path / "there", "results": tmp_path / "there" / "results"})
     )
     with pytest.raises(CrpipeError, match="crpipe sync --verify"):
-        restore_run(there, Silent())
-    assert sync_run(opened(run), Silent(), SyncRules(verify=True)) == 1
-    assert restore_run(there, Silent()) == 3
+        restore_run(there, NullProgress())
+    assert sync_run(opened(run), NullProgress(), SyncRules(verify=True)) == 1
+    assert restore_run(there, NullProgress()) == 3
     assert (there.paths.run_dir() / "store/r/checkpoint-k.pt").read_text() == "store/r/checkpoint-k.pt"
 
 

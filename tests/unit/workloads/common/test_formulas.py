@@ -32,7 +32,7 @@ KNOWN = {
 
 
 def calls(text):
-    """Give the calls that need the C library's float32 functions: (name, line)."""
+    """Return the calls that need the C library's float32 functions: (name, line)."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Attribute):
             continue

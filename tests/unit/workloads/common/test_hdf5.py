@@ -45,7 +45,7 @@ def refused(path, name, said):
 
 
 def moved(path, name):
-    """Give a second file with the dataset, which ``path`` has no more."""
+    """Return a second file with the dataset, which ``path`` has no more."""
     other = path.with_name("secret.h5")
     with h5py.File(path, "r+") as file, h5py.File(other, "w") as there:
         there[name] = file[name][()]

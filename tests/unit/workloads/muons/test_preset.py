@@ -6,7 +6,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from crpipe.config.loading import load_config
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.train.checkpoints import checkpoint_file, load
 from models import train_range
 from named import READERS
@@ -49,7 +49,7 @@ def test_the_launcher_preset_trains_and_shows_histograms(tmp_path):
     write_parquet(raw_folder(config) / "a.parquet", multiplicity)
     write_staged(config)
     split(config)
-    train_range(config, NAME, Silent())
+    train_range(config, NAME, NullProgress())
     state = load(checkpoint_file(config.paths().receipt(NAME)))
     assert state["counters"]["step"] > 1
     assert state["metrics"]["critic/penalty"] >= 0

@@ -56,7 +56,7 @@ class DomVectors:
 
 
 def group_by_sensor(events: Events, most_pulses: int, most_doms: int) -> DomVectors:
-    """Give the first ``most_pulses`` pulses of each of the first ``most_doms`` sensors hit in each event.
+    """Return the first ``most_pulses`` pulses of each of the first ``most_doms`` sensors hit in each event.
 
     Example: pulses (sensor, time) (7, 10) (3, 20) (7, 30), most_pulses 1, most_doms 2: the rows (3; 20) of 1
     pulse and (7; 10) of 2 pulses; with most_doms 1 only (7; 10), because sensor 7 was hit first.
@@ -159,7 +159,7 @@ def _slots(
 
 
 def _reference_times(items: NDArray[np.float32], events: Events) -> NDArray[np.float32]:
-    """Give the time of the first pulse in local coincidence, else of the first pulse, else 0: [B]."""
+    """Return the time of the first pulse in local coincidence, else of the first pulse, else 0: [B]."""
     begins = events.offsets()
     coincident = np.append(np.flatnonzero(items[:, AUXILIARY] == 0), len(items))
     first = coincident[np.searchsorted(coincident, begins[:-1])]
@@ -201,7 +201,7 @@ class Features(nn.Module):
         return 8 + 3 * self.pulses_per_dom
 
     def forward(self, doms: Mapping[str, Tensor], event: Tensor, start: Tensor, turn: Tensor) -> Tensor:
-        """Give the features of D sensors of B events: [D, 8 + 3K].
+        """Return the features of D sensors of B events: [D, 8 + 3K].
 
         doms: sensor [D], many [D], pulse [P, 4] and slot [P], as in DomVectors. event: [D]. start: [B]
         reference time of the event, in ns. turn: [B] angle in rad by which it is turned about the vertical
@@ -233,7 +233,7 @@ def _turned(places: Tensor, turn: Tensor) -> Tensor:
 
 
 def _means(values: Tensor, weight: Tensor, event: Tensor, events: int) -> Tensor:
-    """Give the weighted means of values [D, F] over the rows of each event: [B, F]."""
+    """Return the weighted means of values [D, F] over the rows of each event: [B, F]."""
     sums = values.new_zeros(events, values.shape[1]).index_add(0, event, values * weight[:, None])
     return sums / values.new_zeros(events).index_add(0, event, weight).clamp_min(_NOISE)[:, None]
 
@@ -277,7 +277,7 @@ def padded_groups(count: NDArray[np.int64], most: int) -> list[PaddedGroup]:
 
 
 def padded_rows(groups: list[PaddedGroup], kept: NDArray[np.int64], last: int) -> Iterator[NDArray[np.int64]]:
-    """Give the rows of each group: [E, L], those of its events first, then any up to ``last``.
+    """Return the rows of each group: [E, L], those of its events first, then any up to ``last``.
 
     kept: [B] rows of each event. An event of padding has rows of no event.
     """
@@ -290,7 +290,7 @@ def padded_rows(groups: list[PaddedGroup], kept: NDArray[np.int64], last: int) -
 
 
 def padded_arrays(doms: DomVectors, most_pulses: int, most_doms: int) -> dict[str, NDArray[np.generic]]:
-    """Give the arrays of a batch, without its truth: see DirectionWorkload.collate.
+    """Return the arrays of a batch, without its truth: see DirectionWorkload.collate.
 
     Rows of padding belong to the last event, where they have no weight. All pulses of padding are in one slot
     of the first such row.

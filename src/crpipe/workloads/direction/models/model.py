@@ -28,7 +28,7 @@ class DirectionModel(nn.Module):
         self.network = network
 
     def forward(self, batch: Batch, turn: Tensor) -> Tensor:
-        """Give vectors [B, 3] for the events of a batch that ``collate`` made, in its order.
+        """Return vectors [B, 3] for the events of a batch that ``collate`` made, in its order.
 
         turn: [B] angle by which each event is turned about the vertical axis, in rad.
         """
@@ -38,7 +38,7 @@ class DirectionModel(nn.Module):
 
 
 def groups_of(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """Give the rows of each padded group of events, [E, L], and, false for padding, [E, L]."""
+    """Return the rows of each padded group of events, [E, L], and, false for padding, [E, L]."""
     first = 0
     for number in range(sum(name.startswith("rows_") for name in batch)):
         rows = batch[f"rows_{number}"]
@@ -106,7 +106,7 @@ class SensorTransformer(nn.Module):
         self.head = nn.Sequential(nn.Linear(width, options.head), Gelu(), nn.Linear(options.head, 3))
 
     def forward(self, x: Tensor, there: Tensor) -> Tensor:
-        """Give a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
+        """Return a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
         own = self.event.expand(x.shape[0], 1, -1)
         x = torch.cat([own, _normed(self.enter(x))], dim=1)
         there = torch.cat([there.new_ones(x.shape[0], 1), there], dim=1)
@@ -128,7 +128,7 @@ class SensorDeepSet(nn.Module):
         self.whole = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.SiLU(), nn.Linear(hidden, 3))
 
     def forward(self, x: Tensor, there: Tensor) -> Tensor:
-        """Give a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
+        """Return a vector for each event: x [E, L, features], there [E, L] false for padding; [E, 3]."""
         each = self.each(x)
         pooled = _pooled(each, there)
         both = torch.cat([each, pooled[:, None].expand(-1, each.shape[1], -1)], dim=2)
@@ -137,7 +137,7 @@ class SensorDeepSet(nn.Module):
 
 
 def _pooled(x: Tensor, there: Tensor) -> Tensor:
-    """Give mean and maximum over the sensors of each event: [E, 2 x hidden]."""
+    """Return mean and maximum over the sensors of each event: [E, 2 x hidden]."""
     shown = there[:, :, None]
     mean = torch.where(shown, x, 0.0).sum(dim=1) / there.sum(dim=1, keepdim=True)
     return torch.cat([mean, torch.where(shown, x, -torch.inf).amax(dim=1)], dim=1)
@@ -151,7 +151,7 @@ _SMALL = 1e-2  # concentration below which a series replaces the formula
 
 
 def length(vectors: Tensor) -> Tensor:
-    """Give the lengths of vectors [B, 3]: [B, 1]; the slope is 0, not infinite, at length 0."""
+    """Return the lengths of vectors [B, 3]: [B, 1]; the slope is 0, not infinite, at length 0."""
     return (vectors.square().sum(dim=-1, keepdim=True) + _EPSILON).sqrt()
 
 
@@ -161,7 +161,7 @@ def mean(values: Tensor, counts: Tensor) -> Tensor:
 
 
 def opening_angle(predicted: Tensor, truth: Tensor) -> Tensor:
-    """Give the angle between vectors [B, 3], in rad: [B].
+    """Return the angle between vectors [B, 3], in rad: [B].
 
     atan2 of cross and scalar product has a finite slope at 0 and π, where arccos has none.
     """
@@ -172,7 +172,7 @@ def opening_angle(predicted: Tensor, truth: Tensor) -> Tensor:
 
 
 def von_mises_fisher(predicted: Tensor, truth: Tensor) -> Tensor:
-    """Give minus the log density of true unit vectors [B, 3]: [B].
+    """Return minus the log density of true unit vectors [B, 3]: [B].
 
     The density on the sphere is κ exp(κ cos θ) / (4π sinh κ); κ is the length of the predicted vector, its
     direction the mean. In float32: κ (1 - cos θ) as κ |μ - t|²/2, which keeps its digits at small angles.

@@ -176,7 +176,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         return export.write(graph, lambda events: self.vectors(model, events, 1)[0], made.layout, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:  # noqa: ARG002
-        """Give what a user of the graph should know; see export."""
+        """Return what a user of the graph should know; see export."""
         from crpipe.workloads.direction import export  # noqa: PLC0415
 
         return export.sections(graphs, kappa=self.options.loss == "von_mises_fisher")

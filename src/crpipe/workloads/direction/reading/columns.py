@@ -85,7 +85,7 @@ def batches(
 
 
 def values(path: Path, batch: pa.RecordBatch, name: str, row: int) -> NDArray[Any]:
-    """Give one column of a batch that begins at ``row`` of its file; raise FormatError for a null."""
+    """Return one column of a batch that begins at ``row`` of its file; raise FormatError for a null."""
     column = batch.column(batch.schema.get_field_index(name))
     if column.null_count:
         first = column.is_null().index(pa.scalar(value=True)).as_py()
@@ -106,7 +106,7 @@ class ItemStream:
         self._items, self._owners = np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
 
     def take(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Give the next ``count`` items [count, 4], and the event_id of each; raise FormatError."""
+        """Return the next ``count`` items [count, 4], and the event_id of each; raise FormatError."""
         items, owners = np.empty((count, 4), np.float32), np.empty(count, np.int64)
         done = 0
         while done < count:

@@ -54,7 +54,7 @@ class Spans:
 
 
 def embed(metadata: pa.Table) -> bytes:
-    """Spell metadata as bytes for the key ``KEY`` of a Parquet footer: base64 of an Arrow stream (zstd)."""
+    """Format metadata as bytes for the key ``KEY`` of a Parquet footer: base64 of an Arrow stream (zstd)."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_stream(sink, metadata.schema, options=options) as stream:

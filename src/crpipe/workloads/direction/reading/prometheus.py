@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from crpipe.core.errors import FormatError
-from crpipe.core.files import replacing
+from crpipe.core.files import atomic_write
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.workloads.common.parquet import note_unread, open_parquet
 from crpipe.workloads.direction.layout import EXACT_NS, PULSES_WITH_ENERGY, read_geometry
@@ -48,7 +48,7 @@ class Hits:
     rows: NDArray[np.int64]
 
     def name(self, hit: int) -> str:
-        """Spell one hit for a message."""
+        """Format one hit for a message."""
         return (
             f"row {self.rows[hit]}: sensor {self.sensor[hit]} of string {self.string[hit]} at "
             f"{self.places[hit].tolist()} m"
@@ -65,7 +65,7 @@ class Sensors:
     places: NDArray[np.float32]
 
     def find(self, path: Path, hits: Hits) -> NDArray[np.int64]:
-        """Give the row in the geometry of each hit, [M]; raise FormatError for one missing or 0.5 m off."""
+        """Return the row in the geometry of each hit, [M]; raise FormatError for one missing or 0.5 m off."""
         keys = key_of(hits.string, hits.sensor)
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         found = self.rows[at]
@@ -108,7 +108,7 @@ class Places:
         for row, key in enumerate(sorted(self._known)):
             place = ",".join(map(repr, self._known[key].tolist()))
             rows.append(f"{row},{place},{key >> 32},{key & 0xFFFFFFFF}")
-        with replacing(out) as part:
+        with atomic_write(out) as part:
             part.write_text("\n".join(rows) + "\n")
 
 
@@ -365,7 +365,7 @@ def _flat_hits(path: Path, batch: pa.RecordBatch, row: int) -> Hits:
 def _items(
     path: Path, sensor: NDArray[np.int64], time: NDArray[np.float64], rows: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Give pulses [M, 4]; raise FormatError for a time that float32 would round to another nanosecond."""
+    """Return pulses [M, 4]; raise FormatError for a time that float32 would round to another nanosecond."""
     wrong = ~(np.abs(time) <= EXACT_NS)
     if wrong.any():
         hit = int(np.argmax(wrong))
@@ -392,7 +392,7 @@ def _check_nested(path: Path, schema: pa.Schema) -> list[str]:
 
 
 def _leaves_of(schema: pa.Schema) -> pa.Schema:
-    """Give the columns of a schema, those of a struct as ``struct.column``."""
+    """Return the columns of a schema, those of a struct as ``struct.column``."""
     leaves = []
     for field in schema:
         inner = field.type if pa.types.is_struct(field.type) else None
@@ -419,14 +419,14 @@ def _lists_of(
 
 
 def _typed(lists: pa.Array) -> pa.Array:
-    """Give a column without a type, which holds nothing but nulls, that of lists."""
+    """Return a column without a type, which holds nothing but nulls, that of lists."""
     return lists.cast(pa.list_(pa.null())) if pa.types.is_null(lists.type) else lists
 
 
 def _nested_hits(
     path: Path, batch: pa.RecordBatch, row: int
 ) -> tuple[Hits, NDArray[np.float64], NDArray[np.int64]]:
-    """Give the photons of a batch of events, their times, and how many each event has."""
+    """Return the photons of a batch of events, their times, and how many each event has."""
     counts, found = _lists_of(path, batch, row, _PHOTONS)
     rows = row + np.repeat(np.arange(batch.num_rows), counts)
     string, sensor, time, *axes = (

@@ -67,7 +67,7 @@ def _chosen(events: Events, places: NDArray[np.floating[Any]]) -> tuple[Index, I
 
 
 def _first_times(cell: Index, time: Times, shape: tuple[int, int]) -> Times:
-    """Give the time of the first pulse of each sensor of each event, infinite without one: [N, S + 1].
+    """Return the time of the first pulse of each sensor of each event, infinite without one: [N, S + 1].
 
     The last column is a sensor that is never hit, which stands for a neighbour that is not there.
     """
@@ -77,7 +77,7 @@ def _first_times(cell: Index, time: Times, shape: tuple[int, int]) -> Times:
 
 
 def _late(first: Times, places: NDArray[np.floating[Any]]) -> Times:
-    """Give the time from which on a pulse is late, for each sensor that was hit: [N * (S + 1)].
+    """Return the time from which on a pulse is late, for each sensor that was hit: [N * (S + 1)].
 
     That is 1,100 ns after the first pulse of the sensor or of its neighbours within 220 m.
     """

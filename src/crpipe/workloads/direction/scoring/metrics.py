@@ -69,7 +69,7 @@ def measure(truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> dict[str
 
 
 def shares_inside(angle: ArrayLike, kappa: ArrayLike) -> Floats:
-    """Give the probability of a smaller angle (in rad) by a von Mises-Fisher density with this kappa: [N].
+    """Return the probability of a smaller angle (in rad) by a von Mises-Fisher density with this kappa: [N].
 
     It is (1 - exp(-kappa (1 - cos angle))) / (1 - exp(-2 kappa)).
     Where kappa is right, it is uniform between 0 and 1.
@@ -81,7 +81,7 @@ def shares_inside(angle: ArrayLike, kappa: ArrayLike) -> Floats:
 
 
 def expected_angle(share: float, kappa: ArrayLike) -> Floats:
-    """Give the angle in rad that a share of events is closer than, by von Mises-Fisher: [N].
+    """Return the angle in rad that a share of events is closer than, by von Mises-Fisher: [N].
 
     The inverse of ``shares_inside``.
     """

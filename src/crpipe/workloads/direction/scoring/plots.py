@@ -208,7 +208,7 @@ def kappa(angles: Floats, concentration: Floats) -> Figure:
 
 
 def quantiles(angles: Floats, values: Floats, edges: Floats) -> Quantiles:
-    """Give quantiles of the angle in bins of ``values``; bins of fewer than 20 events are left out.
+    """Return quantiles of the angle in bins of ``values``; bins of fewer than 20 events are left out.
 
     The interval of the median follows from the binomial distribution of the events below it.
     """

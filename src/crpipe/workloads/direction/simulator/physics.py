@@ -30,7 +30,7 @@ _JITTER_SEED = 86
 
 @lru_cache(maxsize=1)
 def strings() -> NDArray[np.float64]:
-    """Give the places of the strings and of their topmost sensors: [STRINGS, 3], in m.
+    """Return the places of the strings and of their topmost sensors: [STRINGS, 3], in m.
 
     The 86 places of a triangular grid that are nearest to the centre, numbered row by row from the smallest
     y, as in IceCube; each is moved by about a metre. Rounded to a centimetre, as the table is.
@@ -45,7 +45,7 @@ def strings() -> NDArray[np.float64]:
 
 
 def sensors() -> NDArray[np.float64]:
-    """Give the places of the sensors, string by string from the top: [SENSORS, 3], in m; row is sensor_id."""
+    """Return places of the sensors, string by string from the top: [SENSORS, 3], in m; row is sensor_id."""
     places = np.repeat(strings(), PER_STRING, axis=0)
     places[:, 2] -= STEP_M * np.tile(np.arange(PER_STRING), STRINGS)
     return places
@@ -93,7 +93,7 @@ class Particles:
         return Particles(*(getattr(self, name)[rows] for name in Particles.__slots__))
 
     def angles(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Give azimuth and zenith in rad, [N] each."""
+        """Return azimuth and zenith in rad, [N] each."""
         return azimuth_zenith(self.source)
 
 
@@ -132,14 +132,14 @@ def power_law(uniform: NDArray[np.float64], options: NeutrinoTelescopeOptions) -
 
 
 def energy_at(energy_gev: Floats, start_m: Floats, way_m: Floats) -> Floats:
-    """Give the mean energy of muons that started with ``energy_gev`` at ``start_m``, at ``way_m``; in GeV."""
+    """Return mean energy of muons that started with ``energy_gev`` at ``start_m``, at ``way_m``; in GeV."""
     rest = A_GEV_PER_M / B_PER_M
     energy: Floats = np.maximum((energy_gev + rest) * np.exp(-B_PER_M * (way_m - start_m)) - rest, 0)
     return energy
 
 
 def flashes(rng: np.random.Generator, particles: Particles) -> Points:
-    """Give the cascades and the losses of more than a hundredth of the energy along the muons.
+    """Return the cascades and the losses of more than a hundredth of the energy along the muons.
 
     Losses v = loss / energy follow dN/dv = b/v per metre; the energy is that of the mean loss.
     """
@@ -202,7 +202,7 @@ def together(parts: Sequence[Light]) -> Light:
 
 
 def muon_pairs(particles: Particles) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Give the muons and strings near enough to each other to matter: rows of both."""
+    """Return the muons and strings near enough to each other to matter: rows of both."""
     rows = np.flatnonzero(~particles.cascade)
     muons = particles.take(rows)
     away = strings()[None, :, :2] - muons.place[:, None, :2]
@@ -214,7 +214,7 @@ def muon_pairs(particles: Particles) -> tuple[NDArray[np.intp], NDArray[np.intp]
 
 
 def point_pairs(points: Points) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Give the flashes and strings near enough to each other to matter: rows of both."""
+    """Return the flashes and strings near enough to each other to matter: rows of both."""
     away = np.linalg.norm(strings()[None, :, :2] - points.place[:, None, :2], axis=2)
     bright = GEV_PHOTONS * (1 + DOWNWARD) * (1 + FORWARD) * points.energy_gev
     point, string = (bright[:, None] * _dim(away) / np.maximum(away, NEAREST_M) ** 2 > FAINTEST).nonzero()
@@ -222,7 +222,7 @@ def point_pairs(points: Points) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def muon_light(particles: Particles, muon: NDArray[np.intp], string: NDArray[np.intp]) -> Light:
-    """Give the Cherenkov light of muons on the sensors of strings: rows of both, [R] each.
+    """Return the Cherenkov light of muons on the sensors of strings: rows of both, [R] each.
 
     A photon leaves the track at the Cherenkov angle, so that it comes from one point of it, which must lie
     between the muon's start and its end.
@@ -245,7 +245,7 @@ def muon_light(particles: Particles, muon: NDArray[np.intp], string: NDArray[np.
 def point_light(
     particles: Particles, points: Points, row: NDArray[np.intp], string: NDArray[np.intp]
 ) -> Light:
-    """Give the light of flashes on the sensors of strings: rows of both, [R] each."""
+    """Return the light of flashes on the sensors of strings: rows of both, [R] each."""
     particle = points.particle[row]
     away = _away(points.place[row], string)
     distance = np.sqrt(np.maximum(sum(axis**2 for axis in away), NEAREST_M**2))
@@ -263,7 +263,7 @@ def delays(rng: np.random.Generator, distance_m: Floats) -> NDArray[np.float64]:
 
 
 def _line(energy_gev: Floats, across_m: Floats) -> Floats:
-    """Give the photons of muons of an energy at a distance; flashes in a row, as a line shines."""
+    """Return the photons of muons of an energy at a distance; flashes in a row, as a line shines."""
     bright = np.pi * GEV_PHOTONS * (MUON_GEV_PER_M + SMALL_LOSSES_PER_M * energy_gev)
     return bright * _dim(across_m * (1 / SIN_CHERENKOV)) / across_m
 
@@ -278,7 +278,7 @@ def _column(vectors: NDArray[np.float64], axis: int) -> Floats:
 
 
 def _away(place: NDArray[np.float64], string: NDArray[np.intp]) -> list[Floats]:
-    """Give the way from places [R, 3] to the sensors of strings [R]: x and y [R, 1], z [R, 60]."""
+    """Return the way from places [R, 3] to the sensors of strings [R]: x and y [R, 1], z [R, 60]."""
     top = strings()[string] - place
     step = STEP_M * np.arange(PER_STRING, dtype=np.float32)
     return [_column(top, 0), _column(top, 1), _column(top, 2) - step]

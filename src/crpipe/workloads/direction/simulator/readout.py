@@ -110,7 +110,7 @@ def merged(key: NDArray[np.int64], photons: NDArray[np.float64]) -> Pulses:
 
 
 def coincident(key: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Say of sorted pulses whether one of the two sensors above or below has a pulse within 1 µs."""
+    """Return whether one of the two sensors above or below each sorted pulse has one within 1 µs."""
     found = np.zeros(len(key), np.bool_)
     padded = np.append(key, np.iinfo(np.int64).max)
     for step in NEIGHBOURS:
@@ -149,7 +149,7 @@ def charges(rng: np.random.Generator, photons: NDArray[np.float64]) -> NDArray[n
 def thinned(
     rng: np.random.Generator, group: NDArray[np.int64], photons: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Give how many photons to follow, and for how many each of them counts.
+    """Return how many photons to follow, and for how many each of them counts.
 
     group: the sensor of an event of each entry. More than 38 photons on a sensor are replaced by about 38
     heavier ones, of at most 3000 photoelectrons together.
@@ -203,7 +203,7 @@ def _rows(particle: NDArray[np.int64], key: NDArray[np.int64]) -> tuple[NDArray[
 def pulse_keys(
     event: NDArray[np.integer], sensor: NDArray[np.integer], time_ns: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Give the keys of pulses, [M], before they are sorted."""
+    """Return the keys of pulses, [M], before they are sorted."""
     string, below = np.divmod(sensor, PER_STRING)
     slot = event * _EVENT_SLOTS + string * _STRING_SLOTS + below + _OUTERMOST
     keys: NDArray[np.int64] = slot << _TIME_BITS | np.clip(time_ns + _TIME_ZERO, 0, (1 << _TIME_BITS - 1) - 1)

@@ -67,7 +67,7 @@ class BundleWorkload(abc.ABC, Generic[Options]):
 
     @abc.abstractmethod
     def sampler(self, model: nn.Module) -> SamplerGraphs:
-        """Give the graphs that an export writes."""
+        """Return the graphs that an export writes."""
 
     def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:
         """Score the multiplicities, and the muons of bundles of the true ones: [N] each."""
@@ -82,7 +82,7 @@ class BundleWorkload(abc.ABC, Generic[Options]):
         return self.generate(model, events, self.multiplicities(model, events, generator), generator)
 
     def table(self, events: Events, prediction: Events) -> pa.Table:  # noqa: ARG002 - bundles have all columns
-        """Give the rows in the converter's schema."""
+        """Return the rows in the converter's schema."""
         return nested_table(prediction.columns, prediction.multiplicity, prediction.items)
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
@@ -92,7 +92,7 @@ class BundleWorkload(abc.ABC, Generic[Options]):
         return export.write(self.sampler(model), made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-        """Give what a user of the generator should know; see export.card."""
+        """Return what a user of the generator should know; see export.card."""
         from crpipe.workloads.muons import export as card
 
         return card.sections(made, graphs)
@@ -100,7 +100,7 @@ class BundleWorkload(abc.ABC, Generic[Options]):
     def histograms(
         self, model: nn.Module, events: Events, generator: torch.Generator
     ) -> dict[str, NDArray[np.floating[Any]]]:
-        """Give distributions for TensorBoard; see scoring.histograms."""
+        """Return distributions for TensorBoard; see scoring.histograms."""
         from crpipe.workloads.muons.scoring import score as scoring
 
         return {**scoring.histograms(self, model, events, generator)}

@@ -36,7 +36,7 @@ class _Seen(NamedTuple):
 
 
 def critic_gradient(critic: Critic, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
-    """Give the gradient of the sum of ``critic(muons, context, event, kept)`` by ``muons``: [M, D].
+    """Return the gradient of the sum of ``critic(muons, context, event, kept)`` by ``muons``: [M, D].
 
     It can itself be differentiated by the critic's weights. float32, whatever the trainer's precision.
     """

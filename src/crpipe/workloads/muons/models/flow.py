@@ -99,7 +99,7 @@ class MuonFlow(BundleWorkload[MuonFlowOptions]):
         return bundles.generate(events, multiplicity, make, generator, joint=True)
 
     def sampler(self, model: nn.Module) -> SamplerGraphs:
-        """Give the graphs that an export writes."""
+        """Return the graphs that an export writes."""
         return sampler.of_flow(cast("FlowNetworks", model), self.options)
 
     def _flow(self, network: Velocity, context: Tensor, event: Tensor, generator: torch.Generator) -> Tensor:

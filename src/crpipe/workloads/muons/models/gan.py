@@ -119,7 +119,7 @@ def excess(slope: Tensor, sides: Sides) -> Tensor:
 
 
 def pair_slopes(gap: Tensor, real: Tensor, fake: Tensor, event: Tensor, kept: Tensor) -> Tensor:
-    """Give the critic's slope between each real event and its generated partner: [B].
+    """Return the critic's slope between each real event and its generated partner: [B].
 
     gap: [B] difference of their scores, already at hand: no further pass through the critic is needed.
     real, fake: [M, D], ordered by energy.
@@ -129,7 +129,7 @@ def pair_slopes(gap: Tensor, real: Tensor, fake: Tensor, event: Tensor, kept: Te
 
 
 def gradient_slopes(gradient: Tensor, event: Tensor, kept: Tensor) -> Tensor:
-    """Give the critic's slope for each event, [B], from its score's gradient by the muons: [M, D].
+    """Return the critic's slope for each event, [B], from its score's gradient by the muons: [M, D].
 
     The steepest change per root-mean-square displacement is sqrt(N) times the norm of the gradient
     (Gulrajani et al. 2017, eq. 3).
@@ -270,7 +270,7 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
         return bundles.generate(events, multiplicity, make, generator)
 
     def sampler(self, model: nn.Module) -> SamplerGraphs:
-        """Give the graphs that an export writes."""
+        """Return the graphs that an export writes."""
         return sampler.of_gan(cast("Networks", model), self.options)
 
     def _throttle(self) -> Throttle | None:
@@ -329,7 +329,7 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
 
 
 def _one_in(every: int, generator: torch.Generator) -> bool:
-    """Give True at random, once in ``every`` times on average.
+    """Return True at random, once in ``every`` times on average.
 
     Drawn on the host: reading a number from a device would wait for it. Where ``generator`` is on a device,
     torch's own generator is used; the trainer seeds both, so a resumed run draws the same. No steps are

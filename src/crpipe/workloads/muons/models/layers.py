@@ -55,7 +55,7 @@ def is_fused(x: Tensor) -> bool:
 
 
 def _kind_of_products(x: Tensor) -> torch.dtype | None:
-    """Give what oneDNN multiplies here: float32, bfloat16 or, None, nothing."""
+    """Return what oneDNN multiplies here: float32, bfloat16 or, None, nothing."""
     if not is_fused(x):
         return None
     if torch.is_autocast_enabled("cpu"):
@@ -67,7 +67,7 @@ def _kind_of_products(x: Tensor) -> torch.dtype | None:
 def dense(
     x: Tensor, weight: Tensor, bias: Tensor | None, *, onto: Tensor | None = None, rectify: bool = False
 ) -> Tensor:
-    """Give ``x @ weight.T + bias + onto``, rectified if asked for: [M, N].
+    """Return ``x @ weight.T + bias + onto``, rectified if asked for: [M, N].
 
     x: [M, K]. weight: [N, K]. onto: [M, N]; without ``bias`` it may be overwritten.
     """
@@ -80,7 +80,7 @@ def dense(
 
 
 def residual(layer: nn.Linear, x: Tensor, *, rectify: bool = False) -> Tensor:
-    """Give ``layer(x) + x``, rectified if asked for."""
+    """Return ``layer(x) + x``, rectified if asked for."""
     if torch.is_autocast_enabled(x.device.type):  # bfloat16 cannot hold a small weight plus 1
         return dense(x, layer.weight, layer.bias, onto=x, rectify=rectify)
     one = torch.eye(layer.weight.shape[0], device=x.device, dtype=layer.weight.dtype)
@@ -91,7 +91,7 @@ class Dense(nn.Linear):
     """A linear layer whose products are those of this module."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give ``x @ weight.T + bias``."""
+        """Return ``x @ weight.T + bias``."""
         return dense(x, self.weight, self.bias)
 
 
@@ -161,7 +161,7 @@ def _as(kind: torch.dtype, tensor: Tensor | None) -> Tensor | None:
 
 
 def _of_layer(gradient: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Give the gradients of a layer's weight and, where it costs nothing, of its bias."""
+    """Return the gradients of a layer's weight and, where it costs nothing, of its bias."""
     if x.dtype == torch.bfloat16:  # the sum over a piece is rounded to bfloat16, the sum of pieces is not
         of_weight = torch.zeros_like(weight, dtype=torch.float32)
         of_bias = torch.zeros(len(weight))
@@ -215,7 +215,7 @@ def mean_of(values: Tensor, event: Tensor, kept: Tensor) -> Tensor:
 
 
 def spread_out(values: Tensor, event: Tensor) -> Tensor:
-    """Give each muon the values [B, H] of its event: [M, H]."""
+    """Return each muon the values [B, H] of its event: [M, H]."""
     if is_fused(values):
         spread: Tensor = _SpreadOut.apply(values, event)  # type: ignore[no-untyped-call]
         return spread
@@ -350,7 +350,7 @@ def padded_owner(event: NDArray[np.int64], events: int) -> NDArray[np.int64]:
 
 
 def weights(batch: Batch) -> Tensor:
-    """Give what each event of a batch counts for: [B]; nothing for padding."""
+    """Return what each event of a batch counts for: [B]; nothing for padding."""
     if "weight" not in batch:
         return batch["counts"]
     return batch["counts"] * batch["weight"].index_select(0, batch["order"])

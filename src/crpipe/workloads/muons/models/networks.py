@@ -79,7 +79,7 @@ class Multiplicity(nn.Module):
             self.head.weight.mul_(0.1)
 
     def forward(self, conditions: Tensor) -> Mixture:
-        """Give the mixture for each event; in float64, where lgamma of 10⁵ still resolves single muons."""
+        """Return the mixture for each event; in float64, where lgamma of 10⁵ still resolves single muons."""
         with exact(conditions):
             out = self.head(self.net(conditions)).double()
         weight, mean, shape, empty = out.split([self.components] * 3 + [1], dim=1)
@@ -92,7 +92,7 @@ class Multiplicity(nn.Module):
 
 
 def log_likelihood(mixture: Mixture, multiplicity: Tensor) -> Tensor:
-    """Give the exact log probability of each event's multiplicity: [N] float64."""
+    """Return the exact log probability of each event's multiplicity: [N] float64."""
     count = multiplicity.double()[:, None]
     shape, log_total = mixture.log_shape.exp(), torch.logaddexp(mixture.log_shape, mixture.log_mean)
     log_binomial = (
@@ -316,7 +316,7 @@ def _activate(x: Tensor) -> Tensor:
 
 
 def _factor_and_shift(layer: nn.Linear, hidden: Tensor) -> Tensor:
-    """Give factors about 1 and shifts about 0: [B, 2 H]; the bias alone turns scales into factors."""
+    """Return factors about 1 and shifts about 0: [B, 2 H]; the bias alone turns scales into factors."""
     scale, shift = layer.bias.chunk(2)
     return dense(hidden, layer.weight, torch.cat([1 + scale, shift]))
 
@@ -354,7 +354,7 @@ class Velocity(nn.Module):
         self.out = nn.Sequential(Dense(hidden, hidden), nn.LeakyReLU(SLOPE), Dense(hidden, width))
 
     def forward(self, muons: Tensor, time: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
-        """Give velocities [M, D] at ``time`` [B, 1] of each event."""
+        """Return velocities [M, D] at ``time`` [B, 1] of each event."""
         phase = time * torch.pi * torch.arange(1, _WAVES + 1, device=time.device)
         context = torch.cat([context, time, torch.sin(phase), torch.cos(phase)], dim=1)
         embedded = self.event_net(context)

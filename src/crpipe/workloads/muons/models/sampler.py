@@ -119,7 +119,7 @@ class Law(nn.Module):
         self.network = network
 
     def forward(self, primaries: Tensor) -> Mixture:
-        """Give the mixture's parameters."""
+        """Return the mixture's parameters."""
         mixture: Mixture = self.network(features.condition_tensor(primaries))
         return mixture
 

@@ -207,7 +207,7 @@ class Bundles:
         return [*(field.name for field in plain), RAW_PRIMARY, RAW_MUONS]
 
     def _note(self, schema: pa.Schema) -> None:
-        """Say which columns are converted, and which are not read."""
+        """Describe which columns are converted, and which are not read."""
         wanted = {field.name: field.dtype for field in self.layout.events}
         for field in schema:
             if field.name in wanted and str(field.type) != _ARROW_NAMES[wanted[field.name]]:
@@ -219,7 +219,7 @@ class Bundles:
         note_unread(schema.names, (*wanted, RAW_PRIMARY, RAW_MUONS))
 
     def _events(self, batch: pa.RecordBatch, place: Location) -> tuple[Events, int]:
-        """Give the events of a batch, and how many places of the column of values they took."""
+        """Return the events of a batch, and how many places of the column of values they took."""
         primary = _rows_of(_lists_of(batch.column(RAW_PRIMARY), 1), self.primary, place.of(RAW_PRIMARY))
         starts, tracks = _unnest(_lists_of(batch.column(RAW_MUONS), 2), place.of(RAW_MUONS))
         multiplicity = np.diff(starts).astype(np.uint32)
@@ -290,7 +290,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _leaf(kind: pa.DataType, depth: int) -> pa.DataType | None:
-    """Give the type inside of so many lists; a list without a type is one of any depth, None no list."""
+    """Return the type inside of so many lists; a list without a type is one of any depth, None no list."""
     for _ in range(depth):
         if pa.types.is_null(kind):
             break
@@ -310,7 +310,7 @@ def _check_nesting(path: Path, name: str, kind: pa.DataType, depth: int) -> None
 
 
 def _lists_of(array: pa.Array, depth: int) -> pa.Array:
-    """Give plain lists for views of lists, and for those that hold nothing, and so have no type inside."""
+    """Return plain lists for views of lists, and for those that hold nothing, and so have no type inside."""
     kind, leaf = array.type, _leaf(array.type, depth)
     views = [_is_view(kind), depth > 1 and _is_list(kind) and _is_view(kind.value_type)]
     if not (any(views) or pa.types.is_null(leaf)):

@@ -91,7 +91,7 @@ class Verdict(NamedTuple):
         return self._counted().auc
 
     def error(self) -> float:
-        """Give the error of ``auc`` from leaving out one group at a time; NaN for fewer than two groups.
+        """Return the error of ``auc`` from leaving out one group at a time; NaN for fewer than two groups.
 
         The jackknife of Efron and Stein (1981), with the placements of DeLong et al. (1988) summed over
         clusters as by Obuchowski (1997): rows of a group are correlated, and so are its real and its
@@ -149,7 +149,7 @@ class _Pairs(NamedTuple):
         return float(self.of_real.sum() / pairs) if pairs else float("nan")
 
     def without_each(self) -> Floats:
-        """Give the share of the pairs that are left without each group: [G]."""
+        """Return the share of the pairs that are left without each group: [G]."""
         pairs = self.of_real.sum() - self.of_real - self.of_generated + self.own
         left: Floats = pairs / (self.real.sum() - self.real) / (self.generated.sum() - self.generated)
         return left

@@ -49,7 +49,7 @@ class BinnedValues:
         return BinnedValues(self.edges, self.value * factor, self.error * factor, parts)
 
     def spread_from(self, other: BinnedValues, factor: Floats) -> Floats:
-        """Give the error of this minus ``factor`` [B] times the other one: [B].
+        """Return the error of this minus ``factor`` [B] times the other one: [B].
 
         Where both know their parts, what a group adds to both is one random number.
         """
@@ -72,14 +72,14 @@ class BinnedValues:
         return ratio, error
 
     def chi_square(self, other: BinnedValues) -> tuple[float, int]:
-        """Give χ² of the difference to another histogram, and the number of bins that count."""
+        """Return χ² of the difference to another histogram, and the number of bins that count."""
         spread = self.spread_from(other, np.ones(len(self.value)))
         known = (spread > 0) & (self.value > 0) & (other.value > 0)
         off = (self.value - other.value)[known] / spread[known]
         return float(np.sum(off**2)), int(np.count_nonzero(known))
 
     def shift_from(self, other: BinnedValues) -> tuple[float, float]:
-        """Give the share by which this is above the other in all bins, and its error; nan without bins."""
+        """Return the share by which this is above the other in all bins, and its error; nan without bins."""
         spread = self.spread_from(other, np.ones(len(self.value)))
         known = (spread > 0) & (self.value > 0) & (other.value > 0)
         weight = (other.value[known] / spread[known]) ** 2

@@ -81,7 +81,7 @@ def verdicts(real: Sample, generated: Sample) -> dict[str, classify.Verdict]:
 
 
 def group_weights(group: NDArray[np.int64]) -> Floats:
-    """Give bootstrap weights of the groups: [1 + REPLICAS, G], the first row all ones.
+    """Return bootstrap weights of the groups: [1 + REPLICAS, G], the first row all ones.
 
     Weights from a Poisson distribution of mean 1 replace drawing with replacement, without copying or
     sorting anything again.
@@ -92,7 +92,7 @@ def group_weights(group: NDArray[np.int64]) -> Floats:
 
 
 def wasserstein(first: Floats, second: Floats, weights: Iterable[tuple[Floats, Floats]]) -> Floats:
-    """Give the first Wasserstein distance of two samples under each pair of weights.
+    """Return the first Wasserstein distance of two samples under each pair of weights.
 
     It is the area between the two cumulative distributions; the values are sorted once for all weights.
     """
@@ -116,7 +116,7 @@ def _sorted(first: Floats, second: Floats) -> tuple[Index, Floats]:
 
 
 def _area(density: Floats, steps: Floats) -> float:
-    """Give the area between two cumulative distributions; overwrites ``density``."""
+    """Return the area between two cumulative distributions; overwrites ``density``."""
     gap = np.cumsum(density, out=density)[:-1]
     return float(np.abs(gap, out=gap) @ steps)
 
@@ -133,7 +133,7 @@ class Weighing:
     weights: tuple[Floats, Floats] | None
 
     def distances(self, first: Floats, second: Floats) -> Floats:
-        """Give what ``wasserstein`` gives under factor times weight, to the last bit: [1 + R].
+        """Return what ``wasserstein`` gives under factor times weight, to the last bit: [1 + R].
 
         Where all weigh alike, all rows of a group have one density. It is looked up in the order of the
         values, in a table that fits into a cache; sums of whole numbers are exact in any order.
@@ -157,7 +157,7 @@ class Weighing:
         return np.array(distances)
 
     def _places(self, order: Index) -> tuple[NDArray[np.int32], list[Floats]]:
-        """Give each row's place in a table of both samples' groups, in ``order``, and sums of factors."""
+        """Return each row's place in a table of both samples' groups, in ``order``, and sums of factors."""
         count = self.factors.shape[1]
         one, two = (rows.astype(np.int32) for rows in self.groups)
         totals = [self.factors @ np.bincount(rows, minlength=count) for rows in (one, two)]
@@ -205,7 +205,7 @@ def _weighing(factors: Floats, real: Sample, events: tuple[Index, Index]) -> Wei
 
 
 def marginal_distances(real: Sample, generated: Sample) -> Numbers:
-    """Give distances of all muons, and of those in each bin of each condition."""
+    """Return distances of all muons, and of those in each bin of each condition."""
     numbers: Numbers = {}
     everything: list[tuple[str, Cell, Cell]] = [("all", slice(None), slice(None))]
     numbers |= _distances_in(everything, real, generated)
@@ -275,7 +275,7 @@ def multiplicities(real: Sample, generated: Sample, factors: Floats) -> Numbers:
 
 
 def anisotropy(sample: Sample) -> float:
-    """Give the largest mean of cos and sin of one and two times the azimuth; 0 for isotropic bundles."""
+    """Return the largest mean of cos and sin of one and two times the azimuth; 0 for isotropic bundles."""
     if not len(sample.muons):
         return float("nan")
     weights, angle = sample.weights[sample.event], azimuth(sample.muons)

@@ -363,7 +363,7 @@ def _mean_multiplicity(sample: Sample, chosen: Chosen) -> BinnedValues:
 
 
 def _multiplicity_edges(largest: int) -> Floats:
-    """Give each multiplicity below 10 its own bin, the first one for 0, and the tail bins that grow."""
+    """Return each multiplicity below 10 its own bin, the first one for 0, and the tail bins that grow."""
     single = np.sqrt(np.arange(1.0, 10.0) * np.arange(2.0, 11.0))
     tail = np.unique(np.round(np.geomspace(10, max(largest, 20), 25))) + 0.5
     return np.concatenate([[0.5 * _ZERO, 2.0 * _ZERO], single, tail])

@@ -115,7 +115,7 @@ class Sample:
         return offsets(self.multiplicity)
 
     def of(self, event: int) -> NDArray[np.float32]:
-        """Give the muons of one event."""
+        """Return the muons of one event."""
         return self.muons[self.first[event] : self.first[event + 1]]
 
     def muons_by(self, bins: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
@@ -225,7 +225,7 @@ SCORES = (
 
 
 def energy_scores(truth: Events, first: Events, second: Events, seed: int) -> dict[str, AnyFloats]:
-    """Give the energy score of each event's muons, [N] each (Gneiting and Raftery 2007, eq. 21).
+    """Return the energy score of each event's muons, [N] each (Gneiting and Raftery 2007, eq. 21).
 
     first, second: two independent predictions with the true multiplicities. The score is
     E|x - y| - E|x - x'| / 2 with x and x' from the two predictions and y from the truth, without bias: its
@@ -247,7 +247,7 @@ def energy_scores(truth: Events, first: Events, second: Events, seed: int) -> di
 
 
 def _features(events: Events, known: NDArray[np.bool_], rng: np.random.Generator) -> list[AnyFloats]:
-    """Give log energy and log radius, [N, K] each, of some muons of each event at random."""
+    """Return log energy and log radius, [N, K] each, of some muons of each event at random."""
     if not len(events.items):
         return [np.zeros(known.shape)] * len(SCORES)
     count = events.multiplicity.astype(np.int64)[:, None]

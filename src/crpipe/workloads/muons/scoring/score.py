@@ -64,7 +64,7 @@ def _groups(ids: list[NDArray[Any]]) -> NDArray[np.int64]:
 def histograms(
     workload: Generates, model: nn.Module, events: Events, generator: torch.Generator
 ) -> dict[str, NDArray[np.float64]]:
-    """Give distributions of a few events, real and generated, for a glance during training."""
+    """Return distributions of a few events, real and generated, for a glance during training."""
     shown = events.part(0, min(len(events), _SHOWN_EVENTS))
     drawn = workload.multiplicities(model, shown, generator)
     made = workload.generate(model, shown, np.minimum(drawn, _SHOWN_MUONS), generator)

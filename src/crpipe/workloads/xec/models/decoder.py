@@ -104,7 +104,7 @@ class GridDecoder(nn.Module):
         _begin_at_zero(self.out)
 
     def forward(self, seen: Tensor, grid: Tensor, token: Tensor) -> Tensor:
-        """Give corrections for all cells of a face: [B, cells, 2].
+        """Return corrections for all cells of a face: [B, cells, 2].
 
         seen: [B, 4761, 6] encoded input and simple estimate, zeros behind the last. grid: [B, rows, columns,
         channels] of the encoder. token: [B, width].
@@ -132,7 +132,7 @@ class HexDecoder(nn.Module):
         _begin_at_zero(self.out)
 
     def forward(self, seen: Tensor, nodes: Tensor, token: Tensor) -> Tensor:
-        """Give corrections: [B, 73, 2] from seen [B, 73, 6], nodes [B, 73, channels], token [B, width]."""
+        """Return corrections: [B, 73, 2] from seen [B, 73, 6], nodes [B, 73, channels], token [B, width]."""
         x = self.block(nodes + self.own(seen) + self.token(token)[:, None])
         found: Tensor = self.out(self.norm(x))
         return found

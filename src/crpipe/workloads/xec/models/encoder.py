@@ -148,7 +148,7 @@ class Image:
         return cut.reshape(rows * columns, patch * patch)
 
     def grid(self, patch: int) -> tuple[int, int]:
-        """Give rows and columns of patches."""
+        """Return rows and columns of patches."""
         rows, columns = self.cells.shape
         return rows // patch, columns // patch
 
@@ -171,7 +171,7 @@ def _padded(ids: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:
 def _nearest(
     places: NDArray[np.float64], ids: NDArray[np.int64], shape: tuple[int, int]
 ) -> NDArray[np.int64]:
-    """Give the nearest of the sensors ``ids`` for each cell of an even grid over them: ``shape``."""
+    """Return the nearest of the sensors ``ids`` for each cell of an even grid over them: ``shape``."""
     angle = elementary.arctan2(places[ids, 1], -places[ids, 0])
     around = angle * np.hypot(places[ids, 0], places[ids, 1])
     along = places[ids, 2]
@@ -190,7 +190,7 @@ def _centres(first: float, last: float, cells: int) -> NDArray[np.float64]:
 
 
 def hex_neighbours(places: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Give the six neighbours of each sensor of a hexagonal face, by direction: [73, 6], 73 for none.
+    """Return the six neighbours of each sensor of a hexagonal face, by direction: [73, 6], 73 for none.
 
     places: [4760, 6]. Top and bottom mirror each other, so one table serves both. Found from the places: rows
     of different lengths are shifted in different ways.
@@ -210,7 +210,7 @@ def hex_neighbours(places: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def cells_of_sensors(faces: list[Image]) -> NDArray[np.int64]:
-    """Give the cell of each sensor among those of all faces, end to end, then top and bottom: [4760].
+    """Return the cell of each sensor among those of all faces, end to end, then top and bottom: [4760].
 
     Of several cells with the same sensor the first counts.
     """
@@ -221,7 +221,7 @@ def cells_of_sensors(faces: list[Image]) -> NDArray[np.int64]:
 
 
 def pooling(rows: int, columns: int, side: int) -> NDArray[np.float32]:
-    """Give the weights that average a grid over side by side parts, which overlap where they have to.
+    """Return the weights that average a grid over side by side parts, which overlap where they have to.
 
     [side · side, rows · columns], each row sums to 1.
     """

@@ -75,7 +75,7 @@ class Codec(nn.Module):
         return photons.sign() * (size / self.scale).log1p() / math.log1p(self.most / self.scale)
 
     def decode_photons(self, encoded: Tensor) -> Tensor:
-        """Give the photons that ``encode_photons`` encodes as these numbers."""
+        """Return the photons that ``encode_photons`` encodes as these numbers."""
         if self.curve == "linear":
             return encoded * self.most
         size = encoded.abs()
@@ -88,7 +88,7 @@ class Codec(nn.Module):
         return (time - start) / self.time_scale
 
     def decode_time(self, encoded: Tensor, start: Tensor) -> Tensor:
-        """Give the times, in ns, that ``encode_time`` encodes as these numbers."""
+        """Return the times, in ns, that ``encode_time`` encodes as these numbers."""
         return encoded * self.time_scale + start
 
 
@@ -184,7 +184,7 @@ class SensorFeatures(nn.Module):
         return LightSums(light, u_cm, v_cm, w_cm, start, start[:, None] + way, torch.stack(vector, dim=1))
 
     def _way(self, u: Tensor, v: Tensor, w: Tensor) -> Tensor:
-        """Give how long light takes from a point, [B] each in cm, to all sensors: [B, 4760] in ns."""
+        """Return how long light takes from a point, [B] each in cm, to all sensors: [B, 4760] in ns."""
         places = self.get_buffer("places")
         radius, angle = INNER_RADIUS + w, v / INNER_RADIUS
         point = torch.stack([-radius * angle.cos(), radius * angle.sin(), u], dim=1)
@@ -193,7 +193,7 @@ class SensorFeatures(nn.Module):
 
 
 def _spread(light: Tensor, place: Tensor, total: Tensor) -> Tensor:
-    """Give the width of light [B, n] over places [n], whose sum is total [B]: [B], in the unit of places."""
+    """Return width of light [B, n] over places [n], whose sum is total [B]: [B], in the unit of places."""
     mean = (light * place).sum(dim=1) / total
     square = (light * place.square()).sum(dim=1) / total
     return (square - mean.square()).clamp_min(0).add(1e-6).sqrt()

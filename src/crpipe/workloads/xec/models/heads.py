@@ -29,7 +29,7 @@ LEAST_LOG_SIGMA, MOST_LOG_SIGMA = -7.0, 5.0
 
 
 def smooth_l1(residual: Tensor, beta: float) -> Tensor:
-    """Give the Huber loss over beta, of any shape: a square below ``beta``, a line above; a line for 0."""
+    """Return the Huber loss over beta, of any shape: a square below ``beta``, a line above; a line for 0."""
     size = residual.abs()
     if beta == 0:
         return size
@@ -37,7 +37,7 @@ def smooth_l1(residual: Tensor, beta: float) -> Tensor:
 
 
 def gaussian_nll(residual: Tensor, log_sigma: Tensor, beta: float) -> Tensor:
-    """Give minus the log of a Gaussian density, of any shape.
+    """Return minus the log of a Gaussian density, of any shape.
 
     beta: each value is weighed by its own variance to this power, without a gradient through the weight, so
     that events with a large uncertainty are not neglected (beta-NLL, Seitzer et al. 2022).
@@ -47,7 +47,7 @@ def gaussian_nll(residual: Tensor, log_sigma: Tensor, beta: float) -> Tensor:
 
 
 def task_loss(residual: Tensor, log_sigma: Tensor | None, task: TaskOptions) -> Tensor:
-    """Give the loss of one task for each event, the mean over its components: [B].
+    """Return the loss of one task for each event, the mean over its components: [B].
 
     residual: [B, D] predicted minus true, in units of the task. log_sigma: [B, D], only for gaussian_nll.
     """
@@ -88,7 +88,7 @@ class Head(nn.Module):
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Give [B, outputs] from tokens [B, 7, width]."""
+        """Return [B, outputs] from tokens [B, 7, width]."""
         found: Tensor = self.layers(tokens.flatten(1))
         return found
 
@@ -145,7 +145,7 @@ class GammaModel(nn.Module):
 
 
 def residual(name: Truth, found: Tensor, truth: Tensor, *, log: bool) -> Tensor:
-    """Give found minus true values, [B, D] each in the units of the columns, in units of the task."""
+    """Return found minus true values, [B, D] each in the units of the columns, in units of the task."""
     if name == "energy" and log:
         return found.clamp_min(_LEAST_ENERGY).log() - truth.clamp_min(_LEAST_ENERGY).log()
     difference = found - truth
@@ -158,7 +158,7 @@ def residual(name: Truth, found: Tensor, truth: Tensor, *, log: bool) -> Tensor:
 
 
 def sigma_of(name: Truth, value: Tensor, log_sigma: Tensor, task: TaskOptions) -> Tensor:
-    """Give uncertainties [B, D] in the units of their columns, from logs in units of the task."""
+    """Return uncertainties [B, D] in the units of their columns, from logs in units of the task."""
     sigma = log_sigma.exp()
     return sigma * value if name == "energy" and task.log else sigma * sigma.new_tensor(UNITS[name])
 

@@ -32,7 +32,7 @@ _BLOCK = 32
 
 
 def choose(truth: Events, prediction: Columns, tasks: Sequence[Truth]) -> NDArray[np.int64]:
-    """Give the places of the worst events, worst first, then of a sample drawn with a fixed seed.
+    """Return the places of the worst events, worst first, then of a sample drawn with a fixed seed.
 
     The worst have the largest sum over tasks of the residual, each over its 68 % half width.
     """
@@ -51,7 +51,7 @@ def _worst_of(events: Events) -> int:
 
 
 def distances(truth: Events, prediction: Columns, tasks: Sequence[Truth]) -> dict[Truth, NDArray[np.float64]]:
-    """Give the length of the residual of each task, in units of the task: [N] each."""
+    """Return the length of the residual of each task, in units of the task: [N] each."""
     found = {}
     for task in tasks:
         names = [field.name for field in TRUTH[task]]
@@ -108,7 +108,7 @@ def saliency(model: GammaModel, events: Events, folder: Path) -> dict[str, float
 
 
 def face_shares(weight: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Give the share of each face in what its sensors weigh, [N, 6]; NaN where all is 0.
+    """Return the share of each face in what its sensors weigh, [N, 6]; NaN where all is 0.
 
     weight: [N, 4760], not negative, such as |gradient x input|.
     """
@@ -118,7 +118,7 @@ def face_shares(weight: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 
 
 def measure_saliency(shares: Shares) -> dict[str, float]:
-    """Give the mean share of each face, ``saliency_TASK_FACE``, with its error; shares: {task: [N, 6]}."""
+    """Return the mean share of each face, ``saliency_TASK_FACE``, with its error; shares: {task: [N, 6]}."""
     found: dict[str, float] = {}
     for task, share in shares.items():
         means, errors = _means(share)
@@ -168,7 +168,7 @@ def draw_saliency(path: Path, shares: Shares) -> Path:
 
 
 def _means(share: NDArray[np.floating[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Give means and their errors over events, [6] each; events without a share are left out."""
+    """Return means and their errors over events, [6] each; events without a share are left out."""
     known = np.asarray(share, np.float64)
     known = known[np.isfinite(known).all(axis=1)]
     if not len(known):

@@ -88,7 +88,7 @@ def columns(
 
 
 def rows(events: Events, prediction: Columns) -> pa.Table:
-    """Give one row for each found sensor, under the names of the reference's branches.
+    """Return one row for each found sensor, under the names of the reference's branches.
 
     mask_type: 0 hidden, 1 dead. Times in s. What nobody knows is NaN.
     """
@@ -144,7 +144,7 @@ class MaskedWorkload(abc.ABC, Generic[Options]):
         return events.multiplicity
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
-        """Give sensors [B, 4760, 4] and which of them are hidden, [B, 4760]."""
+        """Return sensors [B, 4760, 4] and which of them are hidden, [B, 4760]."""
         sensors = sensors_of(events.take(index))
         if self.options.channel_dropout and seed:
             sensors = without_channels(sensors, self.options.channel_dropout, (*seed, 1))
@@ -235,7 +235,7 @@ class Inpainter(MaskedWorkload[InpainterOptions]):
         return random.uniform(self.options.mask_least, self.options.mask_most, events)
 
     def table(self, events: Events, prediction: Columns) -> pa.Table:
-        """Give one row for each found sensor; see found.rows."""
+        """Return one row for each found sensor; see found.rows."""
         return rows(events, prediction)
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
@@ -246,7 +246,7 @@ class Inpainter(MaskedWorkload[InpainterOptions]):
         return export.write_inpainter(model, made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-        """Give what a user of the graph should know; see export.card."""
+        """Return what a user of the graph should know; see export.card."""
         from crpipe.workloads.xec import export as card  # noqa: PLC0415
 
         return card.inpainter_sections(made, graphs)

@@ -60,7 +60,7 @@ class Flattening:
 
 
 def _of_bins(counts: NDArray[np.int64], most: float) -> NDArray[np.float64]:
-    """Give the weight of each bin: all filled bins together weigh the same, but none above ``most``."""
+    """Return the weight of each bin: all filled bins together weigh the same, but none above ``most``."""
     total, filled = counts.sum(), counts > 0
     if not total:
         return np.ones(len(counts))
@@ -108,7 +108,7 @@ class Regressor:
         return events.multiplicity
 
     def collate(self, events: Events, index: NDArray[np.integer[Any]], seed: tuple[int, ...]) -> Batch:
-        """Give sensors [B, 4760, 4], the true values of each task [B, D], and a weight for each event."""
+        """Return sensors [B, 4760, 4], the true values of each task [B, D], and a weight for each event."""
         part = events.take(index)
         sensors = sensors_of(part)
         if self.options.channel_dropout and seed:
@@ -147,7 +147,7 @@ class Regressor:
         return total, shown
 
     def losses(self, found: Mapping[str, tuple[Tensor, Tensor | None]], batch: Batch) -> dict[Truth, Tensor]:
-        """Give the loss of each task and event, [B]."""
+        """Return the loss of each task and event, [B]."""
         each = {}
         for name in self.tasks:
             task = self.options.tasks[name]
@@ -179,7 +179,7 @@ class Regressor:
         return simple_reconstruction(events, self.places)
 
     def validate(self, model: nn.Module, events: Events, generator: torch.Generator) -> Columns:  # noqa: ARG002
-        """Give the loss of each task for each event: [N]."""
+        """Return the loss of each task for each event: [N]."""
         device = next(model.parameters()).device
         batch = self.collate(events, np.arange(len(events)), ())
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
@@ -204,7 +204,7 @@ class Regressor:
         return export.write_regressor(model, self.options, made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-        """Give what a user of the graph should know; see export.card."""
+        """Return what a user of the graph should know; see export.card."""
         from crpipe.workloads.xec import export as card  # noqa: PLC0415
 
         return card.regressor_sections(made, graphs)

@@ -67,7 +67,7 @@ def find_frame(
 
 
 def turned(vectors: NDArray[Any], axes: Sequence[str]) -> Iterator[NDArray[Any]]:
-    """Give x, y and z in the frame of the hits, [N] each, of vectors [N, 3] in that of the vertices.
+    """Return x, y and z in the frame of the hits, [N] each, of vectors [N, 3] in that of the vertices.
 
     Example: with the axes z, y, -x the vector (1, 2, 3) becomes (3, 2, -1).
     """

@@ -40,7 +40,7 @@ class DeadSensors:
         self._lists = {run: np.unique(each) for run, each in sensors.items()}
 
     def of(self, runs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Give the dead sensors of each event: [N, 4760]."""
+        """Return the dead sensors of each event: [N, 4760]."""
         found = np.zeros((len(runs), SENSORS), bool)
         for run, sensors in self._lists.items():
             events = np.arange(len(runs)) if run is None else np.flatnonzero(runs == run)
@@ -200,7 +200,7 @@ class EventTree:
 
 
 def _baskets(branch: Any) -> list[int]:
-    """Give the places of the baskets of a branch in its file."""
+    """Return the places of the baskets of a branch in its file."""
     if branch is None:
         return []
     return [int(place) for place in branch.member("fBasketSeek")[: branch.member("fWriteBasket")]]
@@ -360,7 +360,7 @@ class RootFiles:
             read_sensor_map(tables["sensors"])
 
     def _check(self, tree: EventTree) -> dict[str, tuple[int, ...]]:
-        """Give the shape of each branch to read in blocks; raise FormatError for one that does not fit."""
+        """Return the shape of each branch to read in blocks; raise FormatError for one that does not fit."""
         branches = self._options.branches
         for option in ("npho", "relative_time", "run", "event"):
             tree.need(option, getattr(branches, option))

@@ -79,7 +79,7 @@ def _time(
     place: Floats,
     places: NDArray[np.floating[Any]],
 ) -> Floats:
-    """Give the mean of the times of the light at its origin, weighted by photons: [N] in ns."""
+    """Return the mean of the times of the light at its origin, weighted by photons: [N] in ns."""
     event, seen = np.nonzero(valid & (photons > 0))
     way = np.linalg.norm(place[event] - places[seen, :3], axis=1)
     weight = photons[event, seen]

@@ -36,13 +36,13 @@ class EnergyCurve:
     terms_error: Floats
 
     def at(self, energy: Floats) -> Floats:
-        """Give the resolution of the fit at energies in GeV: [N] in %."""
+        """Return the resolution of the fit at energies in GeV: [N] in %."""
         found: Floats = np.sqrt(_powers(energy) @ self.terms**2)
         return found
 
 
 def measure(truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> dict[str, float]:
-    """Give the terms and their errors; nothing where the energies are too few or too much alike."""
+    """Return the terms and their errors; nothing where the energies are too few or too much alike."""
     if "energy_gev" not in truth:
         return {}
     found = energy_curve(truth, prediction)

@@ -117,7 +117,7 @@ def draw_events(
 
 
 def colour_scale(values: NDArray[Any], valid: NDArray[Any]) -> Normalize:
-    """Give colours from 0 to the largest valid value: linear up to 10, then logarithmic."""
+    """Return colours from 0 to the largest valid value: linear up to 10, then logarithmic."""
     largest = _masked(values, valid).max()
     return AsinhNorm(_LINEAR, vmin=0.0, vmax=_LINEAR if np.ma.is_masked(largest) else max(_LINEAR, largest))
 
@@ -128,7 +128,7 @@ def _masked(values: NDArray[Any], valid: NDArray[Any]) -> Any:
 
 @lru_cache(maxsize=1)
 def _tubes() -> list[tuple[Floats, NDArray[np.int64], Floats]]:
-    """Give the photomultipliers by shape: outline [4 or 6, 2], ids [n], centres in the figure [n, 2]; cm."""
+    """Return photomultipliers by shape: outline [4 or 6, 2], ids [n], centres in the figure [n, 2]; cm."""
     places, names = sensor_map(), np.array(FACES)[face_of()]
     x, y, z = places[:, :3].T
     radius, angle = np.hypot(x, y), np.arctan2(y, -x)

@@ -113,7 +113,7 @@ def _means(sums: Floats) -> Floats:
 
 
 def _spread(again: Floats) -> Floats:
-    """Give the standard deviation over resamples, [3, G]; those in which a group is empty do not count."""
+    """Return the standard deviation over resamples, [3, G]; those in which a group is empty do not count."""
     known = np.isfinite(again)
     count = np.maximum(known.sum(axis=0), 1)
     mean = np.where(known, again, 0.0).sum(axis=0) / count

@@ -49,7 +49,7 @@ class Quantity:
     turn: bool = False  # angles that differ by a turn are equal
 
     def residuals(self, true: Mapping[str, Any], predicted: Floats) -> Floats:
-        """Give predicted minus true in ``unit``: [N]; true: columns of the truth."""
+        """Return predicted minus true in ``unit``: [N]; true: columns of the truth."""
         truth = np.asarray(true[self.column], np.float64)
         difference = predicted - truth
         if self.turn:
@@ -59,7 +59,7 @@ class Quantity:
         return self.scale * difference
 
     def width(self, residuals: Floats) -> Floats:
-        """Give the resolution of residuals, over the last axis."""
+        """Return the resolution of residuals, over the last axis."""
         return half_width(residuals) if self.centred else within(residuals)
 
 
@@ -142,7 +142,7 @@ def _measure_one(
 def predicted_values(
     quantity: Quantity, truth: Mapping[str, Any], prediction: Mapping[str, Any], prefix: str = ""
 ) -> Floats | None:
-    """Give the predicted values [N], in the unit of the column; None where there are none.
+    """Return the predicted values [N], in the unit of the column; None where there are none.
 
     Without energies, they are the sums of photons, times the one factor that makes the median ratio to the
     true energies 1.
@@ -159,13 +159,13 @@ def predicted_values(
 
 
 def known_of(quantity: Quantity, truth: Mapping[str, Any]) -> NDArray[np.bool_]:
-    """Tell which events have a true value: [N]."""
+    """Return which events have a true value: [N]."""
     values = np.asarray(truth[quantity.column], np.float64)
     return np.isfinite(values) & ((values > 0) | (not quantity.relative))
 
 
 def pulls(quantity: Quantity, truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> Floats | None:
-    """Give residual / predicted sigma, [N]; None where no sigma is predicted."""
+    """Return residual / predicted sigma, [N]; None where no sigma is predicted."""
     sigma, values = (prediction.get(f"{quantity.column}{end}") for end in ("_sigma", ""))
     if sigma is None or values is None:
         return None
@@ -176,13 +176,13 @@ def pulls(quantity: Quantity, truth: Mapping[str, Any], prediction: Mapping[str,
 
 
 def distances(true: list[Floats], predicted: list[Floats]) -> Floats:
-    """Give the distances between places (u, v, w): [N] in cm."""
+    """Return the distances between places (u, v, w): [N] in cm."""
     apart: Floats = np.linalg.norm(point(*true) - point(*predicted), axis=1)
     return apart
 
 
 def angles(true: list[Floats], predicted: list[Floats]) -> Floats:
-    """Give the angles between directions (theta, phi in rad): [N] in mrad."""
+    """Return the angles between directions (theta, phi in rad): [N] in mrad."""
     one, other = (
         np.stack([np.sin(theta) * np.cos(phi), np.sin(theta) * np.sin(phi), np.cos(theta)], axis=1)
         for theta, phi in (true, predicted)
@@ -193,24 +193,24 @@ def angles(true: list[Floats], predicted: list[Floats]) -> Floats:
 
 
 def half_width(values: Floats) -> Floats:
-    """Give the half width of the interval about the median that holds 68.27 %, over the last axis."""
+    """Return the half width of the interval about the median that holds 68.27 %, over the last axis."""
     return within(values - np.median(values, axis=-1, keepdims=True))
 
 
 def within(values: Floats) -> Floats:
-    """Give what 68.27 % of the absolute values are below, over the last axis."""
+    """Return what 68.27 % of the absolute values are below, over the last axis."""
     found: Floats = np.quantile(np.abs(values), WITHIN, axis=-1)
     return found
 
 
 def middle(values: Floats) -> Floats:
-    """Give the median over the last axis."""
+    """Return the median over the last axis."""
     found: Floats = np.median(values, axis=-1)
     return found
 
 
 def numbers(name: str, values: Floats, statistic: Statistic) -> dict[str, float]:
-    """Give ``name`` and its error; nothing without values, no error of a single one."""
+    """Return ``name`` and its error; nothing without values, no error of a single one."""
     if not len(values):
         return {}
     found = {name: float(statistic(values))}
@@ -220,7 +220,7 @@ def numbers(name: str, values: Floats, statistic: Statistic) -> dict[str, float]
 
 
 def bootstrap_error(values: Floats, statistic: Statistic) -> float:
-    """Give the standard deviation of the statistic over resamples of the events."""
+    """Return the standard deviation of the statistic over resamples of the events."""
     rng = np.random.default_rng(_SEED)
     drawn = min(len(values), _DRAWN)
     rows = max(1, _BLOCK // drawn)

@@ -53,7 +53,7 @@ _STEP = 1 / 16  # photons, of the digitised values
 def record(
     rng: np.random.Generator, deposits: Deposits, dead: NDArray[np.int64]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Give photons and times (s) of all sensors, [N, 4760] each; INVALID where there is none."""
+    """Return photons and times (s) of all sensors, [N, 4760] each; INVALID where there is none."""
     detected = rng.poisson(mean_photons(deposits)).astype(np.float32)
     photons = elementary.normal(rng, detected.shape)
     photons *= np.sqrt((EXCESS - 1) * detected + np.float32(NOISE**2))
@@ -75,7 +75,7 @@ def _times(
     sensor: NDArray[np.int64],
     photons: NDArray[np.float32],
 ) -> NDArray[np.float64]:
-    """Give the times of M sensors in ns, [M]: of the first photon of any deposit, with jitter."""
+    """Return the times of M sensors in ns, [M]: of the first photon of any deposit, with jitter."""
     place = deposits.place[event].astype(np.float32)
     share = shares(place, sensor[:, None])
     mean = PHOTONS_PER_GEV * deposits.energy_gev[event] * share

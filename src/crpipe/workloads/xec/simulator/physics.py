@@ -47,7 +47,7 @@ class Photosensors:
 
 @lru_cache(maxsize=1)
 def photosensors() -> Photosensors:
-    """Give the sensors."""
+    """Return the sensors."""
     places = sensor_map().T
     mppc = np.arange(SENSORS) < MPPCS
     area = np.where(mppc, MPPC_SIDE_CM**2, np.pi * PMT_RADIUS_CM**2)
@@ -58,7 +58,7 @@ def photosensors() -> Photosensors:
 
 
 def around(x: NDArray[np.floating], y: NDArray[np.floating]) -> tuple[NDArray[np.floating], ...]:
-    """Give the angle about the axis and the angle to the horizon of points, in rad.
+    """Return the angle about the axis and the angle to the horizon of points, in rad.
 
     Two points see each other past the inner face where their angles differ by less than the sum of both
     horizons: the straight line between them then stays outside the cylinder.
@@ -73,7 +73,7 @@ def dead_sensors(fraction: float) -> NDArray[np.int64]:
 
 
 def in_xenon(places: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Say which places [..., 3], in cm, are in the xenon."""
+    """Describe which places [..., 3], in cm, are in the xenon."""
     x, y, z = np.moveaxis(places, -1, 0)
     radius = np.hypot(x, y)
     inside = (radius > FRONT_CM) & (radius < BACK_CM) & (np.abs(elementary.arctan2(y, -x)) < END_RAD)
@@ -105,7 +105,7 @@ class Gammas:
     time_ns: NDArray[np.float64]
 
     def angles(self) -> NDArray[np.float64]:
-        """Give polar angle and azimuth (0 to 360) of the directions: [N, 2], degrees."""
+        """Return polar angle and azimuth (0 to 360) of the directions: [N, 2], degrees."""
         x, y, z = self.direction.T
         angles = np.stack([elementary.arccos(z), elementary.arctan2(y, x) % (2 * np.pi)], axis=1)
         found: NDArray[np.float64] = np.degrees(angles)
@@ -113,7 +113,7 @@ class Gammas:
 
 
 def uvw(places: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give places [N, 3] along the axis, around it on the inner face, and behind that face: [N, 3], cm."""
+    """Return places [N, 3] along the axis, around it on the inner face, and behind that face: [N, 3], cm."""
     x, y, z = places.T
     coordinates = [z, INNER_RADIUS * elementary.arctan2(y, -x), np.hypot(x, y) - INNER_RADIUS]
     return np.stack(coordinates, axis=1)
@@ -188,7 +188,7 @@ _NEAR2 = np.square(np.where(np.arange(SENSORS) < MPPCS, *NEAR_CM)).astype(np.flo
 
 
 def mean_photons(deposits: Deposits) -> NDArray[np.float32]:
-    """Give the photons that each sensor detects in the mean: [N, 4760]."""
+    """Return the photons that each sensor detects in the mean: [N, 4760]."""
     place = deposits.place.astype(np.float32)
     weight = (PHOTONS_PER_GEV * deposits.energy_gev).astype(np.float32)
     found = np.zeros((len(place), SENSORS), np.float32)
@@ -199,7 +199,7 @@ def mean_photons(deposits: Deposits) -> NDArray[np.float32]:
 
 
 def shares(place: NDArray[np.float32], sensor: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Give the share of the light from places [..., 3], in cm, that reaches sensors [...]; both broadcast."""
+    """Return share of the light from places [..., 3], in cm, that reaches sensors [...]; both broadcast."""
     all_ = photosensors()
     x, y, z = (place[..., 0] - all_.x[sensor], place[..., 1] - all_.y[sensor], place[..., 2] - all_.z[sensor])
     square = x * x + y * y + z * z
@@ -218,7 +218,7 @@ def shares(place: NDArray[np.float32], sensor: NDArray[np.int64]) -> NDArray[np.
 def solid_angle(
     x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float32], sensor: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Give the solid angle of sensors [M] from points x, y, z [M], in cm from their centres, before them."""
+    """Return solid angle of sensors [M] from points x, y, z [M], in cm from their centres, before them."""
     all_ = photosensors()
     nx, ny, nz = all_.nx[sensor], all_.ny[sensor], all_.nz[sensor]
     height = (x * nx + y * ny + z * nz).astype(np.float64)
@@ -233,7 +233,7 @@ def solid_angle(
 def rectangle(
     a: NDArray[np.floating], b: NDArray[np.floating], height: NDArray[np.floating]
 ) -> NDArray[np.float64]:
-    """Give the solid angle of an MPPC from points beside its centre by a and b along its sides: [M], cm."""
+    """Return the solid angle of an MPPC from points beside its centre by a and b along its sides: [M], cm."""
     found = np.zeros(np.shape(height))
     for sign_a in (-1, 1):
         for sign_b in (-1, 1):
@@ -244,7 +244,7 @@ def rectangle(
 
 
 def disc(beside: NDArray[np.floating], height: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Give the solid angle of a PMT's window from points beside its axis: [M], cm.
+    """Return the solid angle of a PMT's window from points beside its axis: [M], cm.
 
     Stokes' theorem makes it an integral around the edge, of (R^2 + R beside cos t) / (q (q + height)) dt with
     the distance q to the edge, which has no pole.

@@ -25,7 +25,7 @@ def turned(vectors, angle):
 
 
 def at_cosine(kappa, cosine):
-    """Give a mean vector of length kappa and a truth with this cosine between them, in float64."""
+    """Return a mean vector of length kappa and a truth with this cosine between them, in float64."""
     sine = np.sqrt(1 - cosine**2)
     return torch.tensor([[0.0, 0.0, kappa]]).double(), torch.tensor([[sine, 0.0, cosine]]).double()
 

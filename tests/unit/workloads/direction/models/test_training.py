@@ -5,7 +5,7 @@ import pytest
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import validate
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.events.batch import concatenate
 from crpipe.inference.probe import ProbeBatch, probe_batch
 from crpipe.workloads.direction.reading.kaggle import SimulatedFiles
@@ -46,7 +46,7 @@ def fit(tracks, folder, name, **options):
         }
     )
     campaign = with_tables(Campaign.open(config), tables)
-    (loss,) = probe_batch(campaign, ProbeBatch(events, "batch_1.parquet"), STEPS, Silent()).losses
+    (loss,) = probe_batch(campaign, ProbeBatch(events, "batch_1.parquet"), STEPS, NullProgress()).losses
     return loss.before, loss.after
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import load_config
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.events.shard_manifest import groups_of
 from crpipe.events.shard_reader import Shards
 from crpipe.source.listing import list_range
@@ -40,11 +40,11 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 
 def run(config):
     """Do the data jobs of a campaign."""
-    stage_tables(opened(config), Silent())
+    stage_tables(opened(config), NullProgress())
     for each in map(str, config.all_ranges()):
-        list_range(opened(config), each, Silent())
-        stage_range(opened(config), each, Silent())
-        split_range(Campaign.open(config), each, Silent())
+        list_range(opened(config), each, NullProgress())
+        stage_range(opened(config), each, NullProgress())
+        split_range(Campaign.open(config), each, NullProgress())
 
 
 def test_a_folder_of_kaggle_is_split_into_all_its_events(tmp_path):

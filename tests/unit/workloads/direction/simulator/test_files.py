@@ -12,7 +12,7 @@ from crpipe.campaign.simulators import offered_tables, simulate_range, written_t
 from crpipe.core.errors import ConfigError, SourceError
 from crpipe.core.files import sha256
 from crpipe.core.ranges import Range
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.workloads.direction.layout import read_geometry
 from crpipe.workloads.direction.reading.kaggle import embedded
 from crpipe.workloads.direction.simulator import files as module
@@ -119,7 +119,7 @@ def test_event_ids_are_unique_over_files(tmp_path):
 
 def test_engine_stages_the_range_and_its_side_table(tmp_path):
     simulator = NeutrinoTelescope(SMALL)
-    simulate_range(simulator, RANGE, 1, tmp_path / "out", Silent())
+    simulate_range(simulator, RANGE, 1, tmp_path / "out", NullProgress())
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == simulator.files(RANGE)
     assert sha256(tmp_path / "out" / "batch_42001.parquet") == sha256(written(tmp_path, number=42_001))
     tables = written_tables(simulator, tmp_path / "tables")

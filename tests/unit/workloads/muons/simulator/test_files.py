@@ -11,7 +11,7 @@ from crpipe.campaign.simulators import simulate_range
 from crpipe.core.errors import ConfigError, SourceError
 from crpipe.core.files import sha256
 from crpipe.core.ranges import Range
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.workloads.muons.simulator import files as module
 from crpipe.workloads.muons.simulator import physics
 from crpipe.workloads.muons.simulator import physics as shower
@@ -97,7 +97,7 @@ def test_ids_are_unique_over_files_and_seeds(tmp_path):
 
 
 def test_simulate_range_writes_all_files(tmp_path):
-    simulate_range(AirShowers(SMALL), RANGE, 1, tmp_path / "out", Silent())
+    simulate_range(AirShowers(SMALL), RANGE, 1, tmp_path / "out", NullProgress())
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == file_names(SMALL, RANGE)
     assert sha256(tmp_path / "out" / file_names(SMALL, RANGE)[1]) == sha256(written(tmp_path, index=1))
 

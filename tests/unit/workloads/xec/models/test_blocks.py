@@ -11,7 +11,7 @@ TABLE = torch.from_numpy(hex_neighbours(sensor_map()))
 
 
 def full(module):
-    """Give all weights values: at first many are zero."""
+    """Return all weights values: at first many are zero."""
     torch.manual_seed(2)
     with torch.no_grad():
         for weight in module.parameters():

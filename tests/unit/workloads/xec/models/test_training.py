@@ -17,7 +17,7 @@ from crpipe.campaign.campaign import Campaign
 from crpipe.config.loading import validate
 from crpipe.core.errors import CheckpointError, ConfigError
 from crpipe.core.journal import Journal
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.inference.export import export_model
 from crpipe.inference.probe import ProbeBatch, probe_batch
 from crpipe.setup.compatibility import check_fit
@@ -79,11 +79,11 @@ def data(tmp_path_factory):
     """Shards of both ranges."""
     folder = tmp_path_factory.mktemp("data")
     config = configure(folder, folder)
-    stage_tables(opened(config), Silent())
+    stage_tables(opened(config), NullProgress())
     for each in RANGES:
-        list_range(opened(config), each, Silent())
-        stage_range(opened(config), each, Silent())
-        split_range(Campaign.open(config), each, Silent())
+        list_range(opened(config), each, NullProgress())
+        stage_range(opened(config), each, NullProgress())
+        split_range(Campaign.open(config), each, NullProgress())
     return folder
 
 
@@ -117,13 +117,13 @@ def test_a_trained_regressor_is_evaluated_and_exported(data, tmp_path):
     }
     site = {"validate_steps": 3, "keep_best": "energy_loss"}
     config = configure(data, tmp_path, model=model, train=site)
-    train_range(config, FIRST, Silent())
+    train_range(config, FIRST, NullProgress())
     receipt = receipt_of(config)
     assert receipt["skipped"] == 0
     assert receipt["items"] == 4760 * receipt["events"]
     names = {name for row in read_metrics(config.paths().store(FIRST) / "metrics.jsonl") for name in row}
     assert {"fit/energy_loss", "fit/position_loss", "validation/energy_loss", "validation/fit/loss"} <= names
-    evaluate_range(config, FIRST, Silent())
+    evaluate_range(config, FIRST, NullProgress())
     folder = config.paths().evaluation(FIRST)
     found = json.loads((folder / "metrics.json").read_text())
     assert {"energy_resolution", "distance_resolution"} <= set(found["values"])
@@ -132,7 +132,7 @@ def test_a_trained_regressor_is_evaluated_and_exported(data, tmp_path):
     table = pq.read_table(folder / "predictions.parquet").to_pydict()
     assert np.isfinite(table["energy_gev_sigma"]).all()
     assert {path.name for path in folder.glob("*.svg")} >= {"worst_events.svg", "saliency.svg"}
-    export_model(Campaign.open(config), config.paths().receipt(FIRST), tmp_path / "out", Silent())
+    export_model(Campaign.open(config), config.paths().receipt(FIRST), tmp_path / "out", NullProgress())
     session = onnxruntime.InferenceSession(
         tmp_path / "out" / "regressor.onnx", providers=["CPUExecutionProvider"]
     )
@@ -143,15 +143,15 @@ def test_a_trained_regressor_is_evaluated_and_exported(data, tmp_path):
 @pytest.mark.slow
 def test_a_masked_autoencoder_starts_a_regressor(data, tmp_path):
     before = configure(data, tmp_path / "before", "crpipe.workloads.xec:MaskedAutoencoder", model=SMALL)
-    train_range(before, FIRST, Silent())
+    train_range(before, FIRST, NullProgress())
     with unrendered():
-        evaluate_range(before, FIRST, Silent())
+        evaluate_range(before, FIRST, NullProgress())
     start = {
         "init_from": str(before.paths().receipt(FIRST)),
         "init_map": {"encoder.": "encoder."},
     }
     config = configure(data, tmp_path, train=start, model=REGRESSOR | {"learning_rate": 1e-9})
-    train_range(config, FIRST, Silent())
+    train_range(config, FIRST, NullProgress())
     there, own = (load(checkpoint_of(each))["model"] for each in (before, config))
     encoder = [name for name in own if name.startswith("encoder.")]
     assert len(encoder) > 40
@@ -165,14 +165,14 @@ def test_a_masked_autoencoder_starts_a_regressor(data, tmp_path):
 @pytest.mark.slow
 def test_an_inpainter_is_trained_evaluated_and_exported(data, tmp_path):
     config = configure(data, tmp_path, "crpipe.workloads.xec:Inpainter", model=SMALL)
-    train_range(config, FIRST, Silent())
-    evaluate_range(config, FIRST, Silent())
+    train_range(config, FIRST, NullProgress())
+    evaluate_range(config, FIRST, NullProgress())
     folder = config.paths().evaluation(FIRST)
     found = json.loads((folder / "metrics.json").read_text())
     assert {"photons_mae", "neighbours_mae", "solid_angle_mae"} <= set(found["values"])
     table = pq.read_table(folder / "predictions.parquet").to_pydict()
     assert [len(each) for each in table["photons"]] == (np.array(table["hidden"]) + table["dead"]).tolist()
-    export_model(Campaign.open(config), config.paths().receipt(FIRST), tmp_path / "out", Silent())
+    export_model(Campaign.open(config), config.paths().receipt(FIRST), tmp_path / "out", NullProgress())
     assert (tmp_path / "out" / "inpainter.onnx").exists()
 
 
@@ -187,7 +187,9 @@ def fit(folder, name, steps, gammas, **options):
         model={**SMALL, "learning_rate": 5e-3, **options},
     )
     campaign = with_tables(Campaign.open(config), {"sensors": folder / "sensors.csv"})
-    (loss,) = probe_batch(campaign, ProbeBatch(make_gammas(gammas), "gammas.root"), steps, Silent()).losses
+    (loss,) = probe_batch(
+        campaign, ProbeBatch(make_gammas(gammas), "gammas.root"), steps, NullProgress()
+    ).losses
     return loss.before, loss.after
 
 
@@ -261,7 +263,7 @@ def test_a_nan_event_on_one_of_two_ranks_is_skipped_by_both_and_named(data, tmp_
 @pytest.mark.slow
 def test_a_changed_width_is_refused_with_the_keys_that_differ_and_nothing_is_touched(data, tmp_path):
     config = configure(data, tmp_path)
-    train_range(config, FIRST, Silent())
+    train_range(config, FIRST, NullProgress())
     path = checkpoint_of(config)
     before = path.read_bytes(), path.stat().st_mtime_ns
     other = configure(data, tmp_path, model=REGRESSOR | {"width": 32})
@@ -278,7 +280,7 @@ def test_a_changed_width_is_refused_with_the_keys_that_differ_and_nothing_is_tou
 
 def test_a_checkpoint_names_the_keys_that_differ_from_its_own(data, tmp_path):
     config = configure(data, tmp_path)
-    train_range(config, FIRST, Silent())
+    train_range(config, FIRST, NullProgress())
     keys = load(checkpoint_of(config))["keys"]
     assert keys["model.width"] == 16
     with pytest.raises(CheckpointError) as refused:
@@ -300,7 +302,7 @@ def test_without_triton_a_compiled_training_warns_once_and_runs_as_an_eager_one(
         for name in ("eager", "compiled")
     )
     (tmp_path / "compiled").mkdir()
-    train_range(eager, FIRST, Silent())
+    train_range(eager, FIRST, NullProgress())
     done = train(compiled, tmp_path / "compiled", FIRST, ["-c", WITHOUT_TRITON])
     assert done.returncode == 0, done.stderr
     said = [line for line in (done.stderr + done.stdout).splitlines() if "train.compile" in line]

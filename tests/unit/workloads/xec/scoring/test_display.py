@@ -13,7 +13,7 @@ ONES = np.ones(SENSORS)
 
 
 def drawn(values, valid=ONES):
-    """Give the axis, the image of the inner face, and the photomultipliers' outlines."""
+    """Return the axis, the image of the inner face, and the photomultipliers' outlines."""
     axis = Figure().subplots()
     draw_event(axis, values, valid, "an event")
     tubes = [each for each in axis.collections if isinstance(each, PolyCollection)]

@@ -13,7 +13,7 @@ from crpipe.campaign.simulators import offered_tables, simulate_range, written_t
 from crpipe.core.errors import ConfigError, MissingExtra, SourceError
 from crpipe.core.files import sha256
 from crpipe.core.ranges import Range
-from crpipe.core.text import Silent
+from crpipe.core.text import NullProgress
 from crpipe.workloads.xec.layout import sensor_layout
 from crpipe.workloads.xec.sensors import read_sensor_map, sensor_map
 from crpipe.workloads.xec.simulator import files as module
@@ -156,7 +156,7 @@ def test_events_at_once_do_not_change_their_number(tmp_path, monkeypatch):
 
 def test_engine_stages_the_range_and_its_side_table(tmp_path):
     simulator = XenonDetector(SMALL)
-    simulate_range(simulator, RANGE, 1, tmp_path / "out", Silent())
+    simulate_range(simulator, RANGE, 1, tmp_path / "out", NullProgress())
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == simulator.files(RANGE)
     assert sha256(tmp_path / "out" / "gammas_042001.root") == sha256(written(tmp_path, number=42_001))
     tables = written_tables(simulator, tmp_path / "tables")
