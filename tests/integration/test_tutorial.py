@@ -12,7 +12,7 @@ from nbclient import NotebookClient
 from runs import REPOSITORY, environment
 
 sys.path.insert(0, str(REPOSITORY / "docs"))
-import demo_numbers  # noqa: E402 - a script of the pages
+import demo_numbers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 DOCS = REPOSITORY / "docs"
