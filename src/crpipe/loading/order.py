@@ -160,8 +160,8 @@ def _spread(
     places = random.random(len(pieces))
     owner = folders[pieces]
     for folder in np.unique(owner):
-        own = np.flatnonzero(owner == folder)
-        places[own] = (np.arange(len(own)) + places[own]) / len(own)
+        members = np.flatnonzero(owner == folder)
+        places[members] = (np.arange(len(members)) + places[members]) / len(members)
     return pieces[np.argsort(places, kind="stable")]
 
 
