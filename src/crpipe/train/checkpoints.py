@@ -27,17 +27,254 @@ from crpipe.core.ranges import HASH_DIGITS
 from crpipe.train.deleted_checkpoints import describe_dropped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from crpipe.campaign.records import BestReceipt
 
-# The form of a checkpoint's content: what its fields hold, whoever wrote the file.
-
-
+FORMAT = 1
+KEPT_SNAPSHOTS = 2
+_RESTORE = "restore it, or delete its receipt to train the range again"
+_ANOTHER = "use another checkpoint, or train again"
+_LEFT = OF_FORM | {errno.ENOENT, errno.EISDIR, errno.ENOTDIR}  # a name that was typed
+# What torch and its unpickler raise for content that nobody meant to be loaded.
+_UNREADABLE = (
+    *(OSError, RuntimeError, ValueError, EOFError, TypeError, AttributeError, LookupError, ArithmeticError),
+    *(AssertionError, MemoryError, pickle.UnpicklingError, struct.error, zipfile.BadZipFile),
+)
 PLAIN = (str, int, float, bool, type(None))
 _FIELDS = ("keys", "model", "average", "optimizers", "shares", "counters")
 _COUNTERS = ("step", "range_step", "events", "items", "skipped", "skipped_in_row")
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint or snapshot on disk."""
+
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Checkpoints and snapshots of one range under one key.
+
+    check: raises an error when the store is not this process's any more; called before each file appears.
+    """
+
+    folder: Path
+    key: str
+    check: Callable[[], object] = bool
+
+    def save_snapshot(self, state: dict[str, Any], step: int) -> Saved:
+        """Write a snapshot, then drop all but the newest two of this key."""
+        saved = self._save(state, f"snapshot-{self.key}-{step:010d}")
+        for old in self._snapshots()[KEPT_SNAPSHOTS:]:
+            old.unlink(missing_ok=True)
+        self.drop_replaced()
+        return saved
+
+    def save_best(self, state: dict[str, Any], step: int) -> Saved:
+        """Write the best checkpoint so far; step: of the link."""
+        return self._save(state, f"best-{self.key}-{step:010d}")
+
+    def drop_best_after(self, step: int) -> None:
+        """Drop the best checkpoints of later steps."""
+        for path in self._best():
+            if _step_of(path) > step:
+                path.unlink(missing_ok=True)
+
+    def best(self) -> Saved | None:
+        """Find the best checkpoint of a finished link; raise CheckpointError when it is damaged."""
+        paths = self._best()
+        return verified(paths[-1]) if paths else None
+
+    def drop_replaced(self, current: str = "") -> None:
+        """Drop the best checkpoints that neither a snapshot refers to nor the receipt: that of ``current``.
+
+        A snapshot refers to the last one up to its step; without ``current``, later ones stay, too.
+        """
+        best, snapshots = self._best(), [_step_of(path) for path in self._snapshots()]
+        kept = {path for step in snapshots for path in [p for p in best if _step_of(p) <= step][-1:]}
+        newest = max(snapshots, default=-1)
+        for path in best:
+            later = not current and _step_of(path) > newest
+            if path not in kept and path.name != current and not later:
+                path.unlink(missing_ok=True)
+
+    def _best(self) -> list[Path]:
+        return sorted(self.folder.glob(f"best-{self.key}-*.pt"))
+
+    def save_checkpoint(self, state: dict[str, Any]) -> Saved:
+        """Write the finished state of the range."""
+        return self._save(state, f"checkpoint-{self.key}")
+
+    def drop_snapshots(self) -> None:
+        """Delete the snapshots of this key, once its checkpoint exists, and flush that to the disk."""
+        for path in self._snapshots():
+            path.unlink(missing_ok=True)
+        sync(self.folder)
+
+    def drop_parts(self) -> None:
+        """Delete the incomplete files of processes that were killed while saving."""
+        for path in self.folder.glob(f".*-{self.key}*.part"):
+            path.unlink(missing_ok=True)
+
+    def checkpoint(self, say: Callable[[str], None]) -> Saved | None:
+        """Find the finished checkpoint; a damaged one is reported, renamed, and trained again."""
+        return _first_whole(sorted(self.folder.glob(f"checkpoint-{self.key}-*.pt")), say)
+
+    def newest_snapshot(self, say: Callable[[str], None]) -> Path | None:
+        """Find the newest undamaged snapshot; report and rename each damaged one."""
+        saved = _first_whole(self._snapshots(), lambda text: say(f"{text}; falling back to the one before"))
+        return saved.path if saved else None
+
+    def has_snapshot(self) -> bool:
+        """Return whether a training of this key has begun and is not finished."""
+        return bool(self._snapshots())
+
+    def _snapshots(self) -> list[Path]:
+        return sorted(self.folder.glob(f"snapshot-{self.key}-*.pt"), reverse=True)
+
+    def _save(self, state: dict[str, Any], stem: str) -> Saved:
+        # Writing to a file, torch.save hides the system's error: a full disk would be a RuntimeError.
+        buffer = io.BytesIO()
+        torch.save(_canonical(state), buffer)
+        content = buffer.getbuffer()
+        full = hashlib.sha256(content).hexdigest()
+        path = self.folder / f"{stem}-{full[:HASH_DIGITS]}.pt"
+        with atomic_write(path) as part:
+            part.write_bytes(content)
+            self.check()
+        return Saved(path, full)
+
+
+def _first_whole(paths: Sequence[Path], say: Callable[[str], None]) -> Saved | None:
+    """Find the first undamaged file; report and rename the damaged ones before it."""
+    for path in paths:
+        try:
+            return verified(path)
+        except UnseenError:
+            raise
+        except CheckpointError as error:
+            say(str(error))
+            path.replace(path.with_suffix(".damaged"))
+    return None
+
+
+def _step_of(path: Path) -> int:
+    return int(path.stem.split("-")[-2])
+
+
+def _canonical(value: Any) -> Any:
+    """Copy a state so that equal states give equal bytes, whether they were resumed or not.
+
+    Pickle writes an object once and then refers to it, by identity: strings must be the same objects, and
+    tensors must not share memory.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().clone()
+    if isinstance(value, dict):
+        return {_canonical(name): _canonical(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(item) for item in value]
+    return sys.intern(value) if isinstance(value, str) else value
+
+
+def verified(path: Path) -> Saved:
+    """Check a checkpoint or snapshot against the hash in its name; raise CheckpointError when it differs."""
+    if not retry_io(path.exists):
+        if why := describe_dropped(path):
+            raise CheckpointError(f"{path}: {why}")
+        if not _remedy(path):
+            raise CheckpointError(f"{path}: missing; {_RESTORE}")
+        expect(path, _receipt_of(path), _remedy(path).removeprefix("; "))
+    named = path.stem.rpartition("-")[2]
+    full = sha256(path)
+    if full[:HASH_DIGITS] != named:
+        drop_page_cache(path)  # what is read once more comes from the disk, or its server
+        full = sha256(path)
+    if full[:HASH_DIGITS] != named:
+        raise CheckpointError(
+            f"{path}: damaged (its content does not match the hash in its name){_remedy(path)}"
+        )
+    return Saved(path, full)
+
+
+def _remedy(path: Path) -> str:
+    """Describe how the checkpoint of a finished link is made again; nothing for other files."""
+    receipt = _receipt_of(path)
+    if not (path.name.startswith("checkpoint-") and is_present(receipt)):
+        return ""
+    again = f"rm {shlex.quote(str(receipt))}, and run the workflow again"
+    return f"; restore it, or train the link again: {again}"
+
+
+def _receipt_of(path: Path) -> Path:
+    return path.parent.parent.parent / "ranges" / f"{path.parent.name}.json"
+
+
+def checkpoint_file(path: Path) -> Path:
+    """Return the checkpoint that a receipt points to (also that of a best one); a checkpoint is itself."""
+    if path.suffix != ".json":
+        return path
+    receipt = read_json(path)
+    if not isinstance(receipt, dict) or "checkpoint" not in receipt:
+        raise CheckpointError(
+            f"{path}: not a receipt; name a checkpoint (.pt) or runs/<run>/ranges/<range>.json"
+        )
+    names = receipt.get("range"), receipt["checkpoint"]
+    if not all(map(is_name, names)):
+        raise CheckpointError(
+            f"{path}: damaged: range and checkpoint are no names of files; restore it, or delete it and run "
+            "the same command again"
+        )
+    return path.parent.parent.joinpath("store", *map(str, names))
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read a state onto the CPU, tensors and plain values only.
+
+    Raise CheckpointError when it is none, or when a field is missing or of another type.
+    """
+    try:
+        state = retry_io(lambda: _load_plain(path))
+    except _UNREADABLE as error:
+        refuse_machine_error(error, path, _LEFT, _LEFT)
+        raise CheckpointError(f"{path}: cannot be loaded ({_reason(error)}); {_ANOTHER}") from error
+    if not isinstance(state, dict) or "format" not in state:
+        raise CheckpointError(f"{path}: not a checkpoint of crpipe; {_ANOTHER}")
+    if state["format"] != FORMAT:
+        other = state["format"] if isinstance(state["format"], PLAIN) else type(state["format"]).__name__
+        raise CheckpointError(f"{path}: format {other!r}, this version reads {FORMAT}; {_ANOTHER}")
+    try:
+        problem = next(problems(state), "")
+    except RecursionError:
+        problem = "keys are nested without an end"
+    if problem:
+        raise CheckpointError(f"{path}: not a checkpoint as crpipe writes it: {problem}; {_ANOTHER}")
+    return state
+
+
+def _load_plain(path: Path) -> Any:
+    _refuse_packed(path)
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _refuse_packed(path: Path) -> None:
+    """Raise an error unless a file is an archive that is as large as its content."""
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(each.file_size for each in archive.infolist())
+    if unpacked > path.stat().st_size:
+        raise ValueError(f"it holds {unpacked} bytes in {path.stat().st_size}")
+
+
+def _reason(error: BaseException) -> str:
+    """Return the text of an error on one line, without torch's advice to load what is not safe."""
+    text = " ".join(str(error).split())
+    if isinstance(error, pickle.UnpicklingError) or "weights_only" in text:
+        return "it holds other objects than tensors and plain values, which crpipe never loads"
+    return text[:200] or type(error).__name__
 
 
 def is_name(value: Any) -> bool:
@@ -106,255 +343,13 @@ def _is_optimizer(saved: Any) -> bool:
     match saved:
         case {"state": dict(state), "param_groups": [*groups]}:
             listed = [group.get("params") for group in groups if isinstance(group, dict)]
-            params = [each for one in listed if isinstance(one, list) for each in one]
+            params = [each for names in listed if isinstance(names, list) for each in names]
             slots = [value for each in state.values() if isinstance(each, dict) for value in each.values()]
             known = all(type(index) is int and 0 <= index < len(params) for index in state)
             whole = len(listed) == len(groups) and all(isinstance(each, dict) for each in state.values())
             good = all(_is_dense(value) or _is_real(value) for value in slots)
             return whole and known and good and params == list(range(len(params)))
     return False
-
-
-FORMAT = 1
-KEPT_SNAPSHOTS = 2
-_RESTORE = "restore it, or delete its receipt to train the range again"
-_ANOTHER = "use another checkpoint, or train again"
-_LEFT = OF_FORM | {errno.ENOENT, errno.EISDIR, errno.ENOTDIR}  # a name that was typed
-# What torch and its unpickler raise for content that nobody meant to be loaded.
-_UNREADABLE = (
-    *(OSError, RuntimeError, ValueError, EOFError, TypeError, AttributeError, LookupError, ArithmeticError),
-    *(AssertionError, MemoryError, pickle.UnpicklingError, struct.error, zipfile.BadZipFile),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """A checkpoint or snapshot on disk."""
-
-    path: Path
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Checkpoints and snapshots of one range under one key.
-
-    check: raises an error when the store is not this process's any more; called before each file appears.
-    """
-
-    folder: Path
-    key: str
-    check: Callable[[], object] = bool
-
-    def save_snapshot(self, state: dict[str, Any], step: int) -> Saved:
-        """Write a snapshot, then drop all but the newest two of this key."""
-        saved = self._save(state, f"snapshot-{self.key}-{step:010d}")
-        for old in self._snapshots()[KEPT_SNAPSHOTS:]:
-            old.unlink(missing_ok=True)
-        self.drop_replaced()
-        return saved
-
-    def save_best(self, state: dict[str, Any], step: int) -> Saved:
-        """Write the best checkpoint so far; step: of the link."""
-        return self._save(state, f"best-{self.key}-{step:010d}")
-
-    def drop_best_after(self, step: int) -> None:
-        """Drop the best checkpoints of later steps."""
-        for path in self._best():
-            if _step_of(path) > step:
-                path.unlink(missing_ok=True)
-
-    def best(self) -> Saved | None:
-        """Find the best checkpoint of a finished link; raise CheckpointError when it is damaged."""
-        found = self._best()
-        return verified(found[-1]) if found else None
-
-    def drop_replaced(self, current: str = "") -> None:
-        """Drop the best checkpoints that neither a snapshot refers to nor the receipt: that of ``current``.
-
-        A snapshot refers to the last one up to its step; without ``current``, later ones stay, too.
-        """
-        best, snapshots = self._best(), [_step_of(path) for path in self._snapshots()]
-        kept = {path for step in snapshots for path in [p for p in best if _step_of(p) <= step][-1:]}
-        newest = max(snapshots, default=-1)
-        for path in best:
-            later = not current and _step_of(path) > newest
-            if path not in kept and path.name != current and not later:
-                path.unlink(missing_ok=True)
-
-    def _best(self) -> list[Path]:
-        return sorted(self.folder.glob(f"best-{self.key}-*.pt"))
-
-    def save_checkpoint(self, state: dict[str, Any]) -> Saved:
-        """Write the finished state of the range."""
-        return self._save(state, f"checkpoint-{self.key}")
-
-    def drop_snapshots(self) -> None:
-        """Delete the snapshots of this key, once its checkpoint exists, and flush that to the disk."""
-        for path in self._snapshots():
-            path.unlink(missing_ok=True)
-        sync(self.folder)
-
-    def drop_parts(self) -> None:
-        """Delete the incomplete files of processes that were killed while saving."""
-        for path in self.folder.glob(f".*-{self.key}*.part"):
-            path.unlink(missing_ok=True)
-
-    def checkpoint(self, say: Callable[[str], None]) -> Saved | None:
-        """Find the finished checkpoint; a damaged one is reported, renamed, and trained again."""
-        for path in sorted(self.folder.glob(f"checkpoint-{self.key}-*.pt")):
-            try:
-                return verified(path)
-            except UnseenError:
-                raise
-            except CheckpointError as error:
-                say(str(error))
-                path.replace(path.with_suffix(".damaged"))
-        return None
-
-    def newest_snapshot(self, say: Callable[[str], None]) -> Path | None:
-        """Find the newest undamaged snapshot; report and rename each damaged one."""
-        for path in self._snapshots():
-            try:
-                return verified(path).path
-            except CheckpointError as error:
-                say(f"{error}; falling back to the one before")
-                path.replace(path.with_suffix(".damaged"))
-        return None
-
-    def has_snapshot(self) -> bool:
-        """Return whether a training of this key has begun and is not finished."""
-        return bool(self._snapshots())
-
-    def _snapshots(self) -> list[Path]:
-        return sorted(self.folder.glob(f"snapshot-{self.key}-*.pt"), reverse=True)
-
-    def _save(self, state: dict[str, Any], stem: str) -> Saved:
-        # Writing to a file, torch.save hides the system's error: a full disk would be a RuntimeError.
-        buffer = io.BytesIO()
-        torch.save(_canonical(state), buffer)
-        content = buffer.getbuffer()
-        full = hashlib.sha256(content).hexdigest()
-        path = self.folder / f"{stem}-{full[:HASH_DIGITS]}.pt"
-        with atomic_write(path) as part:
-            part.write_bytes(content)
-            self.check()
-        return Saved(path, full)
-
-
-def _step_of(path: Path) -> int:
-    return int(path.stem.split("-")[-2])
-
-
-def _canonical(value: Any) -> Any:
-    """Copy a state so that equal states give equal bytes, whether they were resumed or not.
-
-    Pickle writes an object once and then refers to it, by identity: strings must be the same objects, and
-    tensors must not share memory.
-    """
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().clone()
-    if isinstance(value, dict):
-        return {_canonical(name): _canonical(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_canonical(item) for item in value]
-    return sys.intern(value) if isinstance(value, str) else value
-
-
-def verified(path: Path) -> Saved:
-    """Check a checkpoint or snapshot against the hash in its name; raise CheckpointError when it differs."""
-    if not retry_io(path.exists):
-        if why := describe_dropped(path):
-            raise CheckpointError(f"{path}: {why}")
-        if not _remedy(path):
-            raise CheckpointError(f"{path}: missing; {_RESTORE}")
-        expect(path, _receipt_of(path), _remedy(path).removeprefix("; "))
-    wanted = path.stem.rpartition("-")[2]
-    full = sha256(path)
-    if full[:HASH_DIGITS] != wanted:
-        drop_page_cache(path)  # what is read once more comes from the disk, or its server
-        full = sha256(path)
-    if full[:HASH_DIGITS] != wanted:
-        raise CheckpointError(
-            f"{path}: damaged (its content does not match the hash in its name){_remedy(path)}"
-        )
-    return Saved(path, full)
-
-
-def _remedy(path: Path) -> str:
-    """Describe how the checkpoint of a finished link is made again; nothing for other files."""
-    receipt = _receipt_of(path)
-    if not (path.name.startswith("checkpoint-") and is_present(receipt)):
-        return ""
-    again = f"rm {shlex.quote(str(receipt))}, and run the workflow again"
-    return f"; restore it, or train the link again: {again}"
-
-
-def _receipt_of(path: Path) -> Path:
-    return path.parent.parent.parent / "ranges" / f"{path.parent.name}.json"
-
-
-def checkpoint_file(path: Path) -> Path:
-    """Return the checkpoint that a receipt points to (also that of a best one); a checkpoint is itself."""
-    if path.suffix != ".json":
-        return path
-    receipt = read_json(path)
-    if not isinstance(receipt, dict) or "checkpoint" not in receipt:
-        raise CheckpointError(
-            f"{path}: not a receipt; name a checkpoint (.pt) or runs/<run>/ranges/<range>.json"
-        )
-    names = receipt.get("range"), receipt["checkpoint"]
-    if not all(map(is_name, names)):
-        raise CheckpointError(
-            f"{path}: damaged: range and checkpoint are no names of files; restore it, or delete it and run "
-            "the same command again"
-        )
-    return path.parent.parent.joinpath("store", *map(str, names))
-
-
-def load(path: Path) -> dict[str, Any]:
-    """Read a state onto the CPU, tensors and plain values only.
-
-    Raise CheckpointError when it is none, or when a field is missing or of another type.
-    """
-    try:
-        state = retry_io(lambda: _load_plain(path))
-    except _UNREADABLE as error:
-        refuse_machine_error(error, path, _LEFT, _LEFT)
-        raise CheckpointError(f"{path}: cannot be loaded ({_reason(error)}); {_ANOTHER}") from error
-    if not isinstance(state, dict) or "format" not in state:
-        raise CheckpointError(f"{path}: not a checkpoint of crpipe; {_ANOTHER}")
-    if state["format"] != FORMAT:
-        found = state["format"] if isinstance(state["format"], PLAIN) else type(state["format"]).__name__
-        raise CheckpointError(f"{path}: format {found!r}, this version reads {FORMAT}; {_ANOTHER}")
-    try:
-        problem = next(problems(state), "")
-    except RecursionError:
-        problem = "keys are nested without an end"
-    if problem:
-        raise CheckpointError(f"{path}: not a checkpoint as crpipe writes it: {problem}; {_ANOTHER}")
-    return state
-
-
-def _load_plain(path: Path) -> Any:
-    _refuse_packed(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def _refuse_packed(path: Path) -> None:
-    """Raise an error unless a file is an archive that is as large as its content."""
-    with zipfile.ZipFile(path) as archive:
-        unpacked = sum(each.file_size for each in archive.infolist())
-    if unpacked > path.stat().st_size:
-        raise ValueError(f"it holds {unpacked} bytes in {path.stat().st_size}")
-
-
-def _reason(error: BaseException) -> str:
-    """Return the text of an error on one line, without torch's advice to load what is not safe."""
-    text = " ".join(str(error).split())
-    if isinstance(error, pickle.UnpicklingError) or "weights_only" in text:
-        return "it holds other objects than tensors and plain values, which crpipe never loads"
-    return text[:200] or type(error).__name__
 
 
 def refuse_not_finite(path: Path, weights: Mapping[str, torch.Tensor]) -> None:
@@ -372,15 +367,8 @@ def refuse_other_keys(state: dict[str, Any], keys: Mapping[str, Any], path: Path
         if state["keys"].get(name) != keys.get(name)
     ]
     if lines:
-        raise CheckpointError(
-            "\n".join(
-                [
-                    f"{path}: made under another configuration:",
-                    *lines,
-                    "restore the values, or start a new run",
-                ]
-            )
-        )
+        head, remedy = f"{path}: made under another configuration:", "restore the values, or start a new run"
+        raise CheckpointError("\n".join([head, *lines, remedy]))
 
 
 def read_receipt(path: Path) -> Receipt:
