@@ -191,6 +191,16 @@ def test_shards_of_another_configuration_are_refused(tmp_path):
         train(config)
 
 
+def test_shards_that_changed_since_the_training_began_are_refused(tmp_path):
+    config = toy_config(tmp_path)
+    interrupt(config)
+    shards = [("train-00000", "train", make_events(300, 7))]
+    write_shards(config.paths().shards(FIRST), shards, Campaign.open(config).data)
+    for _ in range(2):
+        with pytest.raises(ShardError, match=f"holds other shards than {FIRST} was trained on"):
+            train(config)
+
+
 def test_a_range_without_training_events_hands_its_parent_on(tmp_path):
     config = toy_config(tmp_path)
     _, before, _ = train(config)
