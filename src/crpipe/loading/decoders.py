@@ -91,7 +91,7 @@ class Prepared:
     columns: dict[str, NDArray[Any]]
 
     def window(self, buffers: WindowBuffers) -> Window:
-        """Make room for the items."""
+        """Return the window with memory for its items."""
         items = buffers.window(self.multiplicity, self.permutation)
         return Window(self.columns, self.multiplicity.take(self.permutation), items, [])
 
@@ -121,7 +121,7 @@ class _ItemRun:
         self._streams: dict[int, RowStream] = {}
 
     def read(self, column: int, read: Callable[[RowStream, Sequence[int]], None], *, last: bool) -> None:
-        """Let ``read`` take what it needs of a column; ``last``: then close its file."""
+        """Call ``read`` with the stream of a column; ``last``: then close its file."""
         if column not in self._streams:
             table, groups, skip = self._start
             self._streams[column] = RowStream(
@@ -393,7 +393,7 @@ class WindowBuffers:
         self._rows = np.empty((0, width), np.float32)
 
     def window(self, multiplicity: NDArray[np.uint32], permutation: NDArray[np.int64]) -> Items:
-        """Make room for the items of a window's events; rows of an earlier window are lost.
+        """Return memory for the items of a window's events; rows of an earlier window are lost.
 
         multiplicity: of the events in reading order. permutation: which of them comes at each place.
         """

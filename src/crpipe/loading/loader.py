@@ -216,7 +216,7 @@ def held_out(
     missing or damaged.
     """
     stored = list(_stored(ranges, part))
-    shares = _shares([each.events for each in stored], _sample_size(stored, events, most_items))
+    shares = _divide([each.events for each in stored], _sample_size(stored, events, most_items))
     for each, share in zip(stored, shares, strict=True):
         if not share:
             continue
@@ -254,7 +254,7 @@ def _sample_size(stored: Sequence[_Stored], events: int, most_items: int) -> int
     return min(size, max(1, most_items * total // items)) if items else size
 
 
-def _shares(sizes: Sequence[int], events: int) -> list[int]:
+def _divide(sizes: Sequence[int], events: int) -> list[int]:
     """Divide ``events`` in proportion to the sizes: [2, 4, 1] and 3 give [1, 2, 0]; none exceeds its size."""
     total, end = max(1, sum(sizes)), 0
     borders = [0]

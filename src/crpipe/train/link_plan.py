@@ -96,7 +96,7 @@ class LinkPlan:
         )
 
     def use_histograms(self, workload: Workload, layout: Layout) -> None:
-        """Give the workload the histograms that it uses; raise ConfigError where one is missing.
+        """Pass the histograms that it uses to the workload; raise ConfigError where one is missing.
 
         They are those of the link's ranges; outliers have none of their own, and get those of all ranges.
         """

@@ -61,11 +61,10 @@ class Trainer:
         *,
         profile_steps: int = 0,
     ) -> None:
-        config, paths = plan.campaign.config, plan.campaign.paths
-        self.plan, self.train, self.link = plan, config.train, plan.link
+        config, paths, train = plan.campaign.config, plan.campaign.paths, plan.campaign.config.train
+        self.plan, self.link, self.train = plan, plan.link, train
         self.workload, self.world, self.progress = workload, world, progress
         self.store, self.stop, self.start = store, stop, start
-        train = self.train
         self.loader = plan.open_loader(world)
         layout = self.loader.layout
         if not self.loader.events:
@@ -250,13 +249,13 @@ class Trainer:
         counters = self.state.counters
         done = counters.range_step / self.range_steps
         first, last = self.plan.progress
-        rate, own_rates = self.schedules.factors(counters.step, first + done * (last - first))
-        bad = self.stepper.step(group, self.plan.seed, rate, own_rates=own_rates, ready=ready)
+        rate, phase_rates = self.schedules.factors(counters.step, first + done * (last - first))
+        bad = self.stepper.step(group, self.plan.seed, rate, phase_rates=phase_rates, ready=ready)
         counters.step += 1
         counters.range_step += 1
         counters.cursor = group[-1][1]
         self.uncounted.add(counters.step, bad, group)
-        self.clock.rate, self.clock.own_rates = rate, own_rates
+        self.clock.rate, self.clock.phase_rates = rate, phase_rates
         if len(self.uncounted) >= self.train.log_steps:
             self._count()
 

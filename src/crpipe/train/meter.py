@@ -123,7 +123,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.rate = 0.0
-        self.own_rates: dict[str, float] = {}  # of phases with a schedule of their own
+        self.phase_rates: dict[str, float] = {}  # of phases with a schedule of their own
         self._reset()
 
     def _reset(self) -> None:
@@ -151,7 +151,7 @@ class Clock:
             "speed/wait_fraction": min(1.0, self.waited / elapsed),
             "memory/host_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "learning_rate": self.rate,
-            **{f"learning_rate/{name}": rate for name, rate in self.own_rates.items()},
+            **{f"learning_rate/{name}": rate for name, rate in self.phase_rates.items()},
         }
         if world.device.type == "cuda":
             stats = torch.cuda.memory_stats(world.device)
@@ -239,9 +239,9 @@ class _Step(NamedTuple):
 
 
 def _name(event: dict[str, Any]) -> str:
-    place = f"file {event.pop(SOURCE_FILE)} row {event.pop(SOURCE_ROW)}"
+    source = f"file {event.pop(SOURCE_FILE)} row {event.pop(SOURCE_ROW)}"
     key = ", ".join(f"{name} {value}" for name, value in event.items())
-    return f"{place} ({key})" if key else place
+    return f"{source} ({key})" if key else source
 
 
 class UncountedSteps:

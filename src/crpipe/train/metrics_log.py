@@ -209,13 +209,13 @@ class Loggers:
             thread.start()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Hand the metrics to every logger, and report what went wrong since the last call."""
+        """Pass the metrics to every logger, and report what went wrong since the last call."""
         for thread in self._threads:
             thread.add(step, dict(metrics))
         self._report()
 
     def close(self) -> None:
-        """Let all loggers finish; wait at most 10 s for all of them together."""
+        """End all loggers; wait at most 10 s for all of them together."""
         deadline = time.monotonic() + CLOSE_S
         for thread in self._threads:
             thread.rows.put(None)

@@ -92,9 +92,9 @@ def difference(known: Sequence[Numerics], here: Numerics) -> str:
 def compare(
     known: Sequence[Numerics], here: Numerics, what: str, policy: str, say: Callable[[str], None]
 ) -> None:
-    """Say, or refuse where ``policy`` is refuse, that a state goes on with other numerics than its own.
+    """Compare how a state was computed with how this process computes; the same: silent.
 
-    Raise CheckpointError with the difference; the same numerics are silent.
+    Another: one line, or CheckpointError where ``policy`` is refuse.
     """
     other = difference(known, here)
     if not other:

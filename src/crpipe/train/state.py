@@ -68,7 +68,7 @@ class Backup:
         self._copies = [_flatten_dense_tensors(group).clone() for group in self._groups]  # type: ignore[no-untyped-call]
 
     def restore_where(self, flag: Tensor) -> None:
-        """Give the tensors their old values back where ``flag`` (scalar, 0 or 1) is 1."""
+        """Restore the old values of the tensors where ``flag`` (scalar, 0 or 1) is 1."""
         for group, copy in zip(self._groups, self._copies, strict=True):
             values = torch.where(flag > 0, copy, _flatten_dense_tensors(group))  # type: ignore[no-untyped-call]
             torch._foreach_copy_(group, _unflatten_dense_tensors(values, group))  # type: ignore[no-untyped-call]
@@ -294,11 +294,11 @@ def _optimizer(params: list[nn.Parameter], spec: OptimizerSpec) -> torch.optim.O
 
 def _load_moments(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
     """Load the state of each parameter, but keep this run's own betas, momentum and weight decay."""
-    own = [
+    kept = [
         {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
     ]
     optimizer.load_state_dict(dict(saved))
-    for group, options in zip(optimizer.param_groups, own, strict=True):
+    for group, options in zip(optimizer.param_groups, kept, strict=True):
         group.update(options)
 
 

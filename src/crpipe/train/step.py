@@ -119,12 +119,12 @@ class Stepper:
         group: Sequence[tuple[Events, Cursor]],
         seed: tuple[int, ...],
         rate: float,
-        own_rates: Mapping[str, float] | None = None,
+        phase_rates: Mapping[str, float] | None = None,
         ready: Mapping[Cursor, list[Micro]] | None = None,
     ) -> Tensor:
         """Run all phases on a group of batches at ``rate`` times their learning rates.
 
-        own_rates: the same for the phases that have a schedule of their own, by their names.
+        phase_rates: the same for the phases that have a schedule of their own, by their names.
         ready: the micro-batches of those batches that were collated ahead; the others are collated here.
         Repeat r of a phase trains on batch r, counted from the group's end; a shorter last group means fewer
         repeats. Return a scalar on the device: 1 when the step was skipped, else 0. A skipped step changes
@@ -134,14 +134,14 @@ class Stepper:
         self.state.seed_step(self.world.rank)
         before = self.state.backup()
         collated = dict(ready or {})
-        rates = own_rates or {}
+        rates = phase_rates or {}
         for phase in self._active_phases():
             self._train_only(phase)
+            phase_rate = rates.get(phase.name, rate)
             for events, cursor in self._batches_of(phase, group):
                 if cursor not in collated:
                     collated[cursor] = list(self._micro(events, (*seed, *cursor)))
-                total, phase_rate = self._weight_of(events), rates.get(phase.name, rate)
-                bad = self._optimize(phase, collated[cursor], total, phase_rate, bad)
+                bad = self._optimize(phase, collated[cursor], self._weight_of(events), phase_rate, bad)
         before.restore_where(bad)
         self.state.update_average(self.train.ema, bad)
         return bad

@@ -45,8 +45,8 @@ def find_metric(name: str, workload: Workload, workload_name: str) -> Metric:
     """
     with plugin_errors(f"train.workload: {workload_name}.phases failed"):
         losses = [Metric(f"{phase.name}/loss", f"loss of {phase.name}") for phase in workload.phases()]
-        own = workload.validation_metrics if isinstance(workload, Validates) else ()
-        legal = {metric.name: metric for metric in (*losses, *own)}
+        validated = workload.validation_metrics if isinstance(workload, Validates) else ()
+        legal = {metric.name: metric for metric in (*losses, *validated)}
     if name not in legal:
         raise ConfigError(
             f"train.keep_best: {name} is not measured by {workload_name}; legal values: {', '.join(legal)}"
@@ -175,7 +175,7 @@ class Validator:
         best.write(self._receipt_path, self._plan.link.name, self._store.key)
 
     def inherit(self) -> None:
-        """Take over the best checkpoint of the link before: a link without events changes nothing."""
+        """Adopt the best checkpoint of the link before: a link without events changes nothing."""
         paths, parent = self._plan.campaign.paths, self._plan.link.parent
         row = BestReceipt.read_if_any(paths.best_receipt(parent)) if parent else None
         if self._metric is None or row is None or row.metric != self._metric.name:

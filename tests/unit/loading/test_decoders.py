@@ -122,11 +122,7 @@ def test_windows_whose_batches_are_let_go_give_their_memory_to_later_ones(folder
     assert len(set(owners)) <= 3 < windows
 
 
-def test_the_threads_end_and_without_prefetch_there_are_none(folders):
-    with contextlib.closing(load(folders, batch_events=4).batches()) as stream:
-        next(stream)
-        assert {name.split("_")[0] for name in threads()} == {"loader", "decode"}
-    assert threads() == []
+def test_without_prefetch_there_are_no_threads(folders):
     with contextlib.closing(load(folders, prefetch=0).batches()) as stream:
         next(stream)
         assert threads() == []

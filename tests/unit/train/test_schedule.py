@@ -119,6 +119,8 @@ def test_a_phase_that_ends_alone_needs_the_number_of_ranges(tmp_path, horizon, r
     else:
         common, own = Schedules.of(train, ending).factors(50, 1.0)
         assert (common, own) == (1.0, {"head": pytest.approx(0.05)})
+    never = {"head": Schedule(kind="constant")}
+    assert Schedules.of(train, never).factors(9, 0.5)[1] == {"head": 1.0}
 
 
 @pytest.mark.parametrize("decay_from", [0.6, 1.0])
@@ -165,8 +167,3 @@ def test_a_schedule_that_ends_alone_is_refused_before_any_job(tmp_path):
     train = {"workload": f"{__name__}:Falling", "schedule": "constant"}
     with pytest.raises(ConfigError, match="the learning rate of critic, generator ends with the campaign"):
         check_fit(toy_config(tmp_path, train=train))
-
-
-def test_a_phase_that_never_ends_needs_nothing(tmp_path):
-    train = toy_config(tmp_path, train={"schedule": "constant"}).train
-    assert Schedules.of(train, {"head": Schedule(kind="constant")}).factors(9, 0.5)[1] == {"head": 1.0}
