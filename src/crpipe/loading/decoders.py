@@ -42,13 +42,13 @@ class Slice(NamedTuple):
 
 
 class Tasks(Protocol):
-    """Runs tasks: a pool of threads, or ``ParallelTasks``."""
+    """Runs tasks: a pool of threads, or ``InlineTasks``."""
 
     def submit(self, task: Callable[[], None], /) -> Future[None]:
         """Start a task."""
 
 
-class ParallelTasks:
+class InlineTasks:
     """Runs each task in the thread that submits it."""
 
     def submit(self, task: Callable[[], None], /) -> Future[None]:

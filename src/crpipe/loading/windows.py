@@ -15,7 +15,7 @@ import numpy as np
 
 from crpipe.events.batch import Events, concatenate, derived, offsets
 from crpipe.events.shard_reader import event_columns, touched
-from crpipe.loading.decoders import ParallelTasks, Slice
+from crpipe.loading.decoders import InlineTasks, Slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -105,7 +105,7 @@ class EpochReader:
             prepared = None
         events = prepared[1].result() if prepared else self._prepare(window)
         if self._pool is None:
-            return self._decoder.start(events, ParallelTasks())
+            return self._decoder.start(events, InlineTasks())
         started = self._decoder.start(events, self._pool)
         if self._has(window + 1):
             self._prepared = window + 1, self._pool.submit(self._prepare, window + 1)

@@ -14,7 +14,7 @@ import shlex
 import struct
 import sys
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +24,7 @@ from crpipe.core.causes import OF_FORM, expect, is_present, refuse_machine_error
 from crpipe.core.errors import CheckpointError, UnseenError
 from crpipe.core.files import atomic_write, drop_page_cache, read_json, sha256, sync
 from crpipe.core.ranges import HASH_DIGITS
+from crpipe.events.batch import Cursor
 from crpipe.train.deleted_checkpoints import describe_dropped
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ _UNREADABLE = (
 )
 PLAIN = (str, int, float, bool, type(None))
 _FIELDS = ("keys", "model", "average", "optimizers", "shares", "counters")
-_COUNTERS = ("step", "range_step", "events", "items", "skipped", "skipped_in_row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +277,32 @@ def _reason(error: BaseException) -> str:
     return text[:200] or type(error).__name__
 
 
+@dataclass
+class Counters:
+    """The position of training. Totals are those of the whole chain; ``range_step`` counts in one link."""
+
+    step: int = 0
+    range_step: int = 0
+    cursor: Cursor = field(default_factory=lambda: Cursor(0, 0))
+    events: int = 0
+    items: int = 0
+    skipped: int = 0
+    skipped_in_row: int = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values for a snapshot."""
+        return {**vars(self), "cursor": list(self.cursor)}
+
+    def of_next_link(self) -> Counters:
+        """Keep the chain's totals; the position inside the link is its beginning."""
+        return replace(self, range_step=0, cursor=Cursor(0, 0))
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> Counters:
+        """Return the counters that ``state`` gave."""
+        return cls(**{**state, "cursor": Cursor(*state["cursor"])})
+
+
 def is_name(value: Any) -> bool:
     """Return whether a value is the name of a file in a folder, and of nothing outside of it."""
     return isinstance(value, str) and value not in ("", ".", "..") and not {"/", "\0"} & {*value}
@@ -314,10 +340,11 @@ def _counter_problems(counters: dict[str, Any]) -> Iterator[str]:
     cursor = counters.get("cursor")
     if not (isinstance(cursor, list) and [type(each) for each in cursor] == [int, int] and min(cursor) >= 0):
         yield "counters has no cursor"
-    if counters.keys() != {*_COUNTERS, "cursor"}:
+    names = [each.name for each in fields(Counters)]
+    if counters.keys() != {*names}:
         yield f"counters has {', '.join(sorted(counters))}"
-    for name in _COUNTERS:
-        if type(counters[name]) is not int or counters[name] < 0:
+    for name in names:
+        if name != "cursor" and (type(counters[name]) is not int or counters[name] < 0):
             yield f"the counter {name} is no whole number"
 
 

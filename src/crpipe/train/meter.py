@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from crpipe.events.batch import Cursor, Events
+    from crpipe.train.checkpoints import Counters
     from crpipe.train.ranks import World
-    from crpipe.train.state import Counters
     from crpipe.train.workload import Phase
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "max": 1.0}

@@ -5,7 +5,6 @@ Random generators are not part of it: every step seeds its own from (seed, step,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +13,7 @@ from torch import nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from crpipe.core.errors import CheckpointError, ConfigError
-from crpipe.events.batch import Cursor
-from crpipe.train.checkpoints import FORMAT
+from crpipe.train.checkpoints import FORMAT, Counters
 from crpipe.train.pretrained import list_names, match_weights
 
 if TYPE_CHECKING:
@@ -26,32 +24,6 @@ if TYPE_CHECKING:
     from crpipe.train.numerics import Numerics
     from crpipe.train.pretrained import Match
     from crpipe.train.workload import OptimizerSpec, Phase
-
-
-@dataclass
-class Counters:
-    """The position of training. Totals are those of the whole chain; ``range_step`` counts in one link."""
-
-    step: int = 0
-    range_step: int = 0
-    cursor: Cursor = field(default_factory=lambda: Cursor(0, 0))
-    events: int = 0
-    items: int = 0
-    skipped: int = 0
-    skipped_in_row: int = 0
-
-    def state(self) -> dict[str, Any]:
-        """Return plain values for a snapshot."""
-        return {**vars(self), "cursor": list(self.cursor)}
-
-    def of_next_link(self) -> Counters:
-        """Keep the chain's totals; the position inside the link is its beginning."""
-        return replace(self, range_step=0, cursor=Cursor(0, 0))
-
-    @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> Counters:
-        """Return the counters that ``state`` gave."""
-        return cls(**{**state, "cursor": Cursor(*state["cursor"])})
 
 
 class Backup:

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from crpipe.events.batch import Cursor
+from crpipe.train.checkpoints import Counters
 from crpipe.train.meter import WARM_UP_STEPS, Clock, GpuSampler, Meter, Profiler, UncountedSteps
 from crpipe.train.ranks import World
-from crpipe.train.state import Counters
 from toy import make_events
 
 WORLD = World(0, 1, torch.device("cpu"))

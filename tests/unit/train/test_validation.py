@@ -97,6 +97,18 @@ def test_a_link_without_events_takes_over_the_best_checkpoint_of_the_link_before
     assert [path.read_text() for path in paths] == texts
 
 
+def test_a_best_checkpoint_of_a_later_step_than_this_job_found_is_deleted_at_the_end(tmp_path):
+    """An interrupted job left it that validated at other steps."""
+    config = toy_config(tmp_path, model={"rate": 0.0}, train={"validate_steps": 1, "keep_best": "score"})
+    interrupted(config, FIRST)
+    (path,) = config.paths().store(FIRST).glob("best-*")
+    later = path.with_name(path.name.replace("-0000000001-", "-0000000099-"))
+    later.write_bytes(path.read_bytes())
+    train(config)
+    assert not later.exists()
+    assert best_of(config)["checkpoint"] == path.name
+
+
 def test_an_adopted_checkpoint_gets_both_receipts_back(tmp_path):
     site = {**VALIDATED, "keep_best": "score", "stop_after": 1, "epochs": 3}
     config = toy_config(tmp_path, model={"rate": 0.0}, train=site)
