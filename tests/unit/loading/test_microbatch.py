@@ -34,7 +34,7 @@ def test_an_event_beyond_the_budget_stands_alone():
 def test_empty_events_stay_in_and_an_empty_batch_is_one_group():
     assert [group.tolist() for group in micro_batches(np.zeros(3, int), 5)] == [[0, 1, 2]]
     assert [group.tolist() for group in micro_batches(np.zeros(0, np.uint32), 5)] == [[]]
-    assert np.concatenate(micro_batches(np.array([9, 0, 9, 0]), 9)).tolist().count(3) == 1
+    assert sorted(np.concatenate(micro_batches(np.array([9, 0, 9, 0]), 9)).tolist()) == [0, 1, 2, 3]
 
 
 def test_events_that_cannot_be_packed_tightly_get_another_group():

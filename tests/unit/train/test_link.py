@@ -231,23 +231,6 @@ def test_a_poisoned_step_is_skipped_counted_and_named(tmp_path):
     assert "not finite, skipped" in told
 
 
-def test_a_skipped_step_leaves_the_weights_alone(tmp_path):
-    config = toy_config(tmp_path, model={"poison_row": 7}, load={"batch_events": 1000})
-    _, poisoned, _ = train(config)
-    torch.manual_seed(config.seed)
-    from toy import Toy, ToyOptions
-
-    fresh = Toy(ToyOptions(poison_row=7)).model().state_dict()
-    assert all(torch.equal(fresh[name], poisoned["model"][name]) for name in fresh)
-
-
-def test_a_first_step_that_is_skipped_leaves_no_trace_in_the_momentum(tmp_path):
-    model = {"poison_row": 7, "optimizer": "sgd", "momentum": 0.9}
-    _, checkpoint, _ = train(toy_config(tmp_path, model=model, load={"batch_events": 1000}))
-    for optimizer in checkpoint["optimizers"].values():
-        assert all(slots["momentum_buffer"].abs().max() == 0 for slots in optimizer["state"].values())
-
-
 def test_batches_are_not_kept_until_the_flags_of_their_steps_are_read(tmp_path, monkeypatch):
     stream, muons, most = Loader._stream, [], 0
 
