@@ -13,7 +13,7 @@ from crpipe.events.batch import Events
 from crpipe.events.layout import LARGE, SOURCE_FILE, SOURCE_ROW, Field, Layout
 from crpipe.events.shard_writer import write_shard
 from crpipe.loading import loader as loading
-from crpipe.loading.decoders import Buffers, WholeGroups
+from crpipe.loading.decoders import Buffers, WholeGroups, WindowBuffers
 from crpipe.loading.loader import START, Loader
 
 CELLS = Layout(
@@ -185,6 +185,9 @@ def test_at_most_one_window_is_decoded_ahead_and_none_past_the_end(own_folder, m
             current = np.searchsorted(windows, min(done + 10, 40))
             assert len(starts) <= current + 1
     assert len(starts) == 2  # the windows of the first rank
+    with contextlib.ExitStack() as stack:
+        reader = loader._reader(stack, 0, WindowBuffers(3, LARGE, 1))
+        assert [reader._has(window) for window in range(4)] == [True, True, False, False]
 
 
 def test_windows_that_are_too_large_are_not_decoded_ahead(own_folder, monkeypatch):
