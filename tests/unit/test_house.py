@@ -28,7 +28,7 @@ BUDGET = {
     "loading": (5, 1160),
     "report": (24, 5100),
     "train": (16, 4065),
-    "inference": (11, 2925),
+    "inference": (11, 2880),
     "check": (7, 1670),
     "setup": (7, 1580),
     "workloads": (73, 13915),

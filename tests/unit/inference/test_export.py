@@ -374,7 +374,8 @@ def test_a_best_checkpoint_has_the_chain_of_its_link_and_is_no_receipt(tmp_path)
     about = {"range": "0000020-0000029", "key": "k2", "checkpoint": best.name, "sha256": sha256(best)}
     write_json(pointer, {**about, "step": 3, "metric": "x/loss", "value": 0.5})
     for path, receipt in ((last, "0000020-0000029.json"), (best, pointer.name)):
-        made = provenance(open_checkpoint(path, named=NAMED), BUNDLES, unconfigured(tmp_path), NullProgress())
+        trained = open_checkpoint(path, allowed_plugins=NAMED)
+        made = provenance(trained, BUNDLES, unconfigured(tmp_path), NullProgress())
         assert [link.name for link in made.chain] == list(LINKS)
         assert made.receipt == receipt
 

@@ -14,7 +14,7 @@ from crpipe.core.errors import CheckpointError, ConfigError, FormatError, Plugin
 from crpipe.core.files import sha256
 from crpipe.core.text import NullProgress
 from crpipe.inference import output_file
-from crpipe.inference.generate import generate_files
+from crpipe.inference.predict import TableRequest, generate_files
 from crpipe.train.checkpoints import Store, load
 from crpipe.workloads.muons import MuonGan, MuonGanOptions
 from crpipe.workloads.muons.layout import BUNDLES, PRIMARY, SCHEMA, nested_table
@@ -77,8 +77,8 @@ def generate(
         "load": {"budget_items": items},
     }
     campaign = Campaign.open(validate(tree), layout="recorded")
-    how = {"multiplicity": multiplicity, "cap": cap, "flat": flat, "device": "cpu"}
-    return generate_files(campaign, checkpoint, [table], out, progress or NullProgress(), **how)
+    request = TableRequest(campaign=campaign, checkpoint=checkpoint, inputs=[table], out=out, device="cpu")
+    return generate_files(request, progress or NullProgress(), multiplicity=multiplicity, cap=cap, flat=flat)
 
 
 def run(checkpoint, table, out, *args, **options):

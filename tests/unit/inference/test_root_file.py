@@ -13,7 +13,7 @@ import pytest
 from crpipe.core import errors
 from crpipe.core.errors import ConfigError, MissingExtra
 from crpipe.inference import output_file
-from crpipe.inference.output_file import RootWriter, check_suffix, refuse_for_root
+from crpipe.inference.output_file import RootWriter, check_suffix, refuse_columns
 
 uproot = pytest.importorskip("uproot")
 pytest.importorskip("awkward")
@@ -86,7 +86,7 @@ def test_what_a_branch_cannot_hold_is_named(column):
     with pytest.raises(
         ConfigError, match=r"out.root: .* cannot hold bad \(.*\); choose .*\.parquet, or other col"
     ):
-        refuse_for_root(schema, Path("out.root"))
+        refuse_columns(schema, Path("out.root"))
 
 
 def test_missing_values_are_refused_and_leave_a_file_that_is_closed(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from crpipe.core.errors import PluginError
 from crpipe.events.batch import Events
-from crpipe.inference.predict import (
+from crpipe.inference.predictor import (
     check_generated,
     checked_columns,
     nested_table,
