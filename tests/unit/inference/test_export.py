@@ -29,7 +29,7 @@ from crpipe.train.checkpoints import Store
 from crpipe.train.state import TrainState
 from crpipe.train.workload import build_workload
 from crpipe.workloads.muons import MuonGan
-from crpipe.workloads.muons.export import check_graphs
+from crpipe.workloads.muons.export import MUONS, sampler_graphs
 from crpipe.workloads.muons.layout import BUNDLES
 from crpipe.workloads.muons.standalone import Sampler
 from named import READERS, SIMULATOR
@@ -295,13 +295,13 @@ def test_nothing_of_this_machine_stands_in_the_graphs(exported):
 def test_graphs_that_say_something_else_are_refused(exported):
     _, receipt, out = exported("gan")
     own = open_checkpoint(receipt)
-    sampler = own.workload.sampler(own.model)
-    assert check_graphs(sampler, primaries(8), out) <= 1e-5
+    graph = sampler_graphs(own.workload.sampler(own.model), primaries(8))[MUONS]
+    assert graph.check(out / MUONS) <= 1e-5
     for value in (0.0, torch.nan):
         with torch.no_grad():
             own.model.generator.out.bias.fill_(value)
         with pytest.raises(CheckpointError, match="differs from the model"):
-            check_graphs(sampler, primaries(8), out)
+            graph.check(out / MUONS)
 
 
 def unconfigured(folder):
