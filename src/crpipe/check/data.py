@@ -32,8 +32,6 @@ from crpipe.campaign.split_record import (
 from crpipe.check.events import faults_of, name_events, read_events, read_table
 from crpipe.check.findings import (
     MALFORMED,
-    consolidate_again,
-    deliver_again,
     read_hashes,
     removing,
     split_again,
@@ -85,7 +83,8 @@ def check_range(report: CheckReport, campaign: Campaign, facts: Facts, name: str
         _check_unsplit(report, paths, name)
         return
     report.counts["ranges"] += 1
-    remedy = deliver_again(name) if _is_finished(record) else again
+    # A finished split restores what is missing from its own record.
+    remedy = f"crpipe split {name}" if _is_finished(record) else again
     for path in missing:
         report.error(path, "missing", remedy)
     _check_record(report, record, outputs, again)
@@ -230,8 +229,8 @@ def _check_events(
 def check_consolidated(report: CheckReport, campaign: Campaign, facts: Facts) -> None:
     """Check that the consolidated outliers are whole, and were made from those of the ranges."""
     paths, last = campaign.paths, campaign.chain.links[-1]
-    folder, remedy = paths.outliers(CONSOLIDATED), consolidate_again(paths, CONSOLIDATED)
-    path = folder / MANIFEST
+    folder, path = paths.outliers(CONSOLIDATED), paths.outlier_manifest(CONSOLIDATED)
+    remedy = f"{removing(path)} && crpipe consolidate"
     if is_held(folder / LEASE):
         report.note(CONSOLIDATED, "a job works on it")
         return
@@ -282,7 +281,7 @@ def _check_inputs(report: CheckReport, campaign: Campaign, manifest: ShardManife
 
 
 def _check_unsplit(report: CheckReport, paths: Paths, name: str) -> None:
-    """Check the raw copies of a staged range; name what is not judged."""
+    """Check the raw copies of a staged range; name what is not checked."""
     listing, staged, raw = paths.manifest(name), paths.staged(name), paths.raw(name)
     if not is_present(listing) and not is_present(staged):
         report.note(name, "not listed yet")

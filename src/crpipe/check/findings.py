@@ -17,7 +17,7 @@ from crpipe.campaign.split_record import ASIDE, SplitRecord
 from crpipe.core.causes import OF_PROGRAMS, is_present, is_seen, machine_error, retry_io
 from crpipe.core.errors import CrpipeError, MachineError
 from crpipe.core.files import digest, read_json, sha256
-from crpipe.core.paths import HASHES, MANIFEST
+from crpipe.core.paths import HASHES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -288,16 +288,6 @@ def split_again(paths: Paths, name: str) -> str:
     record = SplitRecord.of(paths, name).folder
     aside = f"mv {shlex.join(map(str, (record, record.with_name(ASIDE))))} && " if is_present(record) else ""
     return f"{aside}crpipe stage {name} && crpipe split {name}"
-
-
-def deliver_again(name: str) -> str:
-    """Return the command that restores missing outputs of a split from its own record."""
-    return f"crpipe split {name}"
-
-
-def consolidate_again(paths: Paths, name: str) -> str:
-    """Return the commands that merge the outliers again."""
-    return f"{removing(paths.outliers(name) / MANIFEST)} && crpipe consolidate"
 
 
 def train_again(paths: Paths, link: str) -> str:
