@@ -97,9 +97,8 @@ class JoinedBlocks:
         self._filled = end
 
     def columns(self) -> Columns:
-        """Join the columns; none without any block."""
-        names = self._columns[0] if self._columns else {}
-        return {name: np.concatenate([block[name] for block in self._columns]) for name in names}
+        """Join the columns of at least one block."""
+        return {name: np.concatenate([block[name] for block in self._columns]) for name in self._columns[0]}
 
     def events(self) -> Events:
         """Join whole events."""

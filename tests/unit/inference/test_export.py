@@ -4,7 +4,6 @@ import itertools
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -325,13 +324,6 @@ def test_a_workload_without_graphs_is_exported_with_everything_else(tmp_path):
     card = (tmp_path / "out" / "MODEL_CARD.md").read_text()
     for text in ("# Counting `", "side table geometry", "678,901 muons", "crpipe predict --checkpoint"):
         assert text in card
-
-
-def test_a_side_table_of_another_content_is_refused(tmp_path):
-    path = checkpoint_of(tmp_path, **{"tables.geometry": "1"})
-    campaign = replace(unconfigured(tmp_path), table_keys={"tables.geometry": "2"})
-    with pytest.raises(CheckpointError, match="another content of the side table geometry"):
-        export_model(campaign, path, tmp_path / "out", NullProgress())
 
 
 TILES = [f"{first:07d}-{first + 9:07d}" for first in (0, 10, 20)]
