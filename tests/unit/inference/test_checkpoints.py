@@ -172,6 +172,11 @@ def test_the_best_checkpoint_is_named_by_its_link(run, asked):
     assert find_checkpoint(asked, run, lambda: LINKS) == run.best_receipt(LINKS[0])
 
 
+def test_the_latest_checkpoint_is_that_of_the_last_finished_link(run):
+    run.receipt(LINKS[1]).touch()
+    assert find_checkpoint("latest", run, lambda: LINKS) == run.receipt(LINKS[1])
+
+
 @pytest.mark.parametrize("asked", ["some.pt", "a/b.json"])
 def test_a_checkpoint_is_named_by_its_path(run, asked):
     assert find_checkpoint(asked, run, lambda: LINKS) == Path(asked)

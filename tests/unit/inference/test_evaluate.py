@@ -119,6 +119,18 @@ def test_the_key_of_the_layout_stands_beside_each_prediction(prepared):
     assert "primary_minor_id" in table.column_names
 
 
+def test_every_block_draws_numbers_of_its_own(prepared, monkeypatch):
+    seeds, predict = [], Counting.predict
+
+    def recording(self, model, events, generator):
+        seeds.append(generator.initial_seed())
+        return predict(self, model, events, generator)
+
+    monkeypatch.setattr(Counting, "predict", recording)
+    evaluate(prepared(evaluate={"batch_events": 30}))
+    assert len({*seeds}) == len(seeds) > 2
+
+
 def test_blocks_fit_the_budget_and_are_not_kept(prepared):
     blocks, alive = [], []
 
@@ -338,7 +350,7 @@ def test_results_of_other_settings_or_of_another_checkpoint_are_not_put_back(eva
         evaluate(fewer)
     receipt = campaign.paths.receipt(SECOND)
     write_json(receipt, read_json(receipt) | {"sha256": "0" * 64})
-    with pytest.raises(CheckpointError):
+    with pytest.raises(CheckpointError, match="missing; "):
         evaluate(campaign)
     assert (folder / ".finished" / "metrics.json").read_bytes() == files["metrics.json"]
 

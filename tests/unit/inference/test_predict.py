@@ -308,13 +308,29 @@ def test_columns_are_chosen_in_the_order_given(job):
         run(job, columns=("charge",))
 
 
+def test_every_block_and_every_seed_draw_numbers_of_their_own(job, monkeypatch):
+    seeds, predict = [], Counting.predict
+
+    def recording(self, model, events, generator):
+        seeds.append(generator.initial_seed())
+        return predict(self, model, events, generator)
+
+    monkeypatch.setattr(Counting, "predict", recording)
+    job = job()
+    for seed in (1, 1, 2):
+        run(replace(job, seed=seed))
+    blocks = len(seeds) // 3
+    assert seeds[:blocks] == seeds[blocks : 2 * blocks]
+    assert len({*seeds}) == 2 * blocks > 2
+
+
 def test_another_use_of_the_same_files_is_not_continued(job, tmp_path):
     job = job()
     predictor = job.open_predictor()
     repeated = campaign_of(tmp_path, Counting, "", model={"repeats": 2})
-    uses = [(job, ()), (job, ("count",)), (replace(job, campaign=repeated), ())]
+    uses = [(job, ()), (job, ("count",)), (replace(job, campaign=repeated), ()), (replace(job, seed=2), ())]
     identities = [request.identity(predictor, columns) for request, columns in uses]
-    assert len(set(map(str, identities))) == 3
+    assert len(set(map(str, identities))) == 4
 
 
 def test_an_option_of_the_use_reaches_the_workload_and_no_other_does(job):
