@@ -104,7 +104,7 @@ class RequiredColumns:
 
 
 def event_rows(
-    paths: Sequence[Path], wanted: RequiredColumns, raw: RawInput, max_events: int
+    paths: Sequence[Path], required: RequiredColumns, raw: RawInput, max_events: int
 ) -> Iterator[Events]:
     """Yield the event columns of all files in blocks, without items.
 
@@ -113,35 +113,35 @@ def event_rows(
     """
     for number, path in enumerate(paths):
         _check_exists(path)
-        flat = _flat_columns(path, wanted)
-        if wanted.count != MULTIPLICITY and wanted.count not in flat:
+        flat = _flat_columns(path, required)
+        if required.count != MULTIPLICITY and required.count not in flat:
             raise FormatError(
-                f"--multiplicity {wanted.count}: {path} is no flat table with such a column; expected the "
+                f"--multiplicity {required.count}: {path} is no flat table with such a column; expected the "
                 "name of a column of integers, predicted, column (of the name multiplicity), or a number"
             )
-        blocks = _flat_rows(path, flat, wanted) if flat else _raw_rows(path, raw)
+        blocks = _flat_rows(path, flat, required) if flat else _raw_rows(path, raw)
         row = 0
         for block in regroup(blocks, max_events, max_events):
-            _check_columns(path, row, block, wanted.fields)
+            _check_columns(path, row, block, required.fields)
             row += len(block)
             block.columns[SOURCE_FILE] = np.full(len(block), number, np.uint32)
             block.columns[SOURCE_ROW] = np.arange(row - len(block), row, dtype=np.uint32)
             yield block
 
 
-def count_rows(paths: Sequence[Path], raw: RawInput, wanted: RequiredColumns) -> int:
+def count_rows(paths: Sequence[Path], raw: RawInput, required: RequiredColumns) -> int:
     """Count the events of all files; CSV files count as empty, since they would have to be read."""
     total = 0
     for path in paths:
         _check_exists(path)
-        if not _flat_columns(path, wanted):
+        if not _flat_columns(path, required):
             total += RawInput((path,), raw.reader, raw.tables).count()
         elif path.suffix != ".csv":
             total += retry_io(partial(pq.read_metadata, path), path).num_rows
     return total
 
 
-def _flat_columns(path: Path, wanted: RequiredColumns) -> list[str]:
+def _flat_columns(path: Path, required: RequiredColumns) -> list[str]:
     """List the columns to read of a flat table; empty for a raw file. Raise FormatError for neither."""
     try:
         if path.suffix == ".csv":
@@ -154,13 +154,13 @@ def _flat_columns(path: Path, wanted: RequiredColumns) -> list[str]:
         if path.suffix == ".csv":
             raise FormatError(f"{path}: cannot be read as CSV ({error})") from error
         return []
-    missing = wanted.missing(names)
+    missing = required.missing(names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice and not missing:
         raise FormatError(f"{path}: {names.count(twice[0])} columns are called {twice[0]}; write it again")
     if not missing:
-        return wanted.of_table(names)
-    if path.suffix == ".csv" or len(missing) < len(wanted.required):
+        return required.of_table(names)
+    if path.suffix == ".csv" or len(missing) < len(required.required):
         raise FormatError(f"{path}: no column {', '.join(missing)}; it has {', '.join(names)}")
     return []
 
@@ -170,39 +170,39 @@ def _raw_rows(path: Path, raw: RawInput) -> Iterator[Events]:
         yield _without_items(block.columns | {MULTIPLICITY: block.multiplicity}, len(block))
 
 
-def _flat_rows(path: Path, names: list[str], wanted: RequiredColumns) -> Iterator[Events]:
+def _flat_rows(path: Path, names: list[str], required: RequiredColumns) -> Iterator[Events]:
     row = 0
     for batch in _batches(path, names):
-        yield _as_events(path, row, batch, wanted)
+        yield _as_events(path, row, batch, required)
         row += len(batch)
 
 
-def column_rows(table: pa.RecordBatch, wanted: RequiredColumns, name: str) -> Events:
+def column_rows(table: pa.RecordBatch, required: RequiredColumns, name: str) -> Events:
     """Return the rows of a table in memory as events without items, as ``event_rows`` gives those of a file.
 
     name: what messages call the table. Raise FormatError for a missing column or an impossible value.
     """
     names = table.schema.names
-    if missing := wanted.missing(names):
+    if missing := required.missing(names):
         raise FormatError(f"{name}: no column {', '.join(missing)}; it has {', '.join(names)}")
-    block = _as_events(name, 0, table.select(wanted.of_table(names)), wanted)
-    _check_columns(name, 0, block, wanted.fields)
+    block = _as_events(name, 0, table.select(required.of_table(names)), required)
+    _check_columns(name, 0, block, required.fields)
     return block
 
 
-def _as_events(name: Path | str, row: int, rows: pa.RecordBatch, wanted: RequiredColumns) -> Events:
+def _as_events(name: Path | str, row: int, rows: pa.RecordBatch, required: RequiredColumns) -> Events:
     """Return rows in the layout's types; columns that identify an event are made up where missing."""
-    kinds = {field.name: np.dtype(field.dtype) for field in wanted.fields}
+    kinds = {field.name: np.dtype(field.dtype) for field in required.fields}
     columns = {
         each: _values(name, row, each, rows.column(each), kinds[each])
         for each in rows.schema.names
         if each in kinds
     }
-    if wanted.count in rows.schema.names:
-        columns[MULTIPLICITY] = _counts(name, row, wanted.count, rows.column(wanted.count))
-    for field in wanted.optional:
+    if required.count in rows.schema.names:
+        columns[MULTIPLICITY] = _counts(name, row, required.count, rows.column(required.count))
+    for field in required.optional:
         if field.name not in columns:
-            counts = field is wanted.optional[-1]
+            counts = field is required.optional[-1]
             numbers = np.arange(row, row + rows.num_rows) if counts else np.zeros(rows.num_rows)
             columns[field.name] = numbers.astype(field.dtype)
     return _without_items(columns, rows.num_rows)
