@@ -7,8 +7,9 @@ import contextlib
 import datetime as dt
 import itertools
 import json
+import math
 import uuid
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -22,7 +23,7 @@ from crpipe.events.shard_reader import values_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
-    from types import ModuleType, TracebackType
+    from types import ModuleType
 
     from numpy.typing import NDArray
 
@@ -44,56 +45,33 @@ def uproot_module() -> ModuleType:
     return require("uproot", extra="root", why="to write ROOT files")
 
 
-class RootWriter:
-    """Writes tables of one schema into a ROOT file, which is whole when the block ends.
+def write_root(
+    path: Path, schema: pa.Schema, tables: Iterable[pa.Table], metadata: Mapping[str, Any]
+) -> None:
+    """Write tables of one schema into a ROOT file.
 
     metadata: one entry of the tree ``metadata``: texts, whole numbers or floats.
     """
+    uproot = uproot_module()
+    # ROOT files have a UUID: that of random numbers would make equal files differ.
+    text = json.dumps([schema.names, *sorted(metadata.items())])
+    number = uuid.uuid5(uuid.NAMESPACE_OID, text)
+    # Not by its name, which uproot would write into the file.
+    with (
+        _fixed_dates(uproot),
+        path.open("w+b") as handle,
+        uproot.recreate(handle, uuid_function=lambda: number) as file,
+    ):
 
-    def __init__(self, path: Path, schema: pa.Schema, metadata: Mapping[str, Any]) -> None:
-        self._path, self._schema, self._metadata = path, schema, metadata
-        self._stack = contextlib.ExitStack()
-        self._held: list[pa.Table] = []
-        self._rows = 0
+        def tree(name: str, schema: pa.Schema, title: str) -> Any:
+            return file.mktree(name, {field.name: _branch(field.type) for field in schema}, title=title)
 
-    def __enter__(self) -> Self:
-        """Open the file and declare the branches."""
-        uproot = uproot_module()
-        # ROOT files have a UUID: that of random numbers would make equal files differ.
-        text = json.dumps([self._schema.names, *sorted(self._metadata.items())])
-        own = uuid.uuid5(uuid.NAMESPACE_OID, text)
-        self._stack.enter_context(_fixed_dates(uproot))
-        # Not by its name, which uproot would write into the file.
-        handle = self._stack.enter_context(self._path.open("w+b"))
-        self._file = self._stack.enter_context(uproot.recreate(handle, uuid_function=lambda: own))
-        self._tree = self._make_tree(TREE, self._schema, "one entry for each row")
-        return self
-
-    def _make_tree(self, name: str, schema: pa.Schema, title: str) -> Any:
-        return self._file.mktree(name, {field.name: _branch(field.type) for field in schema}, title=title)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Write what is held, then the metadata, and close the file; after an error only close it."""
-        with self._stack:
-            if error is None:
-                self._flush()
-                row = pa.table({name: [value] for name, value in self._metadata.items()})
-                tree = self._make_tree(METADATA, row.schema, "where the predictions come from")
-                tree.extend(_arrays(row))
-
-    def write_table(self, table: pa.Table) -> None:
-        """Append rows."""
-        self._held.append(table)
-        self._rows += len(table)
-        if self._rows >= _PORTION:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._rows:
-            self._tree.extend(_arrays(pa.concat_tables(self._held)))
-        self._held, self._rows = [], 0
+        rows = tree(TREE, schema, "one entry for each row")
+        for table in _grouped(tables, _PORTION):
+            if len(table):
+                rows.extend(_arrays(table))
+        origin = pa.table({name: [value] for name, value in metadata.items()})
+        tree(METADATA, origin.schema, "where the predictions come from").extend(_arrays(origin))
 
 
 def _branch(kind: pa.DataType) -> str | None:
@@ -172,35 +150,28 @@ def write_in_parts(
     """
     folder = out.with_name(f"{out.name}.parts") / digest(identity)
     paths, done = [], 0
+
+    def counted(group: Iterable[tuple[int, Events]]) -> Iterator[tuple[int, Events]]:
+        nonlocal done
+        for index, block in group:
+            done += len(block)
+            yield index, block
+
     groups = itertools.groupby(enumerate(blocks), lambda pair: pair[0] // BLOCKS_PER_PART)
     for number, group in groups:
         path = folder / f"part-{number:06d}.parquet"
         paths.append(path)
-        counted = _Counted(group)
+        numbered = counted(group)
         if is_present(path):
-            collections.deque(counted, maxlen=0)  # read, to count its events and compare their keys
+            collections.deque(numbered, maxlen=0)  # read, to count its events and compare their keys
         else:
-            _write_part(path, (table for index, block in counted for table in rows(index, block)), out)
-        done += counted.events
+            _write_part(path, (table for index, block in numbered for table in rows(index, block)), out)
         advance(done)
     if not done:
         raise FormatError(f"{out}: not written, the input holds no event")
     _join(paths, out, metadata)
     remove_tree(folder.parent)
     return done
-
-
-class _Counted:
-    """Passes numbered blocks on, and counts their events."""
-
-    def __init__(self, blocks: Iterator[tuple[int, Events]]) -> None:
-        self._blocks = blocks
-        self.events = 0
-
-    def __iter__(self) -> Iterator[tuple[int, Events]]:
-        for number, block in self._blocks:
-            self.events += len(block)
-            yield number, block
 
 
 def _write_part(path: Path, tables: Iterator[pa.Table], out: Path) -> None:
@@ -232,9 +203,16 @@ def refuse_columns(schema: pa.Schema, out: Path) -> None:
 
 def _join(parts: list[Path], out: Path, metadata: Mapping[str, Any]) -> None:
     schema = pq.read_schema(parts[0])
-    with atomic_write(out) as part, _writer(part, out, schema, metadata) as writer:
-        for table in _row_groups(_tables(parts, schema)):
-            writer.write_table(table)
+    tables = _grouped(_tables(parts, schema), GROUP_ROWS, GROUP_BYTES)
+    with atomic_write(out) as part:
+        if out.suffix == ".root":
+            write_root(part, schema, tables, metadata)
+            return
+        csv = out.suffix == ".csv"
+        writer = pyarrow.csv.CSVWriter(part, schema) if csv else pq.ParquetWriter(part, schema, **_PARQUET)
+        with writer:
+            for table in tables:
+                writer.write_table(table)
 
 
 def _tables(parts: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -250,23 +228,15 @@ def _tables(parts: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
                 yield file.read_row_group(group)
 
 
-def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Put tables together until they are worth a row group."""
+def _grouped(tables: Iterable[pa.Table], most_rows: int, most_bytes: float = math.inf) -> Iterator[pa.Table]:
+    """Put tables together until they have this many rows, or bytes in memory."""
     held: list[pa.Table] = []
     rows = size = 0
     for table in tables:
         held.append(table)
         rows, size = rows + len(table), size + table.nbytes
-        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+        if rows >= most_rows or size >= most_bytes:
             yield pa.concat_tables(held)
             held, rows, size = [], 0, 0
     if held:
         yield pa.concat_tables(held)
-
-
-def _writer(part: Path, out: Path, schema: pa.Schema, metadata: Mapping[str, Any]) -> Any:
-    if out.suffix == ".root":
-        return RootWriter(part, schema, metadata)
-    if out.suffix == ".csv":
-        return pyarrow.csv.CSVWriter(part, schema)
-    return pq.ParquetWriter(part, schema, **_PARQUET)
