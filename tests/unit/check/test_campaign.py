@@ -299,6 +299,19 @@ def test_an_evaluation_names_its_checkpoint_and_has_a_row_for_each_event(campaig
     assert lines(campaign.check()) == []
 
 
+def test_the_settings_of_an_evaluation_have_their_digest(campaign):
+    edit(campaign.paths.evaluation(FIRST) / ".finished" / "key.json", assign("seed", 2))
+    (finding,) = campaign.check().errors
+    assert "its values do not have the digest in it" in finding.what
+
+
+def test_a_link_names_the_shards_that_it_was_trained_on_and_their_events(campaign):
+    edit(campaign.paths.shard_manifest(FIRST), repeat("shards"))
+    errors = lines(campaign.check(FIRST))
+    for what in ("events, its shards hold", "names other shards than there are in"):
+        assert any(what in line for line in errors), errors
+
+
 @pytest.mark.slow
 def test_an_export_is_whole_and_of_a_checkpoint_of_the_run(campaign, tmp_path):
     out = tmp_path / "an export"
