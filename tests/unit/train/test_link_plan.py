@@ -89,7 +89,7 @@ def test_the_histograms_come_before_the_model_and_never_in_inference(config):
     assert counts(histograms) == ([0, 1, 2, 3], 0, 5)
     assert (model, rest) == ("model", [])
     Balanced.calls = ()
-    open_checkpoint(config.paths().receipt(RANGES[0]), named=[f"{__name__}:Balanced"])
+    open_checkpoint(config.paths().receipt(RANGES[0]), allowed_plugins=[f"{__name__}:Balanced"])
     assert Balanced.calls == ("model",)
 
 

@@ -14,7 +14,7 @@ from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, DataError, FormatError, PluginError
 from crpipe.core.text import NullProgress
 from crpipe.events.layout import Metric
-from crpipe.inference import evaluate
+from crpipe.inference.predictor import Predictor
 from crpipe.report.evaluations import read_evaluation
 from crpipe.train.ranks import find_device
 from crpipe.train.schedule import Schedule
@@ -171,9 +171,9 @@ def test_a_workload_without_items_trains_on_every_event_and_is_evaluated(config)
 
 def test_evaluation_computes_with_the_threads_of_training(config, monkeypatch):
     train_range(config, FIRST, NullProgress())
-    used, predict = [], evaluate.predict_block
+    used, predict = [], Predictor.predict
     monkeypatch.setattr(
-        evaluate, "predict_block", lambda *args: used.append(torch.get_num_threads()) or predict(*args)
+        Predictor, "predict", lambda *args: used.append(torch.get_num_threads()) or predict(*args)
     )
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
