@@ -73,8 +73,7 @@ def opening_angle(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:
     """
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     cross = np.linalg.norm(np.cross(first, second), axis=-1)
-    angle: NDArray[np.float64] = elementary.arctan2(cross, np.sum(first * second, axis=-1))
-    return angle
+    return elementary.arctan2(cross, np.sum(first * second, axis=-1))
 
 
 # The side table ``geometry``: where each sensor is.
@@ -111,5 +110,4 @@ def read_geometry(path: Path) -> NDArray[np.float32]:
             f"{path}: all sensors are within {np.abs(places).max():g} m of the centre; give positions in m, "
             "not normalised ones"
         )
-    found_places: NDArray[np.float32] = places.astype(np.float32)
-    return found_places
+    return places.astype(np.float32)

@@ -161,5 +161,4 @@ def negative_log_likelihood(
     """Return minus the log probability of each event's multiplicity: [N]."""
     conditions = torch.from_numpy(features.conditions(events.columns)).to(device)
     true = torch.from_numpy(events.multiplicity.astype(np.int64)).to(device)
-    found: NDArray[np.float64] = -log_likelihood(network(conditions), true).cpu().numpy()
-    return found
+    return -log_likelihood(network(conditions), true).cpu().numpy()

@@ -78,10 +78,9 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Decode columns in batches of at most ``rows`` (131,072); ``groups``: only these row groups."""
     chosen = range(file.num_row_groups) if groups is None else groups
-    found: Iterator[pa.RecordBatch] = file.iter_batches(
+    return file.iter_batches(
         batch_size=rows or _ROWS, row_groups=list(chosen), columns=list(names), use_threads=False
     )
-    return found
 
 
 def values(path: Path, batch: pa.RecordBatch, name: str, row: int) -> NDArray[Any]:
@@ -90,8 +89,7 @@ def values(path: Path, batch: pa.RecordBatch, name: str, row: int) -> NDArray[An
     if column.null_count:
         first = column.is_null().index(pa.scalar(value=True)).as_py()
         raise FormatError(f"{path}: row {row + first}: {name}: expected a value, found a null")
-    found: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return found
+    return column.to_numpy(zero_copy_only=False)
 
 
 class ItemStream:

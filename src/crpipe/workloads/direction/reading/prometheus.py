@@ -154,8 +154,7 @@ def numbers(path: Path, values: pa.Array, name: str, rows: NDArray[np.int64]) ->
             ) from error
     if pa.types.is_null(values.type):
         values = values.cast(pa.float64())
-    found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
-    return found
+    return values.to_numpy(zero_copy_only=False)
 
 
 def _is_number(value: pa.Scalar) -> bool:

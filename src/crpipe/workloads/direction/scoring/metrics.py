@@ -76,8 +76,7 @@ def shares_inside(angle: ArrayLike, kappa: ArrayLike) -> Floats:
     """
     kappa = np.clip(np.asarray(kappa, np.float64), *_KAPPA)
     height = 2 * np.sin(np.asarray(angle, np.float64) / 2) ** 2  # 1 - cos, exact for small angles
-    share: Floats = elementary.expm1(-kappa * height) / elementary.expm1(-2 * kappa)
-    return share
+    return elementary.expm1(-kappa * height) / elementary.expm1(-2 * kappa)
 
 
 def expected_angle(share: float, kappa: ArrayLike) -> Floats:
@@ -87,8 +86,7 @@ def expected_angle(share: float, kappa: ArrayLike) -> Floats:
     """
     kappa = np.clip(np.asarray(kappa, np.float64), *_KAPPA)
     height = -elementary.log1p(share * elementary.expm1(-2 * kappa)) / kappa
-    angle: Floats = 2 * elementary.arcsin(np.sqrt(np.clip(height / 2, 0.0, 1.0)))
-    return angle
+    return 2 * elementary.arcsin(np.sqrt(np.clip(height / 2, 0.0, 1.0)))
 
 
 def _numbers(

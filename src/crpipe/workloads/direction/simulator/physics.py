@@ -40,8 +40,7 @@ def strings() -> NDArray[np.float64]:
     nearest = np.sort(np.argsort(np.round(np.hypot(x, y)), kind="stable")[:STRINGS])
     top = np.full(STRINGS, STEP_M * (PER_STRING - 1) / 2)
     moved = np.random.default_rng(_JITTER_SEED).normal(0, JITTER_M, (STRINGS, 3))
-    places: NDArray[np.float64] = np.round(np.stack([x[nearest], y[nearest], top], axis=1) + moved, 2)
-    return places
+    return np.round(np.stack([x[nearest], y[nearest], top], axis=1) + moved, 2)
 
 
 def sensors() -> NDArray[np.float64]:
@@ -134,8 +133,7 @@ def power_law(uniform: NDArray[np.float64], options: NeutrinoTelescopeOptions) -
 def energy_at(energy_gev: Floats, start_m: Floats, way_m: Floats) -> Floats:
     """Return mean energy of muons that started with ``energy_gev`` at ``start_m``, at ``way_m``; in GeV."""
     rest = A_GEV_PER_M / B_PER_M
-    energy: Floats = np.maximum((energy_gev + rest) * np.exp(-B_PER_M * (way_m - start_m)) - rest, 0)
-    return energy
+    return np.maximum((energy_gev + rest) * np.exp(-B_PER_M * (way_m - start_m)) - rest, 0)
 
 
 def flashes(rng: np.random.Generator, particles: Particles) -> Points:
@@ -258,8 +256,7 @@ def point_light(
 
 def delays(rng: np.random.Generator, distance_m: Floats) -> NDArray[np.float64]:
     """Draw how much later than without scattering photons arrive, in ns: Pandel's gamma law."""
-    drawn: NDArray[np.float64] = rng.standard_gamma(distance_m / SCATTERING_M) * DELAY_NS
-    return drawn
+    return rng.standard_gamma(distance_m / SCATTERING_M) * DELAY_NS
 
 
 def _line(energy_gev: Floats, across_m: Floats) -> Floats:
@@ -269,8 +266,7 @@ def _line(energy_gev: Floats, across_m: Floats) -> Floats:
 
 
 def _dim(way_m: Floats) -> Floats:
-    dim: Floats = np.exp(way_m * (-1 / ABSORPTION_M))
-    return dim
+    return np.exp(way_m * (-1 / ABSORPTION_M))
 
 
 def _column(vectors: NDArray[np.float64], axis: int) -> Floats:
@@ -286,16 +282,11 @@ def _away(place: NDArray[np.float64], string: NDArray[np.intp]) -> list[Floats]:
 
 def _dot(away: list[Floats], path: NDArray[np.float64]) -> Floats:
     x, y, z = away
-    dot: Floats = x * _column(path, 0) + y * _column(path, 1) + z * _column(path, 2)
-    return dot
+    return x * _column(path, 0) + y * _column(path, 1) + z * _column(path, 2)
 
 
 def _bright(
-    particle: NDArray[np.intp],
-    string: NDArray[np.intp],
-    mean: Floats,
-    direct_ns: Floats,
-    distance_m: Floats,
+    particle: NDArray[np.intp], string: NDArray[np.intp], mean: Floats, direct_ns: Floats, distance_m: Floats
 ) -> Light:
     row, sensor = np.nonzero(mean > FAINTEST)
     return Light(

@@ -206,8 +206,7 @@ def pulse_keys(
     """Return the keys of pulses, [M], before they are sorted."""
     string, below = np.divmod(sensor, PER_STRING)
     slot = event * _EVENT_SLOTS + string * _STRING_SLOTS + below + _OUTERMOST
-    keys: NDArray[np.int64] = slot << _TIME_BITS | np.clip(time_ns + _TIME_ZERO, 0, (1 << _TIME_BITS - 1) - 1)
-    return keys
+    return slot << _TIME_BITS | np.clip(time_ns + _TIME_ZERO, 0, (1 << _TIME_BITS - 1) - 1)
 
 
 def _event(key: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -355,8 +355,7 @@ def _gap(critic: Critic, pair: RealAndFake) -> Tensor:
 def _generated(network: Generator, context: Tensor, event: Tensor, drawn: Drawn) -> Tensor:
     if _oversized(event, context):
         return muons(network, network.modulate(context, drawn.of_event), event, drawn.of_muon)
-    made: Tensor = network(context, event, drawn.of_event, drawn.of_muon)
-    return made
+    return network(context, event, drawn.of_event, drawn.of_muon)
 
 
 def _oversized(event: Tensor, context: Tensor) -> bool:

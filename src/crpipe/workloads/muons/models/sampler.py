@@ -120,8 +120,7 @@ class Law(nn.Module):
 
     def forward(self, primaries: Tensor) -> Mixture:
         """Return the mixture's parameters."""
-        mixture: Mixture = self.network(features.condition_tensor(primaries))
-        return mixture
+        return self.network(features.condition_tensor(primaries))
 
 
 class GanMuons(nn.Module):

@@ -70,10 +70,9 @@ def decode(file: pq.ParquetFile, group: int, names: list[str]) -> Iterator[pa.Re
     leaf = muon_column(footer)
     each = _BYTES_PER_WIDE_VALUE if leaf.physical_type in _WIDE else _BYTES_PER_VALUE
     large = leaf.num_values * each > _DECODE_BYTES
-    batches: Iterator[pa.RecordBatch] = file.iter_batches(
+    return file.iter_batches(
         batch_size=1 if large else footer.num_rows, row_groups=[group], columns=names, use_threads=False
     )
-    return batches
 
 
 def blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -151,8 +151,7 @@ class _Pairs(NamedTuple):
     def without_each(self) -> Floats:
         """Return the share of the pairs that are left without each group: [G]."""
         pairs = self.of_real.sum() - self.of_real - self.of_generated + self.own
-        left: Floats = pairs / (self.real.sum() - self.real) / (self.generated.sum() - self.generated)
-        return left
+        return pairs / (self.real.sum() - self.real) / (self.generated.sum() - self.generated)
 
 
 def _below(

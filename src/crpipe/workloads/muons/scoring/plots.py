@@ -97,10 +97,7 @@ _DEPTH_M = np.linspace(1000.0, 2800.0, 10)
 _ZERO = 0.35  # place of events without muons on an axis that has no zero
 _SHOWN_DECADES = 1e-8  # of the largest value; smaller ones are below the panel
 _LABEL = 28  # letters of a label in one line
-_WORTH_SAYING, _SURE = (
-    0.05,
-    3.0,
-)  # a common shift by this share and so many errors is said in words
+_WORTH_SAYING, _SURE = (0.05, 3.0)  # a common shift by this share and so many errors is said in words
 TITLES = {each.name: each.title.removeprefix("AUC of ") for each in METRICS}
 
 

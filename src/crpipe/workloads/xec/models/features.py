@@ -230,5 +230,4 @@ def hidden_sensors(
     keys[~valid] = 2.0
     order = np.sort(keys, axis=1)
     limit = np.take_along_axis(order, np.minimum(wanted, SENSORS - 1)[:, None], axis=1)
-    chosen: NDArray[np.bool_] = (keys < limit) & valid
-    return chosen
+    return (keys < limit) & valid

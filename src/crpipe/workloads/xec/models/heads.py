@@ -89,8 +89,7 @@ class Head(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return [B, outputs] from tokens [B, 7, width]."""
-        found: Tensor = self.layers(tokens.flatten(1))
-        return found
+        return self.layers(tokens.flatten(1))
 
 
 class GammaModel(nn.Module):

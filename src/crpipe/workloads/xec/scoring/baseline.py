@@ -73,11 +73,7 @@ def point(u: Floats, v: Floats, w: Floats) -> Floats:
 
 
 def _time(
-    photons: Floats,
-    time: Floats,
-    valid: NDArray[np.bool_],
-    place: Floats,
-    places: NDArray[np.floating[Any]],
+    photons: Floats, time: Floats, valid: NDArray[np.bool_], place: Floats, places: NDArray[np.floating[Any]]
 ) -> Floats:
     """Return the mean of the times of the light at its origin, weighted by photons: [N] in ns."""
     event, seen = np.nonzero(valid & (photons > 0))

@@ -37,8 +37,7 @@ class EnergyCurve:
 
     def at(self, energy: Floats) -> Floats:
         """Return the resolution of the fit at energies in GeV: [N] in %."""
-        found: Floats = np.sqrt(_powers(energy) @ self.terms**2)
-        return found
+        return np.sqrt(_powers(energy) @ self.terms**2)
 
 
 def measure(truth: Mapping[str, Any], prediction: Mapping[str, Any]) -> dict[str, float]:

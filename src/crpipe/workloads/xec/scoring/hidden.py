@@ -26,11 +26,7 @@ if TYPE_CHECKING:
     from crpipe.events.batch import Events
 
 # What a method's numbers begin with, and the list column of its photons.
-METHODS = {
-    "photons": "photons",
-    "neighbours": "neighbours_photons",
-    "solid_angle": "solid_angle_photons",
-}
+METHODS = {"photons": "photons", "neighbours": "neighbours_photons", "solid_angle": "solid_angle_photons"}
 TITLES = {
     "photons": "network",
     "neighbours": "mean of the neighbours",

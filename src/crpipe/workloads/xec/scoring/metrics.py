@@ -177,8 +177,7 @@ def pulls(quantity: Quantity, truth: Mapping[str, Any], prediction: Mapping[str,
 
 def distances(true: list[Floats], predicted: list[Floats]) -> Floats:
     """Return the distances between places (u, v, w): [N] in cm."""
-    apart: Floats = np.linalg.norm(point(*true) - point(*predicted), axis=1)
-    return apart
+    return np.linalg.norm(point(*true) - point(*predicted), axis=1)
 
 
 def angles(true: list[Floats], predicted: list[Floats]) -> Floats:
@@ -188,8 +187,7 @@ def angles(true: list[Floats], predicted: list[Floats]) -> Floats:
         for theta, phi in (true, predicted)
     )
     half = np.linalg.norm(one - other, axis=1) / 2  # exact for small angles
-    found: Floats = 2e3 * elementary.arcsin(np.minimum(half, 1.0))
-    return found
+    return 2e3 * elementary.arcsin(np.minimum(half, 1.0))
 
 
 def half_width(values: Floats) -> Floats:
@@ -199,14 +197,12 @@ def half_width(values: Floats) -> Floats:
 
 def within(values: Floats) -> Floats:
     """Return what 68.27 % of the absolute values are below, over the last axis."""
-    found: Floats = np.quantile(np.abs(values), WITHIN, axis=-1)
-    return found
+    return np.quantile(np.abs(values), WITHIN, axis=-1)
 
 
 def middle(values: Floats) -> Floats:
     """Return the median over the last axis."""
-    found: Floats = np.median(values, axis=-1)
-    return found
+    return np.median(values, axis=-1)
 
 
 def numbers(name: str, values: Floats, statistic: Statistic) -> dict[str, float]:

@@ -118,10 +118,7 @@ def dependence(judged: Judged) -> Figure:
     quantity = judged.quantity
     figure = style.new_figure(4.6)
     axes = figure.subplots(2, max(1, len(judged.conditions)), sharex="col", sharey="row", squeeze=False)
-    statistics: tuple[tuple[str, Statistic], ...] = (
-        ("resolution", quantity.width),
-        ("bias", metrics.middle),
-    )
+    statistics: tuple[tuple[str, Statistic], ...] = (("resolution", quantity.width), ("bias", metrics.middle))
     for row, (title, statistic) in zip(axes, statistics, strict=True):
         for axis, (label, condition) in zip(row, judged.conditions.items(), strict=True):
             for name, values in judged.residuals.items():

@@ -96,8 +96,7 @@ def first_decay(rng: np.random.Generator, photons: NDArray[np.floating]) -> NDAr
     t = np.concatenate([[0], np.geomspace(1e-3, 1e3, 600)])
     law = -np.log(sum(share * np.exp(-t / tau) for tau, share in DECAYS))
     wanted = rng.standard_exponential(photons.shape) / np.maximum(photons, 1e-9)
-    found: NDArray[np.float64] = np.interp(wanted, law, t)
-    return found
+    return np.interp(wanted, law, t)
 
 
 AT_ONCE = 20  # events whose light is computed together
