@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from crpipe.events.batch import Events, offsets
+from crpipe.events.batch import Events, cuts, offsets
 from crpipe.loading.microbatch import rounded
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.features import context_of
@@ -136,13 +136,8 @@ def generate(
 def _blocks(multiplicity: NDArray[np.int64], most: int) -> Iterator[NDArray[np.int64]]:
     """Cut the events that have muons into blocks of at most ``most`` muons, or one larger event."""
     filled = np.flatnonzero(multiplicity)
-    ends = np.cumsum(multiplicity[filled])
-    start, below = 0, 0
-    while start < len(filled):
-        stop = int(np.searchsorted(ends, below + most, side="right"))
-        stop = min(max(stop, start + 1), start + _EVENTS_AT_ONCE)
-        yield filled[start:stop]
-        start, below = stop, int(ends[stop - 1])
+    for first, last in cuts(multiplicity[filled], _EVENTS_AT_ONCE, most):
+        yield filled[first:last]
 
 
 @torch.no_grad()

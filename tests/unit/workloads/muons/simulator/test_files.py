@@ -15,7 +15,7 @@ from crpipe.core.text import NullProgress
 from crpipe.workloads.muons.simulator import files as module
 from crpipe.workloads.muons.simulator import physics
 from crpipe.workloads.muons.simulator import physics as shower
-from crpipe.workloads.muons.simulator.files import AirShowers, file_names, resimulate, write_file
+from crpipe.workloads.muons.simulator.files import AirShowers, resimulate
 from crpipe.workloads.muons.simulator.options import AirShowersOptions
 from crpipe.workloads.muons.simulator.physics import MASS_NUMBERS, flux, power_law
 
@@ -24,8 +24,8 @@ SMALL = AirShowersOptions(files_per_range=3, showers_per_file=12, depths=20, ene
 
 
 def written(tmp_path, config=SMALL, seed=1, index=0):
-    file = file_names(config, RANGE)[index]
-    write_file(config, seed, RANGE, file, tmp_path / file)
+    file = AirShowers(config).files(RANGE)[index]
+    AirShowers(config).write(RANGE, file, seed, tmp_path / file)
     return tmp_path / file
 
 
@@ -40,17 +40,17 @@ def conditions(energy_gev, zenith_rad=0.0, mass_number=1.0, depth_m=1500.0, coun
 
 
 def test_file_names_carry_the_file_number():
-    assert file_names(SMALL, RANGE) == [f"bundles-004200{number}.parquet" for number in range(3)]
+    assert AirShowers(SMALL).files(RANGE) == [f"bundles-004200{number}.parquet" for number in range(3)]
 
 
 def test_too_many_files_for_a_range_are_refused():
     with pytest.raises(ConfigError, match=r"files_per_range: 3 .* 0000000-0000001"):
-        file_names(SMALL, Range(0, 1))
+        AirShowers(SMALL).files(Range(0, 1))
 
 
 def test_a_foreign_file_is_refused(tmp_path):
     with pytest.raises(SourceError, match="bundles-0000007"):
-        write_file(SMALL, 1, RANGE, "bundles-0000007.parquet", tmp_path / "x")
+        AirShowers(SMALL).write(RANGE, "bundles-0000007.parquet", 1, tmp_path / "x")
 
 
 def test_schema_is_the_converters(tmp_path):
@@ -98,8 +98,8 @@ def test_ids_are_unique_over_files_and_seeds(tmp_path):
 
 def test_simulate_range_writes_all_files(tmp_path):
     simulate_range(AirShowers(SMALL), RANGE, 1, tmp_path / "out", NullProgress())
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == file_names(SMALL, RANGE)
-    assert sha256(tmp_path / "out" / file_names(SMALL, RANGE)[1]) == sha256(written(tmp_path, index=1))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == AirShowers(SMALL).files(RANGE)
+    assert sha256(tmp_path / "out" / AirShowers(SMALL).files(RANGE)[1]) == sha256(written(tmp_path, index=1))
 
 
 def test_blocks_do_not_change_what_a_row_is(tmp_path, monkeypatch):
