@@ -1,6 +1,6 @@
-"""Raw Parquet files for readers, opened so that no byte of them is left unread without a word.
+"""Raw tables for readers: Parquet files, no byte of which is left unread in silence, and columns of CSV files.
 
-A path comes in; an open file comes out. Anything else is a FormatError.
+A path comes in; an open file, or arrays, come out. Anything else is a FormatError.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ import contextlib
 import difflib
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 
+from crpipe.core.errors import FormatError
 from crpipe.events import file_formats
 from crpipe.events.notes import note
 from crpipe.workloads.common.damage import Reading
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow.parquet as pq
+    from numpy.typing import NDArray
 
 
 @contextlib.contextmanager
@@ -33,6 +37,25 @@ def open_parquet(path: Path, *damaged: type[Exception]) -> Iterator[pq.ParquetFi
     with Reading(path, *kinds), file_formats.open_parquet(path) as file:
         file_formats.refuse_unread(path, file.metadata)
         yield file
+
+
+def read_csv_columns(path: Path, names: Sequence[str]) -> list[NDArray[np.float64]]:
+    """Read columns of numbers of a CSV file; raise FormatError for one without them. Others are ignored."""
+    try:
+        options = pyarrow.csv.ConvertOptions(include_columns=list(names))
+        table = pyarrow.csv.read_csv(path, convert_options=options)
+        return [table[name].to_numpy().astype(np.float64) for name in names]
+    except (OSError, KeyError, ValueError, pa.ArrowInvalid) as error:
+        raise FormatError(f"{path}: expected the columns {', '.join(names)} ({error})") from error
+
+
+def refuse_twins(path: Path, names: Sequence[str], read: Iterable[str]) -> None:
+    """Raise FormatError when a column that is read occurs twice: nobody knows which one is meant."""
+    for name in read:
+        if names.count(name) > 1:
+            raise FormatError(
+                f"{path}: {names.count(name)} columns are called {name}; have the file made again"
+            )
 
 
 def say_missing(names: Iterable[str], found: Sequence[str], remedy: str) -> str:

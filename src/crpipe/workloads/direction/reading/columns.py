@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from crpipe.core.errors import FormatError
-from crpipe.workloads.common.parquet import say_missing
+from crpipe.workloads.common.parquet import refuse_twins, say_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -63,11 +63,8 @@ def check_columns(path: Path, schema: pa.Schema, kinds: Mapping[str, str]) -> No
     missing = [name for name in kinds if name not in schema.names]
     if missing:
         raise FormatError(f"{path}: {say_missing(missing, schema.names, _CHOOSE)}")
+    refuse_twins(path, schema.names, kinds)
     for name, kind in kinds.items():
-        if schema.names.count(name) > 1:
-            raise FormatError(
-                f"{path}: {schema.names.count(name)} columns are called {name}; have the file made again"
-            )
         found = schema.field(name).type
         if not (_KINDS[kind](found) or pa.types.is_null(found)):  # without a type where there are no rows
             raise FormatError(f"{path}: column {name}: expected {kind}, found {found}")

@@ -19,7 +19,6 @@ from crpipe.train.workload import OptimizerSpec, Phase, Throttle
 from crpipe.workloads.muons import batches as bundles
 from crpipe.workloads.muons import features
 from crpipe.workloads.muons.models import networks as multiplicity
-from crpipe.workloads.muons.models import sampler
 from crpipe.workloads.muons.models.base import BundleWorkload
 from crpipe.workloads.muons.models.critic_gradient import critic_gradient
 from crpipe.workloads.muons.models.layers import Pooled, largest_of, mean_of, padded_owner, padding
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 
     from crpipe.events.batch import Events
     from crpipe.train.workload import Batch, Metrics
+    from crpipe.workloads.muons.export import SamplerGraphs
     from crpipe.workloads.muons.models.networks import Modulation
-    from crpipe.workloads.muons.models.sampler import SamplerGraphs
 
 # Scores and muons of a bundle too large to be held at once: in pieces, computed again for the gradients.
 #
@@ -271,7 +270,9 @@ class MuonGan(BundleWorkload[MuonGanOptions]):
 
     def sampler(self, model: nn.Module) -> SamplerGraphs:
         """Return the graphs that an export writes."""
-        return sampler.of_gan(cast("Networks", model), self.options)
+        from crpipe.workloads.muons import export  # noqa: PLC0415 - onnx is slow, and an extra
+
+        return export.of_gan(cast("Networks", model), self.options)
 
     def _throttle(self) -> Throttle | None:
         options = self.options

@@ -11,7 +11,7 @@ import pyarrow as pa
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events
 from crpipe.events.notes import note
-from crpipe.workloads.common.parquet import note_unread, open_parquet, say_missing
+from crpipe.workloads.common.parquet import note_unread, open_parquet, refuse_twins, say_missing
 from crpipe.workloads.muons.layout import (
     BUNDLES,
     CONVERTED_MUON,
@@ -28,7 +28,6 @@ from crpipe.workloads.muons.reading.checks import (
     as_float32,
     check_owner,
     means_none,
-    refuse_twins,
     whole_numbers,
 )
 

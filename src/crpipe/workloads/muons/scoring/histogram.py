@@ -135,15 +135,3 @@ def mean_in_bins(values: Floats, where: Floats, edges: Floats, weights: Floats, 
         off = np.bincount(place, weights * (values - mean[bins]), minlength=len(cells))
         parts = GroupShares(cells, off * (np.sqrt(groups / (groups - 1)) / counts)[cells % size])
     return BinnedValues(edges, mean, _summed(parts, size)[1], parts)
-
-
-def quantiles_in_bins(values: Floats, where: Floats, edges: Floats, shares: tuple[float, ...]) -> Floats:
-    """Quantiles of values in bins of another one: [len(shares), B]; nan for fewer than 20."""
-    bins = np.searchsorted(edges, where, side="right").astype(np.uint8)  # 0: below all edges
-    order, ends = np.argsort(bins, kind="stable"), np.cumsum(np.bincount(bins, minlength=len(edges)))
-    table = np.full((len(shares), len(edges) - 1), np.nan)
-    for number in range(len(edges) - 1):
-        mine = values[order[ends[number] : ends[number + 1]]]
-        if len(mine) >= 20:  # noqa: PLR2004 - a 16 % quantile of fewer is a coin's toss
-            table[:, number] = np.quantile(mine, shares)
-    return table

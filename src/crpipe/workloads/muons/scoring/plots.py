@@ -12,6 +12,7 @@ import numpy as np
 
 from crpipe.report import figure_context as context
 from crpipe.report import figure_style as style
+from crpipe.workloads.common.binned import quantiles_in_bins
 from crpipe.workloads.muons.scoring import histogram
 from crpipe.workloads.muons.scoring.classify import METRICS
 from crpipe.workloads.muons.scoring.sample import log_energy, radius
@@ -96,6 +97,7 @@ _PRIMARY_GEV = np.geomspace(1e3, 1e9, 25)
 _DEPTH_M = np.linspace(1000.0, 2800.0, 10)
 _ZERO = 0.35  # place of events without muons on an axis that has no zero
 _SHOWN_DECADES = 1e-8  # of the largest value; smaller ones are below the panel
+_FEWEST = 20  # muons in a bin: a 16 % quantile of fewer is a coin's toss
 _LABEL = 28  # letters of a label in one line
 _WORTH_SAYING, _SURE = (0.05, 3.0)  # a common shift by this share and so many errors is said in words
 TITLES = {each.name: each.title.removeprefix("AUC of ") for each in METRICS}
@@ -169,7 +171,7 @@ def energy_radius(real: Sample, generated: Sample) -> Figure:
         for sample in (real, generated):
             muons = sample.muons[band.of(sample)[sample.event]]
             values = radius(muons), _energy_gev(muons)
-            tables.append(histogram.quantiles_in_bins(*values, edges, (0.16, 0.5, 0.84)))
+            tables.append(quantiles_in_bins(*values, edges, (0.16, 0.5, 0.84), _FEWEST))
         ours, theirs = tables
         for name, (low, middle, high) in (("real", ours), ("generated", theirs)):
             shares = {"p16": low, "median": middle, "p84": high}

@@ -247,9 +247,9 @@ class Inpainter(MaskedWorkload[InpainterOptions]):
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
         """Return what a user of the graph should know; see export.card."""
-        from crpipe.workloads.xec import export as card  # noqa: PLC0415
+        from crpipe.workloads.xec import export  # noqa: PLC0415
 
-        return card.inpainter_sections(made, graphs)
+        return export.inpainter_sections(made, graphs)
 
 
 def visible(sensors: Tensor, hidden: Tensor) -> Tensor:
