@@ -46,7 +46,7 @@ def floors(config, seed, folder):
     options, truth = held_out(config, seed, folder)
     again = Events(dict(truth.columns), *resimulate(options, 10_000 + seed, truth.columns))
     real, generated = sample_of(truth), sample_of(again)
-    found = metrics.verdicts(real, generated)
+    found = metrics.classifier_scores(real, generated)
     assert found.keys() == {*NAMES}
     return [(found[name].auc(), found[name].error()) for name in NAMES]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -36,7 +36,7 @@ def profile(
 
 
 def rows_in_bins(
-    where: Floats, cuts: Floats, fewest: int, measure: Callable[[Mask], Sequence[float]], numbers: int
+    where: Floats, cuts: Floats, fewest: int, measure: Callable[[Mask], Iterable[float]], numbers: int
 ) -> Floats:
     """Return the median of ``where`` and ``numbers`` that are measured, for each bin: [1 + numbers, B].
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -26,9 +26,9 @@ def resamples(events: int, count: int, most: int | None = None) -> Iterator[NDAr
         yield rng.integers(events, size=_drawn(events, most))
 
 
-def spread(replicas: ArrayLike | Sequence[Any], events: int, most: int | None = None) -> Floats:
+def spread(replicas: ArrayLike, events: int, most: int | None = None) -> Floats:
     """Return the standard deviation over replicas [R, ...] that come from ``resamples``: [...]."""
-    return np.std(replicas, axis=0) * np.sqrt(_drawn(events, most) / events)
+    return np.std(np.asarray(replicas, np.float64), axis=0) * np.sqrt(_drawn(events, most) / events)
 
 
 def _drawn(events: int, most: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Raw tables for readers: Parquet files, no byte of which is left unread in silence, and columns of CSV files.
+"""Raw tables for readers: Parquet files, no byte of which is left unread in silence, and columns of CSV.
 
 A path comes in; an open file, or arrays, come out. Anything else is a FormatError.
 """

@@ -47,7 +47,7 @@ def collate(
     Muons are exchangeable given the event, so a random window of a bundle with its full multiplicity as a
     condition has the same target as the whole bundle, in bounded memory. The events are in random order: the
     first few are a fair sample. order: [B] int64, where each of them is in ``index``.
-    counts: [B] float32, 1, or 0 for padding (see static_shapes), which follows the events of its kind.
+    counts: [B] float32, 1, or 0 for padding (see layers.padding), which follows the events of its kind.
     """
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(index))

@@ -56,7 +56,7 @@ class Noise:
 class SamplerGraphs:
     """Two modules without any random number of their own; primaries [B, 4] are as in layout.PRIMARY.
 
-    multiplicity: ``(primaries)`` → a multiplicity.Mixture, for any events.
+    multiplicity: ``(primaries)`` → a networks.Mixture, for any events.
     muons: ``(primaries, multiplicity [B], event [M], *noise)`` → [M, 3] (energy_gev, x_m, y_m); every event
         has muons.
     joint: muons depend on each other, so a bundle must be made in one piece.

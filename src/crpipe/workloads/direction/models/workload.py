@@ -74,7 +74,7 @@ class DirectionWorkload(abc.ABC, Generic[Options]):
         of the events of each padded group, the first ``kept`` [B] of an event are its own; truth [B, 3] unit
         vectors, turned by ``turn`` [B] about the vertical axis; order [B] where each event is in ``index``;
         cut [3]: share of padding, of pulses and of sensors that are left out. counts: [B] 1, or 0 for
-        padding, which follows the events (see static_shapes).
+        padding, which follows the events (see grouping.padded_arrays).
         """
         part = events.take(index)
         doms = group_by_sensor(part, self.options.pulses_per_dom, self.options.max_doms)

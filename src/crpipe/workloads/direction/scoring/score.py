@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.report import figure_style as style
+from crpipe.workloads.common import elementary
 from crpipe.workloads.common.binned import rows_in_bins, wide_cuts
 from crpipe.workloads.direction.layout import opening_angle, unit_vectors
 from crpipe.workloads.direction.scoring import metrics
@@ -281,7 +282,9 @@ def _log_axis(axis: Axes, values: Floats) -> None:
     axis.set_xscale("log")
     low, high = axis.get_xlim()
     if high < 50 * low:
-        steps = np.outer(10.0 ** np.arange(np.floor(np.log10(low)), np.log10(high) + 1), (1, 2, 5)).ravel()
+        steps = np.outer(
+            10.0 ** np.arange(np.floor(elementary.log10(low)), elementary.log10(high) + 1), (1, 2, 5)
+        ).ravel()
         steps = steps[(steps >= low) & (steps <= high)]
         axis.set_xticks(steps, [f"{step:,.10g}" for step in steps])
         axis.set_xticks([], minor=True)

@@ -328,7 +328,7 @@ LEAST = 1024  # items; below, the products are so small that nothing is gained
 def padding(events: int, items: int) -> NDArray[np.int64]:
     """Count the items of each event that is added to ``events`` with ``items`` in all: [D], each at least 1.
 
-    With them both numbers are shapes. A single event stays alone (see models.large_bundles), and few items
+    With them both numbers are shapes. A single event stays alone (see gan.needed), and few items
     as they are. Example: 1,000 events with 2,000 items get 8 events (1,008) with 2 items each (2,016).
     """
     if events <= 1 or items < LEAST:

@@ -235,7 +235,7 @@ class Critic(nn.Module):
         )
 
     def forward(self, muons: Tensor, context: Tensor, event: Tensor, kept: Tensor) -> Tensor:
-        """Score each event: [B]; large_bundles.scores does the same with less memory."""
+        """Score each event: [B]; gan.scores does the same with less memory."""
         x = self.embed(muons, context, event)
         seen = pooled(x, event, kept)
         summary = self.summarise(seen, context)

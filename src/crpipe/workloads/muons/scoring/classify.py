@@ -75,7 +75,7 @@ class ClassifierRows(NamedTuple):
     features: Callable[[Index], Floats]
 
 
-class Verdict(NamedTuple):
+class ClassifierScores(NamedTuple):
     """Held-out scores, and what they came from.
 
     score: [R], large for real; real: [R] bool; group: [R], which rows belong together; weight: [R].
@@ -170,7 +170,9 @@ def _below(
     return found
 
 
-def compare(real: Sample, generated: Sample, rows: Callable[[Sample], ClassifierRows]) -> Verdict | None:
+def compare(
+    real: Sample, generated: Sample, rows: Callable[[Sample], ClassifierRows]
+) -> ClassifierScores | None:
     """Train on half of the groups, score the other half; None when there is too little to learn from.
 
     The halves are drawn by group, real and generated together: a classifier that sees one copy of a
@@ -198,7 +200,7 @@ def compare(real: Sample, generated: Sample, rows: Callable[[Sample], Classifier
     known = None if real.weight is None else weight[in_training]
     model.fit(table[in_training], is_real[in_training], known)
     score = model.predict_proba(table[~in_training])[:, 1]
-    return Verdict(score, is_real[~in_training], group[~in_training], weight[~in_training])
+    return ClassifierScores(score, is_real[~in_training], group[~in_training], weight[~in_training])
 
 
 def _half(group: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:

@@ -50,11 +50,11 @@ _NONE = np.zeros(0, np.int64)
 _BLOCK = 1 << 16  # values looked up at once: their places fit into a cache
 
 
-def compare(real: Sample, generated: Sample, trained: Mapping[str, classify.Verdict]) -> Numbers:
+def compare(real: Sample, generated: Sample, trained: Mapping[str, classify.ClassifierScores]) -> Numbers:
     """Measure everything; ``name`` with its error ``name_error`` (see docs/physics.md).
 
-    Events of the two samples correspond: same conditions, in the same order. ``trained``: what ``verdicts``
-    gave. What cannot be measured (too few muons, events or groups) is left out.
+    Events of the two samples correspond: same conditions, in the same order. trained: what
+    ``classifier_scores`` gave. What cannot be measured (too few muons, events or groups) is left out.
     """
     groups = group_weights(real.group, REPLICAS)
     numbers = marginal_distances(real, generated) | multiplicities(real, generated, groups)
@@ -66,7 +66,7 @@ def compare(real: Sample, generated: Sample, trained: Mapping[str, classify.Verd
     return {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
 
 
-def verdicts(real: Sample, generated: Sample) -> dict[str, classify.Verdict]:
+def classifier_scores(real: Sample, generated: Sample) -> dict[str, classify.ClassifierScores]:
     """Train all classifiers that have enough to learn from; none, with a warning, without scikit-learn.
 
     At the end of a campaign the other numbers are worth more than an error.

@@ -12,6 +12,7 @@ import numpy as np
 
 from crpipe.report import figure_context as context
 from crpipe.report import figure_style as style
+from crpipe.workloads.common import elementary
 from crpipe.workloads.common.binned import quantiles_in_bins
 from crpipe.workloads.muons.scoring import histogram
 from crpipe.workloads.muons.scoring.classify import METRICS
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from crpipe.workloads.muons.scoring.classify import Verdict
+    from crpipe.workloads.muons.scoring.classify import ClassifierScores
     from crpipe.workloads.muons.scoring.histogram import BinnedValues
     from crpipe.workloads.muons.scoring.sample import Sample
 
@@ -129,7 +130,9 @@ _DEPTH_BANDS = (
 )
 
 
-def draw_all(real: Sample, generated: Sample, verdicts: Mapping[str, Verdict], folder: Path) -> list[Path]:
+def draw_all(
+    real: Sample, generated: Sample, classifier_scores: Mapping[str, ClassifierScores], folder: Path
+) -> list[Path]:
     """Plot every figure into ``folder``; return their paths."""
     figures: dict[str, Callable[[], Figure]] = {
         "lateral": lambda: lateral(real, generated),
@@ -138,7 +141,7 @@ def draw_all(real: Sample, generated: Sample, verdicts: Mapping[str, Verdict], f
         "multiplicity_energy": lambda: multiplicity_energy(real, generated),
         "multiplicity": lambda: multiplicity(real, generated),
         "empty": lambda: empty(real, generated),
-        "classifiers": lambda: classifiers(verdicts),
+        "classifiers": lambda: classifiers(classifier_scores),
         "displays": lambda: displays(real, generated),
     }
     with style.style():
@@ -155,7 +158,7 @@ def lateral(real: Sample, generated: Sample) -> Figure:
 
 def energy(real: Sample, generated: Sample) -> Figure:
     """Muons per logarithm of their energy, in bands of primary energy."""
-    width = np.diff(np.log10(_ENERGY_GEV))
+    width = np.diff(elementary.log10(_ENERGY_GEV))
     figure = _muon_spectra((real, generated), _energy_gev, _ENERGY_GEV, 1.0 / width)
     _label(figure, "muon energy [GeV]", "muons per event and decade of energy")
     return figure
@@ -235,12 +238,12 @@ def empty(real: Sample, generated: Sample) -> Figure:
     return figure
 
 
-def classifiers(verdicts: Mapping[str, Verdict]) -> Figure:
+def classifiers(classifier_scores: Mapping[str, ClassifierScores]) -> Figure:
     """Held-out scores of each classifier, real and generated: equal when it cannot separate them."""
     figure = style.new_figure(2.6)
-    axes = figure.subplots(1, max(len(verdicts), 1), squeeze=False)[0]
+    axes = figure.subplots(1, max(len(classifier_scores), 1), squeeze=False)[0]
     edges = np.linspace(0.0, 1.0, 31)
-    for axis, (name, verdict) in zip(axes, verdicts.items(), strict=False):
+    for axis, (name, verdict) in zip(axes, classifier_scores.items(), strict=False):
         for real, colour, label in ((True, style.REAL, "real"), (False, style.GENERATED, "generated")):
             mine = verdict.real == real
             share, _ = np.histogram(verdict.score[mine], edges, weights=verdict.weight[mine])
@@ -256,7 +259,7 @@ def classifiers(verdicts: Mapping[str, Verdict]) -> Figure:
         axis.set(title="\n".join(found), xlabel="classifier score")
         axis.tick_params(labelsize=8)
     axes[0].set_ylabel("share of held-out rows")
-    if verdicts:
+    if classifier_scores:
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 

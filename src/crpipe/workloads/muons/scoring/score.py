@@ -32,7 +32,7 @@ def score(truth: Events, prediction: Events, folder: Path) -> dict[str, float]:
     real = sample_of(truth, weight)
     same = all(np.array_equal(truth.columns[name], prediction.columns[name]) for name in BUNDLES.group)
     generated = sample_of(prediction, weight, real.group if same else None)
-    trained = metrics.verdicts(real, generated)
+    trained = metrics.classifier_scores(real, generated)
     plots.draw_all(real, generated, trained, folder)
     return metrics.compare(real, generated, trained)
 

@@ -202,14 +202,14 @@ class Regressor:
         return display.saliency(model, events, folder)
 
     def graphs(self, model: nn.Module, made: Provenance, folder: Path) -> Graphs:
-        """Write the ONNX graph from raw branches to predictions; see export.files."""
+        """Write the ONNX graph from raw branches to predictions; see export.write_regressor."""
         from crpipe.workloads.xec import export
 
         assert isinstance(model, GammaModel)
         return export.write_regressor(model, self.options, made, folder)
 
     def card(self, made: Provenance, graphs: Graphs) -> Mapping[str, Sequence[str]]:
-        """Return what a user of the graph should know; see export.card."""
+        """Return what a user of the graph should know; see export.regressor_sections."""
         from crpipe.workloads.xec import export
 
         return export.regressor_sections(made, graphs)

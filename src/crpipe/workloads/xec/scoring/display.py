@@ -17,6 +17,7 @@ from matplotlib.colors import AsinhNorm
 from matplotlib.transforms import AffineDeltaTransform
 
 from crpipe.report import figure_style as style
+from crpipe.workloads.common import elementary
 from crpipe.workloads.xec.layout import PHOTONS, PHOTONS_VALID, TIME, TRUTH
 from crpipe.workloads.xec.models.features import sensors_of
 from crpipe.workloads.xec.models.heads import UNITS, residual
@@ -119,7 +120,7 @@ def draw_events(
             seen = np.flatnonzero((np.asarray(good) != 0) & (np.asarray(each) > 0))
             style.note(figure, title, label, sensor=seen, value=np.asarray(each, np.float64)[seen])
         bar = figure.colorbar(drawn[0], ax=axes, location="bottom", fraction=0.03, aspect=50, pad=0.02)
-        ticks = [0.0, *10.0 ** np.arange(1, np.log10(norm.vmax or 1.0) + 1e-9)]
+        ticks = [0.0, *10.0 ** np.arange(1, elementary.log10(norm.vmax or 1.0) + 1e-9)]
         bar.set_ticks(ticks, labels=[f"{tick:,.0f}" for tick in ticks])
         bar.minorticks_off()
         bar.set_label(f"{label} (grey: not valid)")
@@ -141,7 +142,7 @@ def _tubes() -> list[tuple[Floats, NDArray[np.int64], Floats]]:
     """Return photomultipliers by shape: outline [4 or 6, 2], ids [n], centres in the figure [n, 2]; cm."""
     places, names = sensor_map(), np.array(FACES)[face_of()]
     x, y, z = places[:, :3].T
-    radius, angle = np.hypot(x, y), np.arctan2(y, -x)
+    radius, angle = np.hypot(x, y), elementary.arctan2(y, -x)
     found = []
     for outline, faces in ((_SQUARE, ("us", "ds", "outer")), (_HEXAGON, ("top", "bottom"))):
         ids = np.flatnonzero(np.isin(names, faces))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.report import figure_style as style
+from crpipe.workloads.common import elementary
 from crpipe.workloads.xec.scoring import metrics
 from crpipe.workloads.xec.scoring.metrics import FEWEST, energy_curve, profile
 
@@ -269,7 +270,9 @@ def _widths_axis(axes: Sequence[Axes]) -> None:
     axes[0].set_yscale("log")
     low, high = low / 1.3, high * 1.3
     numbers = (1, 2, 5) if high < 100 * low else (1,)
-    steps = np.outer(10.0 ** np.arange(np.floor(np.log10(low)), np.log10(high) + 1), numbers).ravel()
+    steps = np.outer(
+        10.0 ** np.arange(np.floor(elementary.log10(low)), elementary.log10(high) + 1), numbers
+    ).ravel()
     steps = steps[(steps >= low) & (steps <= high)]
     axes[0].set_yticks(steps, [f"{step:,.10g}" for step in steps])
     axes[0].set_yticks([], minor=True)
@@ -280,5 +283,5 @@ def _with_error(value: float, error: float) -> str:
     """Write a number and its error with the digits that the error leaves."""
     if error <= 0:
         return f"{value:.2g}"
-    digits = max(0, int(np.ceil(1 - np.log10(error) - 1e-9)))
+    digits = max(0, int(np.ceil(1 - elementary.log10(error) - 1e-9)))
     return f"({value:.{digits}f} ± {error:.{digits}f})"

@@ -62,13 +62,6 @@ def test_an_event_of_weight_two_counts_like_two_in_values():
     assert scaled.error[0] == pytest.approx(made.error[0])
 
 
-def test_quantiles_in_bins():
-    values = np.arange(101.0)
-    table = histogram.quantiles_in_bins(values, np.full(101, 5.0), EDGES, (0.16, 0.5))
-    assert table[:, 0].tolist() == [16, 50]
-    assert np.isnan(table[:, 1]).all()
-
-
 def test_errors_know_that_events_come_from_the_same_primary():
     """Ten events of each primary that are all alike: a tenth of the events are independent."""
     rng = np.random.default_rng(2)

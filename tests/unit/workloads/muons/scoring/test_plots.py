@@ -24,7 +24,7 @@ UNITS = {
 def drawn(toy, tmp_path_factory):
     real, generated = toy(seed=1), toy(seed=2)
     folder = tmp_path_factory.mktemp("figures")
-    plots.draw_all(real, generated, metrics.verdicts(real, generated), folder)
+    plots.draw_all(real, generated, metrics.classifier_scores(real, generated), folder)
     return folder
 
 
@@ -40,13 +40,6 @@ def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
 def test_without_classifiers_the_other_figures_are_made(toy, tmp_path):
     plots.draw_all(toy(seed=1), toy(seed=2), {}, tmp_path)
     assert {path.stem for path in tmp_path.glob("*.svg")} >= {*UNITS} - {"classifiers"}
-
-
-@pytest.mark.slow
-def test_equal_data_give_equal_files(toy, tmp_path, drawn):
-    with style.style():
-        again = style.save(plots.multiplicity(toy(seed=1), toy(seed=2)), tmp_path / "multiplicity.svg")
-    assert again.read_bytes() == (drawn / "multiplicity.svg").read_bytes()
 
 
 @pytest.mark.slow
@@ -68,7 +61,7 @@ def test_panels_say_how_well_the_histograms_agree(toy, tmp_path):
 def test_classifiers_are_named_as_their_metrics_and_show_the_floor(toy, tmp_path):
     real, generated = toy(seed=1), toy(seed=2)
     with style.style(), figures_of(FigureContext(floor={"auc_full": 0.512, "auc_full_error": 0.007})):
-        figure = plots.classifiers(metrics.verdicts(real, generated))
+        figure = plots.classifiers(metrics.classifier_scores(real, generated))
     titles = {" ".join(axis.get_title().split()) for axis in figure.axes}
     assert any(title.startswith("events with own multiplicities AUC 0.") for title in titles)
     assert sum("floor 0.512 ± 0.007" in title for title in titles) == 1

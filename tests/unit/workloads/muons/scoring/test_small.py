@@ -42,7 +42,7 @@ def test_numbers_of_any_few_events_are_finite_and_have_errors_or_are_missing(gro
     real, generated = (
         sample_of(make_events(groups, depths, mean, 2 * seed + side)) for side, mean in enumerate(means)
     )
-    found = metrics.compare(real, generated, metrics.verdicts(real, generated))
+    found = metrics.compare(real, generated, metrics.classifier_scores(real, generated))
     assert np.isfinite(list(found.values())).all()
     for name in DECLARED.keys() & found.keys():
         assert groups >= DECLARED[name].groups
@@ -73,6 +73,6 @@ def test_enough_groups_have_every_declared_number(tmp_path):
 def test_one_group_less_has_no_auc():
     groups = 2 * classify.FEWEST_GROUPS - 1
     real, generated = (sample_of(make_events(groups, 60, 40.0, side, energy=5e5)) for side in (1, 2))
-    found = metrics.compare(real, generated, metrics.verdicts(real, generated))
+    found = metrics.compare(real, generated, metrics.classifier_scores(real, generated))
     assert not [name for name in found if name.startswith("auc_")]
     assert "w1_log_energy" in found
