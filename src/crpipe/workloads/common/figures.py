@@ -27,7 +27,7 @@ def save_all(figures: Mapping[str, Callable[[], Figure]], folder: Path) -> list[
 
 
 def set_decimal_ticks(axis: Axes, which: str, limits: tuple[float, float], steps: Sequence[int]) -> None:
-    """Name ``steps`` times the powers of ten within limits on axis x or y, (1, 2, 5) for example, no others."""
+    """Name ``steps`` times the powers of ten within limits on axis x or y, such as (1, 2, 5), alone."""
     low, high = limits
     powers = 10.0 ** np.arange(np.floor(elementary.log10(low)), elementary.log10(high) + 1)
     ticks = np.outer(powers, steps).ravel()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.report import figure_style as style
-from crpipe.workloads.common import elementary
 from crpipe.workloads.common.binned import rows_in_bins, wide_cuts
+from crpipe.workloads.common.figures import NULL_LINE, save_all, set_decimal_ticks, set_ticks
 from crpipe.workloads.direction.layout import opening_angle, unit_vectors
 from crpipe.workloads.direction.scoring import metrics
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _TRUTH, _NETWORK, _LINE_FIT = style.REAL, style.COLOURS[0], style.COLOURS[1]
-_RANDOM: dict[str, Any] = {"color": style.REAL, "linestyle": "--", "linewidth": 1.0}
 _MARKED = (0.1, 0.25, 0.5, 0.75, 0.9)
 _DEGREES = (0.1, 0.3, 1, 3, 10, 30, 90)
 _FINEST = _DEGREES[0]
@@ -87,8 +86,7 @@ def draw_all(truth: Events, prediction: Mapping[str, Any], folder: Path) -> list
     }
     if "kappa" in prediction:
         figures["kappa"] = lambda: kappa(methods[0].angle, np.asarray(prediction["kappa"], np.float64))
-    with style.style():
-        return [style.save(draw(), folder / f"{name}.svg") for name, draw in figures.items()]
+    return save_all(figures, folder)
 
 
 def angle(methods: list[Directions]) -> Figure:
@@ -107,7 +105,7 @@ def angle(methods: list[Directions]) -> Figure:
         axis.plot(marks, _MARKED, "o", markersize=4, color=method.colour)
     angles = np.geomspace(_FINEST, 180, 400)
     axis.plot(
-        angles, np.sin(np.deg2rad(angles) / 2) ** 2, label="random: median 90.0°, mean 90.0°", **_RANDOM
+        angles, np.sin(np.deg2rad(angles) / 2) ** 2, label="random: median 90.0°, mean 90.0°", **NULL_LINE
     )
     axis.set(ylim=(0, 1.01), yticks=(0, *_MARKED, 1), ylabel="share of events closer than the angle")
     axis.set(title=f"opening angle of {len(methods[0].angle):,} held-out events")
@@ -131,7 +129,7 @@ def dependence(methods: list[Directions], conditions: Mapping[str, Floats]) -> F
             lowest = min(lowest, found.low.min(initial=lowest))
             _bands(axis, found, method)
             style.note(figure, label, method.name, **_columns(found))
-        axis.axhline(90.0, **_RANDOM)
+        axis.axhline(90.0, **NULL_LINE)
         axis.set(xlabel=label, title="" if len(values) >= _FEWEST else f"fewer than {_FEWEST} events")
         if logarithmic:
             _log_axis(axis, values)
@@ -194,7 +192,7 @@ def kappa(angles: Floats, concentration: Floats) -> Figure:
     errors = found.median - found.below, found.above - found.median
     left.errorbar(found.where, found.median, errors, fmt="o", markersize=3.5, linewidth=1, color=_NETWORK)
     ends = np.array([_FINEST, 180.0])
-    left.plot(ends, ends, **_RANDOM)
+    left.plot(ends, ends, **NULL_LINE)
     left.set(title="observed median and central 68 %", xlabel="median expected from kappa")
     left.set(ylabel="observed opening angle")
     _angle_axis(left, "x", expected.min())
@@ -203,7 +201,7 @@ def kappa(angles: Floats, concentration: Floats) -> Figure:
     nominal = np.linspace(0, 1, 201)
     inside = np.searchsorted(shares, nominal, side="right") / len(shares)
     error = np.sqrt(nominal * (1 - nominal) / len(shares))
-    right.plot([0, 1], [0, 1], **_RANDOM)
+    right.plot([0, 1], [0, 1], **NULL_LINE)
     right.fill_between(nominal, inside - error, inside + error, color=_NETWORK, alpha=0.3, linewidth=0)
     right.plot(nominal, inside, color=_NETWORK)
     style.note(figure, "coverage", "network", expected=nominal, inside=inside, error=error)
@@ -282,12 +280,7 @@ def _log_axis(axis: Axes, values: Floats) -> None:
     axis.set_xscale("log")
     low, high = axis.get_xlim()
     if high < 50 * low:
-        steps = np.outer(
-            10.0 ** np.arange(np.floor(elementary.log10(low)), elementary.log10(high) + 1), (1, 2, 5)
-        ).ravel()
-        steps = steps[(steps >= low) & (steps <= high)]
-        axis.set_xticks(steps, [f"{step:,.10g}" for step in steps])
-        axis.set_xticks([], minor=True)
+        set_decimal_ticks(axis, "x", (low, high), (1, 2, 5))
 
 
 def _angle_axis(axis: Axes, which: str, lowest: float = _FINEST) -> None:
@@ -295,6 +288,5 @@ def _angle_axis(axis: Axes, which: str, lowest: float = _FINEST) -> None:
     first = max((each for each in _DEGREES[:-1] if each <= lowest), default=_FINEST)
     shown = [each for each in _DEGREES if each >= first]
     getattr(axis, f"set_{which}scale")("log")
-    getattr(axis, f"set_{which}ticks")(shown, [f"{value:g}°" for value in shown])
-    getattr(axis, f"set_{which}ticks")([], minor=True)
+    set_ticks(axis, which, shown, [f"{value:g}°" for value in shown])
     getattr(axis, f"set_{which}lim")(first, 180)

@@ -14,6 +14,7 @@ from crpipe.report import figure_context as context
 from crpipe.report import figure_style as style
 from crpipe.workloads.common import elementary
 from crpipe.workloads.common.binned import quantiles_in_bins
+from crpipe.workloads.common.figures import save_all
 from crpipe.workloads.muons.scoring import histogram
 from crpipe.workloads.muons.scoring.classify import METRICS
 from crpipe.workloads.muons.scoring.sample import log_energy, radius
@@ -144,8 +145,7 @@ def draw_all(
         "classifiers": lambda: classifiers(classifier_scores),
         "displays": lambda: displays(real, generated),
     }
-    with style.style():
-        return [style.save(draw(), folder / f"{name}.svg") for name, draw in figures.items()]
+    return save_all(figures, folder)
 
 
 def lateral(real: Sample, generated: Sample) -> Figure:

@@ -12,6 +12,7 @@ import numpy as np
 
 from crpipe.report import figure_style as style
 from crpipe.workloads.common import elementary
+from crpipe.workloads.common.figures import NULL_LINE, save_all, set_decimal_ticks
 from crpipe.workloads.xec.scoring import metrics
 from crpipe.workloads.xec.scoring.metrics import FEWEST, energy_curve, profile
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Columns = Mapping[str, Any]
 
-_NULL: dict[str, Any] = {"color": style.REAL, "linestyle": "--", "linewidth": 1.0}
 _CURVES: dict[str, dict[str, Any]] = {
     "network": {"color": style.COLOURS[0], "marker": "o", "markersize": 4},
     "simple reconstruction": {"color": style.COLOURS[1], "marker": "s", "markersize": 3.5},
@@ -89,8 +89,7 @@ def draw_all(truth: Columns, prediction: Columns, folder: Path, tasks: Collectio
     calibrated = [each for each in judged if each.pulls is not None]
     if calibrated:
         figures["calibration"] = lambda: calibration(calibrated)
-    with style.style():
-        return [style.save(draw(), folder / f"{name}.svg") for name, draw in figures.items()]
+    return save_all(figures, folder)
 
 
 def residuals(judged: list[Judged]) -> Figure:
@@ -139,7 +138,7 @@ def dependence(judged: Judged) -> Figure:
                 bins = {"where": found.where, "value": found.value, "error": found.error}
                 style.note(figure, f"{title} against {label}", name, **bins)
             if title == "bias":
-                axis.axhline(0.0, **_NULL)
+                axis.axhline(0.0, **NULL_LINE)
                 axis.set_xlabel(label)
             if judged.events < FEWEST:
                 axis.set_title(f"fewer than {FEWEST} events")
@@ -202,7 +201,7 @@ def calibration(judged: list[Judged]) -> Figure:
         right.errorbar(found.where, found.value, found.error, fmt="o-", markersize=3.5, color=colour)
     left.set(title="pulls; grey: unit Gaussian", xlim=(-5, 5), ylabel="density of events")
     left.set_xlabel("(predicted - true) / predicted sigma")
-    right.axhline(1.0, **_NULL)
+    right.axhline(1.0, **NULL_LINE)
     right.set(title="width of the pulls; dashed: ideal", xlim=(0, 100), ylabel="68 % of |pull| are below")
     right.set_xlabel("events by predicted sigma, smallest first [%]")
     right.set_ylim(0, max(2.0, 1.1 * right.dataLim.y1))
@@ -269,13 +268,7 @@ def _widths_axis(axes: Sequence[Axes]) -> None:
         return
     axes[0].set_yscale("log")
     low, high = low / 1.3, high * 1.3
-    numbers = (1, 2, 5) if high < 100 * low else (1,)
-    steps = np.outer(
-        10.0 ** np.arange(np.floor(elementary.log10(low)), elementary.log10(high) + 1), numbers
-    ).ravel()
-    steps = steps[(steps >= low) & (steps <= high)]
-    axes[0].set_yticks(steps, [f"{step:,.10g}" for step in steps])
-    axes[0].set_yticks([], minor=True)
+    set_decimal_ticks(axes[0], "y", (low, high), (1, 2, 5) if high < 100 * low else (1,))
     axes[0].set_ylim(low, high)
 
 
