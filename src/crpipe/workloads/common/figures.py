@@ -29,7 +29,8 @@ def save_all(figures: Mapping[str, Callable[[], Figure]], folder: Path) -> list[
 def set_decimal_ticks(axis: Axes, which: str, limits: tuple[float, float], steps: Sequence[int]) -> None:
     """Name ``steps`` times the powers of ten within limits on axis x or y, such as (1, 2, 5), alone."""
     low, high = limits
-    powers = 10.0 ** np.arange(np.floor(elementary.log10(low)), elementary.log10(high) + 1)
+    first, last = (float(elementary.log10(limit)) for limit in limits)
+    powers = 10.0 ** np.arange(np.floor(first), last + 1)
     ticks = np.outer(powers, steps).ravel()
     ticks = ticks[(ticks >= low) & (ticks <= high)]
     set_ticks(axis, which, ticks, [f"{tick:,.10g}" for tick in ticks])

@@ -1,16 +1,21 @@
-"""What the simulators share: files that are named after the numbers of their range, written one by one."""
+"""What the simulators share: files named after the numbers of their range, and rows as classes of arrays."""
 
 from __future__ import annotations
 
 import abc
 import threading
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import numpy as np
 
 from crpipe.campaign.simulators import number_of, numbered_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from _typeshed import DataclassInstance
 
     from crpipe.core.ranges import Range
 
@@ -24,6 +29,7 @@ class SimulatorOptions(Protocol):
 
 
 Options = TypeVar("Options", bound=SimulatorOptions)
+Rows = TypeVar("Rows", bound="DataclassInstance")
 # Staging writes from many threads: side by side, files gain little time and take many times the memory.
 _ONE_FILE = threading.Lock()
 
@@ -56,3 +62,14 @@ class NumberedFiles(abc.ABC, Generic[Options]):
     def tables(self, folder: Path) -> Mapping[str, Path]:  # noqa: ARG002 - of those who have none
         """Write the side tables; return their paths by name."""
         return {}
+
+
+def taken(rows: Rows, index: Any) -> Rows:
+    """Choose rows of a dataclass of arrays, by a slice (views), a mask or numbers, which may repeat them."""
+    return type(rows)(*(getattr(rows, field.name)[index] for field in fields(rows)))
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Join dataclasses of arrays end to end."""
+    columns = ([getattr(part, field.name) for part in parts] for field in fields(parts[0]))
+    return type(parts[0])(*map(np.concatenate, columns))

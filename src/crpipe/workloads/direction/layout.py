@@ -77,7 +77,6 @@ def opening_angle(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:
 
 # The side table ``geometry``: where each sensor is.
 
-
 COLUMNS = ("sensor_id", "x", "y", "z")
 _FARTHEST_M = 1e5
 

@@ -183,7 +183,6 @@ class FlowMuons(nn.Module):
 
 # A sampler as two ONNX graphs that run without torch, and the check that they compute the same.
 
-
 LAW = "multiplicity.onnx"
 MUONS = "muons.onnx"
 LAW_OUTPUTS = ("log_weight", "log_mean", "log_shape", "empty_logit")
@@ -225,7 +224,6 @@ def _example(sampler: SamplerGraphs, primaries: Tensor) -> dict[str, Tensor]:
 
 
 # The files that an export of a muon generator adds: two ONNX graphs, and a script that runs them.
-
 
 SCRIPT = "sample.py"
 

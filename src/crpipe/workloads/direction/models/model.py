@@ -141,7 +141,6 @@ def _pooled(x: Tensor, there: Tensor) -> Tensor:
 
 # Losses between predicted vectors of any length and true directions; finite everywhere.
 
-
 _EPSILON = 1e-12  # below any squared length that matters
 _SMALL = 1e-2  # concentration below which a series replaces the formula
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 # Sensors that are numbered on their strings: which row of the geometry each is, and a check of its place.
 
-
 POSITIONS = ("sensor_pos_x", "sensor_pos_y", "sensor_pos_z")
 NAMES = ("string_id", "sensor_on_string")
 _NEAR_M = 0.5

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from crpipe.core.errors import ConfigError
 from crpipe.events.batch import cuts
-from crpipe.workloads.common.simulators import NumberedFiles
+from crpipe.workloads.common.simulators import NumberedFiles, joined, taken
 from crpipe.workloads.direction.layout import PULSES_WITH_ENERGY
 from crpipe.workloads.direction.reading.kaggle import KEY, embed
 from crpipe.workloads.direction.simulator.physics import (
@@ -21,7 +21,6 @@ from crpipe.workloads.direction.simulator.physics import (
     point_light,
     point_pairs,
     sample_particles,
-    together,
     write_geometry,
 )
 from crpipe.workloads.direction.simulator.readout import Recorded, record
@@ -124,7 +123,7 @@ def _simulate(rng: np.random.Generator, options: NeutrinoTelescopeOptions) -> It
                 return
             events = found.first(missing)
             if len(events.count):
-                seen = particles.take(events.particle)
+                seen = taken(particles, events.particle)
                 missing, in_vain = missing - len(seen), 0
                 yield [*seen.angles(), seen.energy_gev], events
         if in_vain == GIVE_UP:
@@ -143,7 +142,7 @@ def _detect(rng: np.random.Generator, particles: Particles, noise_hz: float) -> 
     for first, last in cuts(sizes, len(sizes), PAIRS_AT_ONCE):
         mine = (muon >= first) & (muon < last)
         flash = (points.particle[point] >= first) & (points.particle[point] < last)
-        light = together(
+        light = joined(
             [
                 muon_light(particles, muon[mine], muon_string[mine]),
                 point_light(particles, points, point[flash], point_string[flash]),
@@ -166,6 +165,4 @@ def _groups(stream: Iterator[Block]) -> Iterator[Block]:
 
 def _join(held: list[Block]) -> Block:
     truths, parts = zip(*held, strict=True)
-    return [np.concatenate(column) for column in zip(*truths, strict=True)], Recorded(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in Recorded.__slots__)
-    )
+    return [np.concatenate(column) for column in zip(*truths, strict=True)], joined(parts)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crpipe.workloads.common import elementary
+from crpipe.workloads.common.simulators import taken
 from crpipe.workloads.direction.layout import azimuth_zenith
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from crpipe.workloads.direction.simulator.options import NeutrinoTelescopeOptions
 
     Floats = NDArray[np.floating[Any]]
-    from collections.abc import Sequence
 
 STRINGS, PER_STRING = 86, 60
 SENSORS = STRINGS * PER_STRING
@@ -58,7 +58,6 @@ def write_geometry(path: Path) -> None:
 
 # What happens in the ice: isotropic muons and cascades, and the losses along each muon.
 
-
 # dE/dx = a + bE of muons in ice (hep-ph/0407075); half of b is losses of more than a hundredth of the energy.
 A_GEV_PER_M, B_PER_M = 0.24, 3.3e-4
 STOCHASTIC_B_PER_M, SMALLEST_LOSS = B_PER_M / 2, 0.01
@@ -86,10 +85,6 @@ class Particles:
 
     def __len__(self) -> int:
         return len(self.energy_gev)
-
-    def take(self, rows: NDArray[np.intp] | slice) -> Particles:
-        """Keep some of them."""
-        return Particles(*(getattr(self, name)[rows] for name in Particles.__slots__))
 
     def angles(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return azimuth and zenith in rad, [N] each."""
@@ -163,7 +158,6 @@ def flashes(rng: np.random.Generator, particles: Particles) -> Points:
 #
 # Sensors that are far from all light are left out: first whole strings, then sensors.
 
-
 COS_CHERENKOV = 1 / 1.33
 SIN_CHERENKOV = float(np.sqrt(1 - COS_CHERENKOV**2))
 GROUP_NS_PER_M = 1.36 / C_M_PER_NS
@@ -194,15 +188,10 @@ class Light:
     distance_m: Floats
 
 
-def together(parts: Sequence[Light]) -> Light:
-    """Join the light of several sources."""
-    return Light(*(np.concatenate([getattr(part, name) for part in parts]) for name in Light.__slots__))
-
-
 def muon_pairs(particles: Particles) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the muons and strings near enough to each other to matter: rows of both."""
     rows = np.flatnonzero(~particles.cascade)
-    muons = particles.take(rows)
+    muons = taken(particles, rows)
     away = strings()[None, :, :2] - muons.place[:, None, :2]
     flat = np.maximum(np.hypot(muons.source[:, 0], muons.source[:, 1]), 1e-9)[:, None]
     across = np.abs(away[..., 0] * muons.source[:, 1, None] - away[..., 1] * muons.source[:, 0, None]) / flat

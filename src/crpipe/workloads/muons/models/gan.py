@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 # Only features, noise and pooled values of the whole bundle are kept, and the hidden layers of one piece.
 # Results equal those of one pass but for rounding.
 
-
 # Muons. With 64 hidden values a layer of a piece is 32 MiB, which glibc gives back to the system at once:
 # smaller layers left holes in its heap, 1.5 GB of them with an event of a million muons.
 PIECE = 1 << 17
@@ -97,7 +96,6 @@ def _again(work: Callable[..., Any], *args: Any) -> Any:
 #
 # The distance is the root mean square over muons paired in order of energy. Each function gives one value
 # per event; averaging and weighting are the caller's.
-
 
 Sides = Literal["one", "two"]
 

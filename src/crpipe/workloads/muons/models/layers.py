@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 # come from MKL, which uses half of the vector width of other makers' processors. Elsewhere plain torch
 # does.
 
-
 SLOPE = 0.2
 # Products and sums of a layer; below, oneDNN saves less than each call of it costs. For each new number of
 # rows it makes a program, in about 0.4 ms, and keeps it: batches of training come in few shapes.
@@ -320,7 +319,6 @@ def pooled(x: Tensor, event: Tensor, kept: Tensor) -> Pooled:
 
 
 # Numbers of rows that repeat from batch to batch: events and items that count for nothing fill them up.
-
 
 LEAST = 1024  # items; below, the products are so small that nothing is gained
 

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 # Row groups of a raw Parquet file: what their footers say, and bounded blocks of their rows.
 
-
 # Arrow takes 65 to 85 bytes a muon while it decodes nested floats: up to 28 a value. A row group above the
 # limit is decoded row by row (20 us each), because its muons may sit in a few adjacent giants.
 _BYTES_PER_VALUE = 28

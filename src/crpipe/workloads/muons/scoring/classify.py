@@ -50,9 +50,7 @@ METRICS: tuple[Metric, ...] = (
     _auc("auc_muon", "AUC of single muons", "muons"),
 )
 
-
 # How well a classifier separates generated events from real ones: 0.5 is not at all.
-
 
 _SEED = 0  # equal predictions give equal verdicts
 MOST_ROWS = 60_000  # of each side: AUC is known to 0.003, in about 5 s

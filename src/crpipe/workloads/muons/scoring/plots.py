@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 # A few events seen along the axis, real above and generated below.
 
-
 _SHOWN_EVENTS = 4
 _SHOWN_MUONS = (10, 150)
 

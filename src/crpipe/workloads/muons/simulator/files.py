@@ -17,7 +17,7 @@ from crpipe.core.errors import SourceError
 from crpipe.core.ranges import DIGITS
 from crpipe.events.batch import Events, cuts
 from crpipe.workloads.common import elementary
-from crpipe.workloads.common.simulators import NumberedFiles
+from crpipe.workloads.common.simulators import NumberedFiles, joined, taken
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS, SCHEMA, WRITER, nested_table
 from crpipe.workloads.muons.simulator.physics import (
     IONISATION_GEV_PER_M,
@@ -97,7 +97,7 @@ def resimulate(
     showers = sample_showers(rng, Primaries(energy, mass, np.cos(zenith)), IONISATION_GEV_PER_M * reach[1])
     counts, muons = [np.zeros(0, np.int64)], [np.zeros((0, len(MUON)), np.float32)]
     for first, last in _blocks(showers.multiplicity):
-        alive = advance(rng, sample_muons(rng, showers.take(slice(first, last))), reach[:, first:last])
+        alive = advance(rng, sample_muons(rng, taken(showers, slice(first, last))), reach[:, first:last])
         counts.append(np.bincount(alive.shower, minlength=last - first))
         muons.append(alive.table())
     return np.concatenate(counts).astype(np.uint32), np.concatenate(muons)
@@ -113,7 +113,7 @@ def _simulate(rng: np.random.Generator, options: AirShowersOptions) -> Iterator[
         threshold = IONISATION_GEV_PER_M * track(primaries.cos_zenith, depths[0])[1]
         showers = sample_showers(rng, primaries, threshold)
         for begin, end in _blocks(showers.multiplicity * len(depths)):
-            yield from _simulate_block(rng, showers.take(slice(begin, end)), depths, first + begin)
+            yield from _simulate_block(rng, taken(showers, slice(begin, end)), depths, first + begin)
 
 
 def _blocks(muons: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -198,14 +198,7 @@ def _tables(major: int, stream: Iterator[Rows]) -> Iterator[pa.Table]:
 def _join(held: list[Rows]) -> Rows:
     """Join rows and empty the list of them."""
     parts, held[:] = held[:], []
-    if len(parts) == 1:
-        return parts[0]
-    return Rows(
-        np.concatenate([rows.minor for rows in parts]),
-        np.concatenate([rows.primary for rows in parts]),
-        np.concatenate([rows.multiplicity for rows in parts]),
-        np.concatenate([rows.muons for rows in parts]),
-    )
+    return joined(parts) if len(parts) > 1 else parts[0]
 
 
 def _to_table(major: int, rows: Rows) -> pa.Table:

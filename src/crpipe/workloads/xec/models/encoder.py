@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # Building blocks: ConvNeXt V2 blocks on grids and on hexagons, and a transformer block over a few tokens.
 
-
 _KERNEL = 7
 _WIDER = 4
 _SMALL = 1e-6
@@ -122,7 +121,6 @@ class TokenBlock(nn.Module):
 
 
 # The sensors as images: which sensor is in which cell of which face, and which are beside each other.
-
 
 NOTHING = SENSORS  # the number of a cell without a sensor
 RECTANGLES = ("inner", "outer", "us", "ds")

@@ -94,7 +94,6 @@ class Codec(nn.Module):
 
 # What the networks see of an event: encoded sensors, and a few sums that physicists would look at first.
 
-
 CHANNELS = 4
 DEEPEST_CM = 38.5  # of the xenon
 U_CM, V_CM = 24.0, 68.0  # half lengths of the inner face

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 # Losses of residuals, one number for each event.
 
-
 LEAST_LOG_SIGMA, MOST_LOG_SIGMA = -7.0, 5.0
 
 

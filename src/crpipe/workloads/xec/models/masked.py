@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 # What an inpainter says of each event: numbers, and lists of the sensors that it found.
 
-
 HIDDEN, DEAD = 0, 1  # kinds of a found sensor
 # List columns of a prediction: one value for each found sensor of the event.
 LISTS = {

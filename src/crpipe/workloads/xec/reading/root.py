@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 # Lists of dead sensors: one for all runs, or one with the run of each entry.
 
-
 _HEADER = "run,sensor_id"
 
 
@@ -92,7 +91,6 @@ def _entry(path: Path, number: int, text: str, *, by_run: bool) -> tuple[int | N
 
 
 # TTrees of ROOT files: the tree and its branches are checked, then read in blocks of bounded memory.
-
 
 _SMALL = 1 << 12  # events of a block of small branches
 _TREE = "TTree"

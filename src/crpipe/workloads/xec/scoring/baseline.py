@@ -86,7 +86,6 @@ def _time(
 
 # What a hidden sensor would have seen, from the sensors around it: two averages to compare a model with.
 
-
 NEAR_CM = 20.0
 _SHALLOWEST_CM = 1.0  # nearer to the face, a sensor is not a point, and the centre is not known well enough
 _LEAST_COSINE = 0.02  # light that is scattered reaches sensors that do not face the centre

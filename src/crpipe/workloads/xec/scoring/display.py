@@ -120,7 +120,7 @@ def draw_events(
             seen = np.flatnonzero((np.asarray(good) != 0) & (np.asarray(each) > 0))
             style.note(figure, title, label, sensor=seen, value=np.asarray(each, np.float64)[seen])
         bar = figure.colorbar(drawn[0], ax=axes, location="bottom", fraction=0.03, aspect=50, pad=0.02)
-        ticks = [0.0, *10.0 ** np.arange(1, elementary.log10(norm.vmax or 1.0) + 1e-9)]
+        ticks = [0.0, *10.0 ** np.arange(1, float(elementary.log10(norm.vmax or 1.0)) + 1e-9)]
         bar.set_ticks(ticks, labels=[f"{tick:,.0f}" for tick in ticks])
         bar.minorticks_off()
         bar.set_label(f"{label} (grey: not valid)")
@@ -158,7 +158,6 @@ def _tubes() -> list[tuple[Floats, NDArray[np.int64], Floats]]:
 
 
 # Which events of an evaluation are shown: the worst ones, and a sample for the saliency.
-
 
 WORST = 6
 SAMPLE = 128

@@ -113,7 +113,6 @@ def _joined(lists: Any) -> Floats:
 
 # How well hidden sensors are found again, beside averages of the sensors around them.
 
-
 METRICS = tuple(
     metric
     for name, title in TITLES.items()
@@ -151,7 +150,6 @@ def score(_truth: Events, prediction: Mapping[str, Any], folder: Path) -> dict[s
 
 
 # The figure of sensors that were hidden and found again: by face, and by the photons that they saw.
-
 
 _EDGES = np.array([1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000], np.float64)
 _FEWEST = 20  # sensors in a bin

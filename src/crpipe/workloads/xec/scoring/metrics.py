@@ -242,7 +242,6 @@ def profile(condition: Floats, values: Floats, statistic: Statistic) -> Profile:
 
 # How the energy resolution depends on the energy E: a / sqrt(E) (+) b (+) c / E, added in quadrature.
 
-
 TERMS = ("stochastic_term", "constant_term", "noise_term")
 _SCATTERED = 200
 _FEWEST_BINS = 4  # three terms need one more

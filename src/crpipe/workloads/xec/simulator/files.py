@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 # What the sensors report: photons with noise, and the time of the first light where it is enough.
 
-
 INVALID = 1e10
 THRESHOLD = 100.0  # photons that a time takes
 EXCESS = np.where(np.arange(SENSORS) < MPPCS, 1.3, 1.4).astype(np.float32)  # variance in units of Poisson's

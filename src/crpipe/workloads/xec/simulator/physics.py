@@ -82,7 +82,6 @@ def in_xenon(places: NDArray[np.floating]) -> NDArray[np.bool_]:
 
 # Gammas from the target: where they convert, and where their energy becomes light.
 
-
 LIGHT_CM_NS = 29.979
 TARGET_CM = (1.0, 1.0, 4.0)  # standard deviations of the vertices; the beam is along z
 EMITTED_NS = 20.0  # gammas leave the target within this time before or after 0
@@ -175,7 +174,6 @@ def sample_deposits(rng: np.random.Generator, gammas: Gammas) -> Deposits:
 
 
 # Which share of the light of a deposit each sensor sees: solid angle and absorption, in blocks of events.
-
 
 PHOTONS_PER_GEV = 46e6 * 0.15  # 46 photons per keV, of which the sensors detect 15 %
 ABSORPTION_CM = 70.0

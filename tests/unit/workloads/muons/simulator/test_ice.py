@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from crpipe.workloads.common.simulators import taken
 from crpipe.workloads.muons.simulator.physics import (
     IONISATION_GEV_PER_M,
     JUMPS_PER_M,
@@ -78,7 +79,7 @@ def test_scattering_has_highlands_width():
     Among muons that lose less than a tenth, so that the energy stays the one of the formula.
     """
     muons = fly(6, beam(1e6, 20_000), *(10.0,) * 10)
-    muons = muons.take(muons.energy > 0.9e6)
+    muons = taken(muons, muons.energy > 0.9e6)
     angle = 0.0136 / 1e6 * np.sqrt(100 / 0.39)
     for place, slope in ((muons.x, muons.slope_x), (muons.y, muons.slope_y)):
         assert slope.std() == pytest.approx(angle, rel=0.04)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from crpipe.workloads.common.simulators import taken
 from crpipe.workloads.muons.simulator.physics import (
     MASS_NUMBERS,
     MUON_THRESHOLD_GEV,
@@ -102,7 +103,7 @@ def test_fluctuation_is_a_negative_binomial(mass, threshold):
 def test_muon_energies_follow_elberts_law(energy, cosine, threshold):
     """Kolmogorov-Smirnov of sampled energies against N(> E) / N(> threshold)."""
     one = primaries(energy, 1, cosine)
-    each = showers(4, one, threshold).take(np.zeros(30_000, np.int32))
+    each = taken(showers(4, one, threshold), np.zeros(30_000, np.int32))
     drawn = sample_energies(np.random.default_rng(5), each)
     total = mean_multiplicity(one, threshold)[0]
     many = primaries(energy, 1, cosine, len(drawn))
