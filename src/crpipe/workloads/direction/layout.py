@@ -11,7 +11,7 @@ import numpy as np
 from crpipe.core.errors import FormatError
 from crpipe.events.layout import Field, Layout
 from crpipe.workloads.common import elementary
-from crpipe.workloads.common.parquet import read_csv_columns
+from crpipe.workloads.common.raw_files import read_csv_columns
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ import pyarrow.csv
 
 from crpipe.core.errors import FormatError
 from crpipe.workloads.common import elementary
-from crpipe.workloads.common.parquet import read_csv_columns
+from crpipe.workloads.common.raw_files import read_csv_columns
 from crpipe.workloads.xec.layout import SENSORS
 
 if TYPE_CHECKING:

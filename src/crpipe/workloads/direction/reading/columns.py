@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from crpipe.core.errors import FormatError
-from crpipe.workloads.common.parquet import refuse_twins, say_missing
+from crpipe.workloads.common.raw_files import refuse_twins, say_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -15,7 +15,7 @@ import pyarrow as pa
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events, cuts, offsets
 from crpipe.events.layout import Field
-from crpipe.workloads.common.parquet import note_unread, open_parquet
+from crpipe.workloads.common.raw_files import note_unread, open_parquet
 from crpipe.workloads.direction.layout import ENERGY, EXACT_NS, PULSES_WITH_ENERGY, pulses, read_geometry
 from crpipe.workloads.direction.reading import columns
 

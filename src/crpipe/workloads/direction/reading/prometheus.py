@@ -15,7 +15,7 @@ import pyarrow.csv
 from crpipe.core.errors import FormatError
 from crpipe.core.files import atomic_write
 from crpipe.events.batch import Events, cuts, offsets
-from crpipe.workloads.common.parquet import note_unread, open_parquet
+from crpipe.workloads.common.raw_files import note_unread, open_parquet
 from crpipe.workloads.direction.layout import EXACT_NS, PULSES_WITH_ENERGY, read_geometry
 from crpipe.workloads.direction.reading import columns
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from crpipe.core.errors import FormatError
 from crpipe.events.batch import Events
 from crpipe.events.notes import note
-from crpipe.workloads.common.parquet import note_unread, open_parquet, refuse_twins, say_missing
+from crpipe.workloads.common.raw_files import note_unread, open_parquet, refuse_twins, say_missing
 from crpipe.workloads.muons.layout import (
     BUNDLES,
     CONVERTED_MUON,

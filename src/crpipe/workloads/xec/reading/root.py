@@ -11,7 +11,7 @@ import numpy as np
 from crpipe.core.errors import FormatError, require
 from crpipe.events.batch import Events
 from crpipe.events.notes import note
-from crpipe.workloads.common.damage import Reading
+from crpipe.workloads.common.raw_files import Reading
 from crpipe.workloads.xec.layout import LARGEST, SENSORS, TRUTH, sensor_layout
 from crpipe.workloads.xec.sensors import read_sensor_map
 

@@ -1,4 +1,4 @@
-"""Raw tables for readers: Parquet files, no byte of which is left unread in silence, and columns of CSV.
+"""Raw files for readers: damage as an error, Parquet without a byte left unread in silence, columns of CSV.
 
 A path comes in; an open file, or arrays, come out. Anything else is a FormatError.
 """
@@ -13,17 +13,47 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from crpipe.core.errors import FormatError
+from crpipe.core.causes import OF_FORM, refuse_machine_error
+from crpipe.core.errors import CrpipeError, FormatError
 from crpipe.events import file_formats
 from crpipe.events.notes import note
-from crpipe.workloads.common.damage import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+    from types import TracebackType
 
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
+
+
+_SHOWN = 300
+
+
+class Reading:
+    """Turn the exceptions ``damaged`` of the block into a FormatError that names the file.
+
+    With Exception, whatever the library raises. An error of the machine is a MachineError.
+    """
+
+    def __init__(self, path: Path, *damaged: type[Exception]) -> None:
+        self._path, self._damaged = path, damaged
+
+    def __enter__(self) -> None:
+        """Begin the block."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raise FormatError in place of the block's exception, MachineError where the machine is to blame."""
+        if not isinstance(error, self._damaged) or isinstance(error, CrpipeError):
+            return
+        refuse_machine_error(error, self._path, OF_FORM, OF_FORM)
+        text = (" ".join(str(error).split()) or type(error).__name__)[:_SHOWN]
+        raise FormatError(
+            f"{self._path}: cannot be read whole ({text}); it is truncated, damaged or of another format; "
+            "have it copied or made again"
+        ) from error
 
 
 @contextlib.contextmanager
