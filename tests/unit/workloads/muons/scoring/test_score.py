@@ -1,4 +1,4 @@
-"""Numbers and figures of bundles, also of few groups or events and no muons, and no warning (an error here)."""
+"""Numbers and figures of bundles, also of few groups or no muons, and no warning (an error here)."""
 
 import xml.etree.ElementTree as ET
 
