@@ -34,7 +34,7 @@ Rows = TypeVar("Rows", bound="DataclassInstance")
 _ONE_FILE = threading.Lock()
 
 
-class NumberedFiles(abc.ABC, Generic[Options]):
+class NumberedSimulator(abc.ABC, Generic[Options]):
     """A simulator of one file for each number of a range; ``pattern`` makes its name of the number."""
 
     pattern: str

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from crpipe.core.errors import ConfigError
 from crpipe.events.batch import cuts
-from crpipe.workloads.common.simulators import NumberedFiles, joined, taken
+from crpipe.workloads.common.simulators import NumberedSimulator, joined, taken
 from crpipe.workloads.direction.layout import PULSES_WITH_ENERGY
 from crpipe.workloads.direction.reading.kaggle import KEY, embed
 from crpipe.workloads.direction.simulator.physics import (
@@ -63,7 +63,7 @@ META = pa.schema(
 )
 
 
-class NeutrinoTelescope(NumberedFiles["NeutrinoTelescopeOptions"]):
+class NeutrinoTelescope(NumberedSimulator["NeutrinoTelescopeOptions"]):
     """Simulator of tracks and cascades in IceCube; docs/direction.md says what is modelled."""
 
     layout = PULSES_WITH_ENERGY

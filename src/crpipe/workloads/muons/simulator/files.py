@@ -17,7 +17,7 @@ from crpipe.core.errors import SourceError
 from crpipe.core.ranges import DIGITS
 from crpipe.events.batch import Events, cuts
 from crpipe.workloads.common import elementary
-from crpipe.workloads.common.simulators import NumberedFiles, joined, taken
+from crpipe.workloads.common.simulators import NumberedSimulator, joined, taken
 from crpipe.workloads.muons.layout import BUNDLES, MUON, PRIMARY, PRIMARY_IDS, SCHEMA, WRITER, nested_table
 from crpipe.workloads.muons.simulator.physics import (
     IONISATION_GEV_PER_M,
@@ -55,7 +55,7 @@ class Rows:
     muons: NDArray[np.float32]
 
 
-class AirShowers(NumberedFiles["AirShowersOptions"]):
+class AirShowers(NumberedSimulator["AirShowersOptions"]):
     """Simulator of muon bundles from air showers; see docs/physics.md#the-simulator for what is modelled."""
 
     layout = BUNDLES

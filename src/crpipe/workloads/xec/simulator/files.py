@@ -10,7 +10,7 @@ import numpy as np
 
 from crpipe.core.errors import require
 from crpipe.workloads.common import elementary
-from crpipe.workloads.common.simulators import NumberedFiles
+from crpipe.workloads.common.simulators import NumberedSimulator
 from crpipe.workloads.xec.layout import SENSORS, sensor_layout
 from crpipe.workloads.xec.sensors import MPPCS, write_sensor_map
 from crpipe.workloads.xec.simulator.physics import (
@@ -114,7 +114,7 @@ BRANCHES = {
 _DATE = 31 << 26 | 1 << 22 | 1 << 17  # 2026-01-01, as ROOT packs it: years since 1995, month, day
 
 
-class XenonDetector(NumberedFiles["XenonDetectorOptions"]):
+class XenonDetector(NumberedSimulator["XenonDetectorOptions"]):
     """Simulator of gammas in liquid xenon; docs/xec.md says what is modelled."""
 
     layout = sensor_layout()
