@@ -94,16 +94,6 @@ def test_same_arguments_same_bytes_at_any_time_and_under_any_name(tmp_path):
     assert sha256(again) == first
 
 
-def test_other_arguments_other_events(tmp_path):
-    first = read(written(tmp_path))
-    for other in (
-        read(written(tmp_path, seed=2)),
-        read(written(tmp_path, number=42_001)),
-    ):
-        assert not np.intersect1d(first["energyTruth"], other["energyTruth"]).size
-        assert (first["npho"] != other["npho"]).mean() > 0.5
-
-
 def test_files_have_their_own_identity(tmp_path):
     found = set()
     for number in (42_000, 42_001):
