@@ -87,12 +87,6 @@ def test_figures_are_vector_graphics_with_labels_and_units(drawn, name):
 
 
 @pytest.mark.slow
-def test_without_classifiers_the_other_figures_are_made(toy, tmp_path):
-    score.draw_all(toy(seed=1), toy(seed=2), {}, tmp_path)
-    assert {path.stem for path in tmp_path.glob("*.svg")} >= {*UNITS} - {"classifiers"}
-
-
-@pytest.mark.slow
 def test_panels_say_how_well_the_histograms_agree(toy, tmp_path):
     with style.style():
         style.save(score.energy(toy(seed=1), toy(seed=2)), tmp_path / "energy.svg")
@@ -129,12 +123,6 @@ def test_each_multiplicity_below_ten_has_its_bin():
     placed = np.searchsorted(edges, [score._ZERO, *range(1, 10)], side="right") - 1
     assert placed.tolist() == list(range(10))
     assert edges[-1] > 5000
-
-
-@pytest.mark.slow
-def test_events_without_any_muon_are_plotted_too(toy, tmp_path):
-    score.draw_all(toy(events=50, stretch=0.0), toy(events=50, stretch=0.0), {}, tmp_path)
-    assert (tmp_path / "energy.svg").exists()
 
 
 DECLARED = {metric.name: metric for metric in classify.METRICS}
