@@ -31,7 +31,7 @@ BUDGET = {
     "inference": (11, 2855),
     "check": (7, 1655),
     "setup": (7, 1580),
-    "workloads": (73, 13915),
+    "workloads": (69, 13720),
     "workflow": (8, 1730),
     "cli": (8, 2240),
     "api": (2, 535),
