@@ -27,6 +27,7 @@ from crpipe.core.files import (
 from crpipe.source.retries import (
     AdaptiveDiskCalls,
     Deadline,
+    Failure,
     Flush,
     TemporaryFailure,
     retry,
@@ -318,15 +319,15 @@ class Copies:
                 deadline=self._deadline,
             )
         except TemporaryFailure as error:
-            if error.denied:
+            if error.kind is Failure.DENIED:
                 raise AccessError(f"{entry.uri}: {error}; renew it, see `crpipe token`") from error
             # A source that is out of reach means nothing for the file: it is never set aside for that.
             self._refuse_machine_error(entry, error)
-            if error.outage:
+            if error.is_outage:
                 raise OutageError(
                     f"{entry.uri}: {error}; what is verified stays: run the same command again later"
                 ) from error
-            kind = TransferError if error.wrong else _FailingError
+            kind = TransferError if error.kind is Failure.WRONG_BYTES else _FailingError
             raise kind(f"{entry.uri}: {error}; run the same command again later{self._rules.hint}") from error
         except ChangedError as error:
             raise ChangedError(f"{error}; {self._rules.remedy}") from error

@@ -1,6 +1,6 @@
-"""Raw files in a directory of this machine: a mounted file system or the user's own disk.
+"""Raw files, and the copy of a run, in a directory of this machine: a mounted file system or a disk.
 
-A copy counts only if its source is the listed file, and was the same file from the first byte to the last.
+A copy of a raw file counts only if its source is the listed file, and was the same from first to last byte.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import stat
 import time
 from datetime import UTC, datetime
@@ -16,10 +17,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from crpipe.campaign.raw_files import Entry, Verification
 from crpipe.core import checksums
-from crpipe.core.causes import retry_io
-from crpipe.core.errors import ChangedError, ListingError, TransferError
-from crpipe.core.files import disk_errors, open_regular_file
-from crpipe.source.retries import TemporaryFailure
+from crpipe.core.causes import is_plain, is_present, retry_io
+from crpipe.core.errors import ChangedError, DiskError, ListingError, TransferError
+from crpipe.core.files import atomic_write, disk_errors, drop_page_cache, open_regular_file
+from crpipe.source.retries import Failure, TemporaryFailure
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
@@ -217,4 +218,53 @@ def _failure(entry: Entry, error: OSError) -> Exception:
     """
     if error.errno in _PERMANENT:
         return TransferError(f"{entry.uri}: cannot be read ({error.strerror})")
-    return TemporaryFailure(f"cannot be read ({error.strerror})", outage=True)
+    return TemporaryFailure(f"cannot be read ({error.strerror})", Failure.SERVER_BUSY)
+
+
+class Directory:
+    """The second place of a run in a directory of this machine or of a mounted disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def send(self, file: Path, name: str) -> None:
+        """Copy a file, and compare what was written."""
+        await asyncio.to_thread(self._copy, file, self._folder / name)
+
+    async def size(self, name: str) -> int | None:
+        """Return the size in bytes that a file has there; None where it is missing."""
+        path = self._folder / name
+        try:
+            return path.stat().st_size if is_plain(path) else None
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise DiskError(f"{path}: cannot be read ({error.strerror})") from error
+
+    async def read(self, name: str, write: Callable[[bytes], object]) -> bool:
+        """Pass a file to ``write`` piece by piece; return False where it is missing or cannot be read."""
+        try:
+            await asyncio.to_thread(self._read, self._folder / name, write)
+        except OSError:
+            return False
+        return True
+
+    @staticmethod
+    def _read(path: Path, write: Callable[[bytes], object]) -> None:
+        drop_page_cache(path)
+        with path.open("rb") as file:
+            while piece := file.read(checksums.CHUNK):
+                write(piece)
+
+    @staticmethod
+    def _copy(file: Path, target: Path) -> None:
+        file.stat()  # a file of ours that is gone is no error of the place
+        try:
+            with atomic_write(target) as part:
+                shutil.copyfile(file, part)
+                if checksums.of_file(part, checksums.OWN) != checksums.of_file(file, checksums.OWN):
+                    raise TemporaryFailure("it changed while it was copied")
+        except OSError as error:
+            if not is_present(file):
+                raise FileNotFoundError(error.errno, error.strerror, str(file)) from error
+            raise DiskError(f"{target}: cannot be written ({error.strerror})") from error

@@ -7,7 +7,7 @@ from crpipe.core.errors import DiskError, SourceError, TransferError
 from crpipe.core.text import NullProgress
 from crpipe.source import copies
 from crpipe.source.copies import Copies, CopyRules, check_free_space
-from crpipe.source.retries import TemporaryFailure
+from crpipe.source.retries import Failure, TemporaryFailure
 from crpipe.source.uris import SourceOptions
 
 RULES = CopyRules("range R", "restore it")
@@ -81,7 +81,12 @@ def test_what_passes_is_tried_again(copied):
             TransferError,
             r"^/s/a.h5: cut \(2 attempts\); run the same command again later$",
         ),
-        ([TemporaryFailure("off", outage=True)] * 2, RULES, SourceError, "off .* what is verified stays"),
+        (
+            [TemporaryFailure("off", Failure.SERVER_BUSY)] * 2,
+            RULES,
+            SourceError,
+            "off .* what is verified stays",
+        ),
     ],
 )
 def test_a_bad_file_stops_the_job_with_the_way_out(copied, error, rules, kind, message):
@@ -101,7 +106,11 @@ def test_bad_files_are_set_aside_up_to_a_number(copied):
 
 def test_a_file_that_failed_is_tried_again_after_the_others(copied, tmp_path):
     rules = CopyRules("range R", "restore it", "quarantine", 1)
-    for error in (TransferError("a.h5: gone"), TemporaryFailure("bad", wrong=True), TemporaryFailure("cut")):
+    for error in (
+        TransferError("a.h5: gone"),
+        TemporaryFailure("bad", Failure.WRONG_BYTES),
+        TemporaryFailure("cut"),
+    ):
         job = copied({"a.h5": [error] * (1 if isinstance(error, TransferError) else 2)}, rules)
         assert (job.bad, len(job.done)) == ({}, 2)
         for file in tmp_path.iterdir():
@@ -142,7 +151,7 @@ def test_a_range_that_loses_more_than_half_of_its_files_fails(copied):
 def test_an_outage_never_sets_a_file_aside(copied):
     rules = CopyRules("range R", "restore it", "quarantine", 1)
     with pytest.raises(SourceError, match="run the same command again later"):
-        copied({"a.h5": [TemporaryFailure("off", outage=True)] * 2}, rules)
+        copied({"a.h5": [TemporaryFailure("off", Failure.SERVER_BUSY)] * 2}, rules)
 
 
 def test_a_size_alone_is_refused_where_a_checksum_is_required(copied):

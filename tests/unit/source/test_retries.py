@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from crpipe.core.errors import SourceError, TransferError
-from crpipe.source.retries import Deadline, TemporaryFailure, retry, run_concurrently
+from crpipe.source.retries import Deadline, Failure, TemporaryFailure, retry, run_concurrently
 
 
 def persisted(outcomes, attempts=3, deadline_s=10.0):
@@ -36,13 +36,13 @@ def test_the_last_reason_and_the_number_of_attempts_are_told():
 
 
 def test_a_try_that_made_progress_does_not_count():
-    cut = TemporaryFailure("cut", progress=True)
+    cut = TemporaryFailure("cut", Failure.PROGRESS_MADE)
     assert persisted([cut, cut, cut, TemporaryFailure("busy"), "done"], attempts=2) == ("done", 5)
 
 
 def test_an_outage_stays_one():
-    error, _ = persisted([TemporaryFailure("gone", outage=True)], attempts=1)
-    assert error.outage
+    error, _ = persisted([TemporaryFailure("gone", Failure.SERVER_BUSY)], attempts=1)
+    assert error.is_outage
 
 
 def test_a_permanent_error_is_not_tried_again():
@@ -100,7 +100,7 @@ def test_a_try_that_still_runs_ends_with_the_deadline():
 
 
 def test_a_federation_out_of_reach_is_waited_for_however_often_and_said_once():
-    said, left = [], [TemporaryFailure("director gone", waits=True)] * 7
+    said, left = [], [TemporaryFailure("director gone", Failure.FEDERATION_AWAY)] * 7
 
     async def attempt():
         if left:
@@ -114,11 +114,11 @@ def test_a_federation_out_of_reach_is_waited_for_however_often_and_said_once():
 
 def test_what_does_not_wait_counts_a_federation_out_of_reach_like_all_else():
     async def attempt():
-        raise TemporaryFailure("director gone", waits=True)
+        raise TemporaryFailure("director gone", Failure.FEDERATION_AWAY)
 
     with pytest.raises(TemporaryFailure, match=r"director gone \(2 attempts\)") as caught:
         asyncio.run(retry(attempt, attempts=2, deadline=Deadline(60.0, "job"), pause_s=1e-6, patient=False))
-    assert caught.value.outage
+    assert caught.value.is_outage
 
 
 @pytest.mark.parametrize(("asked_s", "made_s"), [(7.0, 7.0), (1e6, 300.0)])

@@ -21,7 +21,7 @@ from pelicanfs import PelicanFileSystem
 from pelicanfs.exceptions import PelicanException
 
 from crpipe.core.errors import SourceError
-from crpipe.source.retries import CONNECT_S, TemporaryFailure, redact
+from crpipe.source.retries import CONNECT_S, Failure, TemporaryFailure, redact
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Mapping
@@ -85,7 +85,7 @@ def read_namespace(headers: Mapping[str, str], links: list[str], path: str) -> N
     named = [root for url in _ranked(links) if (root := root_of(url))]
     collections = root_of(about.get("collections-url", ""))
     if not named or not about.get("namespace", "").startswith("/"):
-        raise TemporaryFailure(f"the director names no server for {path}", outage=True)
+        raise TemporaryFailure(f"the director names no server for {path}", Failure.SERVER_BUSY)
     servers = [*named, *([collections] if collections else [])]
     if guarded:
         servers = [server for server in servers if server.startswith("https:")]
@@ -246,7 +246,7 @@ class Director:
         headers = await self._ask(lambda: self._propfind(path), path)
         space = read_namespace(headers, headers.getall("Link", []), path)
         if not space.collections:
-            raise TemporaryFailure(f"the director names no server that lists {path}", outage=True)
+            raise TemporaryFailure(f"the director names no server that lists {path}", Failure.SERVER_BUSY)
         return space
 
     async def upload_url(self, path: str) -> str:
@@ -301,22 +301,23 @@ class Director:
                 # A director that has just been started does not know all servers yet.
                 raise TemporaryFailure(
                     f"{where}: nobody serves {path} (status {error.status}); check source.uri",
-                    outage=True,
-                    wrong=True,
+                    Failure.NOT_SERVED,
                 ) from error
-            waits = error.status >= 500 or error.status in BUSY  # noqa: PLR2004
+            is_away = error.status >= 500 or error.status in BUSY  # noqa: PLR2004
             who = "the director" if self._pelican.director_url else "discovery"
             raise TemporaryFailure(
-                f"{where}: {who} answers {error.status}", outage=True, waits=waits
+                f"{where}: {who} answers {error.status}",
+                Failure.FEDERATION_AWAY if is_away else Failure.SERVER_BUSY,
             ) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            waits = not isinstance(error, (*_LASTING, aiohttp.InvalidURL))
+            is_away = not isinstance(error, (*_LASTING, aiohttp.InvalidURL))
             raise TemporaryFailure(
-                f"{where}: out of reach ({cause(error)})", outage=True, waits=waits
+                f"{where}: out of reach ({cause(error)})",
+                Failure.FEDERATION_AWAY if is_away else Failure.SERVER_BUSY,
             ) from error
         except (PelicanException, ValueError, RecursionError) as error:
             raise TemporaryFailure(
-                f"{where}: the answer cannot be understood ({cause(error)})", outage=True
+                f"{where}: the answer cannot be understood ({cause(error)})", Failure.SERVER_BUSY
             ) from error
 
 

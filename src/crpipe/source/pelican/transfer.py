@@ -18,7 +18,7 @@ from crpipe.source.pelican.director import BENCH_S, BUSY, NOT_FOUND, root_of
 from crpipe.source.pelican.download import DownloadError, PartialFile
 from crpipe.source.pelican.tokens import scope_for
 from crpipe.source.pelican.webdav import when
-from crpipe.source.retries import LONGEST_S, TemporaryFailure
+from crpipe.source.retries import LONGEST_S, Failure, TemporaryFailure
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ class ServerChecksums:
             try:
                 answer = await ask(place)
             except DownloadError as error:
-                unsaid[place] = TemporaryFailure(f"{place}: {error}, when asked for a checksum", outage=True)
+                unsaid[place] = TemporaryFailure(
+                    f"{place}: {error}, when asked for a checksum", Failure.SERVER_BUSY
+                )
                 continue
             named = checksums.parse(answer.header("Digest"))
             if answer.status == 200 and named:  # noqa: PLR2004
@@ -103,7 +105,7 @@ class ServerChecksums:
         if self._required or not reached:
             raise next(iter(unsaid.values()))
         if not lasts:  # such a try does not count: the copy is there, and will be taken in the end
-            raise TemporaryFailure(str(next(iter(unsaid.values()))), progress=True)
+            raise TemporaryFailure(str(next(iter(unsaid.values()))), Failure.PROGRESS_MADE)
         self._unsaid.update(unsaid.keys())
 
     def _is_resting(self, place: str, places: list[str]) -> bool:
@@ -136,7 +138,7 @@ class Renewed(TemporaryFailure):
     """The token was replaced while it was in use: try again at once; the try does not count."""
 
     def __init__(self) -> None:
-        super().__init__("the token was replaced", progress=True)
+        super().__init__("the token was replaced", Failure.PROGRESS_MADE)
 
 
 class _DownloadVersion:
@@ -257,7 +259,7 @@ class Transfer:
             if not space.collections:
                 found.append(root_of(await self._federation.upload_url(path)))
         except TemporaryFailure as error:
-            if not error.wrong:  # the director does not know the file either
+            if error.kind is not Failure.NOT_SERVED:
                 raise
         others = [server for server in found if server not in missing]
         space.servers += [server for server in others if server not in space.servers]
@@ -302,7 +304,7 @@ class Transfer:
             await self._downloads.get(_url(server, path), headers, receive)
         except DownloadError as error:
             if error.outage:
-                raise TemporaryFailure(f"{server}: {error}", outage=True) from error
+                raise TemporaryFailure(f"{server}: {error}", Failure.SERVER_BUSY) from error
             raise _cut(server, copy, str(error)) from error
         if copy.position != copy.size:
             raise _cut(server, copy, "the connection ended early")
@@ -338,19 +340,19 @@ class Transfer:
                 copy,
                 "it came in pieces, and nothing that the server names shows that they are of one file: no "
                 "checksum, and not the same ETag or Last-Modified",
-                wrong=False,
+                Failure.FILE,
             )
         problem = fault(copy.path, entry.path)
         if problem:
             raise self._refused(entry, copy, f"what came {problem}")
 
     def _refused(
-        self, entry: Entry, copy: PartialFile, reason: str, *, wrong: bool = True
+        self, entry: Entry, copy: PartialFile, reason: str, kind: Failure = Failure.WRONG_BYTES
     ) -> TemporaryFailure:
         """Remove a copy that is not the file, so that the next try begins again."""
         copy.path.unlink()
         self._begun.pop(host_and_path(entry.uri)[1], None)
-        return TemporaryFailure(reason, wrong=wrong)
+        return TemporaryFailure(reason, kind)
 
     def _check_status(
         self, entry: Entry, answer: Answer, space: Namespace, server: str, token: Token | None
@@ -361,15 +363,19 @@ class Transfer:
             return
         if status in NOT_FOUND:
             self._missing[host_and_path(entry.uri)[1]].add(server)
-            raise TemporaryFailure(f"{server}: does not have it (status {status})", progress=True)
+            raise TemporaryFailure(f"{server}: does not have it (status {status})", Failure.PROGRESS_MADE)
         if status in DENIED:
             self._denied(entry.uri, status, space, server, token)
         if status == 416:  # noqa: PLR2004 - range not satisfiable: the file there is shorter than ours
-            raise TemporaryFailure(f"{server}: holds a shorter file than the manifest says", wrong=True)
+            raise TemporaryFailure(
+                f"{server}: holds a shorter file than the manifest says", Failure.WRONG_BYTES
+            )
         pause_s = _retry_after(answer) if status in BUSY else 0.0
         alone = not space.bench(server, max(BENCH_S, pause_s))
         raise TemporaryFailure(
-            f"{server}: answers {status}", outage=status in BUSY, pause_s=pause_s if alone else 0.0
+            f"{server}: answers {status}",
+            Failure.SERVER_BUSY if status in BUSY else Failure.FILE,
+            pause_s=pause_s if alone else 0.0,
         )
 
     def _denied(self, uri: str, status: int, space: Namespace, server: str, token: Token | None) -> NoReturn:
@@ -377,7 +383,7 @@ class Transfer:
         if token and self._tokens.renew(token):
             raise Renewed
         if space.bench(server):
-            raise TemporaryFailure(f"{server}: answers {status}", progress=True)
+            raise TemporaryFailure(f"{server}: answers {status}", Failure.PROGRESS_MADE)
         raise refusal(uri, status, space, token)
 
     async def _checksum(self, space: Namespace, server: str, path: str, token: Token | None) -> Named | None:
@@ -405,7 +411,7 @@ class Transfer:
         try:
             return await self._downloads.head(_url(server, path), headers)
         except DownloadError as error:
-            raise TemporaryFailure(f"{server}: {error}", outage=True) from error
+            raise TemporaryFailure(f"{server}: {error}", Failure.SERVER_BUSY) from error
 
 
 def refusal(uri: str, status: int, space: Namespace, token: Token | None) -> TemporaryFailure | AccessError:
@@ -426,7 +432,7 @@ def refusal(uri: str, status: int, space: Namespace, token: Token | None) -> Tem
         f"refused (status {status}): the token from {token.place} is refused; the scope needed is {needed}"
     )
     late = status == 401 and bool(token.claims)  # noqa: PLR2004
-    return TemporaryFailure(reason, outage=late, denied=not late)
+    return TemporaryFailure(reason, Failure.SERVER_BUSY if late else Failure.DENIED)
 
 
 def authorization(token: Token | None) -> dict[str, str]:
@@ -464,7 +470,7 @@ def _other_size(server: str, offered: int, size: int) -> TemporaryFailure:
     return TemporaryFailure(
         f"{server}: offers {offered} bytes, the manifest says {size}; if the source changed, delete the "
         "manifest to list the range again",
-        wrong=True,
+        Failure.WRONG_BYTES,
     )
 
 
@@ -479,4 +485,7 @@ def _retry_after(answer: Answer) -> float:
 
 def _cut(server: str, copy: PartialFile, why: str) -> TemporaryFailure:
     have = copy.position
-    return TemporaryFailure(f"{server}: {why} after {have} of {copy.size} bytes", progress=have > copy.found)
+    return TemporaryFailure(
+        f"{server}: {why} after {have} of {copy.size} bytes",
+        Failure.PROGRESS_MADE if have > copy.found else Failure.FILE,
+    )

@@ -6,7 +6,7 @@ import pytest
 
 from crpipe.source.pelican.download import Answer, DownloadError
 from crpipe.source.pelican.transfer import ENOUGH, TRIES, ServerChecksums
-from crpipe.source.retries import TemporaryFailure
+from crpipe.source.retries import Failure, TemporaryFailure
 
 GOOD = Answer(200, {"Digest": "crc32c=0000002a"})
 NONE = Answer(200, {})
@@ -38,7 +38,7 @@ class Servers:
             try:
                 return self.ask(path), tries
             except TemporaryFailure as error:
-                if not error.progress:
+                if error.kind is not Failure.PROGRESS_MADE:
                     raise
         raise AssertionError
 
@@ -64,7 +64,7 @@ def test_without_any_answer_a_file_is_never_accepted(answer):
     for number in range(10):
         with pytest.raises(TemporaryFailure) as caught:
             servers.ask(f"f{number % 3}")
-        assert not caught.value.progress
+        assert caught.value.kind is not Failure.PROGRESS_MADE
 
 
 def test_servers_that_say_that_they_have_none_are_asked_now_and_then(monkeypatch):
