@@ -63,13 +63,8 @@ def made(does):
 def fault_of(group, default, row):
     """Read a row."""
     given = row.get("rules", [row] if "does" in row else [])
-    rules = [
-        [
-            (default | {"times": float("inf")} | rule)[key]
-            for key in ("at", "methods", "path", "does", "times")
-        ]
-        for rule in given
-    ]
+    default = {"times": float("inf"), **default}
+    rules = [[(default | rule)[key] for key in ("at", "methods", "path", "does", "times")] for rule in given]
     [gives] = {"gives", "aside", "error"} & row.keys()
     words = row[gives]
     settings = default.get("made", {}) | row.get("made", {})

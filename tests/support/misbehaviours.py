@@ -28,7 +28,7 @@ def status(code, headers=None):
 
 
 def cut(share, framing="length"):
-    """Send a share of the body, then break the connection; framing: how the body ends (length, close, chunks)."""
+    """Send a share of the body, then break the connection; framing: its length, a close, or chunks."""
 
     async def fault(request, reply):
         body = reply.body[: int(len(reply.body) * share)]
@@ -175,7 +175,7 @@ entities = body(
 
 
 def headers(values):
-    """Answer with other values of headers, or without those that are null; {near} is the address of a server."""
+    """Answer with other values of headers, without those that are null; {near} is a server's address."""
 
     async def fault(request, reply):
         urls = {role: request.federation.url(role) for role in request.federation.ports}

@@ -134,9 +134,9 @@ class VerificationLog:
             return {}
         rows = {}
         for line in self._path.read_text(errors="replace").splitlines():
-            found = _read_row(line)
-            if found is not None:
-                rows[found[0]] = (found[1], found[2])
+            row = _read_row(line)
+            if row is not None:
+                rows[row[0]] = (row[1], row[2])
         return rows
 
 
@@ -248,7 +248,7 @@ class Copies:
             with disk_errors(folder):
                 make_folder(folder)
         if self.done:
-            await self._judge(min(self.done))
+            await self._check_first_copy(min(self.done))
         for (scheme, host), entries in self._by_source().items():
             async with open_copier(self._options, scheme, host, self._deadline) as copier:
                 await self._copy_all(copier, entries, width)
@@ -256,10 +256,10 @@ class Copies:
 
     def _by_source(self) -> dict[tuple[str, str], list[Entry]]:
         """Group the wanted files by the federation (or file system) that holds them."""
-        found: dict[tuple[str, str], list[Entry]] = {}
+        groups: dict[tuple[str, str], list[Entry]] = {}
         for entry in self._wanted:
-            found.setdefault((scheme_of(entry.uri), host_and_path(entry.uri)[0]), []).append(entry)
-        return found
+            groups.setdefault((scheme_of(entry.uri), host_and_path(entry.uri)[0]), []).append(entry)
+        return groups
 
     async def _copy_all(self, copier: Copier, entries: Sequence[Entry], width: int) -> None:
         await run_concurrently(entries, lambda entry: self._one(copier, entry), width)
@@ -291,7 +291,7 @@ class Copies:
             self._check_number(error)
             return
         await self._steps.do(lambda: self._publish(entry, part, final, proof))
-        await self._judge(entry.path)
+        await self._check_first_copy(entry.path)
         self._count(entry, proof)
         await self._flush.add(final, proof.size)
 
@@ -345,7 +345,7 @@ class Copies:
         if scheme_of(entry.uri) not in FEDERATIONS:  # a connection that ends has an errno, too
             refuse_machine_error(error, entry.uri, OF_PROGRAMS)
 
-    async def _judge(self, path: str) -> None:
+    async def _check_first_copy(self, path: str) -> None:
         """Let the first copy be judged, before gigabytes of others are made; bytes that are right stay."""
         accept, self._accept = self._accept, None
         if accept is not None:

@@ -38,7 +38,7 @@ _ROOT_BIG = 1_000_000  # versions from here on have 64-bit positions
 _PAGE = (b"<!doctype html", b"<html")
 
 
-def fault(path: Path, name: str) -> str:
+def file_type_problem(path: Path, name: str) -> str:
     """Describe what is wrong with the copy ``path`` of the file ``name``; empty when nothing is."""
     with path.open("rb") as handle:
         begin = handle.read(EDGE)
@@ -109,8 +109,8 @@ class LocalSource:
 def _listed(place: RangeSource) -> list[tuple[str, bool]]:
     """Name everything in a directory, and whether it is a directory itself."""
     try:
-        with os.scandir(place.folder) as found:
-            return [(one.name, one.is_dir()) for one in found]
+        with os.scandir(place.folder) as entries:
+            return [(one.name, one.is_dir()) for one in entries]
     except OSError as error:
         raise ListingError(
             f"{place.what}: {place.folder} cannot be listed ({error.strerror}); {place.remedy}"
@@ -119,12 +119,12 @@ def _listed(place: RangeSource) -> list[tuple[str, bool]]:
 
 def _entry(file: Path, path: str, key: str) -> Entry:
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError as error:
         raise ListingError(f"{file}: cannot be looked up ({error.strerror}); correct {key}") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise ListingError(f"{file}: is a directory or a device, not a file; correct {key}")
-    return Entry(path, str(file), found.st_size, _written(found))
+    return Entry(path, str(file), status.st_size, _written(status))
 
 
 def _copy(entry: Entry, part: Path) -> Verification:
@@ -161,24 +161,24 @@ def _copy_once(entry: Entry, part: Path) -> Verification | None:
         raise TemporaryFailure(
             f"the copy differs from its source (crc32c {checksum}, source {digest.hexdigest()})"
         )
-    problem = fault(part, entry.path)
+    problem = file_type_problem(part, entry.path)
     if problem:
         raise TransferError(f"{entry.uri}: {problem}")
     return Verification(size, checksum, checksums.OWN, "copy-compare")
 
 
-def _identity(found: os.stat_result) -> tuple[int, ...]:
+def _identity(status: os.stat_result) -> tuple[int, ...]:
     """Which file it is, and when it was changed: nobody can set st_ctime back, as they can st_mtime."""
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _settled(descriptor: int) -> os.stat_result:
     """Look at an open file; wait for the next tick after a change, so that another one gets another time."""
-    found = os.fstat(descriptor)
-    if 0 <= time.time() - found.st_ctime < _TICK_S:
+    status = os.fstat(descriptor)
+    if 0 <= time.time() - status.st_ctime < _TICK_S:
         time.sleep(_TICK_S)
-        found = os.fstat(descriptor)
-    return found
+        status = os.fstat(descriptor)
+    return status
 
 
 def _look(entry: Entry) -> os.stat_result:
@@ -189,19 +189,19 @@ def _look(entry: Entry) -> os.stat_result:
         raise _failure(entry, error) from error
 
 
-def _check_listed(entry: Entry, found: os.stat_result) -> None:
+def _check_listed(entry: Entry, status: os.stat_result) -> None:
     """Raise ChangedError unless a file has the size and the time that its listing recorded."""
-    if found.st_size != entry.size:
+    if status.st_size != entry.size:
         raise ChangedError(
-            f"{entry.uri}: has {found.st_size} bytes, {entry.size} when it was listed: it changed"
+            f"{entry.uri}: has {status.st_size} bytes, {entry.size} when it was listed: it changed"
         )
-    if entry.mtime is not None and _written(found) != entry.mtime:
-        now, then = f"{_written(found):{TIME}}", f"{entry.mtime:{TIME}}"
+    if entry.mtime is not None and _written(status) != entry.mtime:
+        now, then = f"{_written(status):{TIME}}", f"{entry.mtime:{TIME}}"
         raise ChangedError(f"{entry.uri}: last written {now}, {then} when it was listed: it changed")
 
 
-def _written(found: os.stat_result) -> datetime:
-    return datetime.fromtimestamp(found.st_mtime, UTC)
+def _written(status: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(status.st_mtime, UTC)
 
 
 def _read(source: BinaryIO, entry: Entry) -> bytes:

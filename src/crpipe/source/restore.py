@@ -94,10 +94,10 @@ def _fetch(campaign: Campaign, files: Files, folder: Path, progress: Progress) -
     """Copy what is missing into ``folder``; growing files, as far as that is possible."""
     check_free_space(campaign.paths.run_dir(), sum(file.size for file in files.values()), "restored files")
     for grows in (False, True):
-        chosen = [file for file in files.values() if _grows(file) is grows]
-        entries = [Entry(file.at, _uri(campaign, file.at), file.size, None) for file in chosen]
+        some = [file for file in files.values() if _grows(file) is grows]
+        entries = [Entry(file.at, _uri(campaign, file.at), file.size, None) for file in some]
         try:
-            _copy(campaign, entries, folder / str(grows), progress, aside=len(chosen) if grows else 0)
+            _copy(campaign, entries, folder / str(grows), progress, aside=len(some) if grows else 0)
         except SourceError:
             if not grows:
                 raise

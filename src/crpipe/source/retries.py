@@ -163,7 +163,7 @@ async def run_concurrently(
 
 def redact(text: str) -> str:
     """Blank out anything that looks like a token."""
-    return _SECRET.sub(lambda found: f"{found[1] or found[3] or ''}[hidden]", text)
+    return _SECRET.sub(lambda match: f"{match[1] or match[3] or ''}[hidden]", text)
 
 
 # Disk work of a staging job: renames in this thread or in others; flushes in threads, in batches.

@@ -11,7 +11,7 @@ import pytest
 from crpipe.campaign.raw_files import Entry
 from crpipe.core.errors import ChangedError, ListingError, TransferError, is_retryable
 from crpipe.source import local
-from crpipe.source.local import LocalSource, fault
+from crpipe.source.local import LocalSource, file_type_problem
 from crpipe.source.retries import TemporaryFailure
 from crpipe.source.uris import RangeSource
 from root_files import make_sensors, write_root
@@ -281,23 +281,23 @@ def files(tmp_path):
 
 
 def test_good_files_have_no_fault(files):
-    assert [fault(file, file.name) for file in sorted(files.iterdir())] == [""] * 5
+    assert [file_type_problem(file, file.name) for file in sorted(files.iterdir())] == [""] * 5
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.h5", "block.hdf5", "a.root", "a.csv"])
 def test_a_web_page_is_no_data(files, name):
     (files / name).write_bytes(PAGE)
-    assert fault(files / name, name).startswith(("is no whole", "is no HDF5", "is a web page"))
+    assert file_type_problem(files / name, name).startswith(("is no whole", "is no HDF5", "is a web page"))
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.root"])
 def test_a_file_that_ends_early_is_not_whole(files, name):
     content = (files / name).read_bytes()
     (files / name).write_bytes(content[: len(content) - 5])
-    assert fault(files / name, name)
+    assert file_type_problem(files / name, name)
 
 
 def test_an_empty_file_is_none_of_a_known_type(files):
     for name in ("a.parquet", "a.h5", "a.root"):
         (files / name).write_bytes(b"")
-        assert fault(files / name, name)
+        assert file_type_problem(files / name, name)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # The servers of one namespace: read from the headers of a director's answer, and avoided while they fail.
 
 
-BENCH_S = 30.0  # how long a server that failed is not used
+AVOIDED_S = 30.0  # how long a server that failed is not used
 _LINK = re.compile(r"<([^<>]*)>([^<>]*)")
 _RANK = re.compile(r";\s*pri\s*=\s*\"?(\d{1,6})")
 _LAST = 1 << 20  # rank of a server without one
@@ -51,25 +51,25 @@ class Namespace:
     issuer: str
     collections: str = ""
     asked: float = field(default_factory=time.monotonic)
-    _benched: dict[str, float] = field(default_factory=dict)
+    _avoided: dict[str, float] = field(default_factory=dict)
 
-    def best(self, without: Container[str] = ()) -> str:
+    def pick_server(self, without: Container[str] = ()) -> str:
         """The first server without a recent failure; when all failed, the one that failed first.
 
         Servers in ``without`` do not have the file; raise LookupError when no other is left.
         """
         now = time.monotonic()
         having = [server for server in self.servers if server not in without]
-        free = [server for server in having if self._benched.get(server, 0.0) <= now]
+        free = [server for server in having if self._avoided.get(server, 0.0) <= now]
         if not having:
             raise LookupError(self.prefix)
-        return free[0] if free else min(having, key=lambda server: self._benched[server])
+        return free[0] if free else min(having, key=lambda server: self._avoided[server])
 
-    def bench(self, server: str, pause_s: float = BENCH_S) -> bool:
+    def avoid(self, server: str, pause_s: float = AVOIDED_S) -> bool:
         """Do not use a server for a while; tell whether another one is left."""
         now = time.monotonic()
-        self._benched[server] = max(self._benched.get(server, 0.0), now + pause_s)
-        return any(self._benched.get(other, 0.0) <= now for other in self.servers)
+        self._avoided[server] = max(self._avoided.get(server, 0.0), now + pause_s)
+        return any(self._avoided.get(other, 0.0) <= now for other in self.servers)
 
 
 def read_namespace(headers: Mapping[str, str], links: list[str], path: str) -> Namespace:
@@ -117,8 +117,8 @@ def root_of(url: str) -> str:
 
 def _ranked(links: list[str]) -> list[str]:
     """Name the addresses of Link headers in the order of their priority."""
-    found = [(url, _RANK.search(rest)) for line in links for url, rest in _LINK.findall(line)]
-    ranked = sorted(found, key=lambda one: int(one[1][1]) if one[1] else _LAST)
+    links_and_ranks = [(url, _RANK.search(rest)) for line in links for url, rest in _LINK.findall(line)]
+    ranked = sorted(links_and_ranks, key=lambda one: int(one[1][1]) if one[1] else _LAST)
     return [url for url, _ in ranked]
 
 
@@ -274,20 +274,20 @@ class Director:
                 body += piece
             if not all(one.url.scheme == "https" for one in (*answer.history, answer)):
                 raise ValueError(f"{DISCOVERY} is redirected to an address that is not https")
-        found = json.loads(body) if len(body) <= DISCOVERY_BYTES else None
-        director = found.get("director_endpoint") if isinstance(found, dict) else None
+        discovery = json.loads(body) if len(body) <= DISCOVERY_BYTES else None
+        director = discovery.get("director_endpoint") if isinstance(discovery, dict) else None
         if not isinstance(director, str) or not director.startswith("https://"):
             raise ValueError(f"{DISCOVERY} names no director with an https address")
         self._pelican.director_url = director.rstrip("/") + "/"
 
     def _known(self, path: str) -> Namespace | None:
         fresh = time.monotonic() - ANSWER_S
-        found = [
+        spaces = [
             space
             for prefix, space in self._namespaces.items()
             if f"{path}/".startswith(f"{prefix}/") and space.asked > fresh
         ]
-        return max(found, key=lambda space: len(space.prefix), default=None)
+        return max(spaces, key=lambda space: len(space.prefix), default=None)
 
     async def _ask(self, question: Callable[[], Awaitable[Any]], path: str) -> Any:
         """Ask the director, after discovery; both have to answer within the read timeout or twice that."""

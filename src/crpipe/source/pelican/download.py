@@ -194,7 +194,7 @@ class PartialFile:
         self._drop()
         if self._written > size:
             self.restart()
-        self.found = self._written
+        self.kept = self._written
 
     def __enter__(self) -> Self:
         """Nothing more to open."""

@@ -129,7 +129,7 @@ class RemoteSource:
         if status < 300:  # noqa: PLR2004 - 200 OK and 207 Multi-Status
             return
         if status in DENIED:
-            if token and self._tokens.renew(token):
+            if token and self._tokens.reload(token):
                 raise Renewed
             refused = refusal(f"pelican://{place.host}{place.folder}/", status, space, token)
             if isinstance(refused, TemporaryFailure):
@@ -143,11 +143,11 @@ class RemoteSource:
 
     async def describe(self, uris: Sequence[str], paths: Sequence[str], key: str) -> Sequence[Entry]:
         """Look up size and time of named files, several at once."""
-        found: dict[str, Entry] = {}
+        entries: dict[str, Entry] = {}
 
         async def look_up(item: tuple[str, str]) -> None:
             uri, path = item
-            found[path] = await retry(
+            entries[path] = await retry(
                 lambda: self._head(uri, path), attempts=self._options.attempts, deadline=self._deadline
             )
 
@@ -159,7 +159,7 @@ class RemoteSource:
             if error.kind is Failure.MISSING:
                 raise ListingError(f"{error}; correct {key}") from None
             raise ListingError(f"{key}: {error}; run the same command again later") from error
-        return [found[path] for path in paths]
+        return [entries[path] for path in paths]
 
     async def _head(self, uri: str, path: str) -> Entry:
         answer = await self._transfer.look_up(uri)

@@ -13,8 +13,8 @@ from urllib.parse import quote
 from crpipe.campaign.raw_files import SERVER_ONLY, SIZE_ONLY, Entry, Verification
 from crpipe.core import checksums
 from crpipe.core.errors import AccessError, TransferError
-from crpipe.source.local import fault
-from crpipe.source.pelican.director import BENCH_S, BUSY, NOT_FOUND, root_of
+from crpipe.source.local import file_type_problem
+from crpipe.source.pelican.director import AVOIDED_S, BUSY, NOT_FOUND, root_of
 from crpipe.source.pelican.download import DownloadError, PartialFile
 from crpipe.source.pelican.tokens import scope_for
 from crpipe.source.pelican.webdav import when
@@ -219,7 +219,7 @@ class Transfer:
         space = await self._federation.namespace(path)
         token = self._tokens.current() if space.guarded else None
         missing: set[str] = set()
-        server = space.best()
+        server = space.pick_server()
         while True:
             answer = await self._head(server, path, authorization(token))
             if answer.status in DENIED:
@@ -228,7 +228,7 @@ class Transfer:
                 return answer
             missing.add(server)
             left = not missing >= set(space.servers)
-            server = space.best(missing) if left else await self._another(space, path, missing)
+            server = space.pick_server(missing) if left else await self._another(space, path, missing)
             if not server:
                 return answer
 
@@ -237,7 +237,7 @@ class Transfer:
         path = host_and_path(uri)[1]
         missing = self._missing.get(path, set())
         if not missing >= set(space.servers):
-            return space.best(missing)
+            return space.pick_server(missing)
         another = await self._another(space, path, missing)
         if another:
             return another
@@ -253,15 +253,15 @@ class Transfer:
 
         Files of one namespace may be on different origins, and the director may have named caches alone.
         """
-        found: list[str] = []
+        servers: list[str] = []
         try:
-            found += await self._federation.servers_of(path)
+            servers += await self._federation.servers_of(path)
             if not space.collections:
-                found.append(root_of(await self._federation.upload_url(path)))
+                servers.append(root_of(await self._federation.upload_url(path)))
         except TemporaryFailure as error:
             if error.kind is not Failure.NOT_SERVED:
                 raise
-        others = [server for server in found if server not in missing]
+        others = [server for server in servers if server not in missing]
         space.servers += [server for server in others if server not in space.servers]
         return others[0] if others else ""
 
@@ -274,7 +274,7 @@ class Transfer:
             raise
         except TemporaryFailure:
             if server not in self._missing.get(path, ()):
-                space.bench(server)
+                space.avoid(server)
             raise
 
     async def _copy(
@@ -282,12 +282,12 @@ class Transfer:
     ) -> None:
         path = host_and_path(entry.uri)[1]
         headers = authorization(token)
-        if copy.found:
+        if copy.kept:
             await asyncio.to_thread(copy.read_back)
-            if copy.found == copy.size:
+            if copy.kept == copy.size:
                 return
             # Closed: XRootD 5.5 answers an open range with an empty body.
-            headers["Range"] = f"bytes={copy.found}-{copy.size - 1}"
+            headers["Range"] = f"bytes={copy.kept}-{copy.size - 1}"
             if path in self._begun:
                 headers |= self._begun[path].if_range(server)
 
@@ -314,22 +314,22 @@ class Transfer:
     ) -> Verification:
         """Compare the copy on the disk with the checksum that the source names, or else with its type."""
         algorithm, expected, who = named or (checksums.OWN, "", "")
-        found = copy.checksum()
+        checksum = copy.checksum()
         if algorithm != copy.algorithm:
-            found = await asyncio.to_thread(checksums.of_file, copy.path, algorithm)
+            checksum = await asyncio.to_thread(checksums.of_file, copy.path, algorithm)
             self._algorithm = algorithm
-        if expected and found != expected:
+        if expected and checksum != expected:
             raise self._refused(
                 entry,
                 copy,
-                f"{algorithm} is {found}, the source says {expected}: bytes were changed on the way",
+                f"{algorithm} is {checksum}, the source says {expected}: bytes were changed on the way",
             )
         if not expected:
             self._check_unnamed(entry, copy)
         if not expected:
-            return Verification(copy.size, found, algorithm, SIZE_ONLY)
+            return Verification(copy.size, checksum, algorithm, SIZE_ONLY)
         alone = who == server != space.collections
-        return Verification(copy.size, found, algorithm, SERVER_ONLY if alone else "source-checksum")
+        return Verification(copy.size, checksum, algorithm, SERVER_ONLY if alone else "source-checksum")
 
     def _check_unnamed(self, entry: Entry, copy: PartialFile) -> None:
         """Raise TemporaryFailure unless a copy of which nobody names a checksum is whole, and of its type."""
@@ -342,7 +342,7 @@ class Transfer:
                 "checksum, and not the same ETag or Last-Modified",
                 Failure.FILE,
             )
-        problem = fault(copy.path, entry.path)
+        problem = file_type_problem(copy.path, entry.path)
         if problem:
             raise self._refused(entry, copy, f"what came {problem}")
 
@@ -371,7 +371,7 @@ class Transfer:
                 f"{server}: holds a shorter file than the manifest says", Failure.WRONG_BYTES
             )
         pause_s = _retry_after(answer) if status in BUSY else 0.0
-        alone = not space.bench(server, max(BENCH_S, pause_s))
+        alone = not space.avoid(server, max(AVOIDED_S, pause_s))
         raise TemporaryFailure(
             f"{server}: answers {status}",
             Failure.SERVER_BUSY if status in BUSY else Failure.FILE,
@@ -380,9 +380,9 @@ class Transfer:
 
     def _denied(self, uri: str, status: int, space: Namespace, server: str, token: Token | None) -> NoReturn:
         """Raise what the refusal of a server means: look for another token, then at the other servers."""
-        if token and self._tokens.renew(token):
+        if token and self._tokens.reload(token):
             raise Renewed
-        if space.bench(server):
+        if space.avoid(server):
             raise TemporaryFailure(f"{server}: answers {status}", Failure.PROGRESS_MADE)
         raise refusal(uri, status, space, token)
 
@@ -395,7 +395,7 @@ class Transfer:
         async def ask(place: str) -> Answer:
             headers = authorization(token) | {"Want-Digest": WANTED}
             answer = await self._downloads.head(_url(place, path), headers)
-            if answer.status in DENIED and token and self._tokens.renew(token):
+            if answer.status in DENIED and token and self._tokens.reload(token):
                 raise Renewed
             return answer
 
@@ -456,14 +456,14 @@ def _taker(answer: Answer, copy: PartialFile, server: str) -> Callable[[bytes], 
 def _position(answer: Answer, copy: PartialFile, server: str) -> None:
     """Find where the body starts: a server may ignore the range and send everything."""
     if answer.status == 200:  # noqa: PLR2004
-        if copy.found:
+        if copy.kept:
             copy.restart()
         return
-    found = _RANGE.match(answer.header("Content-Range"))
-    if found is None or int(found[1]) != copy.found:
+    span = _RANGE.match(answer.header("Content-Range"))
+    if span is None or int(span[1]) != copy.kept:
         raise TemporaryFailure(f"{server}: answers another range than the one asked for")
-    if found[3] != "*" and int(found[3]) != copy.size:
-        raise _other_size(server, int(found[3]), copy.size)
+    if span[3] != "*" and int(span[3]) != copy.size:
+        raise _other_size(server, int(span[3]), copy.size)
 
 
 def _other_size(server: str, offered: int, size: int) -> TemporaryFailure:
@@ -487,5 +487,5 @@ def _cut(server: str, copy: PartialFile, why: str) -> TemporaryFailure:
     have = copy.position
     return TemporaryFailure(
         f"{server}: {why} after {have} of {copy.size} bytes",
-        Failure.PROGRESS_MADE if have > copy.found else Failure.FILE,
+        Failure.PROGRESS_MADE if have > copy.kept else Failure.FILE,
     )

@@ -302,7 +302,7 @@ def copy(path, content, sizes, found=b""):
     path.write_bytes(found)
     with PartialFile(path, len(content), "adler32") as part:
         part.read_back()
-        at = part.found
+        at = part.kept
         for size in [*sizes, len(content)]:
             part.write(content[at : at + size])
             at = min(at + size, len(content))

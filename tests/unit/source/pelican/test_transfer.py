@@ -62,7 +62,7 @@ class FakeTokens:
     def current(self):
         return Token("secret", "here", {"scope": "storage.read:/other", "exp": time.time() + 100})
 
-    def renew(self, _):
+    def reload(self, _):
         return self.another
 
 
