@@ -58,10 +58,10 @@ def count_files(campaign: Campaign, progress: Progress, *, grown: bool = False) 
         raise ConfigError("ranges.last: auto: there is no last list of files; set it to a number")
     if pattern.kind is Kind.RANGES:
         names, last = _ranges(pattern, ranges, options, deadline)
-        positions.record_or_compare(names, last, pattern.shown, progress, grown=grown)
+        positions.settle(names, last, pattern.shown, progress, grown=grown)
     elif pattern.kind is Kind.NUMBERS:
         names, last = _numbers(pattern, ranges.first, names_of(options, pattern.whole(), deadline), progress)
-        positions.record_or_compare(names, last, pattern.shown, progress, grown=grown)
+        positions.settle(names, last, pattern.shown, progress, grown=grown)
     else:
         names = settle_positions(options, pattern, positions, deadline, progress, grown=grown)
         _check_first(ranges.first, len(names) - 1)

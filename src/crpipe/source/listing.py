@@ -272,15 +272,15 @@ def entries_of(
 
 def names_of(options: SourceOptions, place: RangeSource, deadline: Deadline) -> list[str]:
     """Name the files of one directory that match its pattern, in natural order."""
-    names: list[str] = []
+    found: list[str] = []
 
     def collect(name: str) -> bool:
         if place.has(name):
-            names.append(name)
+            found.append(name)
         return False
 
     entries_of(options, place, collect, deadline)
-    return natural_order(names)
+    return natural_order(found)
 
 
 def described(
@@ -308,8 +308,8 @@ def read_list(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"source.files: {path} cannot be read ({reason}); name an existing file") from error
-    files = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    return [uri if "://" in uri else str(path.parent.absolute() / uri) for uri in files]
+    found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return [uri if "://" in uri else str(path.parent.absolute() / uri) for uri in found]
 
 
 def relative(files: Sequence[str]) -> list[str]:
@@ -342,7 +342,7 @@ def settle_positions(
         raise ListingError(
             f"{pattern.shown}: no file there matches; correct source.uri, for example /data/*.parquet"
         )
-    positions.record_or_compare(names, len(names) - 1, pattern.shown, progress, grown=grown)
+    positions.settle(names, len(names) - 1, pattern.shown, progress, grown=grown)
     return names
 
 
