@@ -9,7 +9,7 @@ import pytest
 from crpipe.cli.app import main
 from crpipe.config.loading import validate
 from crpipe.config.sections import SyncSection
-from crpipe.core.errors import ConfigError, CrpipeError, DiskError, LeaseError
+from crpipe.core.errors import ConfigError, CrpipeError, DiskError, LeaseError, TransferError
 from crpipe.core.files import sha256
 from crpipe.core.lease import lease
 from crpipe.core.text import NullProgress
@@ -208,6 +208,22 @@ def test_a_snapshot_that_goes_while_it_is_sent_leaves_the_one_before(run, tmp_pa
     ]
 
 
+def test_a_file_that_changes_while_it_is_sent_is_not_in_the_index(run, tmp_path, monkeypatch):
+    events, send = run.paths().tensorboard() / "a" / "events.1", Directory.send
+
+    async def grows(self, file, name):
+        await send(self, file, name)
+        if file == events:
+            events.write_text(f"{events.read_text()} more")
+
+    monkeypatch.setattr(Directory, "send", grows)
+    with pytest.raises(TransferError, match="1 files were not sent.*it changed while it was sent"):
+        sync_run(opened(run), NullProgress())
+    assert "tensorboard/a/events.1" not in indexed(tmp_path / "second")
+    monkeypatch.undo()
+    assert sync_run(opened(run), NullProgress()) == 1
+
+
 def damage(path):
     path.write_text("x" * len(path.read_text()))
 
@@ -371,7 +387,9 @@ def test_what_fails_is_reported_and_sent_at_the_next_time(campaign, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_quietly(campaign, number):
-    told, before = Told(), [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    told, before = Told(), [signal.SIG_DFL, signal.default_int_handler]
+    for each, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
+        signal.signal(each, handler)
     timer = threading.Timer(0.5, os.kill, (os.getpid(), number))
     timer.start()
     assert not sync_every(campaign, 10.0, lambda: False, told, SyncRules())
