@@ -72,7 +72,7 @@ class Deadline:
         self._failure = "the first try still ran"
 
     def left(self) -> float:
-        """Seconds that remain; never negative."""
+        """Return the seconds that remain; never negative."""
         return max(0.0, self._end - time.monotonic())
 
     def check(self, reason: str) -> None:

@@ -60,7 +60,7 @@ class _Table:
     entry: Entry | None = None  # None for a table that the simulator wrote
 
     def row(self, folder: Path, record: Path) -> SideTable:
-        """What is recorded about it."""
+        """Return what is recorded about it."""
         assert self.file is not None
         return SideTable(
             uri=self.uri,

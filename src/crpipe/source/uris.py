@@ -282,7 +282,7 @@ def _placeholders(key: str, text: str) -> set[str]:
 
 
 def _width(placeholder: str) -> int:
-    """Digits to which a number is padded: ``number:06`` -> 6, ``number`` -> 1."""
+    """Return the digits to which a number is padded: ``number:06`` -> 6, ``number`` -> 1."""
     match = _NUMBER.fullmatch(placeholder)
     assert match is not None
     return int(match[1] or 1)

@@ -54,7 +54,7 @@ class Namespace:
     _avoided: dict[str, float] = field(default_factory=dict)
 
     def pick_server(self, without: Container[str] = ()) -> str:
-        """The first server without a recent failure; when all failed, the one that failed first.
+        """Return the first server without a recent failure; when all failed, the one that failed first.
 
         Servers in ``without`` do not have the file; raise LookupError when no other is left.
         """
@@ -106,7 +106,7 @@ def read_namespace(headers: Mapping[str, str], links: list[str], path: str) -> N
 
 
 def root_of(url: str) -> str:
-    """Scheme, host and port of an address; empty when it is none."""
+    """Return scheme, host and port of an address; empty when it is none."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0

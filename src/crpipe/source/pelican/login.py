@@ -165,10 +165,7 @@ def namespace_of(uri: str, read_timeout_s: float) -> tuple[Namespace | None, str
 
 def _problem(token: tokens.Token | None, needed: list[str]) -> str:
     if token is None:
-        return (
-            "no token found; put one into source.token_file, BEARER_TOKEN, BEARER_TOKEN_FILE or "
-            f"{tokens.default_file()}, for example with `crpipe token --login`"
-        )
+        return tokens.none_found()
     if token.left_s <= 0:
         return f"{token.place}: the token has expired; renew it"
     lacking = [scope for scope in dict.fromkeys(needed) if token.claims and not token.covers(scope)]

@@ -106,10 +106,7 @@ class Tokens:
         if self._token is None or self._token.left_s < MARGIN_S:
             self._token = self._found()
         if self._token is None:
-            raise AccessError(
-                "no token found; put one into source.token_file, BEARER_TOKEN, BEARER_TOKEN_FILE or "
-                f"{_runtime_file()}, for example with `crpipe token --login`"
-            )
+            raise AccessError(none_found())
         if self._token.left_s <= 0:
             ago = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self._token.expires))
             raise AccessError(f"{self._token.place}: the token expired on {ago}; renew it")
@@ -166,8 +163,16 @@ def find_for(uris: Iterable[str], token_file: str) -> Token | None:
     return find(token_file)
 
 
+def none_found() -> str:
+    """Return the message that names where a token may be put."""
+    return (
+        "no token found; put one into source.token_file, BEARER_TOKEN, BEARER_TOKEN_FILE or "
+        f"{default_file()}, for example with `crpipe token --login`"
+    )
+
+
 def default_file() -> Path:
-    """Where a new token is put so that `find` and other tools see it."""
+    """Return where a new token is put so that `find` and other tools see it."""
     return _runtime_file()
 
 

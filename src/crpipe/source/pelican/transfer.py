@@ -22,19 +22,16 @@ from crpipe.source.retries import LONGEST_S, Failure, TemporaryFailure
 from crpipe.source.uris import host_and_path
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from crpipe.source.pelican.download import Answer
-
-    Ask = Callable[[str], Awaitable[Answer]]
-    Named = tuple[str, str, str]  # algorithm, checksum in hexadecimal, the server that named it
-    from collections.abc import Collection, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Iterator
     from pathlib import Path
 
     from crpipe.source.pelican.director import Director, Namespace
-    from crpipe.source.pelican.download import Downloads
+    from crpipe.source.pelican.download import Answer, Downloads
     from crpipe.source.pelican.tokens import Token, Tokens
     from crpipe.source.retries import AdaptiveDiskCalls
+
+    Ask = Callable[[str], Awaitable[Answer]]
+    Named = tuple[str, str, str]  # algorithm, checksum in hexadecimal, the server that named it
 
 # Ask servers for the checksum of a file; one that has none is asked again now and then.
 
@@ -326,7 +323,6 @@ class Transfer:
             )
         if not expected:
             self._check_unnamed(entry, copy)
-        if not expected:
             return Verification(copy.size, checksum, algorithm, SIZE_ONLY)
         alone = who == server != space.collections
         return Verification(copy.size, checksum, algorithm, SERVER_ONLY if alone else "source-checksum")
@@ -436,7 +432,7 @@ def refusal(uri: str, status: int, space: Namespace, token: Token | None) -> Tem
 
 
 def authorization(token: Token | None) -> dict[str, str]:
-    """The header that carries a token; nothing for namespaces that need none."""
+    """Return the header that carries a token; nothing for namespaces that need none."""
     return {"Authorization": f"Bearer {token.text}"} if token else {}
 
 
@@ -475,7 +471,7 @@ def _other_size(server: str, offered: int, size: int) -> TemporaryFailure:
 
 
 def _retry_after(answer: Answer) -> float:
-    """Seconds that a busy server asks to wait, 0 when it does not."""
+    """Return the seconds that a busy server asks to wait, 0 when it does not."""
     named = answer.header("Retry-After").strip()
     if re.fullmatch(r"[0-9]{1,9}", named):
         return min(float(named), LONGEST_S)
