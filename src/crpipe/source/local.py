@@ -168,7 +168,7 @@ def _copy_once(entry: Entry, part: Path) -> Verification | None:
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:
-    """Return which file it is, and when it was changed: nobody can set st_ctime back, as they can st_mtime."""
+    """Return which file it is, and when it changed: nobody can set st_ctime back, as they can st_mtime."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

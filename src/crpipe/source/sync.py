@@ -264,13 +264,12 @@ def _is_backed(paths: Paths, files: Files, name: str) -> bool:
 
 def _needed_snapshot(files: Files, held: Files) -> dict[str, CopiedFile]:
     """Return the snapshot of ``held`` that is needed as long as ``files`` has no newer one or receipt."""
-    snapshots = {name: file for name, file in held.items() if file.at in _SNAPSHOTS}
-    if any(file.at in _SNAPSHOTS for file in files.values()):
+    if any(file.at.startswith("snapshot-") for file in files.values()):
         return {}
     return {
         name: file
-        for name, file in snapshots.items()
-        if f"ranges/{PurePosixPath(name).parent.name}.json" not in files
+        for name, file in held.items()
+        if file.at.startswith("snapshot-") and f"ranges/{PurePosixPath(name).parent.name}.json" not in files
     }
 
 

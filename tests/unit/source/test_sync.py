@@ -16,6 +16,7 @@ from crpipe.core.text import NullProgress
 from crpipe.source import sync as module
 from crpipe.source.local import Directory
 from crpipe.source.restore import restore_run
+from crpipe.source.retries import TemporaryFailure
 from crpipe.source.sync import SyncRules, sync_every, sync_run
 from opened import opened
 from told import Told
@@ -70,6 +71,7 @@ def test_only_what_changed_is_sent_again(run):
     (run.paths().tensorboard() / "a" / "events.1").write_text("grown longer than it was")
     sync_run(opened(run), told)
     assert told.lines[-1].endswith(": 1 files sent, 0 failed")
+    assert sync_run(opened(run), told, SyncRules(new=True)) == 3
 
 
 def test_another_place_gets_everything(run, tmp_path):
@@ -222,6 +224,21 @@ def test_a_file_that_changes_while_it_is_sent_is_not_in_the_index(run, tmp_path,
     assert "tensorboard/a/events.1" not in indexed(tmp_path / "second")
     monkeypatch.undo()
     assert sync_run(opened(run), NullProgress()) == 1
+
+
+def test_an_index_of_which_a_part_came_first_is_read_from_its_begin_again(run, monkeypatch):
+    twice = run.model_copy(update={"source": run.source.model_copy(update={"attempts": 2})})
+    sync_run(opened(twice), NullProgress())
+    left, read = [1], Directory.read
+
+    async def breaks(self, name, write):
+        if left and left.pop():
+            await read(self, name, lambda piece: write(piece[:9]))
+            raise TemporaryFailure("cut")
+        return await read(self, name, write)
+
+    monkeypatch.setattr(Directory, "read", breaks)
+    assert sync_run(opened(twice), NullProgress()) == 0
 
 
 def damage(path):
