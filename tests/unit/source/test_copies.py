@@ -7,7 +7,7 @@ import pytest
 
 from crpipe.campaign.raw_files import SIZE_ONLY, Entry, Verification
 from crpipe.core import checksums
-from crpipe.core.errors import DiskError, SourceError, TransferError
+from crpipe.core.errors import AccessError, DiskError, SourceError, TransferError
 from crpipe.core.text import NullProgress
 from crpipe.source import copies
 from crpipe.source.copies import Copies, CopyRules, VerificationLog, check_free_space
@@ -91,6 +91,12 @@ def test_what_passes_is_tried_again(copied):
             SourceError,
             "off .* what is verified stays",
         ),
+        (
+            [TemporaryFailure("refused", Failure.DENIED)] * 2,
+            RULES,
+            AccessError,
+            r"/s/a.h5: refused \(2 attempts\); renew it, see `crpipe token`",
+        ),
     ],
 )
 def test_a_bad_file_stops_the_job_with_the_way_out(copied, error, rules, kind, message):
@@ -119,6 +125,14 @@ def test_a_file_that_failed_is_tried_again_after_the_others(copied, tmp_path):
         assert (job.bad, len(job.done)) == ({}, 2)
         for file in tmp_path.iterdir():
             file.unlink()
+
+
+def test_a_file_whose_bytes_are_wrong_is_set_aside_whatever_another_one_does(copied, tmp_path):
+    rules = CopyRules("range R", "restore it", "quarantine", 1)
+    wrong, cut = TemporaryFailure("bad", Failure.WRONG_BYTES), TemporaryFailure("cut")
+    job = copied({"a.h5": [wrong] * 4, "b.h5": Later(1, [cut] * 2)}, rules)
+    assert list(job.bad) == ["a.h5"]
+    assert not (tmp_path / "a.h5.part").exists()
 
 
 def test_a_file_that_fails_is_set_aside_only_while_another_one_arrives(copied, tmp_path):
