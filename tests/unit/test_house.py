@@ -23,7 +23,7 @@ BUDGET = {
     "config": (6, 1355),
     "events": (11, 1820),
     "campaign": (10, 2070),
-    "source": (27, 5540),
+    "source": (24, 5485),
     "split": (13, 3280),
     "loading": (5, 1145),
     "report": (24, 5100),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from crpipe.core.errors import ChangedError, CrpipeError, FormatError, SourceError, TransferError
 from crpipe.source.look.listings import REMOTE_S, LookDeadline
-from crpipe.source.retries import TemporaryFailure, retry
+from crpipe.source.retries import Failure, TemporaryFailure, retry
 from crpipe.source.sources import open_copier
 from crpipe.source.uris import host_and_path, scheme_of
 
@@ -52,7 +52,8 @@ def bring(entry: Entry, part: Path, options: SourceOptions) -> None:
     try:
         asyncio.run(copy())
     except TemporaryFailure as error:
-        kind = FormatError if error.wrong else SourceError
+        is_bad = error.kind in {Failure.WRONG_BYTES, Failure.NOT_SERVED}
+        kind = FormatError if is_bad else SourceError
         raise kind(f"{entry.uri}: {error}") from error
     except ChangedError as error:  # the file may be good
         raise SourceError(str(error)) from error

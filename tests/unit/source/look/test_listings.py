@@ -12,7 +12,7 @@ from crpipe.core.text import NullProgress
 from crpipe.source.listing import list_range
 from crpipe.source.look import listings
 from crpipe.source.look.listings import look
-from crpipe.source.retries import TemporaryFailure
+from crpipe.source.retries import Failure, TemporaryFailure
 from opened import opened
 
 
@@ -158,7 +158,7 @@ def raising(error, cause=None):
 @pytest.mark.parametrize(
     ("error", "cause", "warns"),
     [
-        (ListingError("out of reach; run again"), TemporaryFailure("no route", outage=True), True),
+        (ListingError("out of reach; run again"), TemporaryFailure("no route", Failure.SERVER_BUSY), True),
         (SourceError("no answer"), None, True),
         (ListingError("no such directory (status 404)"), None, False),
     ],

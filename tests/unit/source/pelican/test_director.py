@@ -71,18 +71,18 @@ def test_what_a_server_names_as_user_is_not_kept():
 
 
 def test_bad_servers_are_passed_over_until_none_is_left(space):
-    assert space.best() == "https://near:1"
-    assert space.bench("https://near:1")
-    assert space.best() == "https://far:2"
-    assert space.bench("https://far:2")
-    assert not space.bench("https://origin:3")
-    assert space.best() == "https://near:1"  # its failure is longest ago
+    assert space.pick_server() == "https://near:1"
+    assert space.avoid("https://near:1")
+    assert space.pick_server() == "https://far:2"
+    assert space.avoid("https://far:2")
+    assert not space.avoid("https://origin:3")
+    assert space.pick_server() == "https://near:1"  # its failure is longest ago
     assert isinstance(space, Namespace)
 
 
 def test_servers_without_the_file_are_passed_over(space):
-    assert space.best({"https://near:1"}) == "https://far:2"
-    space.bench("https://far:2")
-    assert space.best({"https://near:1"}) == "https://origin:3"
+    assert space.pick_server({"https://near:1"}) == "https://far:2"
+    space.avoid("https://far:2")
+    assert space.pick_server({"https://near:1"}) == "https://origin:3"
     with pytest.raises(LookupError):
-        space.best(set(space.servers))
+        space.pick_server(set(space.servers))

@@ -16,8 +16,7 @@ from crpipe.core.lease import lease
 from crpipe.source.copies import Copies, CopyRules, check_free_space
 from crpipe.source.listing import described
 from crpipe.source.retries import Deadline
-from crpipe.source.sync.index import INDEX, RESULTS, file_here, read_index
-from crpipe.source.sync.send import LEASE, check_place
+from crpipe.source.sync import INDEX, LEASE, RESULTS, CopyIndex, check_place, file_here
 from crpipe.source.uris import SourceOptions
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.text import Progress
-    from crpipe.source.sync.index import CopiedFile, Files
+    from crpipe.source.sync import CopiedFile, Files
 
 _INCOMING = ".restore"
 _SHOWN = 3
@@ -75,7 +74,7 @@ def _fetch_index(campaign: Campaign, progress: Progress) -> Files:
     deadline = Deadline(options.deadline_s, f"restoring from {campaign.config.sync.to}", progress.message)
     entries = described(options, [uri], [INDEX], "sync.to", deadline)
     _copy(campaign, list(entries), folder, progress)
-    return read_index((folder / INDEX).read_text(), uri)
+    return CopyIndex.parse((folder / INDEX).read_bytes(), uri).files
 
 
 def _refuse_others(campaign: Campaign, files: Files) -> None:
@@ -95,10 +94,10 @@ def _fetch(campaign: Campaign, files: Files, folder: Path, progress: Progress) -
     """Copy what is missing into ``folder``; growing files, as far as that is possible."""
     check_free_space(campaign.paths.run_dir(), sum(file.size for file in files.values()), "restored files")
     for grows in (False, True):
-        chosen = [file for file in files.values() if _grows(file) is grows]
-        entries = [Entry(file.at, _uri(campaign, file.at), file.size, None) for file in chosen]
+        some = [file for file in files.values() if _grows(file) is grows]
+        entries = [Entry(file.at, _uri(campaign, file.at), file.size, None) for file in some]
         try:
-            _copy(campaign, entries, folder / str(grows), progress, aside=len(chosen) if grows else 0)
+            _copy(campaign, entries, folder / str(grows), progress, aside=len(some) if grows else 0)
         except SourceError:
             if not grows:
                 raise

@@ -1,18 +1,23 @@
 import json
+import os
 import shutil
+import signal
+import threading
 
 import pytest
 
 from crpipe.cli.app import main
 from crpipe.config.loading import validate
-from crpipe.core.errors import ConfigError, CrpipeError, DiskError, LeaseError
+from crpipe.config.sections import SyncSection
+from crpipe.core.errors import ConfigError, CrpipeError, DiskError, LeaseError, TransferError
 from crpipe.core.files import sha256
 from crpipe.core.lease import lease
 from crpipe.core.text import NullProgress
-from crpipe.source.sync import send
-from crpipe.source.sync.places import Directory
-from crpipe.source.sync.restore import restore_run
-from crpipe.source.sync.send import SyncRules, sync_run
+from crpipe.source import sync as module
+from crpipe.source.local import Directory
+from crpipe.source.restore import restore_run
+from crpipe.source.retries import TemporaryFailure
+from crpipe.source.sync import SyncRules, sync_every, sync_run
 from opened import opened
 from told import Told
 
@@ -35,6 +40,7 @@ def run(tmp_path):
         "store/r/checkpoint-k.pt",
         "store/r/snapshot-k-7-0.pt",
         "store/r/lease",
+        "tensorboard/a/.events.part",
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
@@ -65,6 +71,7 @@ def test_only_what_changed_is_sent_again(run):
     (run.paths().tensorboard() / "a" / "events.1").write_text("grown longer than it was")
     sync_run(opened(run), told)
     assert told.lines[-1].endswith(": 1 files sent, 0 failed")
+    assert sync_run(opened(run), told, SyncRules(new=True)) == 3
 
 
 def test_another_place_gets_everything(run, tmp_path):
@@ -90,11 +97,11 @@ def test_a_failure_is_an_error_of_the_disk_and_is_made_up_for(run, tmp_path):
     assert sync_run(opened(run), told) == 1
 
 
-def test_an_empty_place_is_an_error(run):
+@pytest.mark.parametrize("verb", [sync_run, lambda *words: sync_every(words[0], 1.0, bool, *words[1:])])
+def test_an_empty_place_is_an_error_at_once(run, verb):
+    nowhere = run.model_copy(update={"sync": SyncSection()})
     with pytest.raises(ConfigError, match=r"sync\.to: empty"):
-        sync_run(
-            opened(run.model_copy(update={"sync": run.sync.model_copy(update={"to": ""})})), NullProgress()
-        )
+        verb(opened(nowhere), NullProgress(), SyncRules())
 
 
 def test_the_newest_snapshot_of_an_unfinished_link_never_replaces_the_one_before(run, tmp_path):
@@ -130,7 +137,7 @@ def test_the_index_names_no_receipt_without_its_checkpoint(run, tmp_path):
     assert "ranges/r.json" not in json.loads(index.read_text())["files"]
     blocked.unlink()
     receipt.with_name("s.json").write_text("damaged")
-    assert sync_run(opened(run), NullProgress()) == 2
+    assert sync_run(opened(run), NullProgress()) == 3
     assert {name for name in json.loads(index.read_text())["files"] if "ranges" in name} == {"ranges/r.json"}
 
 
@@ -182,7 +189,7 @@ def test_the_snapshot_that_the_index_names_stays_while_no_new_index_arrives(run,
 
 def test_a_snapshot_that_goes_while_it_is_sent_leaves_the_one_before(run, tmp_path, monkeypatch):
     sync_run(opened(run), NullProgress())
-    newer, stamp = run.paths().store("r") / "snapshot-k-8-0.pt", send._stamp
+    newer, stamp = run.paths().store("r") / "snapshot-k-8-0.pt", module._stamp
     (newer.parent / "snapshot-k-7-0.pt").unlink()
 
     def gone(path):
@@ -192,7 +199,7 @@ def test_a_snapshot_that_goes_while_it_is_sent_leaves_the_one_before(run, tmp_pa
 
     for _ in range(2):
         newer.write_text("newer")
-        monkeypatch.setattr(send, "_stamp", gone)
+        monkeypatch.setattr(module, "_stamp", gone)
         assert sync_run(opened(run), NullProgress()) == 0
         assert indexed(tmp_path / "second")["store/r/snapshot-k-7-0.pt"] == "store/r/snapshot-k-7-0.pt"
     monkeypatch.undo()
@@ -201,6 +208,37 @@ def test_a_snapshot_that_goes_while_it_is_sent_leaves_the_one_before(run, tmp_pa
     assert [name for name in indexed(tmp_path / "second") if "snapshot" in name] == [
         "store/r/snapshot-k-8-0.pt"
     ]
+
+
+def test_a_file_that_changes_while_it_is_sent_is_not_in_the_index(run, tmp_path, monkeypatch):
+    events, send = run.paths().tensorboard() / "a" / "events.1", Directory.send
+
+    async def grows(self, file, name):
+        await send(self, file, name)
+        if file == events:
+            events.write_text(f"{events.read_text()} more")
+
+    monkeypatch.setattr(Directory, "send", grows)
+    with pytest.raises(TransferError, match="1 files were not sent.*it changed while it was sent"):
+        sync_run(opened(run), NullProgress())
+    assert "tensorboard/a/events.1" not in indexed(tmp_path / "second")
+    monkeypatch.undo()
+    assert sync_run(opened(run), NullProgress()) == 1
+
+
+def test_an_index_of_which_a_part_came_first_is_read_from_its_begin_again(run, monkeypatch):
+    twice = run.model_copy(update={"source": run.source.model_copy(update={"attempts": 2})})
+    sync_run(opened(twice), NullProgress())
+    left, read = [1], Directory.read
+
+    async def breaks(self, name, write):
+        if left and left.pop():
+            await read(self, name, lambda piece: write(piece[:9]))
+            raise TemporaryFailure("cut")
+        return await read(self, name, write)
+
+    monkeypatch.setattr(Directory, "read", breaks)
+    assert sync_run(opened(twice), NullProgress()) == 0
 
 
 def damage(path):
@@ -269,16 +307,23 @@ def test_a_disk_that_is_unmounted_during_a_sync_gets_no_index(run, tmp_path, mon
     assert len(indexed(second)) == 4
 
 
-def test_a_copy_of_an_earlier_version_gets_its_mark_and_what_it_lacks(run, tmp_path):
+@pytest.mark.parametrize("has_mark", [True, False])
+def test_a_copy_of_an_earlier_version_goes_on_and_can_be_restored(run, tmp_path, has_mark):
     sync_run(opened(run), NullProgress())
-    memory = run.paths().run_dir() / ".sync.json"
+    memory, copy = run.paths().run_dir() / ".sync.json", tmp_path / "second" / "deep"
     tree = json.loads(memory.read_text())
-    (tmp_path / "second" / "deep" / tree.pop("mark")).unlink()
-    memory.write_text(json.dumps(tree))
-    (tmp_path / "second" / "deep" / "store/r/checkpoint-k.pt").unlink()
+    if not has_mark:
+        (copy / tree.pop("mark")).unlink()
+    index = (copy / "index.json").read_text().replace("snapshot-1.pt", "snapshot-3.pt")
+    (copy / "index.json").write_text(index)
+    (copy / "snapshot-1.pt").rename(copy / "snapshot-3.pt")
+    (copy / "store/r/checkpoint-k.pt").unlink()
+    memory.write_text(json.dumps(tree | {"files": json.loads(index)["files"], "index": index}))
     assert sync_run(opened(run), NullProgress()) == 1
     assert len(indexed(tmp_path / "second")) == 3
     assert json.loads(memory.read_text())["mark"]
+    there = opened(run.model_copy(update={"runs": tmp_path / "there"}))
+    assert restore_run(there, NullProgress()) == 3
 
 
 @pytest.mark.parametrize("harm", ["unlink", "damage"])
@@ -318,3 +363,57 @@ def test_a_sync_that_fails_has_an_exit_code(run, tmp_path, monkeypatch, capsys):
     (second / "deep" / "tensorboard" / "a").write_text("a file where a directory is needed")
     assert code() == 74
     assert "1 files were not sent" in capsys.readouterr().err
+
+
+@pytest.fixture
+def campaign(run):
+    """The campaign of a run that has begun, with its journal."""
+    run.paths().train_journal().write_text("begun\n")
+    return opened(run)
+
+
+def test_it_goes_on_until_the_finished_run_is_sent(campaign, tmp_path):
+    told, rounds = Told(), iter([False, False, True])
+
+    def finished():
+        with (campaign.paths.train_journal()).open("a") as journal:
+            journal.write("more\n")
+        return next(rounds)
+
+    assert sync_every(campaign, 0.001, finished, told, SyncRules())
+    assert (tmp_path / "second" / "deep" / "journal.jsonl").read_text() == "begun\n" + 3 * "more\n"
+    assert told.lines[-1] == "deep: finished, and sent"
+
+
+def test_what_fails_is_reported_and_sent_at_the_next_time(campaign, tmp_path):
+    second, told, calls = tmp_path / "second", Told(), []
+    second.write_text("a file where a directory is needed")
+
+    def finished():
+        calls.append(1)
+        if len(calls) == 3:
+            second.unlink()
+        return True
+
+    assert sync_every(campaign, 0.001, finished, told, SyncRules())
+    assert len(calls) == 3
+    assert any(
+        "a file is where a directory is needed" in line and "tried again in" in line for line in told.lines
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_quietly(campaign, number):
+    told, before = Told(), [signal.SIG_DFL, signal.default_int_handler]
+    for each, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
+        signal.signal(each, handler)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), number))
+    timer.start()
+    assert not sync_every(campaign, 10.0, lambda: False, told, SyncRules())
+    assert told.lines[-1] == "stopped as asked; the same command goes on"
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_a_signal_that_comes_during_a_sync_ends_it_too(campaign, monkeypatch):
+    monkeypatch.setattr(module, "_send_changed", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert not sync_every(campaign, 10.0, lambda: False, Told(), SyncRules())

@@ -9,9 +9,9 @@ import pytest
 from crpipe.config.loading import validate
 from crpipe.core.errors import ConfigError, ListingError, TransferError
 from crpipe.core.text import NullProgress
-from crpipe.source.sync import restore
-from crpipe.source.sync.restore import restore_run
-from crpipe.source.sync.send import sync_run
+from crpipe.source import restore
+from crpipe.source.restore import restore_run
+from crpipe.source.sync import sync_run
 from opened import opened
 from told import Told
 
