@@ -43,52 +43,54 @@ _ITEM_BYTES = 4  # of items whose columns nobody named
 
 @dataclass(frozen=True, slots=True)
 class FileSample:
-    """What was read. files, bytes, events, items: of the files that were counted.
+    """One raw file as the configured reader reads it, and how many events the files beside it have.
 
-    columns: dtype of each column of the first file. multiplicities: those of the events that were read;
-    groups: how many groups these belong to; doubt: why the group columns look wrong; mostly empty. invalid:
-    how many of them hold an illegal value; reason: the first of these. notes: what the reader converted, or
-    did not read, in the files that were counted.
+    name: path or URI. reader: what read it. columns: dtype of each column of the file, or of the layout.
+    files, bytes, events, items: sums over the files that were counted. rows: events that were read;
+    groups: how many groups they belong to; doubt: why the group columns look wrong, mostly empty; largest:
+    items of the largest; below: share of them that are no outliers. notes: what the reader converted, or did
+    not read.
     """
 
+    name: str
+    reader: str
     columns: Mapping[str, str]
     files: int
     bytes: int
     events: int
     items: int
-    multiplicities: NDArray[np.uint32]
+    rows: int
     groups: int
-    invalid: int = 0
-    reason: str = ""
+    largest: int
+    below: float
     notes: tuple[str, ...] = ()
     doubt: str = ""
 
 
 @dataclass(slots=True)
-class _Read:
-    """What was read of one file, as a ``FileSample`` gives it; first: columns of the first blocks."""
+class _Rows:
+    """What was read of one file. first: columns of the first blocks; reason: of the first illegal event."""
 
     multiplicities: list[NDArray[np.uint32]] = field(default_factory=lambda: [np.zeros(0, np.uint32)])
     groups: set[bytes] = field(default_factory=set)
     first: list[Mapping[str, NDArray[Any]]] = field(default_factory=list)
-    invalid: int = 0
+    illegal: int = 0
     reason: str = ""
 
-    def doubt(self, layout: Layout) -> str:
-        """Return why the group columns look wrong, from the rows that were read."""
-        names = self.first[0] if self.first else ()
-        columns = {name: np.concatenate([each[name] for each in self.first]) for name in names}
-        return doubtful_groups(columns, layout)
 
-
-def read_sample(choice: ReaderChoice, files: Sequence[Path], seconds: float = SECONDS) -> FileSample:
+def read_sample(
+    choice: ReaderChoice, files: Sequence[Path], limit: int | None = None, seconds: float = SECONDS
+) -> tuple[FileSample, str]:
     """Read the first file (as much as the time allows, at least one block), and count the others.
 
-    Raise FormatError or PluginError for a file that the reader cannot read.
+    limit: most items of an event that is no outlier. Also return which of its values are illegal, and how
+    many; empty where the split would take all. Raise FormatError or PluginError for a file that the reader
+    cannot read.
     """
     end = time.monotonic() + seconds
     reader = choice.open()
-    seen = _rows(reader, files[0], end)
+    rows = _read_rows(reader, files[0], end)
+    counts = np.concatenate(rows.multiplicities)
     counted = taken = events = items = 0
     for path in files:
         if counted and time.monotonic() > end:
@@ -96,16 +98,28 @@ def read_sample(choice: ReaderChoice, files: Sequence[Path], seconds: float = SE
         totals = reader.totals(path)
         events, items = events + totals[0], items + totals[1]
         counted, taken = counted + 1, taken + path.stat().st_size
-    return FileSample(
-        columns_of(files[0], reader),
-        *(counted, taken, events, items),
-        *(np.concatenate(seen.multiplicities), len(seen.groups), seen.invalid, seen.reason),
-        tuple(reader.notes),
-        seen.doubt(reader.layout),
+    names = rows.first[0] if rows.first else ()
+    columns = {name: np.concatenate([block[name] for block in rows.first]) for name in names}
+    sample = FileSample(
+        name=str(files[0]),
+        reader=choice.name,
+        columns=_columns_of(files[0], reader),
+        files=counted,
+        bytes=taken,
+        events=events,
+        items=items,
+        rows=len(counts),
+        groups=len(rows.groups),
+        largest=int(counts[counts <= limit].max(initial=0)) if limit else int(counts.max(initial=0)),
+        below=float((counts <= limit).mean()) if limit is not None and len(counts) else 1.0,
+        notes=tuple(reader.notes),
+        doubt=doubtful_groups(columns, reader.layout),
     )
+    share = f"{rows.illegal} of the {len(counts)} events that were read are illegal"
+    return sample, f"{rows.reason} ({share})" if rows.illegal else ""
 
 
-def columns_of(path: Path, reader: CheckedReader) -> dict[str, str]:
+def _columns_of(path: Path, reader: CheckedReader) -> dict[str, str]:
     """Name the columns of a Parquet file with their types; for other files, those that the reader gives."""
     try:
         return {each.name: str(each.type) for each in pq.read_schema(path)}
@@ -115,25 +129,24 @@ def columns_of(path: Path, reader: CheckedReader) -> dict[str, str]:
         return events | {f"{layout.item}.{each.name}": each.dtype for each in layout.items}
 
 
-def _rows(reader: CheckedReader, path: Path, end: float) -> _Read:
-    """Read a file until the time is over, at least one block; its values are judged as the split does."""
-    read, row = _Read(), 0
-    names = reader.layout.group
+def _read_rows(reader: CheckedReader, path: Path, end: float) -> _Rows:
+    """Read a file until the time is over, at least one block; check its values as the split does."""
+    rows, row = _Rows(), 0
     for block in reader.rows(path):
-        if sum(map(len, read.multiplicities)) < MOST_ROWS:
-            read.first.append(block.columns)
-        read.multiplicities.append(block.multiplicity)
-        columns = np.rec.fromarrays([np.ascontiguousarray(block.columns[name]) for name in names])
-        read.groups.update(each.tobytes() for each in np.unique(columns))
+        if row < MOST_ROWS:
+            rows.first.append(block.columns)
+        rows.multiplicities.append(block.multiplicity)
+        columns = [np.ascontiguousarray(block.columns[name]) for name in reader.layout.group]
+        rows.groups.update(group.tobytes() for group in np.unique(np.rec.fromarrays(columns)))
         reasons = find_invalid_events(block, reader.layout)
-        if reasons and not read.reason:
+        if reasons and not rows.reason:
             first = min(reasons)
-            read.reason = f"row {row + first}: {reasons[first]}"
-        read.invalid += len(reasons)
+            rows.reason = f"row {row + first}: {reasons[first]}"
+        rows.illegal += len(reasons)
         row += len(block)
         if time.monotonic() > end:
             break
-    return read
+    return rows
 
 
 # Thresholds: from ranges that are split, or from raw files before that.

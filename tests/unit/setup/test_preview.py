@@ -86,8 +86,8 @@ def test_a_reader_that_lacks_its_table_reads_nothing_yet(configure):
 
 def test_one_file_of_a_remote_source_is_copied_and_named_as_in_the_source(configure, raw, monkeypatch):
     remote = configure("source.uri=pelican://host/x/{range}/*.parquet")
-    local, look = configure(), preview.look
-    monkeypatch.setattr(preview, "look", lambda _, ranges, **__: look(local, ranges))
+    local, list_now = configure(), preview.list_now
+    monkeypatch.setattr(preview, "list_now", lambda _, ranges, **__: list_now(local, ranges))
     found = look_at_source(Campaign.open(remote))
     assert (found.file.files, found.file.events) == (1, 4)
     (raw / FIRST / "0.parquet").write_bytes((raw / FIRST / "0.parquet").read_bytes()[:-1] + b"x")
@@ -101,7 +101,7 @@ def test_one_file_of_a_remote_source_is_copied_and_named_as_in_the_source(config
     def missing(*_):
         raise SourceError("no answer")
 
-    monkeypatch.setattr(preview, "bring", missing)
+    monkeypatch.setattr(preview, "fetch_sample", missing)
     assert look_at_source(Campaign.open(remote)).notes == ("no file was read: no answer",)
 
 
