@@ -207,13 +207,13 @@ def diagnose_disk(key: str, folder: Path, budget_gib: float = 0.0, *, cluster: b
     budget_gib: space that raw copies may take there. cluster: whether jobs may run on other hosts.
     """
     mount, elsewhere = mount_of(folder), f"set {key} to another folder"
-    place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    if not (place.is_dir() and os.access(place, os.W_OK)):
-        return Diagnosis(key, "fail", f"{folder}: {place} cannot be written to", elsewhere)
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+        return Diagnosis(key, "fail", f"{folder}: {existing} cannot be written to", elsewhere)
     try:
-        free = free_bytes(place)
+        free = free_bytes(existing)
     except (OSError, CrpipeError) as error:
         return Diagnosis(key, "fail", f"{folder}: {error}", elsewhere)
     text = f"{folder}: {free / GIB:.1f} GiB free, {mount.describe() if mount else 'unknown file system'}"
@@ -332,8 +332,8 @@ def diagnose_gpus(gpus: Sequence[Gpu], asked: int) -> Diagnosis:
             fix = "set train.gpus: 0, or use a cluster"
             return Diagnosis("gpu", "warn", f"{text}, and train.gpus is {asked}", fix)
         return Diagnosis("gpu", "ok", text)
-    each = ", ".join(f"{gpu.name} with {gpu.memory_mib / 1024:.0f} GiB" for gpu in gpus)
-    text = f"{each}; driver {gpus[0].driver}"
+    names = ", ".join(f"{gpu.name} with {gpu.memory_mib / 1024:.0f} GiB" for gpu in gpus)
+    text = f"{names}; driver {gpus[0].driver}"
     if asked > len(gpus):
         return Diagnosis("gpu", "warn", f"{text}; train.gpus is {asked}", f"set train.gpus: {len(gpus)}")
     return Diagnosis("gpu", "ok", text)

@@ -15,7 +15,7 @@ import yaml
 
 import crpipe
 from crpipe.campaign.readers import open_reader
-from crpipe.config.loading import AUTO, SYNTHETIC, flatten, validate
+from crpipe.config.loading import AUTO, SYNTHETIC, validate
 from crpipe.config.reference import comment, entries, scalar
 from crpipe.core.errors import ConfigError
 from crpipe.core.files import atomic_write, disk_errors, make_folder
@@ -23,10 +23,9 @@ from crpipe.core.ranges import Range
 from crpipe.source.suggestions import suggest_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from crpipe.config.loading import Tree
-    from crpipe.config.reference import KeyEntry
 
 # What a user changes first; besides, every key that a starter or an answer sets.
 SHOWN = (
@@ -218,44 +217,38 @@ def _default_reader(starter: Starter, *, simulated: bool) -> str:
 
 def render(tree: Tree) -> str:
     """Write a configuration as YAML with a comment above every key; the comments are those of the models."""
-    given = [name for name, _ in flatten(tree)]
     lines = [_HEADER]
     heads: list[list[str]] = []  # of the sections that a key is in, each written before its first key
     for entry in entries(validate(tree)):
         del heads[entry.depth :]
-        indent = "  " * entry.depth
+        indent, given = "  " * entry.depth, _given(tree, entry.dotted)
         if entry.section:
             blank = [] if entry.depth else [""]
             heads.append([*blank, *comment(entry.meaning, indent), f"{indent}{entry.name}:"])
-        elif entry.dotted in SHOWN or _is_given(entry.dotted, given):
+        elif given or entry.dotted in SHOWN:
             for head in heads:
                 lines += head
                 head.clear()
-            lines += _key_lines(entry, tree, indent)
+            note = "; ".join(part for part in (entry.legal, entry.changes) if part)
+            lines += comment(f"{entry.meaning}  [{note}]", indent)
+            lines += [f"{indent}{entry.name}: {_scalar(given[0] if given else entry.value)}"]
     return "\n".join(lines) + "\n"
 
 
-def _key_lines(entry: KeyEntry, tree: Tree, indent: str) -> Iterator[str]:
-    note = "; ".join(part for part in (entry.legal, entry.changes) if part)
-    value = _value_at(tree, entry.dotted, entry.value)
-    yield from comment(f"{entry.meaning}  [{note}]", indent)
-    # Braces begin a mapping where YAML is written on one line: text with them is always quoted.
+def _scalar(value: Any) -> str:
+    """Write a value on one line; text with braces is always quoted: they begin a mapping there."""
     braces = isinstance(value, str) and "{" in value
-    text = json.dumps(value, ensure_ascii=False) if braces else scalar(value)
-    yield f"{indent}{entry.name}: {text}"
+    return json.dumps(value, ensure_ascii=False) if braces else scalar(value)
 
 
-def _is_given(dotted: str, given: list[str]) -> bool:
-    return any(name == dotted or name.startswith(f"{dotted}.") for name in given)
-
-
-def _value_at(tree: Tree, dotted: str, default: Any) -> Any:
+def _given(tree: Tree, dotted: str) -> list[Any]:
+    """Return the one value of a key; none where the tree does not have it."""
     node: Any = tree
     for part in dotted.split("."):
         if not isinstance(node, dict) or part not in node:
-            return default
+            return []
         node = node[part]
-    return node
+    return [node]
 
 
 # The folder of a campaign: workflow, configuration and profiles, as this installation has them.

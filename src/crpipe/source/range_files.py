@@ -6,7 +6,7 @@ import asyncio
 import posixpath
 from collections import Counter
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from crpipe.campaign.raw_files import natural_key
 from crpipe.campaign.simulators import generated_entries, open_simulator
@@ -17,7 +17,7 @@ from crpipe.source.sources import open_source
 from crpipe.source.uris import Kind, host_and_path, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
     from crpipe.campaign.raw_files import Entry
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from crpipe.core.text import Progress
     from crpipe.source.positions import RecordedPositions
     from crpipe.source.retries import Deadline
+    from crpipe.source.sources import Source
     from crpipe.source.uris import RangeSource, SourceOptions, SourcePattern
+
+Answer = TypeVar("Answer")
 
 
 class SourceFiles:
@@ -124,17 +127,17 @@ class SourceFiles:
     def _at_positions(self, name: Range) -> Sequence[Entry]:
         """List the files whose positions make up the range; positions are those of the first listing."""
         names = self._by_position
-        chosen = names[name.first : name.last + 1]
-        if len(chosen) <= name.last - name.first:
+        files = names[name.first : name.last + 1]
+        if len(files) <= name.last - name.first:
             raise ListingError(
                 f"range {name}: {self.pattern.shown} holds {len(names)} files, numbers 0 to "
                 f"{len(names) - 1}; set ranges.last to {len(names) - 1}, or to auto"
             )
         if self.pattern.kind is Kind.FLAT_LIST:
-            return self._described(chosen)
-        wanted = frozenset(chosen)
-        entries = entries_of(self._options, self.pattern.whole(), wanted.__contains__, self._deadline)
-        gone = sorted(wanted - {entry.path for entry in entries})
+            return self._described(files)
+        listed = frozenset(files)
+        entries = entries_of(self._options, self.pattern.whole(), listed.__contains__, self._deadline)
+        gone = sorted(listed - {entry.path for entry in entries})
         if gone:
             raise ListingError(
                 f"range {name}: {shown(gone)}: gone during the listing; run the same command again"
@@ -178,43 +181,24 @@ class SourceFiles:
             return natural_order(read_list(pattern.list_file(None)))
         place = pattern.whole()
         if pattern.kind is Kind.RANGES and pattern.ranges_are_folders():
-            return folders_of(self._options, place, self._deadline)
-        return names_of(self._options, place, self._deadline)
+            ask = (self._options, place.scheme, place.host, self._deadline)
+            return list(_ask(*ask, lambda source: source.folders(place)))
+        names: list[str] = []
+
+        def collect(name: str) -> bool:
+            if place.has(name):
+                names.append(name)
+            return False
+
+        entries_of(self._options, place, collect, self._deadline)
+        return natural_order(names)
 
 
 def entries_of(
     options: SourceOptions, place: RangeSource, chosen: Callable[[str], bool], deadline: Deadline
 ) -> Sequence[Entry]:
     """List the chosen files of one directory."""
-
-    async def ask() -> Sequence[Entry]:
-        async with open_source(options, place.scheme, place.host, deadline) as source:
-            return await source.entries(place, chosen)
-
-    return asyncio.run(ask())
-
-
-def folders_of(options: SourceOptions, place: RangeSource, deadline: Deadline) -> list[str]:
-    """Name the directories in one directory."""
-
-    async def ask() -> Sequence[str]:
-        async with open_source(options, place.scheme, place.host, deadline) as source:
-            return await source.folders(place)
-
-    return list(asyncio.run(ask()))
-
-
-def names_of(options: SourceOptions, place: RangeSource, deadline: Deadline) -> list[str]:
-    """Name the files of one directory that match its pattern, in natural order."""
-    names: list[str] = []
-
-    def collect(name: str) -> bool:
-        if place.has(name):
-            names.append(name)
-        return False
-
-    entries_of(options, place, collect, deadline)
-    return natural_order(names)
+    return _ask(options, place.scheme, place.host, deadline, lambda source: source.entries(place, chosen))
 
 
 def described(
@@ -227,10 +211,19 @@ def described(
     if len(places) > 1:
         raise ConfigError(f"{key}: mixes sources ({shown(list(uris))}); keep one kind in one list")
     scheme, host = places.pop()
+    return _ask(options, scheme, host, deadline, lambda source: source.describe(uris, paths, key))
 
-    async def ask() -> Sequence[Entry]:
+
+def _ask(
+    options: SourceOptions,
+    scheme: str,
+    host: str,
+    deadline: Deadline,
+    question: Callable[[Source], Coroutine[Any, Any, Answer]],
+) -> Answer:
+    async def ask() -> Answer:
         async with open_source(options, scheme, host, deadline) as source:
-            return await source.describe(uris, paths, key)
+            return await question(source)
 
     return asyncio.run(ask())
 
@@ -242,8 +235,8 @@ def read_list(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"source.files: {path} cannot be read ({reason}); name an existing file") from error
-    found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    return [uri if "://" in uri else str(path.parent.absolute() / uri) for uri in found]
+    uris = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return [uri if "://" in uri else str(path.parent.absolute() / uri) for uri in uris]
 
 
 def relative(files: Sequence[str]) -> list[str]:
