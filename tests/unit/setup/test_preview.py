@@ -96,6 +96,9 @@ def test_one_file_of_a_remote_source_is_copied_and_named_as_in_the_source(config
         Campaign.open(configure("source.uri=pelican://host/x/{range}/*.parquet", QUARANTINE))
     )
     assert (aside.warnings, aside.problems) == ((problem,), ())
+    pq.write_table(pa.table({"a": [1]}), raw / FIRST / "0.parquet")
+    (problem,) = look_at_source(Campaign.open(remote)).problems
+    assert problem.startswith(f"{raw}/{FIRST}/0.parquet: no column muons")
 
     def missing(*_):
         raise SourceError("no answer")
