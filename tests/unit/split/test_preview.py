@@ -82,7 +82,10 @@ def test_several_files_and_directories_are_added_up(tmp_path):
         write_parquet(tmp_path / f"{seed}.parquet", [1, 2, 3], seed)
     choice = ReaderChoice(READERS["bundles"])
     (tmp_path / ".hidden").touch()
-    assert suggested([tmp_path], choice)[0] == "6 events in 2 files, 0% without muons"
+    lines = suggested([tmp_path], choice)
+    assert lines[0] == "6 events in 2 files, 0% without muons"
+    table = lines[lines.index("") + 1 :]
+    assert [line.split()[:3] for line in table[1:3]] == [["2", "33.333%", "50.0%"], ["3", "0.000%", "0.0%"]]
     files = [tmp_path / "0.parquet"] * 2
     assert suggested(files, choice)[0] == "6 events in 2 files, 0% without muons"
 
