@@ -275,7 +275,7 @@ def quiet_libraries() -> None:
 def main() -> None:
     """Run the command line; an error becomes one message and its exit code, see `crpipe.core.errors`."""
     if os.environ.get("CRPIPE_WORKFLOW"):
-        follow_parent()
+        follow_parent(os.environ["CRPIPE_WORKFLOW"])
     quiet_libraries()
     try:
         with MachineWatch():

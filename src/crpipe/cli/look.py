@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -324,7 +323,6 @@ def restore(
 
 runs = typer.Typer()
 
-_COLUMNS = 80  # of a terminal that does not say
 _SNAKEFILES = ("Snakefile", "workflow/Snakefile")
 _LOOKING = frozenset({"--dry-run", "--dryrun", "-n"})
 
@@ -357,7 +355,7 @@ def run(
 
     Exit codes: 0 done, 1 a job failed, 130 stopped by Ctrl-C, 143 by SIGTERM, else that of the refusal.
     """
-    from crpipe.workflow.attempts import RunRequest, run_until_done
+    from crpipe.workflow.run import RunRequest, run_workflow
 
     if not any(Path(name).is_file() for name in _SNAKEFILES):
         raise ConfigError(f"{Path.cwd()}: no Snakefile here; {way_to_campaign(Path())}")
@@ -378,22 +376,4 @@ def run(
         typed=("crpipe", *sys.argv[1:]),
         pause_s=60 * pause_minutes if keep_trying else 0.0,
     )
-    sys.exit(run_until_done(request, TerminalScreen()))
-
-
-class TerminalScreen(Terminal):
-    """A terminal whose last line is rewritten while jobs run."""
-
-    @property
-    def tty(self) -> bool:
-        """Whether lines can be rewritten."""
-        return self._tty
-
-    def show(self, text: str) -> None:
-        """Print one line of what was asked for."""
-        show(text)
-
-    def live(self, text: str) -> None:
-        """Rewrite the last line, cut to the width of the terminal."""
-        width = os.get_terminal_size(sys.stderr.fileno()).columns or _COLUMNS
-        print(f"\r\x1b[K{printable(text, keep='')[: width - 1]}", end="", file=sys.stderr, flush=True)
+    sys.exit(run_workflow(request, Terminal()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import suppress
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
+_COLUMNS = 80  # of a terminal that does not say
 _MADE = (Path("results/campaign.json"), Path("runs/default/campaign.json"))  # under the default names
 
 
@@ -79,7 +81,7 @@ class Terminal:
     """Progress on a terminal: one line that is rewritten, with the time left; plain lines elsewhere."""
 
     def __init__(self) -> None:
-        self._tty = sys.stderr.isatty()
+        self.tty = sys.stderr.isatty()
         self._started: dict[str, tuple[float, float]] = {}
         self._told = 0.0
 
@@ -94,18 +96,27 @@ class Terminal:
         share = done / total if total else 1.0
         # A resumed job starts somewhere in the middle: only what this process did gives its speed.
         started, first = self._started.setdefault(label, (now, share))
-        if now - self._told < (0.2 if self._tty else 10.0) and done < total:
+        if now - self._told < (0.2 if self.tty else 10.0) and done < total:
             return
         self._told = now
         left = f"{(now - started) * (1 - share) / (share - first):.0f} s left" if share > first else ""
         text = printable(f"{label} {share:4.0%}  {left}  {note}".rstrip(), keep="")
-        if self._tty:
+        if self.tty:
             print(f"\r\x1b[K{text}", end="\n" if done >= total else "", file=sys.stderr, flush=True)
         else:
             print(text, file=sys.stderr, flush=True)
 
+    def show(self, text: str) -> None:
+        """Print one line of what was asked for."""
+        show(text)
+
+    def live(self, text: str) -> None:
+        """Rewrite the last line of a terminal, cut to its width."""
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or _COLUMNS
+        print(f"\r\x1b[K{printable(text, keep='')[: width - 1]}", end="", file=sys.stderr, flush=True)
+
     def _clear(self) -> None:
-        if self._tty:
+        if self.tty:
             print("\r\x1b[K", end="", file=sys.stderr)
 
 
