@@ -144,7 +144,7 @@ def run_snakemake(words: Sequence[str], progress: Progress) -> int:
         with redirect_stderr(printed):
             parser, args = cli.parse_args(list(words))
     except (SystemExit, CliException, ApiError, WorkflowError) as error:
-        text = printed.getvalue() if isinstance(error, SystemExit) else str(error)
+        text = printed.getvalue() if isinstance(error, SystemExit) else f"Error: {error}"
         last = text.strip().rpartition("\n")[2]
         RUN.text = last.partition(_USAGE)[2] or text  # the error stands below the list of all options
         if not RUN.watched:

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from crpipe.cli.completion import keys
+
 from crpipe.config.loading import load_config
 from crpipe.config.reference import entries
 
