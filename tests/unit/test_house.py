@@ -19,7 +19,7 @@ WORDS = re.compile(
 EXEMPT = re.compile(r"REQUESTS_CA_BUNDLE|PRIMARY KEY")
 # Modules and lines of each room, at most; a commit that needs more says for what. The aim is 38,000 lines.
 BUDGET = {
-    "core": (11, 2575),
+    "core": (11, 2600),
     "config": (6, 1355),
     "events": (11, 1820),
     "campaign": (10, 2070),
@@ -32,8 +32,8 @@ BUDGET = {
     "check": (7, 1670),
     "setup": (7, 1580),
     "workloads": (73, 13915),
-    "workflow": (8, 1730),
-    "cli": (8, 2240),
+    "workflow": (7, 1540),
+    "cli": (8, 2155),
     "api": (2, 535),
 }
 
