@@ -160,7 +160,7 @@ def asked_for():
 
 
 def trains():
-    """Tell whether training is among the targets of this call."""
+    """Return whether training is among the targets of this call."""
     return decisions.trains(asked_for(), PATHS.runs)
 
 

@@ -192,7 +192,7 @@ def check_workload():
 
 
 def runs_bare_commands():
-    """Tell whether a job is nothing but its command: no other software to activate, no files to fetch."""
+    """Return whether a job is nothing but its command: no other software to activate, no files to fetch."""
     return (
         not workflow.deployment_settings.deployment_method
         and SharedFSUsage.all() <= workflow.storage_settings.shared_fs_usage

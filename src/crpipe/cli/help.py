@@ -203,10 +203,10 @@ def _below(group: Any) -> Iterator[Any]:
 
 def _add(command: Any, shared: list[Any]) -> None:
     """Add the shared options; a name that the verb uses itself (`fork --set`) keeps the verb's meaning."""
-    own = {name for param in command.params for name in param.opts}
+    used = {name for param in command.params for name in param.opts}
     for param in shared:
-        if param.opts[0] in own:
+        if param.opts[0] in used:
             continue
         free = copy.copy(param)
-        free.opts = [name for name in param.opts if name not in own]
+        free.opts = [name for name in param.opts if name not in used]
         command.params.append(free)

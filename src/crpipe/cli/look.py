@@ -159,19 +159,19 @@ def show_logs(
 
     config = Settings.campaign(options=False)
     known = tuple(dict.fromkeys((*map(str, config.all_ranges()), *link_names(config), CONSOLIDATED)))
-    found = job_logs(config.paths())
-    found = chosen(found, pick(name, known, "range or link") if name else "", verb)
+    logs = job_logs(config.paths())
+    logs = chosen(logs, pick(name, known, "range or link") if name else "", verb)
     if not (name or follow):
         width = shutil.get_terminal_size((120, 0)).columns if sys.stdout.isatty() else sys.maxsize
-        print(printable(list_logs(found, width)))
+        print(printable(list_logs(logs, width)))
         return
-    newest = found[-1]
-    said = Terminal().message
-    said(f"{newest.path}  ({newest.verb} {newest.name}".rstrip() + f", written {moment(newest.time)})")
+    newest = logs[-1]
+    message = Terminal().message
+    message(f"{newest.path}  ({newest.verb} {newest.name}".rstrip() + f", written {moment(newest.time)})")
     if not follow:
         print(printable(newest.path.read_text(errors="replace")), end="")
         return
-    for text in read_on(newest.path, lambda: time.sleep(_POLL_S), said):
+    for text in read_on(newest.path, lambda: time.sleep(_POLL_S), message):
         print(printable(text), end="", flush=True)
 
 
@@ -265,10 +265,10 @@ def compare(
     """Show what differs between runs: keys, training, the metrics of the newest evaluations."""
     from crpipe.report.compare import plot_comparison, read_runs, render_comparison
 
-    found = read_runs(Settings.campaign(options=False).paths(), runs)
-    show(render_comparison(found))
+    comparison = read_runs(Settings.campaign(options=False).paths(), runs)
+    show(render_comparison(comparison))
     if figure is not None:
-        print(plot_comparison(found, figure))
+        print(plot_comparison(comparison, figure))
 
 
 @verb(

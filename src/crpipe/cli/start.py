@@ -87,7 +87,7 @@ def init(
     asks = not yes and _can_ask()
     if asks:
         answers = _asked(answers, folder)
-    answers, found = complete(answers, folder)
+    answers, notes = complete(answers, folder)
     tree = compose(answers)
     lacking = lacking_tables(tree)
     if lacking:
@@ -95,8 +95,8 @@ def init(
         raise ConfigError(
             f"source.tables: {tree['source']['reader']} needs {', '.join(lacking)}; add {words}"
         )
-    told = [] if asks else found  # while it asked
-    show("\n".join([*told, *start_campaign(folder, render(tree), force=force)]))
+    shown = [] if asks else notes  # else while it asked
+    show("\n".join([*shown, *start_campaign(folder, render(tree), force=force)]))
 
 
 def _can_ask() -> bool:
@@ -120,8 +120,8 @@ def _asked(answers: Answers, folder: Path) -> Answers:
             show(f"  {name}: {about['about']}")
         reader = typer.prompt("reader of these files", default=next(iter(starter.readers), None))
         answers = dataclasses.replace(answers, reader=reader)
-    completed, found = complete(answers, folder)
-    show("\n".join(found))
+    completed, notes = complete(answers, folder)
+    show("\n".join(notes))
     asked = {
         name: _number(name, typer.prompt(f"ranges.{name}", default=str(completed.ranges[name])))
         for name in _RANGES
@@ -135,7 +135,7 @@ def _asked(answers: Answers, folder: Path) -> Answers:
 
 
 def _asked_source(answers: Answers, folder: Path) -> Answers:
-    """Ask where the files are until some are found there."""
+    """Ask where the files are until some are notes there."""
     from crpipe.setup.init import complete
 
     while not (answers.uri or answers.files):

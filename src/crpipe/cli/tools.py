@@ -109,13 +109,13 @@ def clean(
         show("train.keep_links is 0: no checkpoint is deleted; 2 would keep those of the newest two links")
 
 
-def _listed(found: list[DeletableFile], what: str) -> str:
+def _listed(files: list[DeletableFile], what: str) -> str:
     """List files with size and reason, and their sum."""
     from crpipe.core.text import size
 
-    lines = [f"{each.path}  {size(each.size)}\n    {each.why}" for each in found]
-    total = size(sum(each.size for each in found))
-    return "\n".join([*lines, f"{counted(len(found), 'file')} {what}, {total}"])
+    lines = [f"{each.path}  {size(each.size)}\n    {each.why}" for each in files]
+    total = size(sum(each.size for each in files))
+    return "\n".join([*lines, f"{counted(len(files), 'file')} {what}, {total}"])
 
 
 @verb(

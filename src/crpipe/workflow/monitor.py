@@ -324,6 +324,6 @@ def system_error(text: str) -> MachineError | None:
 def logs_line(campaign: Campaign, handlers: Iterable[logging.Handler]) -> str:
     """Name the folders of the jobs' logs, and Snakemake's own log."""
     files = [Path(each.baseFilename) for each in handlers if isinstance(each, logging.FileHandler)]
-    own = [path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path for path in files[:1]]
+    names = [path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path for path in files[:1]]
     paths = campaign.paths
-    return f"logs: {', '.join(map(str, (paths.results / 'logs', paths.run_dir() / 'logs', *own)))}"
+    return f"logs: {', '.join(map(str, (paths.results / 'logs', paths.run_dir() / 'logs', *names)))}"
