@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from crpipe.campaign.campaign import Campaign
-from crpipe.core.errors import ConfigError, DiskError
+from crpipe.core.errors import ConfigError, DiskError, MissingExtra
 from crpipe.core.text import NullProgress
 from crpipe.workflow import run as module
 from crpipe.workflow.monitor import WorkflowRun
@@ -115,6 +115,12 @@ def test_of_a_wrong_option_the_error_alone_is_printed(words, code, line, capsys)
     assert run_snakemake([*words, "--logger", "crpipe"], screen) == code
     assert screen == [line]
     assert capsys.readouterr().err == ""
+
+
+def test_a_snakemake_that_is_not_there_is_named_with_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "snakemake", None)
+    with pytest.raises(MissingExtra, match="cannot import it; install it there: .* -m pip install snakemake"):
+        run_snakemake([], NullProgress())
 
 
 def test_an_error_of_the_machine_ends_it_with_its_own_exit_code(run, monkeypatch):
