@@ -203,7 +203,8 @@ class Monitor:
             run.error = None if run.began else system_error(run.text)
         with self._lock, contextlib.suppress(OSError):
             if run.text:
-                lines = [] if run.watched or run.error else run.text.splitlines()
+                raised = run.error is not None and bool(run.typed)  # `crpipe run` prints what it raises
+                lines = [] if run.watched or raised else run.text.splitlines()
             else:  # in an exception that crpipe itself has explained there is no more to say
                 lines = [] if sys.exc_info()[0] else self._closing()
             for line in lines:

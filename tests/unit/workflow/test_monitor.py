@@ -241,12 +241,14 @@ def test_the_last_lines_of_an_error_of_snakemake_are_repeated_at_the_end(monitor
     ],
 )
 def test_a_disk_that_keeps_snakemake_from_beginning_is_an_error_of_the_disk(screen, text, told):
-    for began in (True, False):
-        run = WorkflowRun(began=began)
+    for began, typed in ((True, ()), (False, ()), (False, ("crpipe", "run"))):
+        run = WorkflowRun(began=began, typed=typed)
         monitor = Monitor(screen, run)
         monitor.receive(record(text, logging.ERROR))
         monitor.close()
         assert (run.error is None) == began
+        assert bool(screen) == (not typed)  # `crpipe run` raises it
+        screen.clear()
     assert str(run.error).startswith(told)
 
 

@@ -203,7 +203,14 @@ def test_a_notification_that_fails_does_not_hide_why_the_workflow_failed(request
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_a_pause_ends_it_at_once(request_, ends, monkeypatch, number):
     ends(failure("ListingError"))
-    monkeypatch.setattr(module.time, "sleep", lambda _: os.kill(os.getpid(), number))
+    calls = []
+
+    def interrupted(_):
+        assert not calls, "it went on"
+        calls.append(1)
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(module.time, "sleep", interrupted)
     screen = Lines()
     assert run_workflow(replace(request_, pause_s=60.0), screen) == 128 + number
     assert screen[-1] == "Stopped as asked; continue with: crpipe run"
