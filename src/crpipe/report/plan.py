@@ -23,7 +23,7 @@ from crpipe.report.pace import (
     estimate_hours,
     steps_of_links,
 )
-from crpipe.report.state import Expected, LinkTrace, RangeFiles
+from crpipe.report.work_state import Expected, LinkTrace, RangeFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

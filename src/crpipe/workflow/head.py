@@ -22,7 +22,7 @@ from crpipe.core.lease import is_claimed, is_held, lease, mount_of
 from crpipe.core.paths import OUTLIERS
 from crpipe.core.text import printable
 from crpipe.report.failures import explain
-from crpipe.report.state_types import ask_slurm, has_slurm
+from crpipe.report.slurm_queue import ask_slurm, has_slurm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

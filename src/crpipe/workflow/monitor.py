@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from crpipe.core.journal import METRICS_BYTES, metric_rows, tail
 from crpipe.core.text import counted, duration, shorten
-from crpipe.report.state import training_progress
+from crpipe.report.work_state import training_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

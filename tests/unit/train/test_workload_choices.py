@@ -2,9 +2,10 @@
 
 import pytest
 
+from crpipe.campaign.records import EvaluationRecord
 from crpipe.core.errors import ConfigError, DataError
 from crpipe.events.layout import Metric
-from crpipe.report.evaluations import read_evaluation
+from crpipe.report.evaluations import Evaluation
 from crpipe.train.ranks import find_device
 from crpipe.train.schedule import Schedule
 from crpipe.train.workload import OptimizerSpec
@@ -40,6 +41,7 @@ def test_an_unknown_word_is_refused(make, said):
 
 
 def test_a_metrics_file_with_an_unknown_direction_is_damaged(tmp_path):
-    tree = {"metrics": [{"name": "r", "title": "r", "better": "best"}], "values": {"r": 1.0}}
+    metrics = ({"name": "r", "title": "r", "better": "best"},)
+    record = EvaluationRecord(checkpoint="0", metrics=metrics, values={"r": 1.0})
     with pytest.raises(DataError, match="damaged .*'best' is not known"):
-        read_evaluation(1, "a", tmp_path / "metrics.json", tree)
+        Evaluation.of(record, tmp_path / "metrics.json")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crpipe.report.state_types import LOGS
+from crpipe.report.slurm_queue import LOGS
 from crpipe.workflow import head
 from crpipe.workflow.head import cancel_orphans, jobs_left
 from slurm_stand_in import put_programs
