@@ -6,9 +6,9 @@ import re
 import subprocess
 
 import pytest
-from crpipe.report.page import render_page
 
 from campaign_files import linked, realistic
+from crpipe.report.page import render_page
 
 pytestmark = pytest.mark.browser
 FLAGS = (

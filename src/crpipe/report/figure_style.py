@@ -60,14 +60,16 @@ _STYLE: dict[Any, Any] = {
 _INK, _RULE = "#5d6675", "#d9dee7"
 _OF_THE_PAGE = {_INK: "faint", _RULE: "rule", MARK: "rule"}
 _OF_THE_PAGE |= {colour: f"c{index}" for index, colour in enumerate(COLOURS)}
-_PAGE_SIZE = (4.8, 2.5)  # inches; the page scales a chart to its column
+_PAGE_SIZE = (4.8, 2.6)  # inches; the page scales a chart to its column
 _PAGE_STYLE: dict[Any, Any] = _STYLE | {
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
     **dict.fromkeys(("axes.edgecolor", "grid.color"), _RULE),
     "grid.alpha": 1.0,
-    "font.size": 10,
-    "legend.fontsize": 9,
+    "font.size": 11,
+    "legend.fontsize": 10.5,
+    "legend.columnspacing": 1.2,
+    "legend.handlelength": 1.4,
 }
 # What HTML needs no more: declarations, names of the parts, and addresses.
 _NOT_IN_A_PAGE = re.compile(

@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 
 from crpipe.campaign.records import Receipt
-from crpipe.core.text import number, shorten
+from crpipe.core.text import compact, number, shorten
 from crpipe.report.evaluations import COLUMNS, evaluations
 from crpipe.report.figure_context import FigureContext, figures_of
 from crpipe.report.figure_style import (
@@ -186,7 +186,7 @@ def page_charts(campaign: Campaign) -> Iterator[Chart]:
         label = f"multiplicity ({shorten(campaign.item, _LABEL)} in one event)"
         with page_style():
             figure, axis = page_figure()
-            _multiplicity(axis, histogram.visible(threshold), threshold, ("all", "bulk", "outliers"), 4)
+            _multiplicity(axis, histogram.visible(threshold), threshold, small=True)
             axis.set_xlabel(_words(label))
             yield Chart("multiplicity", "Multiplicity", inline_svg(figure, label))
 
@@ -330,12 +330,10 @@ def _weighted(axis: Axes, histogram: MultiplicityCounts, threshold: int | None) 
 
 
 def _multiplicity(
-    axis: Axes,
-    histogram: MultiplicityCounts,
-    threshold: int | None,
-    labels: tuple[str, str, str] = _PARTS,
-    columns: int = 2,
+    axis: Axes, histogram: MultiplicityCounts, threshold: int | None, *, small: bool = False
 ) -> None:
+    """Plot the bins of all events, and below and above the threshold; ``small``: for the page."""
+    labels = ("_all", "bulk", "outliers") if small else _PARTS  # no room for a legend of all
     edges, events = np.array(histogram.edges), np.array(histogram.events)
     left, right = edges[:-1].copy(), edges[1:].copy()
     note(axis.figure, "multiplicity", "all", low=left, high=right, events=events)
@@ -356,9 +354,12 @@ def _multiplicity(
     axis.set_ylim(0.5, None)  # shows a bin with one event, too
     ticks = 10.0 ** np.arange(0, np.floor(np.log10(edges[-1])) + 1)
     middle = float(np.sqrt(_ZERO[0] * _ZERO[1]))
-    axis.set_xticks([middle, *ticks], ["0", *(f"$10^{{{n}}}$" for n in range(len(ticks)))])
+    powers = [compact(tick) if small else f"$10^{{{n}}}$" for n, tick in enumerate(ticks)]
+    axis.set_xticks([middle, *ticks], ["0", *powers])
+    if small:
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     axis.set_ylabel("events in the bin")
-    _legend_above(axis, columns)
+    _legend_above(axis, 4 if small else 2)
 
 
 # The figure of ``crpipe plan``: the learning rate of each phase over the whole campaign, before it runs.
