@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
     from crpipe.campaign.campaign import Campaign
     from crpipe.core.journal import Row
@@ -403,51 +402,37 @@ class RatePlan:
 
 def plot_rates(plan: RatePlan, path: Path) -> Path:
     """Plot one panel for each phase; the warm-up is to scale where the steps of a range are known."""
+    ranges, steps = np.linspace(plan.begins, plan.ends, POINTS), np.full(POINTS, 1e15)  # after any warm-up
+    per_range = plan.range_steps
+    if per_range is not None:
+        first = plan.begins + np.arange(POINTS) / per_range  # each of the first steps
+        ranges = np.union1d(ranges, first[first < plan.ends])
+        steps = ranges * per_range
     with style():
         figure = new_figure(0.9 + _SCHEDULE_PANEL * len(plan.curves))
         axes = figure.subplots(len(plan.curves), sharex=True, squeeze=False)[:, 0]
         for axis, curve in zip(axes, plan.curves, strict=True):
-            _panel(axis, plan, curve)
+            shares = zip(steps, ranges / plan.horizon, strict=True)
+            rates = [curve.rate * curve.factor(int(step), share) for step, share in shares]
+            axis.plot(ranges, rates, color=NEUTRAL)
+            note(figure, curve.phase, curve.kind, ranges=ranges, learning_rate=rates)
+            for count, begin in enumerate(plan.rounds, 2):
+                axis.axvline(begin, color="black", linewidth=0.6, linestyle=":")
+                axis.text(begin, 0, f" round {count}", fontsize=8, verticalalignment="bottom")
+            if plan.begins < plan.horizon < plan.ends:
+                axis.axvline(plan.horizon, color="black", linewidth=0.6, linestyle="--")
+                axis.text(plan.horizon, curve.rate / 2, " train.horizon_ranges", fontsize=8)
+            axis.set_title(f"{curve.phase}: {curve.kind}, {curve.rate:g} at most", loc="left")
+            axis.set_ylabel("learning rate")
+            axis.set_ylim(0, curve.rate * 1.08 if curve.rate else None)
+            axis.set_xlim(plan.begins, plan.ends)
         axes[-1].set_xlabel("ranges trained on, all rounds")
         axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-        if plan.range_steps is not None:
-            steps = plan.range_steps
-            top = axes[0].secondary_xaxis("top", (lambda x: x * steps, lambda x: x / steps))
-            top.set_xlabel(f"steps, about {steps:,.0f} in a range")
+        if per_range is not None:
+            top = axes[0].secondary_xaxis("top", (lambda x: x * per_range, lambda x: x / per_range))
+            top.set_xlabel(f"steps, about {per_range:,.0f} in a range")
         elif any(curve.warms_up for curve in plan.curves):
             figure.suptitle(
                 "without the warm-up: how long it is, in ranges, is known once a range is split", fontsize=9
             )
         return save(figure, path)
-
-
-def _panel(axis: Axes, plan: RatePlan, curve: RateCurve) -> None:
-    places = _places(plan)
-    # Without known steps the curve is that after the warm-up.
-    steps = places * plan.range_steps if plan.range_steps is not None else np.full(len(places), 1e15)
-    rates = [
-        curve.rate * curve.factor(int(step), place / plan.horizon)
-        for step, place in zip(steps, places, strict=True)
-    ]
-    axis.plot(places, rates, color=NEUTRAL)
-    note(axis.figure, curve.phase, curve.kind, ranges=places, learning_rate=rates)
-    for count, begin in enumerate(plan.rounds, 2):
-        axis.axvline(begin, color="black", linewidth=0.6, linestyle=":")
-        axis.text(begin, 0, f" round {count}", fontsize=8, verticalalignment="bottom")
-    if plan.begins < plan.horizon < plan.ends:
-        axis.axvline(plan.horizon, color="black", linewidth=0.6, linestyle="--")
-        axis.text(plan.horizon, curve.rate / 2, " train.horizon_ranges", fontsize=8)
-    axis.set_title(f"{curve.phase}: {curve.kind}, {curve.rate:g} at most", loc="left")
-    axis.set_ylabel("learning rate")
-    axis.set_ylim(0, curve.rate * 1.08 if curve.rate else None)
-    axis.set_xlim(plan.begins, plan.ends)
-
-
-def _places(plan: RatePlan) -> NDArray[np.float64]:
-    """Choose where the curves are evaluated: evenly, and each of the first steps."""
-    evenly = np.linspace(plan.begins, plan.ends, POINTS)
-    if plan.range_steps is None:
-        return evenly
-    first = plan.begins + np.arange(POINTS) / plan.range_steps
-    places: NDArray[np.float64] = np.union1d(evenly, first[first < plan.ends])
-    return places

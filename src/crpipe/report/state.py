@@ -268,7 +268,7 @@ class CampaignState:
         """
         paths, skipped = campaign.paths, campaign.config.ranges.skip
         now, alone = time.time(), campaign.chain.one_to_one
-        files, chain = _files_of(campaign, now)
+        files, chain = files_of(campaign, now)
         users = _users(chain)
         ranges = [
             range_state(each, users.get(each.name, []), alone=alone or each.name == OUTLIERS)
@@ -343,8 +343,11 @@ class CampaignState:
         return Counter(item.state for item in self.ranges if item.name != OUTLIERS)
 
 
-def _files_of(campaign: Campaign, now: float) -> tuple[dict[str, RangeFiles], list[LinkTrace]]:
-    """Return the files of each range, and of the outliers, and the traces of the chain's links."""
+def files_of(campaign: Campaign, now: float = 0.0) -> tuple[dict[str, RangeFiles], list[LinkTrace]]:
+    """Return the files of each range, and of the outliers, and the traces of the chain's links.
+
+    now: what ages are counted from.
+    """
     paths = campaign.paths
     expected = Expected(campaign.data, campaign.fingerprint, campaign.has_outliers, now)
     past = histories([*attempts(paths.data_journal()), *attempts(paths.train_journal())])

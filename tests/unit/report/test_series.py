@@ -55,6 +55,7 @@ def test_metrics_are_picked_by_name_and_a_missing_value_is_no_point(files):
 def test_the_mean_runs_over_steps_not_over_rows():
     series = Series("a", (100, 200, 500, 650), (1.0, 3.0, 5.0, 9.0))
     assert smoothed(series, window=500).values == (1.0, 2.0, 3.0, pytest.approx((3 + 5 + 9) / 3))
+    assert smoothed(series, window=400).values[2] == 4.0  # the value 400 steps before is out
 
 
 def test_histograms_add_up_even_when_one_reaches_further():

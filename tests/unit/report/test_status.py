@@ -57,6 +57,11 @@ def test_each_step_leaves_its_state(files):
     assert (first(files).state, first(files).step) == (State.TRAINED, STEPS)
 
 
+def test_a_range_is_split_once_its_outliers_are_there(files):
+    files.paths.outlier_manifest(files.split(0)).unlink()
+    assert first(files).state is State.LISTED
+
+
 def test_copying_is_seen_by_its_journal_and_counts_whole_files_only(files):
     name = files.copied(0, 3)
     (files.paths.raw(name) / "0000004.parquet.part").touch()
