@@ -26,7 +26,7 @@ BUDGET = {
     "source": (27, 5540),
     "split": (13, 3280),
     "loading": (5, 1160),
-    "report": (24, 5100),
+    "report": (19, 4785),
     "train": (16, 4065),
     "inference": (11, 2925),
     "check": (7, 1670),
@@ -34,7 +34,7 @@ BUDGET = {
     "workloads": (73, 13915),
     "workflow": (8, 1730),
     "cli": (8, 2240),
-    "api": (2, 535),
+    "api": (2, 515),
 }
 
 
