@@ -110,7 +110,7 @@ def render_page(state: CampaignState, folder: Path | None = None, *, short: bool
         "tiles": list(_tiles(state)),
         "facts": [*(fact for fact in facts(state) if fact[0] not in elsewhere), *_rate(state), *trained_on],
         "warnings": list(warnings(state)),
-        "next_step": _next_step(state, evaluated=newest is not None),
+        "next_step": _next_step(state, evaluated=newest is not None, short=short),
         "item": state.item,
         "errors": [(_heading(item), item.error) for item in with_errors if item.error],
         "evaluation": newest,
@@ -198,8 +198,8 @@ def _rate(state: CampaignState) -> Iterator[tuple[str, str]]:
             break
 
 
-def _next_step(state: CampaignState, *, evaluated: bool) -> str:
-    """Describe what a person does next."""
+def _next_step(state: CampaignState, *, evaluated: bool, short: bool) -> str:
+    """Describe what a person does next; empty on the whole page of a finished campaign."""
     resume = resume_command(state)
     if resume:
         return f"to resume, {resume}"
@@ -211,7 +211,9 @@ def _next_step(state: CampaignState, *, evaluated: bool) -> str:
         return "snakemake: begin the campaign"
     if not evaluated:
         return "snakemake evaluation: evaluate the final checkpoint"
-    return f"crpipe report: the page of the finished campaign, {state.campaign.paths.report()}"
+    return (
+        f"crpipe report: the page of the finished campaign, {state.campaign.paths.report()}" if short else ""
+    )
 
 
 def _cell(item: WorkState) -> tuple[State, str]:

@@ -104,6 +104,7 @@ def test_the_whole_page_shows_numbers_quality_and_figures(page):
     assert "19 files 1 quarantined" in text
     assert "training (bulk) 75,799 (94.7%) 760,000 (4.0%)" in text
     assert "No attempt has failed" in text
+    assert "Next:" not in text
 
 
 @pytest.mark.parametrize("kind", ["short", "whole"])
